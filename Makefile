@@ -1,0 +1,47 @@
+# `make test` and `make demo` need nothing but python3, make and the package registries.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+WORKERS ?= auto
+
+.PHONY: setup test check bench demo fuzz lock system clean
+
+setup: $(VENV)/.installed
+
+$(VENV)/.installed: requirements/dev.txt pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+# Programs that tests drive for real (kubectl, …); says what is missing where it cannot install them.
+system:
+	scripts/install-system-tools
+
+test: setup system
+	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/tidy
+
+bench: setup
+	$(BIN)/python -m bench $(ARGS)
+
+demo: setup
+	@scripts/demo
+
+# An hour's worth of random cases for parsers and selectors: far more examples than `make test` draws.
+fuzz: setup
+	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -n $(WORKERS) -m fuzz $(ARGS)
+
+# Rewrites the locked dependencies from pyproject.toml.
+lock: setup
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \
+	  --no-header --no-emit-index-url --quiet -o requirements/dev.txt
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Layer 1, pure: kinds, versions, defaulting, conversion, validation, gates, admission."""

@@ -1,0 +1,362 @@
+"""The hub: `resource.k8s.io/v1`, the one shape that the rest of the project works with.
+
+Lists are tuples and may be `None` (absent), which a few rules tell apart from empty. Enumerations are
+plain text, so that an unknown value is a fault that validation reports, and not a decoding error.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Raw, field
+
+from dralloc.api.meta_v1 import ApiObject, Condition, NodeSelector, ObjectMeta
+from dralloc.api.wire import Int64, Time, Wire, printed
+from dralloc.primitives.quantity import Quantity
+
+GROUP: Final = "resource.k8s.io"
+
+EXACT_COUNT: Final = "ExactCount"
+ALL: Final = "All"
+FROM_CLASS: Final = "FromClass"
+FROM_CLAIM: Final = "FromClaim"
+EXISTS: Final = "Exists"
+EQUAL: Final = "Equal"
+EFFECT_NONE: Final = "None"
+NO_SCHEDULE: Final = "NoSchedule"
+NO_EXECUTE: Final = "NoExecute"
+
+# --- ResourceSlice -------------------------------------------------------------------------------------
+
+
+class ResourcePool(Wire):
+    """One set of devices that a driver manages; it may be spread over several slices."""
+
+    name: str = printed("")
+    generation: Int64 = printed(0)
+    resource_slice_count: Int64 = printed(0)
+
+
+class DeviceAttribute(Wire):
+    """Exactly one member is set."""
+
+    int: Int64 | None = None
+    bool: bool | None = None
+    string: str | None = None
+    version: str | None = None
+    ints: tuple[Int64, ...] | None = None
+    bools: tuple[bool, ...] | None = None
+    strings: tuple[str, ...] | None = None
+    versions: tuple[str, ...] | None = None
+
+
+class CapacityRequestPolicyRange(Wire):
+    min: Quantity | None = None
+    max: Quantity | None = None
+    step: Quantity | None = None
+
+
+class CapacityRequestPolicy(Wire):
+    """How an asked amount is rounded, and what is taken where nothing is asked (KEP-5075)."""
+
+    default: Quantity | None = None
+    valid_values: tuple[Quantity, ...] | None = None
+    valid_range: CapacityRequestPolicyRange | None = None
+
+
+class DeviceCapacity(Wire):
+    value: Quantity = printed(Quantity.ZERO)
+    request_policy: CapacityRequestPolicy | None = None
+
+
+class Counter(Wire):
+    value: Quantity = printed(Quantity.ZERO)
+
+
+class CounterSet(Wire):
+    """Named amounts that the devices of a pool draw from."""
+
+    name: str = printed("")
+    counters: dict[str, Counter] | None = None
+
+
+class DeviceCounterConsumption(Wire):
+    counter_set: str = printed("")
+    counters: dict[str, Counter] | None = None
+    compatibility_groups: tuple[str, ...] | None = None
+
+
+class DeviceTaint(Wire):
+    key: str = printed("")
+    value: str | None = None
+    effect: str = printed("")
+    time_added: Time | None = None
+
+
+class NodeAllocatableMapping(Wire):
+    capacity_key: str | None = None
+    capacity_multiplier: Quantity | None = None
+    device_multiplier: Quantity | None = None
+
+
+class NodeAllocatableOverhead(Wire):
+    per_pod: Quantity | None = None
+    per_container: Quantity | None = None
+
+
+class NodeAllocatableResource(Wire):
+    mapping: NodeAllocatableMapping | None = None
+    overhead: NodeAllocatableOverhead | None = None
+
+
+class Device(Wire):
+    """One device of a slice; shareable where `allow_multiple_allocations` is true."""
+
+    name: str = printed("")
+    attributes: dict[str, DeviceAttribute] | None = None
+    capacity: dict[str, DeviceCapacity] | None = None
+    consumes_counters: tuple[DeviceCounterConsumption, ...] | None = None
+    node_name: str | None = None
+    node_selector: NodeSelector | None = None
+    all_nodes: bool | None = None
+    taints: tuple[DeviceTaint, ...] | None = None
+    binds_to_node: bool | None = None
+    binding_conditions: tuple[str, ...] | None = None
+    binding_failure_conditions: tuple[str, ...] | None = None
+    allow_multiple_allocations: bool | None = None
+    node_allocatable_resources: dict[str, NodeAllocatableResource] | None = None
+
+
+class ResourceSliceSpec(Wire):
+    driver: str = printed("")
+    pool: ResourcePool = field(default_factory=lambda: ResourcePool())
+    node_name: str | None = None
+    node_selector: NodeSelector | None = None
+    all_nodes: bool | None = None
+    devices: tuple[Device, ...] | None = None
+    per_device_node_selection: bool | None = None
+    shared_counters: tuple[CounterSet, ...] | None = None
+    partition_type_attribute: str | None = None
+    skip_node_operations: tuple[str, ...] | None = None
+
+
+class ResourceSlice(ApiObject):
+    spec: ResourceSliceSpec = field(default_factory=lambda: ResourceSliceSpec())
+
+
+# --- DeviceClass ---------------------------------------------------------------------------------------
+
+
+class CELDeviceSelector(Wire):
+    expression: str = printed("")
+
+
+class DeviceSelector(Wire):
+    cel: CELDeviceSelector | None = None
+
+
+class OpaqueDeviceConfiguration(Wire):
+    """Parameters that only the driver understands, kept byte for byte."""
+
+    driver: str = printed("")
+    parameters: Raw | None = printed(None)
+
+
+class DeviceClassConfiguration(Wire):
+    opaque: OpaqueDeviceConfiguration | None = None
+
+
+class DeviceClassSpec(Wire):
+    selectors: tuple[DeviceSelector, ...] | None = None
+    config: tuple[DeviceClassConfiguration, ...] | None = None
+    extended_resource_name: str | None = None
+
+
+class DeviceClass(ApiObject):
+    spec: DeviceClassSpec = field(default_factory=lambda: DeviceClassSpec())
+
+
+# --- ResourceClaim and ResourceClaimTemplate -------------------------------------------------------------
+
+
+class DeviceToleration(Wire):
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+    toleration_seconds: Int64 | None = None
+
+
+class CapacityRequirements(Wire):
+    """How much of each capacity is asked for, keyed by the capacity's name (KEP-5075)."""
+
+    requests: dict[str, Quantity] | None = None
+
+
+class DeviceDerivedAttribute(Wire):
+    name: str = printed("")
+    expression: str = printed("")
+
+
+class ExactDeviceRequest(Wire):
+    """Devices of one class, `count` of them or all that match."""
+
+    device_class_name: str = printed("")
+    selectors: tuple[DeviceSelector, ...] | None = None
+    allocation_mode: str | None = None
+    count: Int64 | None = None
+    admin_access: bool | None = None
+    tolerations: tuple[DeviceToleration, ...] | None = None
+    capacity: CapacityRequirements | None = None
+    derived_attributes: tuple[DeviceDerivedAttribute, ...] | None = None
+
+
+class DeviceSubRequest(Wire):
+    """One alternative of a prioritized list (KEP-4816)."""
+
+    name: str = printed("")
+    device_class_name: str = printed("")
+    selectors: tuple[DeviceSelector, ...] | None = None
+    allocation_mode: str | None = None
+    count: Int64 | None = None
+    tolerations: tuple[DeviceToleration, ...] | None = None
+    capacity: CapacityRequirements | None = None
+    derived_attributes: tuple[DeviceDerivedAttribute, ...] | None = None
+
+
+class DeviceRequest(Wire):
+    """Either `exactly` this, or the first of several alternatives that fits."""
+
+    name: str = printed("")
+    exactly: ExactDeviceRequest | None = None
+    first_available: tuple[DeviceSubRequest, ...] | None = None
+
+
+class DeviceConstraint(Wire):
+    requests: tuple[str, ...] | None = None
+    match_attribute: str | None = None
+    distinct_attribute: str | None = None
+
+
+class DeviceClaimConfiguration(Wire):
+    requests: tuple[str, ...] | None = None
+    opaque: OpaqueDeviceConfiguration | None = None
+
+
+class DeviceClaim(Wire):
+    requests: tuple[DeviceRequest, ...] | None = None
+    constraints: tuple[DeviceConstraint, ...] | None = None
+    config: tuple[DeviceClaimConfiguration, ...] | None = None
+
+
+class ConsumerReference(Wire):
+    """Who uses a claim: a pod, or (KEP-5194) the workload whose pods do."""
+
+    api_group: str | None = field(default=None, name="apiGroup")
+    resource: str = printed("")
+    name: str = printed("")
+    uid: str = printed("")
+
+
+class ResourceClaimSpec(Wire):
+    devices: DeviceClaim = field(default_factory=lambda: DeviceClaim())
+    reserved_for: ConsumerReference | None = None
+
+
+class DeviceRequestAllocationResult(Wire):
+    """One device, or one share of it, given to one request."""
+
+    request: str = printed("")
+    driver: str = printed("")
+    pool: str = printed("")
+    device: str = printed("")
+    admin_access: bool | None = None
+    tolerations: tuple[DeviceToleration, ...] | None = None
+    binding_conditions: tuple[str, ...] | None = None
+    binding_failure_conditions: tuple[str, ...] | None = None
+    share_id: str | None = field(default=None, name="shareID")
+    consumed_capacity: dict[str, Quantity] | None = None
+    skip_node_operations: tuple[str, ...] | None = None
+
+
+class DeviceAllocationConfiguration(Wire):
+    source: str = printed("")
+    requests: tuple[str, ...] | None = None
+    opaque: OpaqueDeviceConfiguration | None = None
+
+
+class DeviceAllocationResult(Wire):
+    results: tuple[DeviceRequestAllocationResult, ...] | None = None
+    config: tuple[DeviceAllocationConfiguration, ...] | None = None
+
+
+class AllocationResult(Wire):
+    devices: DeviceAllocationResult = field(default_factory=lambda: DeviceAllocationResult())
+    node_selector: NodeSelector | None = None
+    allocation_timestamp: Time | None = None
+    reserved_for_any_pod: bool | None = None
+
+
+class NetworkDeviceData(Wire):
+    interface_name: str | None = None
+    ips: tuple[str, ...] | None = None
+    hardware_address: str | None = None
+
+
+class AllocatedDeviceStatus(Wire):
+    driver: str = printed("")
+    pool: str = printed("")
+    device: str = printed("")
+    share_id: str | None = field(default=None, name="shareID")
+    conditions: tuple[Condition, ...] | None = printed(None)
+    data: Raw | None = None
+    network_data: NetworkDeviceData | None = None
+
+
+class ResourceClaimStatus(Wire):
+    allocation: AllocationResult | None = None
+    reserved_for: tuple[ConsumerReference, ...] | None = None
+    devices: tuple[AllocatedDeviceStatus, ...] | None = None
+
+
+class ResourceClaim(ApiObject):
+    spec: ResourceClaimSpec = field(default_factory=lambda: ResourceClaimSpec())
+    status: ResourceClaimStatus = field(default_factory=lambda: ResourceClaimStatus())
+
+
+class ResourceClaimTemplateSpec(Wire):
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: ResourceClaimSpec = field(default_factory=lambda: ResourceClaimSpec())
+
+
+class ResourceClaimTemplate(ApiObject):
+    spec: ResourceClaimTemplateSpec = field(default_factory=lambda: ResourceClaimTemplateSpec())
+
+
+# --- DeviceTaintRule -------------------------------------------------------------------------------------
+
+
+class DeviceTaintSelector(Wire):
+    """Which devices a rule taints: all whose named parts are equal; an empty selector takes every device."""
+
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+
+
+class DeviceTaintRuleSpec(Wire):
+    device_selector: DeviceTaintSelector | None = None
+    taint: DeviceTaint = field(default_factory=lambda: DeviceTaint())
+
+
+class DeviceTaintRuleStatus(Wire):
+    conditions: tuple[Condition, ...] | None = None
+
+
+class DeviceTaintRule(ApiObject):
+    spec: DeviceTaintRuleSpec = field(default_factory=lambda: DeviceTaintRuleSpec())
+    status: DeviceTaintRuleStatus = field(default_factory=lambda: DeviceTaintRuleStatus())
+
+
+ResourceObject = ResourceSlice | DeviceClass | ResourceClaim | ResourceClaimTemplate | DeviceTaintRule
+

@@ -1,0 +1,1 @@
+"""Layer 1, pure: the expression language of device selectors, as Kubernetes speaks it."""

@@ -1,0 +1,122 @@
+"""The syntax tree of an expression: what the parser makes and checker, cost and evaluators read.
+
+Operators are calls with the names that CEL gives them (`_+_`, `_&&_`, `_?_:_`, `_[_]`, `@in`, …), and macros
+are already expanded to comprehensions, because both costs and results are defined on that form. Where a node
+stands, and its number, do not take part in equality: two trees are equal when they mean the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class LiteralKind(Enum):
+    NULL = "null"
+    BOOL = "bool"
+    INT = "int"
+    UINT = "uint"
+    DOUBLE = "double"
+    STRING = "string"
+    BYTES = "bytes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A piece of an expression. `id` is unique in its tree; `offset` counts code points from the start."""
+
+    id: int = field(compare=False)
+    offset: int = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Literal(Node):
+    kind: LiteralKind
+    value: None | bool | int | float | str | bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identifier(Node):
+    """A name; a leading dot (`.name`) is kept, it means the root scope."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Select(Node):
+    """`operand.field`, or with `tests_presence` the macro `has(operand.field)`."""
+
+    operand: Expression
+    field: str
+    tests_presence: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call(Node):
+    """A function or operator; `target` is set for `target.function(arguments)`."""
+
+    function: str
+    target: Expression | None = None
+    arguments: tuple[Expression, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListLiteral(Node):
+    """`optional` holds the positions of the elements written `?element`."""
+
+    elements: tuple[Expression, ...]
+    optional: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapEntry(Node):
+    key: Expression
+    value: Expression
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapLiteral(Node):
+    entries: tuple[MapEntry, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldEntry(Node):
+    field: str
+    value: Expression
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageLiteral(Node):
+    """`Type{field: value}`."""
+
+    type_name: str
+    entries: tuple[FieldEntry, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comprehension(Node):
+    """A fold: for each element of `range`, while `condition`, `accumulator = step`; then `result`."""
+
+    range: Expression
+    variable: str
+    second_variable: str | None
+    accumulator: str
+    initial: Expression
+    condition: Expression
+    step: Expression
+    result: Expression
+
+
+Expression = Literal | Identifier | Select | Call | ListLiteral | MapLiteral | MessageLiteral | Comprehension
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedExpression:
+    """A tree with its text. `macros` maps a node that a macro made to the call as it was written."""
+
+    text: str
+    root: Expression
+    macros: Mapping[int, Call] = field(compare=False)

@@ -1,0 +1,1 @@
+"""Layer 0, pure: values that every other package is written in."""
