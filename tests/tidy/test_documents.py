@@ -1,0 +1,89 @@
+"""What the documents say exists: linked files, and the tests that parity.md names."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PROMISES = (
+    *(f"C{number}" for number in range(1, 17)),
+    *(f"P{number}" for number in range(1, 10)),
+    *(f"R{number}" for number in range(1, 9)),
+    *(f"B{number}" for number in range(1, 7)),
+)
+STATES = {"kept", "partly", "planned"}
+
+
+@cache
+def tracked_files() -> tuple[Path, ...]:
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return tuple(path for line in listed.stdout.splitlines() if (path := ROOT / line).is_file())
+
+
+def documents() -> list[Path]:
+    return [path for path in tracked_files() if path.suffix == ".md"]
+
+
+def parity_rows() -> dict[str, tuple[str, str, str, str]]:
+    rows: dict[str, tuple[str, str, str, str]] = {}
+    for line in (ROOT / "docs" / "parity.md").read_text().splitlines():
+        if match := re.match(r"\| ([CPRB]\d+) \|(.*)\|(.*)\|(.*)\|(.*)\|$", line):
+            assert match[1] not in rows, f"{match[1]} stands twice"
+            rows[match[1]] = (match[2].strip(), match[3].strip(), match[4].strip(), match[5].strip())
+    return rows
+
+
+@pytest.mark.parametrize("path", documents(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text()):
+        if "://" not in target and not target.startswith("mailto:"):
+            assert (path.parent / target).exists(), f"{path.relative_to(ROOT)} links to {target}"
+
+
+def test_parity_lists_every_promise_once() -> None:
+    assert sorted(parity_rows()) == sorted(PROMISES)
+
+
+@pytest.mark.parametrize("promise", PROMISES)
+def test_parity_names_modules_and_tests_that_exist(promise: str) -> None:
+    _, modules, tests, state = parity_rows()[promise]
+    assert state in STATES
+    for module in re.findall(r"`([^`]+)`", modules):
+        assert (ROOT / "src" / "dralloc" / module).exists(), f"{promise}: no module {module}"
+    named = re.findall(r"`([^`]+)`", tests)
+    if state == "kept":
+        assert named, f"{promise} is called kept and names no test"
+    for test in named:
+        file, _, function = test.partition("::")
+        source = ROOT / "tests" / file
+        assert source.exists(), f"{promise}: no test file {file}"
+        if function:
+            assert re.search(rf"(def|class) {re.escape(function)}\b", source.read_text()), f"{promise}: no test {test}"
+
+
+@pytest.mark.parametrize("path", tracked_files(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_project_knows_no_machine(path: Path) -> None:
+    if path == Path(__file__) or path.suffix in (".gz", ".png"):
+        return
+    text = path.read_text(errors="replace")
+    for word in ("/work/", "/root/", "pypi.org", "pythonhosted", "registry.npmjs", "deb.debian.org"):
+        assert word not in text, f"{path.relative_to(ROOT)} names {word}"
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in tracked_files() if path.suffix == ".py"], ids=lambda path: str(path.relative_to(ROOT))
+)
+def test_nothing_is_left_unfinished(path: Path) -> None:
+    if path != Path(__file__):
+        assert not re.search(r"\b(TODO|FIXME|XXX|NotImplementedError)\b", path.read_text())
