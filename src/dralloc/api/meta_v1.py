@@ -19,27 +19,27 @@ class OwnerReference(Wire):
 
 
 class ObjectMeta(Wire):
-    name: str | None = None
-    generate_name: str | None = None
-    namespace: str | None = None
-    self_link: str | None = None
-    uid: str | None = None
-    resource_version: str | None = None
-    generation: Int64 | None = None
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    self_link: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: Int64 = 0
     creation_timestamp: Time | None = None
     deletion_timestamp: Time | None = None
     deletion_grace_period_seconds: Int64 | None = None
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-    owner_references: tuple[OwnerReference, ...] | None = None
-    finalizers: tuple[str, ...] | None = None
-    managed_fields: tuple[dict[str, Any], ...] | None = None
+    labels: dict[str, str] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
+    owner_references: tuple[OwnerReference, ...] = ()
+    finalizers: tuple[str, ...] = ()
+    managed_fields: tuple[dict[str, Any], ...] = ()
 
 
 class Condition(Wire):
     type: str = printed("")
     status: str = printed("")
-    observed_generation: Int64 | None = None
+    observed_generation: Int64 = 0
     last_transition_time: Time | None = printed(None)
     reason: str = printed("")
     message: str = printed("")
@@ -48,12 +48,12 @@ class Condition(Wire):
 class NodeSelectorRequirement(Wire):
     key: str = printed("")
     operator: str = printed("")
-    values: tuple[str, ...] | None = None
+    values: tuple[str, ...] = ()
 
 
 class NodeSelectorTerm(Wire):
-    match_expressions: tuple[NodeSelectorRequirement, ...] | None = None
-    match_fields: tuple[NodeSelectorRequirement, ...] | None = None
+    match_expressions: tuple[NodeSelectorRequirement, ...] = ()
+    match_fields: tuple[NodeSelectorRequirement, ...] = ()
 
 
 class NodeSelector(Wire):
@@ -63,6 +63,6 @@ class NodeSelector(Wire):
 class ApiObject(Wire):
     """Any object of the API. Subclasses add `spec` and `status`."""
 
-    api_version: str | None = None
-    kind: str | None = None
+    api_version: str = ""
+    kind: str = ""
     metadata: ObjectMeta = field(default_factory=ObjectMeta)

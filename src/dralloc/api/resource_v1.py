@@ -1,7 +1,9 @@
 """The hub: `resource.k8s.io/v1`, the one shape that the rest of the project works with.
 
-Lists are tuples and may be `None` (absent), which a few rules tell apart from empty. Enumerations are
-plain text, so that an unknown value is a fault that validation reports, and not a decoding error.
+A list or map that is absent is empty. Where absent and empty differ (a slice's devices, the list members of
+an attribute), or where Kubernetes prints `null`, the field may be `None`; in a stored object it is never an
+empty tuple then. Enumerations are plain text, so that an unknown value is a fault that validation reports,
+and not a decoding error.
 """
 
 from __future__ import annotations
@@ -15,6 +17,9 @@ from dralloc.api.wire import Int64, Time, Wire, printed
 from dralloc.primitives.quantity import Quantity
 
 GROUP: Final = "resource.k8s.io"
+
+# Inside `DeviceAttribute`, `bool` is a member.
+Bool = bool
 
 EXACT_COUNT: Final = "ExactCount"
 ALL: Final = "All"
@@ -41,11 +46,11 @@ class DeviceAttribute(Wire):
     """Exactly one member is set."""
 
     int: Int64 | None = None
-    bool: bool | None = None
+    bool: Bool | None = None
     string: str | None = None
     version: str | None = None
     ints: tuple[Int64, ...] | None = None
-    bools: tuple[bool, ...] | None = None
+    bools: tuple[Bool, ...] | None = None
     strings: tuple[str, ...] | None = None
     versions: tuple[str, ...] | None = None
 
@@ -59,8 +64,8 @@ class CapacityRequestPolicyRange(Wire):
 class CapacityRequestPolicy(Wire):
     """How an asked amount is rounded, and what is taken where nothing is asked (KEP-5075)."""
 
-    default: Quantity | None = None
-    valid_values: tuple[Quantity, ...] | None = None
+    default: Quantity | None = printed(None)
+    valid_values: tuple[Quantity, ...] = ()
     valid_range: CapacityRequestPolicyRange | None = None
 
 
@@ -77,18 +82,18 @@ class CounterSet(Wire):
     """Named amounts that the devices of a pool draw from."""
 
     name: str = printed("")
-    counters: dict[str, Counter] | None = None
+    counters: dict[str, Counter] = field(default_factory=dict)
 
 
 class DeviceCounterConsumption(Wire):
     counter_set: str = printed("")
-    counters: dict[str, Counter] | None = None
-    compatibility_groups: tuple[str, ...] | None = None
+    counters: dict[str, Counter] = field(default_factory=dict)
+    compatibility_groups: tuple[str, ...] = ()
 
 
 class DeviceTaint(Wire):
     key: str = printed("")
-    value: str | None = None
+    value: str = ""
     effect: str = printed("")
     time_added: Time | None = None
 
@@ -113,18 +118,18 @@ class Device(Wire):
     """One device of a slice; shareable where `allow_multiple_allocations` is true."""
 
     name: str = printed("")
-    attributes: dict[str, DeviceAttribute] | None = None
-    capacity: dict[str, DeviceCapacity] | None = None
-    consumes_counters: tuple[DeviceCounterConsumption, ...] | None = None
+    attributes: dict[str, DeviceAttribute] = field(default_factory=dict)
+    capacity: dict[str, DeviceCapacity] = field(default_factory=dict)
+    consumes_counters: tuple[DeviceCounterConsumption, ...] = ()
     node_name: str | None = None
     node_selector: NodeSelector | None = None
     all_nodes: bool | None = None
-    taints: tuple[DeviceTaint, ...] | None = None
+    taints: tuple[DeviceTaint, ...] = ()
     binds_to_node: bool | None = None
-    binding_conditions: tuple[str, ...] | None = None
-    binding_failure_conditions: tuple[str, ...] | None = None
+    binding_conditions: tuple[str, ...] = ()
+    binding_failure_conditions: tuple[str, ...] = ()
     allow_multiple_allocations: bool | None = None
-    node_allocatable_resources: dict[str, NodeAllocatableResource] | None = None
+    node_allocatable_resources: dict[str, NodeAllocatableResource] = field(default_factory=dict)
 
 
 class ResourceSliceSpec(Wire):
@@ -137,7 +142,7 @@ class ResourceSliceSpec(Wire):
     per_device_node_selection: bool | None = None
     shared_counters: tuple[CounterSet, ...] | None = None
     partition_type_attribute: str | None = None
-    skip_node_operations: tuple[str, ...] | None = None
+    skip_node_operations: tuple[str, ...] = ()
 
 
 class ResourceSlice(ApiObject):
@@ -167,8 +172,8 @@ class DeviceClassConfiguration(Wire):
 
 
 class DeviceClassSpec(Wire):
-    selectors: tuple[DeviceSelector, ...] | None = None
-    config: tuple[DeviceClassConfiguration, ...] | None = None
+    selectors: tuple[DeviceSelector, ...] = ()
+    config: tuple[DeviceClassConfiguration, ...] = ()
     extended_resource_name: str | None = None
 
 
@@ -180,17 +185,17 @@ class DeviceClass(ApiObject):
 
 
 class DeviceToleration(Wire):
-    key: str | None = None
-    operator: str | None = None
-    value: str | None = None
-    effect: str | None = None
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
     toleration_seconds: Int64 | None = None
 
 
 class CapacityRequirements(Wire):
     """How much of each capacity is asked for, keyed by the capacity's name (KEP-5075)."""
 
-    requests: dict[str, Quantity] | None = None
+    requests: dict[str, Quantity] = field(default_factory=dict)
 
 
 class DeviceDerivedAttribute(Wire):
@@ -202,13 +207,13 @@ class ExactDeviceRequest(Wire):
     """Devices of one class, `count` of them or all that match."""
 
     device_class_name: str = printed("")
-    selectors: tuple[DeviceSelector, ...] | None = None
-    allocation_mode: str | None = None
-    count: Int64 | None = None
+    selectors: tuple[DeviceSelector, ...] = ()
+    allocation_mode: str = ""
+    count: Int64 = 0
     admin_access: bool | None = None
-    tolerations: tuple[DeviceToleration, ...] | None = None
+    tolerations: tuple[DeviceToleration, ...] = ()
     capacity: CapacityRequirements | None = None
-    derived_attributes: tuple[DeviceDerivedAttribute, ...] | None = None
+    derived_attributes: tuple[DeviceDerivedAttribute, ...] = ()
 
 
 class DeviceSubRequest(Wire):
@@ -216,12 +221,12 @@ class DeviceSubRequest(Wire):
 
     name: str = printed("")
     device_class_name: str = printed("")
-    selectors: tuple[DeviceSelector, ...] | None = None
-    allocation_mode: str | None = None
-    count: Int64 | None = None
-    tolerations: tuple[DeviceToleration, ...] | None = None
+    selectors: tuple[DeviceSelector, ...] = ()
+    allocation_mode: str = ""
+    count: Int64 = 0
+    tolerations: tuple[DeviceToleration, ...] = ()
     capacity: CapacityRequirements | None = None
-    derived_attributes: tuple[DeviceDerivedAttribute, ...] | None = None
+    derived_attributes: tuple[DeviceDerivedAttribute, ...] = ()
 
 
 class DeviceRequest(Wire):
@@ -229,30 +234,30 @@ class DeviceRequest(Wire):
 
     name: str = printed("")
     exactly: ExactDeviceRequest | None = None
-    first_available: tuple[DeviceSubRequest, ...] | None = None
+    first_available: tuple[DeviceSubRequest, ...] = ()
 
 
 class DeviceConstraint(Wire):
-    requests: tuple[str, ...] | None = None
+    requests: tuple[str, ...] = ()
     match_attribute: str | None = None
     distinct_attribute: str | None = None
 
 
 class DeviceClaimConfiguration(Wire):
-    requests: tuple[str, ...] | None = None
+    requests: tuple[str, ...] = ()
     opaque: OpaqueDeviceConfiguration | None = None
 
 
 class DeviceClaim(Wire):
-    requests: tuple[DeviceRequest, ...] | None = None
-    constraints: tuple[DeviceConstraint, ...] | None = None
-    config: tuple[DeviceClaimConfiguration, ...] | None = None
+    requests: tuple[DeviceRequest, ...] | None = printed(None)
+    constraints: tuple[DeviceConstraint, ...] = ()
+    config: tuple[DeviceClaimConfiguration, ...] = ()
 
 
 class ConsumerReference(Wire):
     """Who uses a claim: a pod, or (KEP-5194) the workload whose pods do."""
 
-    api_group: str | None = field(default=None, name="apiGroup")
+    api_group: str = ""
     resource: str = printed("")
     name: str = printed("")
     uid: str = printed("")
@@ -271,23 +276,23 @@ class DeviceRequestAllocationResult(Wire):
     pool: str = printed("")
     device: str = printed("")
     admin_access: bool | None = None
-    tolerations: tuple[DeviceToleration, ...] | None = None
-    binding_conditions: tuple[str, ...] | None = None
-    binding_failure_conditions: tuple[str, ...] | None = None
+    tolerations: tuple[DeviceToleration, ...] = ()
+    binding_conditions: tuple[str, ...] = ()
+    binding_failure_conditions: tuple[str, ...] = ()
     share_id: str | None = field(default=None, name="shareID")
-    consumed_capacity: dict[str, Quantity] | None = None
-    skip_node_operations: tuple[str, ...] | None = None
+    consumed_capacity: dict[str, Quantity] = field(default_factory=dict)
+    skip_node_operations: tuple[str, ...] = ()
 
 
 class DeviceAllocationConfiguration(Wire):
     source: str = printed("")
-    requests: tuple[str, ...] | None = None
+    requests: tuple[str, ...] = ()
     opaque: OpaqueDeviceConfiguration | None = None
 
 
 class DeviceAllocationResult(Wire):
-    results: tuple[DeviceRequestAllocationResult, ...] | None = None
-    config: tuple[DeviceAllocationConfiguration, ...] | None = None
+    results: tuple[DeviceRequestAllocationResult, ...] = ()
+    config: tuple[DeviceAllocationConfiguration, ...] = ()
 
 
 class AllocationResult(Wire):
@@ -298,9 +303,9 @@ class AllocationResult(Wire):
 
 
 class NetworkDeviceData(Wire):
-    interface_name: str | None = None
-    ips: tuple[str, ...] | None = None
-    hardware_address: str | None = None
+    interface_name: str = ""
+    ips: tuple[str, ...] = ()
+    hardware_address: str = ""
 
 
 class AllocatedDeviceStatus(Wire):
@@ -315,8 +320,8 @@ class AllocatedDeviceStatus(Wire):
 
 class ResourceClaimStatus(Wire):
     allocation: AllocationResult | None = None
-    reserved_for: tuple[ConsumerReference, ...] | None = None
-    devices: tuple[AllocatedDeviceStatus, ...] | None = None
+    reserved_for: tuple[ConsumerReference, ...] = ()
+    devices: tuple[AllocatedDeviceStatus, ...] = ()
 
 
 class ResourceClaim(ApiObject):
@@ -350,7 +355,7 @@ class DeviceTaintRuleSpec(Wire):
 
 
 class DeviceTaintRuleStatus(Wire):
-    conditions: tuple[Condition, ...] | None = None
+    conditions: tuple[Condition, ...] = ()
 
 
 class DeviceTaintRule(ApiObject):
@@ -359,4 +364,3 @@ class DeviceTaintRule(ApiObject):
 
 
 ResourceObject = ResourceSlice | DeviceClass | ResourceClaim | ResourceClaimTemplate | DeviceTaintRule
-

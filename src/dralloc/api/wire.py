@@ -1,13 +1,14 @@
 """The base of every wire type, and the few scalar types that JSON does not have.
 
-Absent is `None`, everywhere: what a value means when it is absent is said in `defaulting`, never by a
-default here, because a default would silently drop what a user wrote. Where Kubernetes always prints a
-field, even empty, the field is declared with `printed(...)`.
+A field's default is what Kubernetes holds when the field is absent, and never more than that: the zero value
+(`""`, `0`, `()`, `{}`) where its type has no "unset", and `None` where it does. A field at its default is not
+printed, so `count: 0` comes back absent, as it does there. What an absent value means is said in `defaulting`.
+Where Kubernetes always prints a field, even empty, the field is declared with `printed(...)`.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, dataclass_transform
 
 import msgspec
 
@@ -18,10 +19,11 @@ Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 Time = str
 
 
-class Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
-    """An immutable piece of an API object. Acyclic, so the garbage collector need not track it."""
-
-
 def printed(empty: Any) -> Any:
     """A field that is always printed, with this value where the object has none."""
     return msgspec.field(default_factory=lambda: empty)
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(msgspec.field,))
+class Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
+    """An immutable piece of an API object. Acyclic, so the garbage collector need not track it."""
