@@ -33,7 +33,7 @@ class Node:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Literal(Node):
     kind: LiteralKind
-    value: None | bool | int | float | str | bytes
+    value: bool | int | float | str | bytes | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,164 @@
+"""Text to tokens, and the text of a literal token to its value."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from dralloc.cel.errors import CelSyntaxError, Problem
+
+
+class Token(NamedTuple):
+    """`kind` is a name for tokens with a text of their own, and the text itself for all others."""
+
+    kind: str
+    text: str
+    offset: int
+
+
+IDENTIFIER: Final = "identifier"
+ESCAPED_IDENTIFIER: Final = "escaped identifier"
+INT: Final = "int"
+UINT: Final = "uint"
+DOUBLE: Final = "double"
+STRING: Final = "string"
+BYTES: Final = "bytes"
+END: Final = "end of expression"
+
+# `in` and the three constants are tokens of their own, so that not even a field can have their names.
+_WORD_TOKENS: Final = frozenset({"in", "true", "false", "null"})
+
+_ESCAPE: Final = r"""\\(?:[abfnrtv"'\\?`]|[0-3][0-7]{2}|[xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8})"""
+_STRING: Final = "|".join(
+    (
+        r'[rR]"""[\s\S]*?"""',
+        r"[rR]'''[\s\S]*?'''",
+        r'[rR]"[^"\n\r]*"',
+        r"[rR]'[^'\n\r]*'",
+        rf'"""(?:{_ESCAPE}|[^\\])*?"""',
+        rf"'''(?:{_ESCAPE}|[^\\])*?'''",
+        rf'"(?:[^\\"\n\r]++|{_ESCAPE})*+"',
+        rf"'(?:[^\\'\n\r]++|{_ESCAPE})*+'",
+    )
+)
+_TOKEN: Final = re.compile(
+    rf"""(?P<blank>[\t\ \r\n\f]+|//[^\n]*)
+    |(?P<bytes>[bB](?:{_STRING}))
+    |(?P<string>{_STRING})
+    |(?P<identifier>[A-Za-z_][A-Za-z0-9_]*)
+    |(?P<double>[0-9]+(?:\.[0-9]+(?:[eE][+-]?[0-9]+)?|[eE][+-]?[0-9]+)|\.[0-9]+(?:[eE][+-]?[0-9]+)?)
+    |(?P<uint>(?:0x[0-9a-fA-F]+|[0-9]+)[uU])
+    |(?P<int>0x[0-9a-fA-F]+|[0-9]+)
+    |(?P<escaped>`[A-Za-z0-9_.\-/\ ]+`)
+    |(?P<operator>==|!=|<=|>=|&&|\|\||[-+*/%<>!?:.,()\[\]{{}}])""".replace("\n    ", ""),
+    re.ASCII | re.VERBOSE,
+)
+_GROUP_KINDS: Final = {
+    "bytes": BYTES,
+    "string": STRING,
+    "double": DOUBLE,
+    "uint": UINT,
+    "int": INT,
+    "escaped": ESCAPED_IDENTIFIER,
+}
+
+
+def tokenize(text: str) -> list[Token]:
+    """The tokens of a text without blanks and comments; the last one is END."""
+    tokens: list[Token] = []
+    append, match, position, length = tokens.append, _TOKEN.match, 0, len(text)
+    while position < length:
+        found = match(text, position)
+        if found is None:
+            raise CelSyntaxError(text, [Problem(_unreadable(text, position), position)])
+        group, start, position = found.lastgroup, position, found.end()
+        if group == "blank":
+            continue
+        word = found.group()
+        if group == "operator":
+            append(Token(word, word, start))
+        elif group == "identifier":
+            append(Token(word if word in _WORD_TOKENS else IDENTIFIER, word, start))
+        else:
+            append(Token(_GROUP_KINDS[str(group)], word, start))
+    append(Token(END, "", length))
+    return tokens
+
+
+def _unreadable(text: str, position: int) -> str:
+    character = text[position]
+    if character in "\"'":
+        return "syntax error: this text literal has no end, or holds an escape that does not exist"
+    if character in "&|=":
+        return f"syntax error: unexpected {character!r}; the operators are &&, || and =="
+    return f"syntax error: unexpected character {character!r}"
+
+
+_SIMPLE_ESCAPES: Final = {
+    "a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v",
+    '"': '"', "'": "'", "\\": "\\", "?": "?", "`": "`",
+}  # fmt: skip
+_ESCAPE_PATTERN: Final = re.compile(
+    r"\\(?:(?P<simple>[abfnrtv\"'\\?`])|(?P<octal>[0-3][0-7]{2})"
+    r"|[xX](?P<byte>[0-9a-fA-F]{2})|u(?P<short>[0-9a-fA-F]{4})|U(?P<long>[0-9a-fA-F]{8}))",
+    re.ASCII,
+)
+
+
+def string_value(token: str) -> str | None:
+    """The text that a string token stands for; None when it names a code point that does not exist."""
+    body, is_raw = _unquoted(token)
+    if is_raw or "\\" not in body:
+        return body
+    pieces: list[str] = []
+    position = 0
+    for escape in _ESCAPE_PATTERN.finditer(body):
+        code_point = _code_point(escape)
+        if code_point is None:
+            return None
+        pieces += (body[position : escape.start()], code_point)
+        position = escape.end()
+    pieces.append(body[position:])
+    return "".join(pieces)
+
+
+def bytes_value(token: str) -> bytes | None:
+    r"""The bytes that a bytes token stands for: text as UTF-8, `\x` and octal escapes as single bytes."""
+    body, is_raw = _unquoted(token[1:])
+    if is_raw or "\\" not in body:
+        return body.encode("utf-8", "replace")
+    pieces: list[bytes] = []
+    position = 0
+    for escape in _ESCAPE_PATTERN.finditer(body):
+        code_point = _code_point(escape)
+        if code_point is None:
+            return None
+        is_text = escape["short"] or escape["long"]
+        pieces.append(body[position : escape.start()].encode("utf-8", "replace"))
+        pieces.append(code_point.encode("utf-8" if is_text else "latin-1"))
+        position = escape.end()
+    pieces.append(body[position:].encode("utf-8", "replace"))
+    return b"".join(pieces)
+
+
+def _unquoted(token: str) -> tuple[str, bool]:
+    """What stands between the quotes, with line ends made equal, and whether it is raw."""
+    if "\r" in token:
+        token = token.replace("\r\n", "\n").replace("\r", "\n")
+    is_raw = token[0] in "rR"
+    if is_raw:
+        token = token[1:]
+    width = 3 if len(token) >= 6 and token[:3] in ('"""', "'''") else 1
+    return token[width:-width], is_raw
+
+
+def _code_point(escape: re.Match[str]) -> str | None:
+    if simple := escape["simple"]:
+        return _SIMPLE_ESCAPES[simple]
+    if octal := escape["octal"]:
+        return chr(int(octal, 8))
+    number = int(escape["byte"] or escape["short"] or escape["long"], 16)
+    if number > 0x10FFFF:
+        return None
+    # A lone surrogate is no character; UTF-8 writers put the replacement character in its place.
+    return "\ufffd" if 0xD800 <= number <= 0xDFFF else chr(number)
