@@ -1,0 +1,42 @@
+"""The text that a scrape reads."""
+
+from __future__ import annotations
+
+from dralloc.primitives.metrics import Counter, Gauge, Histogram, exposition
+
+
+def test_counters_print_each_combination_of_labels() -> None:
+    requests = Counter("requests_total", "Requests.", ["verb", "code"])
+    requests.add("GET", "200")
+    requests.add("GET", "200", amount=2)
+    requests.add('P"\n\\', "500")
+    assert exposition([requests]) == (
+        "# HELP requests_total Requests.\n"
+        "# TYPE requests_total counter\n"
+        'requests_total{verb="GET",code="200"} 3\n'
+        'requests_total{verb="P\\"\\n\\\\",code="500"} 1\n'
+    )
+
+
+def test_a_counter_without_labels_is_there_from_the_start() -> None:
+    assert "up_total 0\n" in exposition([Counter("up_total", "Ups.")])
+
+
+def test_gauges_are_set_or_read() -> None:
+    stored = Gauge("stored", "Objects.", ["kind"])
+    stored.set("claims", value=1.5)
+    assert 'stored{kind="claims"} 1.5\n' in exposition([stored])
+    assert "live 7\n" in exposition([Gauge("live", "Now.", read=lambda: [((), 7.0)])])
+
+
+def test_histogram_buckets_add_up() -> None:
+    duration = Histogram("seconds", "Time.", ["verb"], buckets=(0.1, 1.0))
+    for value in (0.1, 0.5, 3.0):
+        duration.observe("GET", value=value)
+    assert exposition([duration]).splitlines()[2:] == [
+        'seconds_bucket{verb="GET",le="0.1"} 1',
+        'seconds_bucket{verb="GET",le="1"} 2',
+        'seconds_bucket{verb="GET",le="+Inf"} 3',
+        'seconds_sum{verb="GET"} 3.6',
+        'seconds_count{verb="GET"} 3',
+    ]
