@@ -1,0 +1,94 @@
+"""Who is asking: bearer tokens, read once at start, and client certificates that our own CA signed.
+
+There is no anonymous user. A request without a credential gets 401, except on the paths in `OPEN_PATHS`;
+the plain-http mode for tests gives those without a credential the administrator's identity instead,
+because kubectl sends no token over plain http. A wrong token is refused in every mode.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+ADMINS: Final = "system:masters"
+AUTHENTICATED: Final = "system:authenticated"
+
+# Readable by anybody: load balancers and version probes have no credentials.
+OPEN_PATHS: Final = frozenset({"/healthz", "/livez", "/readyz", "/version"})
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Who made a request."""
+
+    name: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+
+
+ADMINISTRATOR: Final = User(name="dralloc-admin", groups=(ADMINS, AUTHENTICATED))
+
+
+class BadTokenFile(ValueError):
+    """A token file that cannot be read as `token,user,uid,"group,group"` lines."""
+
+
+class Authenticator:
+    """Knows the users by their credentials."""
+
+    def __init__(self, tokens: Mapping[str, User], *, without_credential: User | None = None) -> None:
+        # Kept as digests: looking a token up then takes the same time whatever part of it is right.
+        self._users = {_digest(token.encode()): user for token, user in tokens.items()}
+        self._without_credential = without_credential
+
+    def user_of(self, authorization: bytes, certificate_subject: User | None = None) -> User | None:
+        """The user that the request's credential proves, or `None`: it must be refused."""
+        if authorization:
+            scheme, _, token = authorization.partition(b" ")
+            if scheme.lower() != b"bearer":
+                return None
+            return self._users.get(_digest(token.strip()))
+        return certificate_subject or self._without_credential
+
+
+def load_token_file(path: Path) -> dict[str, User]:
+    """The users of a static token file, in the format that kube-apiserver reads."""
+    users: dict[str, User] = {}
+    for number, row in enumerate(csv.reader(path.read_text().splitlines()), start=1):
+        if not row or row[0].lstrip().startswith("#"):
+            continue
+        if len(row) < 3 or not row[0].strip() or not row[1].strip():
+            raise BadTokenFile(f'{path}, line {number}: expected token,user,uid[,"group,group"]')
+        token, name, uid = (part.strip() for part in row[:3])
+        groups = tuple(group.strip() for group in row[3].split(",") if group.strip()) if len(row) > 3 else ()
+        users[token] = User(name=name, uid=uid, groups=(*groups, AUTHENTICATED))
+    return users
+
+
+def administrator_token(directory: Path) -> str:
+    """The administrator's token of this data directory, made at first start."""
+    path = directory / "admin.token"
+    if not path.exists():
+        write_private(path, secrets.token_urlsafe(32))
+    return path.read_text().strip()
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner can read, in one step: no reader ever sees half of it or a wider mode."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    unfinished.unlink(missing_ok=True)
+    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+    unfinished.replace(path)
+
+
+def _digest(token: bytes) -> bytes:
+    return sha256(token).digest()

@@ -1,0 +1,57 @@
+"""A request and its answer as values: the one seam between the API and whatever carries it.
+
+The network side (`app`) and an in-process client use the same pair, so both meet the same behaviour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import parse_qsl
+
+from dralloc.apiserver.authentication import ADMINISTRATOR, User
+
+JSON: Final = "application/json"
+TEXT: Final = "text/plain; charset=utf-8"
+
+
+@dataclass(slots=True)
+class Request:
+    """One request, read completely. Header names are lower case."""
+
+    method: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[bytes, bytes] = field(default_factory=dict)
+    body: bytes = b""
+    user: User = ADMINISTRATOR
+
+    def header(self, name: bytes) -> str:
+        return self.headers.get(name, b"").decode("latin-1")
+
+    @property
+    def media_type(self) -> str:
+        """The type of the body, without its parameters."""
+        return self.header(b"content-type").partition(";")[0].strip().lower()
+
+
+@dataclass(slots=True)
+class Response:
+    """An answer: a body, or a stream of pieces that ends when the iterator does."""
+
+    status: int = 200
+    body: bytes = b""
+    content_type: str = JSON
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    stream: AsyncIterator[bytes] | None = None
+
+
+def parse_query(query: bytes) -> dict[str, str]:
+    """The parameters of a URL; of one that is given twice, the first counts, as in Kubernetes."""
+    if not query:
+        return {}
+    parameters: dict[str, str] = {}
+    for name, value in parse_qsl(query.decode("latin-1"), keep_blank_values=True):
+        parameters.setdefault(name, value)
+    return parameters
