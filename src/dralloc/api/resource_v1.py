@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from msgspec import Raw, field
+from msgspec import UNSET, Raw, UnsetType, field
 
 from dralloc.api.meta_v1 import ApiObject, Condition, NodeSelector, ObjectMeta
 from dralloc.api.wire import Int64, Time, Wire, printed
@@ -164,7 +164,7 @@ class OpaqueDeviceConfiguration(Wire):
     """Parameters that only the driver understands, kept byte for byte."""
 
     driver: str = printed("")
-    parameters: Raw | None = printed(None)
+    parameters: Raw = printed(Raw(b"null"))
 
 
 class DeviceClassConfiguration(Wire):
@@ -314,7 +314,7 @@ class AllocatedDeviceStatus(Wire):
     device: str = printed("")
     share_id: str | None = field(default=None, name="shareID")
     conditions: tuple[Condition, ...] | None = printed(None)
-    data: Raw | None = None
+    data: Raw | UnsetType = UNSET
     network_data: NetworkDeviceData | None = None
 
 
