@@ -18,6 +18,9 @@ from dralloc.primitives.quantity import Quantity
 
 GROUP: Final = "resource.k8s.io"
 
+# JSON that nobody wrote.
+NULL: Final = Raw(b"null")
+
 # Inside `DeviceAttribute`, `bool` is a member.
 Bool = bool
 

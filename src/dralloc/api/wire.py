@@ -8,14 +8,15 @@ Where Kubernetes always prints a field, even empty, the field is declared with `
 
 from __future__ import annotations
 
-from typing import Annotated, Any, dataclass_transform
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar, dataclass_transform
 
 import msgspec
 
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
-# Timestamps stay text: what a client wrote is what it reads back.
+# Timestamps are text; `timestamps` reads and prints them.
 Time = str
 
 
@@ -27,3 +28,12 @@ def printed(empty: Any) -> Any:
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(msgspec.field,))
 class Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
     """An immutable piece of an API object. Acyclic, so the garbage collector need not track it."""
+
+
+ItemT = TypeVar("ItemT")
+
+
+def map_changed(items: tuple[ItemT, ...], change: Callable[[ItemT], ItemT]) -> tuple[ItemT, ...]:
+    """The changed items, or the very same tuple where no item changes."""
+    changed = tuple(map(change, items))
+    return items if all(new is old for new, old in zip(changed, items, strict=True)) else changed

@@ -5,7 +5,7 @@ The kinds and their `reason` texts are Kubernetes': clients read them in the cau
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
@@ -39,38 +39,72 @@ PREFIX: Final = {
 }
 
 # Kinds whose message does not repeat the offending value.
-WITHOUT_VALUE: Final = frozenset({FaultKind.REQUIRED, FaultKind.FORBIDDEN, FaultKind.TOO_LONG, FaultKind.TOO_MANY, FaultKind.INTERNAL})
+WITHOUT_VALUE: Final = frozenset(
+    {FaultKind.REQUIRED, FaultKind.FORBIDDEN, FaultKind.TOO_LONG, FaultKind.TOO_MANY, FaultKind.INTERNAL}
+)
 
 
-@dataclass(frozen=True, slots=True)
 class FieldPath:
-    """The way from an object's root to a field: names, list positions and map keys."""
+    """The way from an object's root to a field: names, list positions and map keys.
 
-    steps: tuple[str | int, ...] = ()
-    # Positions in `steps` that are map keys: they print in brackets, as list positions do.
-    keys: frozenset[int] = frozenset()
+    A path is made for every place that is looked at, and printed only for faults: so it is a chain to its
+    parent, and a step costs one small object.
+    """
+
+    __slots__ = ("_is_key", "_parent", "_step")
+
+    def __init__(self, parent: FieldPath | None, step: str | int, *, is_key: bool = False) -> None:
+        self._parent = parent
+        self._step = step
+        self._is_key = is_key
 
     @classmethod
-    def of(cls, *names: str) -> FieldPath:
-        return cls(steps=names)
+    def of(cls, first: str, *names: str) -> FieldPath:
+        return cls(None, first).child(*names)
 
     def child(self, *names: str) -> FieldPath:
-        return replace(self, steps=self.steps + names)
+        path = self
+        for name in names:
+            path = FieldPath(path, name)
+        return path
 
     def index(self, position: int) -> FieldPath:
-        return replace(self, steps=(*self.steps, position))
+        return FieldPath(self, position)
 
     def key(self, name: str) -> FieldPath:
-        return FieldPath(steps=(*self.steps, name), keys=self.keys | {len(self.steps)})
+        return FieldPath(self, name, is_key=True)
+
+    @property
+    def steps(self) -> tuple[str | int, ...]:
+        """Names and keys as text, list positions as numbers, from the root on."""
+        return tuple(path._step for path in self._from_root())
 
     def __str__(self) -> str:
         parts: list[str] = []
-        for position, step in enumerate(self.steps):
-            if isinstance(step, int) or position in self.keys:
-                parts.append(f"[{step}]")
+        for path in self._from_root():
+            if path._is_key or isinstance(path._step, int):
+                parts.append(f"[{path._step}]")
             else:
-                parts.append(f".{step}" if parts else step)
+                parts.append(f".{path._step}" if parts else path._step)
         return "".join(parts)
+
+    def __repr__(self) -> str:
+        return f"FieldPath({str(self)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return str(self) == str(other) if isinstance(other, FieldPath) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def _from_root(self) -> list[FieldPath]:
+        chain: list[FieldPath] = []
+        path: FieldPath | None = self
+        while path is not None:
+            chain.append(path)
+            path = path._parent
+        chain.reverse()
+        return chain
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +161,12 @@ def too_many(path: FieldPath, count: int, count_max: int) -> FieldError:
     return FieldError(FaultKind.TOO_MANY, path, f"{count}: must have at most {count_max} items", count)
 
 
-def not_found(path: FieldPath, value: object) -> FieldError:
-    return FieldError(FaultKind.NOT_FOUND, path, "", value)
+def not_found(path: FieldPath, value: object, detail: str = "") -> FieldError:
+    return FieldError(FaultKind.NOT_FOUND, path, detail, value)
+
+
+def internal(path: FieldPath, detail: str) -> FieldError:
+    return FieldError(FaultKind.INTERNAL, path, detail)
 
 
 def _shown(value: object) -> str:

@@ -1,0 +1,121 @@
+"""What an absent value means: the defaults that an object gets before it is looked at or stored.
+
+Objects that need none are returned as they are, so that defaulting twice changes nothing and costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from dralloc.api.resource_v1 import (
+    EQUAL,
+    EXACT_COUNT,
+    AllocationResult,
+    Device,
+    DeviceRequest,
+    DeviceRequestAllocationResult,
+    DeviceSubRequest,
+    DeviceTaint,
+    DeviceTaintRule,
+    DeviceToleration,
+    ExactDeviceRequest,
+    ResourceClaim,
+    ResourceClaimSpec,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
+from dralloc.api.wire import Time, map_changed
+
+CountedT = TypeVar("CountedT", ExactDeviceRequest, DeviceSubRequest)
+
+
+def default_resource_slice(obj: ResourceSlice, now: Time) -> ResourceSlice:
+    """Every taint says since when it is there."""
+    devices = obj.spec.devices
+    if not devices:
+        return obj
+    defaulted = map_changed(devices, lambda device: _default_device(device, now))
+    return obj if defaulted is devices else replace(obj, spec=replace(obj.spec, devices=defaulted))
+
+
+def default_device_taint_rule(obj: DeviceTaintRule, now: Time) -> DeviceTaintRule:
+    taint = _default_taint(obj.spec.taint, now)
+    return obj if taint is obj.spec.taint else replace(obj, spec=replace(obj.spec, taint=taint))
+
+
+def default_resource_claim(obj: ResourceClaim, *, flattened: bool) -> ResourceClaim:
+    spec = _default_claim_spec(obj.spec, flattened=flattened)
+    if spec is not obj.spec:
+        obj = replace(obj, spec=spec)
+    allocation = obj.status.allocation
+    if allocation is None:
+        return obj
+    defaulted = _default_allocation(allocation)
+    return obj if defaulted is allocation else replace(obj, status=replace(obj.status, allocation=defaulted))
+
+
+def default_resource_claim_template(obj: ResourceClaimTemplate, *, flattened: bool) -> ResourceClaimTemplate:
+    spec = _default_claim_spec(obj.spec.spec, flattened=flattened)
+    return obj if spec is obj.spec.spec else replace(obj, spec=replace(obj.spec, spec=spec))
+
+
+def _default_device(device: Device, now: Time) -> Device:
+    if not device.taints:
+        return device
+    taints = map_changed(device.taints, lambda taint: _default_taint(taint, now))
+    return device if taints is device.taints else replace(device, taints=taints)
+
+
+def _default_taint(taint: DeviceTaint, now: Time) -> DeviceTaint:
+    return taint if taint.time_added is not None else replace(taint, time_added=now)
+
+
+def _default_claim_spec(spec: ResourceClaimSpec, *, flattened: bool) -> ResourceClaimSpec:
+    requests = spec.devices.requests
+    if not requests:
+        return spec
+    defaulted = map_changed(requests, lambda request: _default_request(request, flattened=flattened))
+    return spec if defaulted is requests else replace(spec, devices=replace(spec.devices, requests=defaulted))
+
+
+def _default_request(request: DeviceRequest, *, flattened: bool) -> DeviceRequest:
+    exactly = request.exactly
+    if exactly is not None:
+        # v1beta1 cannot see whether a request without a class is meant to be exact, and leaves it alone.
+        counted = not flattened or exactly.device_class_name
+        exactly = _default_tolerations(_default_count(exactly) if counted else exactly)
+    alternatives = map_changed(request.first_available, lambda sub: _default_tolerations(_default_count(sub)))
+    if exactly is request.exactly and alternatives is request.first_available:
+        return request
+    return replace(request, exactly=exactly, first_available=alternatives)
+
+
+def _default_count(request: CountedT) -> CountedT:
+    mode = request.allocation_mode or EXACT_COUNT
+    count = 1 if mode == EXACT_COUNT and request.count == 0 else request.count
+    if mode == request.allocation_mode and count == request.count:
+        return request
+    return replace(request, allocation_mode=mode, count=count)
+
+
+TolerantT = TypeVar("TolerantT", ExactDeviceRequest, DeviceSubRequest, DeviceRequestAllocationResult)
+
+
+def _default_tolerations(owner: TolerantT) -> TolerantT:
+    if not owner.tolerations:
+        return owner
+    tolerations = map_changed(owner.tolerations, _default_toleration)
+    return owner if tolerations is owner.tolerations else replace(owner, tolerations=tolerations)
+
+
+def _default_toleration(toleration: DeviceToleration) -> DeviceToleration:
+    return toleration if toleration.operator else replace(toleration, operator=EQUAL)
+
+
+def _default_allocation(allocation: AllocationResult) -> AllocationResult:
+    results = map_changed(allocation.devices.results, _default_tolerations)
+    if results is allocation.devices.results:
+        return allocation
+    return replace(allocation, devices=replace(allocation.devices, results=results))

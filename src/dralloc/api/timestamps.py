@@ -1,0 +1,44 @@
+"""Timestamps as text: read as RFC 3339 in any zone, held and printed in UTC and whole seconds, as Kubernetes does.
+
+With one spelling for one second, two timestamps are the same exactly if their texts are.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Final
+
+_CANONICAL: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
+_RFC3339: Final = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.,][0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})"
+)
+
+
+class BadTimestamp(ValueError):
+    """A text that is not a point in time."""
+
+
+def parse_timestamp(text: str) -> datetime:
+    """The point in time that an RFC 3339 text names."""
+    match = _RFC3339.fullmatch(text)
+    if match is None:
+        raise BadTimestamp(f"{text!r} is not a time: write it like 2026-01-31T12:00:00Z")
+    # Python reads at most microseconds; what is finer does not count here.
+    fraction = match[1] or ""
+    readable = text.replace(fraction, f".{fraction[1:7]}", 1) if fraction else text
+    try:
+        return datetime.fromisoformat(readable).astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise BadTimestamp(f"{text!r} is not a time: {error}") from None
+
+
+def print_timestamp(moment: datetime) -> str:
+    """A point in time as Kubernetes prints it, its fraction of a second cut off."""
+    return moment.astimezone(UTC).replace(microsecond=0, tzinfo=None).isoformat() + "Z"
+
+
+def canonical_timestamp(text: str) -> str:
+    """The one spelling of the second that the text names."""
+    moment = parse_timestamp(text)
+    return text if _CANONICAL.fullmatch(text) else print_timestamp(moment)

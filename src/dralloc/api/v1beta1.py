@@ -1,0 +1,107 @@
+"""`resource.k8s.io/v1beta1` where it differs from the hub: an exact request's fields lie in the request itself,
+and a device's fields in `basic`. Everything else is the hub's.
+"""
+
+from __future__ import annotations
+
+from msgspec import field
+
+from dralloc.api.meta_v1 import ApiObject, NodeSelector, ObjectMeta
+from dralloc.api.resource_v1 import (
+    CapacityRequirements,
+    ConsumerReference,
+    CounterSet,
+    DeviceAttribute,
+    DeviceCapacity,
+    DeviceClaimConfiguration,
+    DeviceConstraint,
+    DeviceCounterConsumption,
+    DeviceDerivedAttribute,
+    DeviceSelector,
+    DeviceSubRequest,
+    DeviceTaint,
+    DeviceToleration,
+    NodeAllocatableResource,
+    ResourceClaimStatus,
+    ResourcePool,
+)
+from dralloc.api.wire import Int64, Wire, printed
+
+
+class BasicDevice(Wire):
+    """A device without its name."""
+
+    attributes: dict[str, DeviceAttribute] = field(default_factory=dict)
+    capacity: dict[str, DeviceCapacity] = field(default_factory=dict)
+    consumes_counters: tuple[DeviceCounterConsumption, ...] = ()
+    node_name: str | None = None
+    node_selector: NodeSelector | None = None
+    all_nodes: bool | None = None
+    taints: tuple[DeviceTaint, ...] = ()
+    binds_to_node: bool | None = None
+    binding_conditions: tuple[str, ...] = ()
+    binding_failure_conditions: tuple[str, ...] = ()
+    allow_multiple_allocations: bool | None = None
+    node_allocatable_resources: dict[str, NodeAllocatableResource] = field(default_factory=dict)
+
+
+class Device(Wire):
+    name: str = printed("")
+    basic: BasicDevice | None = None
+
+
+class ResourceSliceSpec(Wire):
+    driver: str = printed("")
+    pool: ResourcePool = field(default_factory=lambda: ResourcePool())
+    node_name: str = ""
+    node_selector: NodeSelector | None = None
+    all_nodes: bool = False
+    devices: tuple[Device, ...] | None = None
+    per_device_node_selection: bool | None = None
+    shared_counters: tuple[CounterSet, ...] | None = None
+    partition_type_attribute: str | None = None
+    skip_node_operations: tuple[str, ...] = ()
+
+
+class ResourceSlice(ApiObject):
+    spec: ResourceSliceSpec = field(default_factory=lambda: ResourceSliceSpec())
+
+
+class DeviceRequest(Wire):
+    """An exact request if any of its own fields is set, even to an empty list; otherwise its alternatives."""
+
+    name: str = printed("")
+    device_class_name: str = printed("")
+    selectors: tuple[DeviceSelector, ...] | None = None
+    allocation_mode: str = ""
+    count: Int64 = 0
+    admin_access: bool | None = None
+    first_available: tuple[DeviceSubRequest, ...] = ()
+    tolerations: tuple[DeviceToleration, ...] | None = None
+    capacity: CapacityRequirements | None = None
+    derived_attributes: tuple[DeviceDerivedAttribute, ...] | None = None
+
+
+class DeviceClaim(Wire):
+    requests: tuple[DeviceRequest, ...] | None = printed(None)
+    constraints: tuple[DeviceConstraint, ...] = ()
+    config: tuple[DeviceClaimConfiguration, ...] = ()
+
+
+class ResourceClaimSpec(Wire):
+    devices: DeviceClaim = field(default_factory=lambda: DeviceClaim())
+    reserved_for: ConsumerReference | None = None
+
+
+class ResourceClaim(ApiObject):
+    spec: ResourceClaimSpec = field(default_factory=lambda: ResourceClaimSpec())
+    status: ResourceClaimStatus = field(default_factory=lambda: ResourceClaimStatus())
+
+
+class ResourceClaimTemplateSpec(Wire):
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: ResourceClaimSpec = field(default_factory=lambda: ResourceClaimSpec())
+
+
+class ResourceClaimTemplate(ApiObject):
+    spec: ResourceClaimTemplateSpec = field(default_factory=lambda: ResourceClaimTemplateSpec())

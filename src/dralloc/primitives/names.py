@@ -1,0 +1,135 @@
+"""Formats of names: each function returns what is wrong with a text, in words, and nothing where it is well formed.
+
+One text can break several rules, and Kubernetes reports each of them as a fault of its own, so these return
+tuples. All limits are in bytes of UTF-8; all alphabets are ASCII.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Final
+
+DNS_LABEL_LENGTH_MAX: Final = 63
+DNS_SUBDOMAIN_LENGTH_MAX: Final = 253
+LABEL_LENGTH_MAX: Final = 63
+
+WELL_FORMED: Final[tuple[str, ...]] = ()
+
+_DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_DNS_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_LABEL_NAME: Final = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+_C_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_CONDITION_REASON: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
+
+_NOT_A_LABEL: Final = (
+    "must consist of lower-case letters, digits and '-', and start and end with a letter or digit, like 'gpu-0'"
+)
+_NOT_A_SUBDOMAIN: Final = "must consist of lower-case letters, digits, '-' and '.', with a letter or digit at both ends of every part, like 'gpu.example.com'"
+_NOT_A_LABEL_NAME: Final = "must consist of letters, digits, '-', '_' and '.', and start and end with a letter or digit"
+_NOT_AN_INTERFACE_ADDRESS: Final = "must be an IP address and a prefix length, like '10.0.0.7/24' or 'fd00::7/64'"
+
+
+def length_in_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def dns_label(text: str) -> tuple[str, ...]:
+    """A lower-case DNS label of at most 63 bytes."""
+    if len(text) <= DNS_LABEL_LENGTH_MAX and _DNS_LABEL.fullmatch(text):
+        return WELL_FORMED
+    return _too_long(text, DNS_LABEL_LENGTH_MAX) + (() if _DNS_LABEL.fullmatch(text) else (_NOT_A_LABEL,))
+
+
+def dns_subdomain(text: str) -> tuple[str, ...]:
+    """DNS labels joined by dots, at most 253 bytes. The length of the single labels is not limited."""
+    if len(text) <= DNS_SUBDOMAIN_LENGTH_MAX and _DNS_SUBDOMAIN.fullmatch(text):
+        return WELL_FORMED
+    return _too_long(text, DNS_SUBDOMAIN_LENGTH_MAX) + (() if _DNS_SUBDOMAIN.fullmatch(text) else (_NOT_A_SUBDOMAIN,))
+
+
+def label_key(text: str) -> tuple[str, ...]:
+    """What Kubernetes calls a qualified name: a name of at most 63 bytes, with an optional DNS subdomain and a slash before it."""
+    prefix, slash, name = text.rpartition("/")
+    if "/" in prefix:
+        return ("must be a name with an optional DNS subdomain and one '/' before it, like 'example.com/gpu'",)
+    faults: tuple[str, ...] = ()
+    if slash:
+        faults = (
+            tuple(f"prefix part {fault}" for fault in dns_subdomain(prefix))
+            if prefix
+            else ("prefix part must not be empty",)
+        )
+    if not name:
+        faults += ("name part must not be empty",)
+    faults += tuple(f"name part {fault}" for fault in _too_long(name, LABEL_LENGTH_MAX))
+    if not _LABEL_NAME.fullmatch(name):
+        faults += (f"name part {_NOT_A_LABEL_NAME}",)
+    return faults
+
+
+def label_value(text: str) -> tuple[str, ...]:
+    """Empty, or at most 63 bytes of the alphabet that names in label keys have."""
+    if not text:
+        return WELL_FORMED
+    return _too_long(text, LABEL_LENGTH_MAX) + (() if _LABEL_NAME.fullmatch(text) else (_NOT_A_LABEL_NAME,))
+
+
+def c_identifier(text: str) -> tuple[str, ...]:
+    if _C_IDENTIFIER.fullmatch(text):
+        return WELL_FORMED
+    return ("must start with a letter or '_', followed by letters, digits and '_', like 'numaNode'",)
+
+
+def uuid(text: str) -> tuple[str, ...]:
+    if _UUID.fullmatch(text):
+        return WELL_FORMED
+    return ("must be a lower-case UUID, like '8e3f2c1a-0b4d-4e6f-8a9b-0c1d2e3f4a5b'",)
+
+
+def extended_resource_name(text: str) -> tuple[str, ...]:
+    """A name outside `kubernetes.io` that a quota can put `requests.` before."""
+    faults: tuple[str, ...] = ()
+    if "/" not in text:
+        faults += ("must be a domain and a name with a '/' between them, like 'example.com/gpu'",)
+    if "kubernetes.io/" in text:
+        faults += ("must not be in the domain kubernetes.io",)
+    if text.startswith("requests."):
+        faults += ("must not start with 'requests.', which quotas put before it",)
+    return faults + label_key(f"requests.{text}")
+
+
+def condition_reason(text: str) -> tuple[str, ...]:
+    if _CONDITION_REASON.fullmatch(text):
+        return WELL_FORMED
+    return (
+        "must start with a letter, end with a letter, digit or '_', and hold only letters, digits, '_', ',' and ':'",
+    )
+
+
+def interface_address(text: str) -> tuple[str, ...]:
+    """An IP address with its prefix length, in canonical spelling. Unlike in a network, host bits may be set."""
+    try:
+        interface = ipaddress.ip_interface(text)
+    except ValueError:
+        return (_NOT_AN_INTERFACE_ADDRESS,)
+    if "%" in text:
+        return (_NOT_AN_INTERFACE_ADDRESS,)
+    if isinstance(interface, ipaddress.IPv6Interface) and interface.ipv4_mapped is not None:
+        return ("must not be an IPv4 address written as IPv6",)
+    if str(interface) != text:
+        return (f"must be in canonical spelling: {interface}",)
+    return WELL_FORMED
+
+
+def finalizer(text: str) -> tuple[str, ...]:
+    """A label key; without a domain only those that Kubernetes itself uses."""
+    faults = label_key(text)
+    if not faults and "/" not in text and text not in ("kubernetes", "orphan", "foregroundDeletion"):
+        return ("must have a domain before its name, like 'example.com/keep'",)
+    return faults
+
+
+def _too_long(text: str, length_max: int) -> tuple[str, ...]:
+    return (f"must be no more than {length_max} bytes",) if length_in_bytes(text) > length_max else WELL_FORMED
