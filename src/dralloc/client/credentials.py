@@ -1,0 +1,134 @@
+"""Where an API server is and how to prove who is asking: kubeconfig files, and what a pod finds mounted."""
+
+from __future__ import annotations
+
+import binascii
+import os
+import ssl
+import tempfile
+from base64 import b64decode
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+class BadKubeconfig(Exception):
+    """The kubeconfig is missing, cannot be read, or does not say what is needed; the message says which."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """A server and the credentials for it. Certificates are PEM text."""
+
+    server: str
+    token: str | None = None
+    authority_pem: str | None = None
+    certificate_pem: str | None = None
+    key_pem: str | None = None
+    verify: bool = True
+    namespace: str = "default"
+
+    def ssl_context(self) -> ssl.SSLContext | bool:
+        """How to talk TLS to this server; `True` (the system's authorities) where nothing was said."""
+        if not self.server.startswith("https"):
+            return True
+        if self.verify and self.authority_pem is None and self.certificate_pem is None:
+            return True
+        context = ssl.create_default_context(cadata=self.authority_pem)
+        if not self.verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if self.certificate_pem is not None and self.key_pem is not None:
+            _load_certificate(context, self.certificate_pem + "\n" + self.key_pem)
+        return context
+
+
+def find_connection(kubeconfig: str | Path | None = None, *, context: str | None = None) -> Connection:
+    """The connection that kubectl would use: the file given, `$KUBECONFIG`, the pod's own account, `~/.kube/config`."""
+    if kubeconfig is not None:
+        return read_kubeconfig(Path(kubeconfig), context=context)
+    if listed := os.environ.get("KUBECONFIG"):
+        existing = [path for part in listed.split(os.pathsep) if part and (path := Path(part)).is_file()]
+        if not existing:
+            raise BadKubeconfig(f"KUBECONFIG names {listed}, which does not exist")
+        return read_kubeconfig(existing[0], context=context)
+    if (SERVICE_ACCOUNT / "token").is_file():
+        return _in_cluster()
+    return read_kubeconfig(Path.home() / ".kube" / "config", context=context)
+
+
+def read_kubeconfig(path: Path, *, context: str | None = None) -> Connection:
+    """The connection that the file's current context, or the one named, describes."""
+    try:
+        document = yaml.safe_load(path.read_text())
+    except FileNotFoundError:
+        raise BadKubeconfig(f"there is no kubeconfig {path}; give one with --kubeconfig or KUBECONFIG") from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise BadKubeconfig(f"cannot read kubeconfig {path}: {error}") from error
+    try:
+        return _connection_in(document, path, context)
+    except (AttributeError, KeyError, TypeError, binascii.Error, OSError) as error:
+        raise BadKubeconfig(f"kubeconfig {path} is not complete: {type(error).__name__}: {error}") from error
+
+
+def _connection_in(document: dict[str, Any], path: Path, context: str | None) -> Connection:
+    chosen = context or document.get("current-context")
+    if not chosen:
+        raise BadKubeconfig(f"kubeconfig {path} has no current context; choose one with --context")
+    about = _named(document, "contexts", chosen, path)["context"]
+    cluster = _named(document, "clusters", about["cluster"], path)["cluster"]
+    user = _named(document, "users", about["user"], path)["user"] or {} if about.get("user") else {}
+    if "exec" in user or "auth-provider" in user:
+        raise BadKubeconfig(
+            f"kubeconfig {path}: user {about['user']!r} needs a credential plugin, which is not supported; use a token"
+        )
+    return Connection(
+        server=cluster["server"],
+        token=user.get("token") or _file_text(user.get("tokenFile"), path),
+        authority_pem=_pem(cluster, "certificate-authority", path),
+        certificate_pem=_pem(user, "client-certificate", path),
+        key_pem=_pem(user, "client-key", path),
+        verify=not cluster.get("insecure-skip-tls-verify", False),
+        namespace=about.get("namespace") or "default",
+    )
+
+
+def _named(document: dict[str, Any], section: str, name: str, path: Path) -> dict[str, Any]:
+    for entry in document.get(section) or ():
+        if entry.get("name") == name:
+            return dict(entry)
+    raise BadKubeconfig(f"kubeconfig {path} has no {section[:-1]} named {name!r}")
+
+
+def _pem(section: dict[str, Any], name: str, path: Path) -> str | None:
+    if inline := section.get(f"{name}-data"):
+        return b64decode(inline).decode("ascii")
+    return _file_text(section.get(name), path)
+
+
+def _file_text(name: str | None, kubeconfig: Path) -> str | None:
+    """The file's text; a relative path is relative to the kubeconfig, as for kubectl."""
+    return (kubeconfig.parent / name).read_text().strip() if name else None
+
+
+def _in_cluster() -> Connection:
+    host = os.environ.get("KUBERNETES_SERVICE_HOST", "kubernetes.default.svc")
+    port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+    return Connection(
+        server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
+        token=(SERVICE_ACCOUNT / "token").read_text().strip(),
+        authority_pem=(SERVICE_ACCOUNT / "ca.crt").read_text(),
+        namespace=(SERVICE_ACCOUNT / "namespace").read_text().strip(),
+    )
+
+
+def _load_certificate(context: ssl.SSLContext, pem: str) -> None:
+    """Python reads client certificates from files only, so the text passes through a private one."""
+    with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
+        file.write(pem)
+        file.flush()
+        context.load_cert_chain(file.name)

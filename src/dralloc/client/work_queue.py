@@ -1,0 +1,127 @@
+"""Keys that wait to be worked on: each once, never two workers on the same one, failures later and later.
+
+Time is the event loop's, so under a simulated loop the queue runs in simulated time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backoff:
+    """How long a key waits after its n-th failure in a row: doubled each time, up to a bound."""
+
+    first_s: float = 0.005
+    most_s: float = 1000.0
+
+    def delay_s(self, failures: int) -> float:
+        # The exponent is bounded so that a key which fails for days does not make huge integers.
+        return min(self.first_s * 2.0 ** min(max(failures - 1, 0), 64), self.most_s)
+
+
+class WorkQueue(Generic[Key]):
+    """A queue of distinct keys.
+
+    A key that is added while it is being worked on is worked on again afterwards; so the last state of what
+    the key stands for is always looked at.
+    """
+
+    def __init__(self, backoff: Backoff = Backoff()) -> None:  # noqa: B008 - immutable
+        self._backoff = backoff
+        self._waiting: deque[Key] = deque()
+        self._dirty: set[Key] = set()
+        self._working: set[Key] = set()
+        self._failures: dict[Key, int] = {}
+        self._timers: dict[Key, asyncio.TimerHandle] = {}
+        self._arrived = asyncio.Event()
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, key: Key) -> None:
+        if self._closed or key in self._dirty:
+            return
+        self._dirty.add(key)
+        if key not in self._working:
+            self._waiting.append(key)
+            self._arrived.set()
+
+    def add_after(self, key: Key, delay_s: float) -> None:
+        """Add the key later. Of several times asked for, the earliest counts."""
+        loop = asyncio.get_running_loop()
+        timer = self._timers.get(key)
+        if self._closed or (timer is not None and timer.when() <= loop.time() + delay_s):
+            return
+        if timer is not None:
+            timer.cancel()
+        self._timers[key] = loop.call_later(delay_s, self._fire, key)
+
+    def retry(self, key: Key) -> float:
+        """Add the key again after its back-off; returns the seconds it waits."""
+        self._failures[key] = self._failures.get(key, 0) + 1
+        delay_s = self._backoff.delay_s(self._failures[key])
+        self.add_after(key, delay_s)
+        return delay_s
+
+    def forget(self, key: Key) -> None:
+        """The key was worked on well: its next failure counts as the first."""
+        self._failures.pop(key, None)
+
+    async def get(self) -> Key | None:
+        """The next key, marked as being worked on; `None` when the queue is closed."""
+        while not self._waiting:
+            if self._closed:
+                return None
+            self._arrived.clear()
+            await self._arrived.wait()
+        key = self._waiting.popleft()
+        self._dirty.discard(key)
+        self._working.add(key)
+        return key
+
+    def done(self, key: Key) -> None:
+        self._working.discard(key)
+        if key in self._dirty:
+            self._waiting.append(key)
+            self._arrived.set()
+
+    def close(self) -> None:
+        """Workers get what waits and then `None`; nothing new is taken."""
+        self._closed = True
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        self._arrived.set()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits, is worked on, or will come back by itself."""
+        return not (self._waiting or self._working or self._dirty or self._timers)
+
+    def _fire(self, key: Key) -> None:
+        del self._timers[key]
+        self.add(key)
+
+
+async def work(
+    queue: WorkQueue[Key], handle: Callable[[Key], Awaitable[None]], on_error: Callable[[Key, Exception], None]
+) -> None:
+    """Hand each key to `handle` until the queue is closed; a key whose handling fails comes back after its back-off."""
+    while (key := await queue.get()) is not None:
+        try:
+            await handle(key)
+        except Exception as error:  # noqa: BLE001 - whatever it was, the key must come back and the worker must live
+            on_error(key, error)
+            queue.retry(key)
+        else:
+            queue.forget(key)
+        finally:
+            queue.done(key)

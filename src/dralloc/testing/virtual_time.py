@@ -1,0 +1,69 @@
+"""An event loop whose time jumps: nothing waits, everything happens in order.
+
+Code under test uses `asyncio.sleep`, timeouts and `call_later` as always. Whenever nothing is ready to run, the loop's
+clock moves to the next timer. Real file descriptors still work, but a test that uses them has no reason to be here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections.abc import Coroutine
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, TypeVar
+
+Result = TypeVar("Result")
+
+START: Final = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class VirtualTimeLoop(asyncio.SelectorEventLoop):
+    """A selector loop that never sleeps. It fails when everything waits and nothing can ever happen."""
+
+    def __init__(self) -> None:
+        self._now_s = 0.0
+        super().__init__(_JumpingSelector(self))
+
+    def time(self) -> float:
+        return self._now_s
+
+    def jump(self, seconds: float) -> None:
+        self._now_s += seconds
+
+
+class VirtualClock:
+    """The time of day under a virtual loop: a fixed start plus the loop's time."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, start: datetime = START) -> None:
+        self._loop = loop
+        self._start = start
+
+    def now(self) -> datetime:
+        return self._start + timedelta(seconds=self._loop.time())
+
+
+class Deadlock(Exception):
+    """Everything waits for something that nobody will do."""
+
+
+def run_virtual(main: Coroutine[Any, Any, Result]) -> Result:
+    """Run the coroutine to its end in virtual time."""
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        return runner.run(main)
+
+
+class _JumpingSelector(selectors.DefaultSelector):
+    """Asked to wait, it looks once and then lets the loop's time pass at once."""
+
+    def __init__(self, loop: VirtualTimeLoop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(0)
+        if ready or timeout == 0:
+            return ready
+        if timeout is None:
+            raise Deadlock("every task waits and no timer is set")
+        self._loop.jump(timeout)
+        return ready
