@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from msgspec import UNSET, Raw, UnsetType, field
+from msgspec import Raw, field
 
 from dralloc.api.meta_v1 import ApiObject, Condition, NodeSelector, ObjectMeta
 from dralloc.api.wire import Int64, Time, Wire, printed
@@ -167,7 +167,7 @@ class OpaqueDeviceConfiguration(Wire):
     """Parameters that only the driver understands, kept byte for byte."""
 
     driver: str = printed("")
-    parameters: Raw = printed(Raw(b"null"))
+    parameters: Raw = printed(NULL)
 
 
 class DeviceClassConfiguration(Wire):
@@ -317,7 +317,7 @@ class AllocatedDeviceStatus(Wire):
     device: str = printed("")
     share_id: str | None = field(default=None, name="shareID")
     conditions: tuple[Condition, ...] | None = printed(None)
-    data: Raw | UnsetType = UNSET
+    data: Raw = NULL
     network_data: NetworkDeviceData | None = None
 
 

@@ -53,7 +53,7 @@ class FieldPath:
 
     __slots__ = ("_is_key", "_parent", "_step")
 
-    def __init__(self, parent: FieldPath | None, step: str | int, *, is_key: bool = False) -> None:
+    def __init__(self, parent: FieldPath | None, step: str | int, is_key: bool = False) -> None:
         self._parent = parent
         self._step = step
         self._is_key = is_key

@@ -1,0 +1,171 @@
+"""One spelling for what is the same: times in UTC, driver parameters without white space, and nothing instead
+of an empty list where Kubernetes prints `null` or tells the two apart.
+
+After this, two objects say the same thing exactly if they are equal. Times are settled first of all, because a
+text that is no time is not an object at all. Lists and parameters are settled last, because validation counts
+the bytes that were sent and tells an empty list from none.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from dralloc.api.meta_v1 import ApiObject, Condition
+from dralloc.api.resource_v1 import (
+    NULL,
+    AllocatedDeviceStatus,
+    Device,
+    DeviceAllocationConfiguration,
+    DeviceClaimConfiguration,
+    DeviceClass,
+    DeviceClassConfiguration,
+    DeviceTaint,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceClaimSpec,
+    ResourceClaimStatus,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
+from dralloc.api.timestamps import canonical_timestamp
+from dralloc.api.wire import Time, map_changed
+
+# --- Times -----------------------------------------------------------------------------------------------------
+
+
+def with_canonical_times(obj: ApiObject) -> ApiObject:
+    """The object with all its times in UTC and whole seconds; raises `BadTimestamp` where a text is no time."""
+    obj = _with_metadata_times(obj)
+    match obj:
+        case ResourceSlice():
+            devices = map_changed(obj.spec.devices or (), _device_times)
+            return (
+                obj
+                if not devices or devices is obj.spec.devices
+                else replace(obj, spec=replace(obj.spec, devices=devices))
+            )
+        case DeviceTaintRule():
+            taint, conditions = _taint_times(obj.spec.taint), map_changed(obj.status.conditions, _condition_times)
+            if taint is obj.spec.taint and conditions is obj.status.conditions:
+                return obj
+            return replace(obj, spec=replace(obj.spec, taint=taint), status=replace(obj.status, conditions=conditions))
+        case ResourceClaim():
+            status = _claim_status_times(obj.status)
+            return obj if status is obj.status else replace(obj, status=status)
+        case _:
+            return obj
+
+
+def _with_metadata_times(obj: ApiObject) -> ApiObject:
+    metadata = obj.metadata
+    if metadata.creation_timestamp is None and metadata.deletion_timestamp is None:
+        return obj
+    created, deleted = _canonical(metadata.creation_timestamp), _canonical(metadata.deletion_timestamp)
+    return replace(obj, metadata=replace(metadata, creation_timestamp=created, deletion_timestamp=deleted))
+
+
+def _canonical(time: Time | None) -> Time | None:
+    return None if time is None else canonical_timestamp(time)
+
+
+def _device_times(device: Device) -> Device:
+    if not device.taints:
+        return device
+    taints = map_changed(device.taints, _taint_times)
+    return device if taints is device.taints else replace(device, taints=taints)
+
+
+def _taint_times(taint: DeviceTaint) -> DeviceTaint:
+    time = _canonical(taint.time_added)
+    return taint if time == taint.time_added else replace(taint, time_added=time)
+
+
+def _condition_times(condition: Condition) -> Condition:
+    time = _canonical(condition.last_transition_time)
+    return condition if time == condition.last_transition_time else replace(condition, last_transition_time=time)
+
+
+def _claim_status_times(status: ResourceClaimStatus) -> ResourceClaimStatus:
+    allocation = status.allocation
+    if allocation is not None and allocation.allocation_timestamp is not None:
+        time = canonical_timestamp(allocation.allocation_timestamp)
+        if time != allocation.allocation_timestamp:
+            status = replace(status, allocation=replace(allocation, allocation_timestamp=time))
+    devices = map_changed(status.devices, _device_status_times)
+    return status if devices is status.devices else replace(status, devices=devices)
+
+
+def _device_status_times(device: AllocatedDeviceStatus) -> AllocatedDeviceStatus:
+    conditions = map_changed(device.conditions or (), _condition_times)
+    return device if not conditions or conditions is device.conditions else replace(device, conditions=conditions)
+
+
+# --- Lists and parameters --------------------------------------------------------------------------------------
+
+
+def settled(obj: ApiObject) -> ApiObject:
+    """The object as it is stored."""
+    match obj:
+        case ResourceSlice():
+            spec = obj.spec
+            if spec.devices == () or spec.shared_counters == ():
+                spec = replace(spec, devices=spec.devices or None, shared_counters=spec.shared_counters or None)
+            return obj if spec is obj.spec else replace(obj, spec=spec)
+        case DeviceClass():
+            config = map_changed(obj.spec.config, _settled_config)
+            return obj if config is obj.spec.config else replace(obj, spec=replace(obj.spec, config=config))
+        case ResourceClaim():
+            claim_spec, status = _settled_claim_spec(obj.spec), _settled_claim_status(obj.status)
+            unchanged = claim_spec is obj.spec and status is obj.status
+            return obj if unchanged else replace(obj, spec=claim_spec, status=status)
+        case ResourceClaimTemplate():
+            claim_spec = _settled_claim_spec(obj.spec.spec)
+            return obj if claim_spec is obj.spec.spec else replace(obj, spec=replace(obj.spec, spec=claim_spec))
+        case _:
+            return obj
+
+
+def _settled_claim_spec(spec: ResourceClaimSpec) -> ResourceClaimSpec:
+    devices = spec.devices
+    config = map_changed(devices.config, _settled_config)
+    if devices.requests != () and config is devices.config:
+        return spec
+    return replace(spec, devices=replace(devices, requests=devices.requests or None, config=config))
+
+
+def _settled_claim_status(status: ResourceClaimStatus) -> ResourceClaimStatus:
+    allocation = status.allocation
+    if allocation is not None:
+        config = map_changed(allocation.devices.config, _settled_config)
+        if config is not allocation.devices.config:
+            status = replace(status, allocation=replace(allocation, devices=replace(allocation.devices, config=config)))
+    devices = map_changed(status.devices, _settled_device_status)
+    return status if devices is status.devices else replace(status, devices=devices)
+
+
+def _settled_device_status(device: AllocatedDeviceStatus) -> AllocatedDeviceStatus:
+    data = _settled_json(device.data)
+    if data is device.data and device.conditions != ():
+        return device
+    return replace(device, data=data, conditions=device.conditions or None)
+
+
+ConfigT = TypeVar("ConfigT", DeviceClassConfiguration, DeviceClaimConfiguration, DeviceAllocationConfiguration)
+
+
+def _settled_config(config: ConfigT) -> ConfigT:
+    opaque = config.opaque
+    if opaque is None:
+        return config
+    parameters = _settled_json(opaque.parameters)
+    return config if parameters is opaque.parameters else replace(config, opaque=replace(opaque, parameters=parameters))
+
+
+def _settled_json(text: msgspec.Raw) -> msgspec.Raw:
+    if text == NULL:
+        return NULL
+    compact = msgspec.json.format(bytes(text), indent=-1)
+    return text if text == compact else msgspec.Raw(compact)

@@ -1,0 +1,363 @@
+"""Fields behind feature gates: while a gate is off, its fields are dropped from what is written.
+
+Where the stored object uses the feature already, nothing is dropped: switching a gate off must not tear up
+objects that exist, and a client that writes back what it read must not lose anything. Dropping is silent, and
+comes before validation, which then speaks about what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from msgspec.structs import replace
+
+from dralloc.api.resource_v1 import (
+    AllocationResult,
+    Device,
+    DeviceAttribute,
+    DeviceCapacity,
+    DeviceClassSpec,
+    DeviceRequest,
+    DeviceRequestAllocationResult,
+    DeviceSubRequest,
+    ExactDeviceRequest,
+    ResourceClaim,
+    ResourceClaimSpec,
+    ResourceSliceSpec,
+)
+from dralloc.api.wire import map_changed
+from dralloc.primitives.features import FeatureGates
+
+PartT = TypeVar("PartT")
+
+
+@dataclass(frozen=True, slots=True)
+class GatedFields(Generic[PartT]):
+    """What a feature adds to a part of an object: whether it is used there, and the part without it."""
+
+    gates: tuple[str, ...]
+    in_use: Callable[[PartT], bool]
+    cleared: Callable[[PartT], PartT]
+
+
+def drop_disabled(features: Iterable[GatedFields[PartT]], new: PartT, old: PartT | None, gates: FeatureGates) -> PartT:
+    """The new part without the fields of features that are off and that the old one does not use."""
+    for feature in features:
+        if all(gate in gates for gate in feature.gates) or not feature.in_use(new):
+            continue
+        if old is None or not feature.in_use(old):
+            new = feature.cleared(new)
+    return new
+
+
+# --- ResourceSlice ---------------------------------------------------------------------------------------------
+
+
+def _any_device(uses: Callable[[Device], bool]) -> Callable[[ResourceSliceSpec], bool]:
+    return lambda spec: any(map(uses, spec.devices or ()))
+
+
+def _all_devices(clear: Callable[[Device], Device]) -> Callable[[ResourceSliceSpec], ResourceSliceSpec]:
+    return lambda spec: spec if spec.devices is None else replace(spec, devices=tuple(map(clear, spec.devices)))
+
+
+def _is_partitionable(spec: ResourceSliceSpec) -> bool:
+    return (
+        bool(spec.shared_counters)
+        or spec.per_device_node_selection is not None
+        or any(map(_is_partition, spec.devices or ()))
+    )
+
+
+def _is_partition(device: Device) -> bool:
+    return bool(device.consumes_counters) or any(
+        placement is not None for placement in (device.node_name, device.node_selector, device.all_nodes)
+    )
+
+
+def _without_partitions(spec: ResourceSliceSpec) -> ResourceSliceSpec:
+    clear = _all_devices(
+        lambda device: replace(device, consumes_counters=(), node_name=None, node_selector=None, all_nodes=None)
+    )
+    return replace(clear(spec), shared_counters=None, per_device_node_selection=None)
+
+
+def _has_binding_conditions(device: Device) -> bool:
+    return bool(device.binding_conditions or device.binding_failure_conditions) or device.binds_to_node is not None
+
+
+def _is_shareable(device: Device) -> bool:
+    return device.allow_multiple_allocations is not None or any(
+        capacity.request_policy is not None for capacity in device.capacity.values()
+    )
+
+
+def _without_sharing(device: Device) -> Device:
+    capacity = {name: _without_policy(amount) for name, amount in device.capacity.items()}
+    return replace(device, allow_multiple_allocations=None, capacity=capacity)
+
+
+def _without_policy(capacity: DeviceCapacity) -> DeviceCapacity:
+    return capacity if capacity.request_policy is None else replace(capacity, request_policy=None)
+
+
+def has_list(attribute: DeviceAttribute) -> bool:
+    return (
+        attribute.strings is not None
+        or attribute.ints is not None
+        or attribute.bools is not None
+        or attribute.versions is not None
+    )
+
+
+def _without_lists(device: Device) -> Device:
+    attributes = {
+        name: replace(attribute, ints=None, bools=None, strings=None, versions=None)
+        if has_list(attribute)
+        else attribute
+        for name, attribute in device.attributes.items()
+    }
+    return replace(device, attributes=attributes)
+
+
+def _without_compatibility_groups(device: Device) -> Device:
+    return replace(
+        device, consumes_counters=tuple(replace(used, compatibility_groups=()) for used in device.consumes_counters)
+    )
+
+
+SLICE_FEATURES: Final[tuple[GatedFields[ResourceSliceSpec], ...]] = (
+    GatedFields(
+        ("DRADeviceTaints",),
+        _any_device(lambda device: bool(device.taints)),
+        _all_devices(lambda device: replace(device, taints=())),
+    ),
+    GatedFields(("DRAPartitionableDevices",), _is_partitionable, _without_partitions),
+    GatedFields(
+        ("DRADeviceBindingConditions", "DRAResourceClaimDeviceStatus"),
+        _any_device(_has_binding_conditions),
+        _all_devices(
+            lambda device: replace(device, binds_to_node=None, binding_conditions=(), binding_failure_conditions=())
+        ),
+    ),
+    GatedFields(("DRAConsumableCapacity",), _any_device(_is_shareable), _all_devices(_without_sharing)),
+    GatedFields(
+        ("DRADeviceCompatibilityGroups",),
+        _any_device(lambda device: any(used.compatibility_groups for used in device.consumes_counters)),
+        _all_devices(_without_compatibility_groups),
+    ),
+    GatedFields(
+        ("DRANodeAllocatableResources",),
+        _any_device(lambda device: bool(device.node_allocatable_resources)),
+        _all_devices(lambda device: replace(device, node_allocatable_resources={})),
+    ),
+    GatedFields(
+        ("DRAListTypeAttributes",),
+        _any_device(lambda device: any(map(has_list, device.attributes.values()))),
+        _all_devices(_without_lists),
+    ),
+    GatedFields(
+        ("DRAPartitionableDevicesType",),
+        lambda spec: spec.partition_type_attribute is not None,
+        lambda spec: replace(spec, partition_type_attribute=None),
+    ),
+    GatedFields(
+        ("DRAOptionalNodeOperations",),
+        lambda spec: bool(spec.skip_node_operations),
+        lambda spec: replace(spec, skip_node_operations=()),
+    ),
+)
+
+
+# --- DeviceClass -----------------------------------------------------------------------------------------------
+
+CLASS_FEATURES: Final[tuple[GatedFields[DeviceClassSpec], ...]] = (
+    GatedFields(
+        ("DRAExtendedResource",),
+        lambda spec: spec.extended_resource_name is not None,
+        lambda spec: replace(spec, extended_resource_name=None),
+    ),
+)
+
+
+# --- What a claim or a template asks for -----------------------------------------------------------------------
+
+
+def _asks(spec: ResourceClaimSpec) -> Iterator[ExactDeviceRequest | DeviceSubRequest]:
+    for request in spec.devices.requests or ():
+        if request.exactly is not None:
+            yield request.exactly
+        yield from request.first_available
+
+
+def _all_requests(clear: Callable[[DeviceRequest], DeviceRequest]) -> Callable[[ResourceClaimSpec], ResourceClaimSpec]:
+    def cleared(spec: ResourceClaimSpec) -> ResourceClaimSpec:
+        requests = map_changed(spec.devices.requests or (), clear)
+        return replace(spec, devices=replace(spec.devices, requests=requests))
+
+    return cleared
+
+
+AskT = TypeVar("AskT", ExactDeviceRequest, DeviceSubRequest)
+
+
+def _without_tolerations(request: DeviceRequest) -> DeviceRequest:
+    def clear(ask: AskT) -> AskT:
+        return replace(ask, tolerations=())
+
+    return _clear_asks(
+        request, clear(request.exactly) if request.exactly else None, tuple(map(clear, request.first_available))
+    )
+
+
+def _without_capacity(request: DeviceRequest) -> DeviceRequest:
+    def clear(ask: AskT) -> AskT:
+        return replace(ask, capacity=None)
+
+    return _clear_asks(
+        request, clear(request.exactly) if request.exactly else None, tuple(map(clear, request.first_available))
+    )
+
+
+def _without_derived_attributes(request: DeviceRequest) -> DeviceRequest:
+    def clear(ask: AskT) -> AskT:
+        return replace(ask, derived_attributes=())
+
+    return _clear_asks(
+        request, clear(request.exactly) if request.exactly else None, tuple(map(clear, request.first_available))
+    )
+
+
+def _clear_asks(
+    request: DeviceRequest, exactly: ExactDeviceRequest | None, first_available: tuple[DeviceSubRequest, ...]
+) -> DeviceRequest:
+    return replace(request, exactly=exactly, first_available=first_available)
+
+
+def _without_admin_access(request: DeviceRequest) -> DeviceRequest:
+    return request if request.exactly is None else replace(request, exactly=replace(request.exactly, admin_access=None))
+
+
+def asks_admin_access(spec: ResourceClaimSpec) -> bool:
+    return any(
+        request.exactly is not None and request.exactly.admin_access is not None
+        for request in spec.devices.requests or ()
+    )
+
+
+def asks_capacity(spec: ResourceClaimSpec) -> bool:
+    return any(constraint.distinct_attribute is not None for constraint in spec.devices.constraints) or any(
+        ask.capacity is not None for ask in _asks(spec)
+    )
+
+
+def _without_capacities(spec: ResourceClaimSpec) -> ResourceClaimSpec:
+    constraints = tuple(replace(constraint, distinct_attribute=None) for constraint in spec.devices.constraints)
+    spec = _all_requests(_without_capacity)(spec)
+    return replace(spec, devices=replace(spec.devices, constraints=constraints))
+
+
+CLAIM_SPEC_FEATURES: Final[tuple[GatedFields[ResourceClaimSpec], ...]] = (
+    GatedFields(
+        ("DRAPrioritizedList",),
+        lambda spec: any(request.first_available for request in spec.devices.requests or ()),
+        _all_requests(lambda request: replace(request, first_available=())),
+    ),
+    GatedFields(
+        ("DRADeviceTaints",),
+        lambda spec: any(ask.tolerations for ask in _asks(spec)),
+        _all_requests(_without_tolerations),
+    ),
+    GatedFields(("DRAAdminAccess",), asks_admin_access, _all_requests(_without_admin_access)),
+    GatedFields(("DRAConsumableCapacity",), asks_capacity, _without_capacities),
+    GatedFields(
+        ("DRADerivedAttributes",),
+        lambda spec: any(ask.derived_attributes for ask in _asks(spec)),
+        _all_requests(_without_derived_attributes),
+    ),
+    GatedFields(
+        ("DRAReservedForWorkloads",),
+        lambda spec: spec.reserved_for is not None,
+        lambda spec: replace(spec, reserved_for=None),
+    ),
+)
+
+
+# --- What a claim got ------------------------------------------------------------------------------------------
+
+
+def _results(claim: ResourceClaim) -> tuple[DeviceRequestAllocationResult, ...]:
+    return () if claim.status.allocation is None else claim.status.allocation.devices.results
+
+
+def _all_results(
+    clear: Callable[[DeviceRequestAllocationResult], DeviceRequestAllocationResult],
+) -> Callable[[ResourceClaim], ResourceClaim]:
+    def cleared(claim: ResourceClaim) -> ResourceClaim:
+        allocation = claim.status.allocation
+        if allocation is None:
+            return claim
+        devices = replace(allocation.devices, results=tuple(map(clear, allocation.devices.results)))
+        return _with_allocation(claim, replace(allocation, devices=devices))
+
+    return cleared
+
+
+def _with_allocation(claim: ResourceClaim, allocation: AllocationResult) -> ResourceClaim:
+    return replace(claim, status=replace(claim.status, allocation=allocation))
+
+
+def _holds_shares(claim: ResourceClaim) -> bool:
+    return (
+        asks_capacity(claim.spec)
+        or any(result.share_id is not None or result.consumed_capacity for result in _results(claim))
+        or any(device.share_id is not None for device in claim.status.devices)
+    )
+
+
+def _without_shares(claim: ResourceClaim) -> ResourceClaim:
+    claim = _all_results(lambda result: replace(result, share_id=None, consumed_capacity={}))(claim)
+    devices = tuple(replace(device, share_id=None) for device in claim.status.devices)
+    return replace(claim, status=replace(claim.status, devices=devices))
+
+
+def _is_for_any_pod(claim: ResourceClaim) -> bool:
+    allocation = claim.status.allocation
+    return claim.spec.reserved_for is not None or (
+        allocation is not None and allocation.reserved_for_any_pod is not None
+    )
+
+
+def _not_for_any_pod(claim: ResourceClaim) -> ResourceClaim:
+    allocation = claim.status.allocation
+    return claim if allocation is None else _with_allocation(claim, replace(allocation, reserved_for_any_pod=None))
+
+
+CLAIM_STATUS_FEATURES: Final[tuple[GatedFields[ResourceClaim], ...]] = (
+    GatedFields(
+        ("DRAResourceClaimDeviceStatus",),
+        lambda claim: bool(claim.status.devices),
+        lambda claim: replace(claim, status=replace(claim.status, devices=())),
+    ),
+    GatedFields(
+        ("DRAAdminAccess",),
+        lambda claim: (
+            asks_admin_access(claim.spec) or any(result.admin_access is not None for result in _results(claim))
+        ),
+        _all_results(lambda result: replace(result, admin_access=None)),
+    ),
+    GatedFields(("DRAConsumableCapacity",), _holds_shares, _without_shares),
+    GatedFields(
+        ("DRADeviceBindingConditions",),
+        lambda claim: any(result.binding_conditions or result.binding_failure_conditions for result in _results(claim)),
+        _all_results(lambda result: replace(result, binding_conditions=(), binding_failure_conditions=())),
+    ),
+    GatedFields(
+        ("DRAOptionalNodeOperations",),
+        lambda claim: any(result.skip_node_operations for result in _results(claim)),
+        _all_results(lambda result: replace(result, skip_node_operations=())),
+    ),
+    GatedFields(("DRAReservedForWorkloads",), _is_for_any_pod, _not_for_any_pod),
+)
