@@ -1,0 +1,223 @@
+"""The verbs of the API as functions on values: build the request, send it, read the answer or raise the refusal."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, Generic
+
+import msgspec
+
+from dralloc.api.codec import encode
+from dralloc.client.refusals import refusal, refusal_of_status
+from dralloc.client.resource import Object, ObjectKey, Resource
+from dralloc.client.transport import Request, Response, Transport, split_lines
+
+JSON: Final = {"Content-Type": "application/json"}
+
+
+class PatchType(Enum):
+    """How a patch is to be understood; the value is its content type."""
+
+    JSON = "application/json-patch+json"
+    MERGE = "application/merge-patch+json"
+    STRATEGIC = "application/strategic-merge-patch+json"
+    APPLY = "application/apply-patch+yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent(Generic[Object]):
+    """ADDED, MODIFIED, DELETED or BOOKMARK; a bookmark's object carries nothing but its revision."""
+
+    type: str
+    object: Object
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[Object]):
+    """Some of the objects, all of the same revision; `continues` is the token for the next ones."""
+
+    items: tuple[Object, ...]
+    revision: str
+    continues: str
+
+
+class _ListMeta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _List(msgspec.Struct):
+    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
+    items: list[msgspec.Raw] = msgspec.field(default_factory=list)
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+_LIST: Final = msgspec.json.Decoder(_List)
+_EVENT: Final = msgspec.json.Decoder(_Event)
+
+
+class Calls:
+    """The verbs over one transport; writes are recorded under the field manager."""
+
+    def __init__(self, transport: Transport, *, field_manager: str = "dralloc") -> None:
+        self._transport = transport
+        self._field_manager = field_manager
+
+    async def get(self, resource: Resource[Object], key: ObjectKey) -> Object:
+        response = await self._send("GET", resource.path(namespace=key.namespace, name=key.name))
+        return resource.decode(response.body)
+
+    async def page(self, resource: Resource[Object], *, namespace: str = "", query: Mapping[str, str]) -> Page[Object]:
+        response = await self._send("GET", resource.path(namespace=namespace), query)
+        answer = _LIST.decode(response.body)
+        items = tuple(resource.decode(bytes(item)) for item in answer.items)
+        return Page(items, answer.metadata.resource_version, answer.metadata.continue_)
+
+    async def list_all(
+        self,
+        resource: Resource[Object],
+        *,
+        namespace: str = "",
+        page_size: int = 500,
+        field_selector: str = "",
+        label_selector: str = "",
+    ) -> tuple[tuple[Object, ...], str]:
+        """All objects at one revision, read in pages, and that revision."""
+        items: list[Object] = []
+        query = _filled(limit=str(page_size), fieldSelector=field_selector, labelSelector=label_selector)
+        while True:
+            page = await self.page(resource, namespace=namespace, query=query)
+            items += page.items
+            if not page.continues:
+                return tuple(items), page.revision
+            query["continue"] = page.continues
+
+    async def create(
+        self, resource: Resource[Object], item: Object | Mapping[str, Any], *, namespace: str = ""
+    ) -> Object:
+        path = resource.path(namespace=namespace or _namespace_of(item))
+        response = await self._send("POST", path, self._managed(), body=_body(resource, item), headers=JSON)
+        return resource.decode(response.body)
+
+    async def replace(
+        self, resource: Resource[Object], item: Object | Mapping[str, Any], *, subresource: str | None = None
+    ) -> Object:
+        """Write the object as it is; a Conflict says that somebody else wrote since it was read."""
+        path = resource.path(namespace=_namespace_of(item), name=_name_of(item), subresource=subresource)
+        response = await self._send("PUT", path, self._managed(), body=_body(resource, item), headers=JSON)
+        return resource.decode(response.body)
+
+    async def patch(
+        self,
+        resource: Resource[Object],
+        key: ObjectKey,
+        patch: Any,
+        *,
+        type: PatchType = PatchType.MERGE,
+        subresource: str | None = None,
+        force: bool = False,
+    ) -> Object:
+        query = self._managed() | ({"force": "true"} if force else {})
+        path = resource.path(namespace=key.namespace, name=key.name, subresource=subresource)
+        response = await self._send("PATCH", path, query, body=encode(patch), headers={"Content-Type": type.value})
+        return resource.decode(response.body)
+
+    async def post(self, resource: Resource[Object], key: ObjectKey, subresource: str, body: Any) -> None:
+        """Post to a sub-resource that answers with a Status: a binding, an eviction."""
+        path = resource.path(namespace=key.namespace, name=key.name, subresource=subresource)
+        await self._send("POST", path, body=encode(body), headers=JSON)
+
+    async def delete(
+        self,
+        resource: Resource[Object],
+        key: ObjectKey,
+        *,
+        uid: str | None = None,
+        resource_version: str | None = None,
+        grace_period_s: int | None = None,
+        propagation: str | None = None,
+    ) -> None:
+        """Delete the object; with `uid` or `resource_version` only if it still is that one."""
+        options: dict[str, Any] = {"kind": "DeleteOptions", "apiVersion": "v1"}
+        if preconditions := _filled(uid=uid or "", resourceVersion=resource_version or ""):
+            options["preconditions"] = preconditions
+        if grace_period_s is not None:
+            options["gracePeriodSeconds"] = grace_period_s
+        if propagation is not None:
+            options["propagationPolicy"] = propagation
+        path = resource.path(namespace=key.namespace, name=key.name)
+        await self._send("DELETE", path, body=encode(options), headers=JSON)
+
+    async def watch(
+        self,
+        resource: Resource[Object],
+        *,
+        resource_version: str,
+        timeout_s: int,
+        namespace: str = "",
+        field_selector: str = "",
+        label_selector: str = "",
+    ) -> AsyncIterator[WatchEvent[Object]]:
+        """Every change after the revision, until the server ends the stream. Raises Gone where the revision is too old."""
+        query = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(timeout_s)}
+        query |= _filled(resourceVersion=resource_version, fieldSelector=field_selector, labelSelector=label_selector)
+        request = Request(method="GET", path=resource.path(namespace=namespace), query=query)
+        async with self._transport.stream(request) as stream:
+            if stream.status != 200:
+                raise refusal(stream.status, b"".join([piece async for piece in stream.pieces()]))
+            async for line in split_lines(stream.pieces()):
+                event = _EVENT.decode(line)
+                if event.type == "ERROR":
+                    raise refusal_of_status(msgspec.json.decode(event.object))
+                yield WatchEvent(event.type, resource.decode(bytes(event.object)))
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+    def _managed(self) -> dict[str, str]:
+        return {"fieldManager": self._field_manager}
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        *,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+    ) -> Response:
+        request = Request(method=method, path=path, query=query or {}, headers=headers or {}, body=body)
+        response = await self._transport.send(request)
+        if response.status >= 400:
+            raise refusal(response.status, response.body)
+        return response
+
+
+def _filled(**parameters: str) -> dict[str, str]:
+    return {name: value for name, value in parameters.items() if value}
+
+
+def _body(resource: Resource[Object], item: Object | Mapping[str, Any]) -> bytes:
+    if isinstance(item, Mapping):
+        return encode({"apiVersion": resource.api_version, "kind": resource.kind, **item})
+    if not item.kind:
+        item = msgspec.structs.replace(item, api_version=resource.api_version, kind=resource.kind)
+    return encode(item)
+
+
+def _namespace_of(item: Object | Mapping[str, Any]) -> str:
+    if isinstance(item, Mapping):
+        return str(item.get("metadata", {}).get("namespace") or "")
+    return item.metadata.namespace
+
+
+def _name_of(item: Object | Mapping[str, Any]) -> str:
+    if isinstance(item, Mapping):
+        return str(item.get("metadata", {}).get("name") or "")
+    return item.metadata.name

@@ -1,0 +1,93 @@
+"""A local copy of the objects of one resource, with indices, and news of every change.
+
+The copy is fed by a reflector. However often the connection breaks, a handler sees each change of an object once
+and in order: what a new list shows again unchanged is no news, and what it does not show any more is a deletion.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Generic
+
+from dralloc.client.resource import Object, ObjectKey, key_of
+
+Index = Callable[[Object], Iterable[Hashable]]
+
+# Told of a change after the copy has it: `before` is None for a new object, `after` for a deleted one.
+Handler = Callable[[Object | None, Object | None], None]
+
+
+class Informer(Generic[Object]):
+    """The copy. Reading is immediate; `synced` is set once the first list is in."""
+
+    def __init__(self, indices: Mapping[str, Index[Object]] | None = None) -> None:
+        self._objects: dict[ObjectKey, Object] = {}
+        self._indices = dict(indices or {})
+        self._indexed: dict[str, dict[Hashable, dict[ObjectKey, Object]]] = {name: {} for name in self._indices}
+        self._handlers: list[Handler[Object]] = []
+        self.synced = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def get(self, name: str, namespace: str = "") -> Object | None:
+        return self._objects.get(ObjectKey(namespace, name))
+
+    def all(self) -> tuple[Object, ...]:
+        return tuple(self._objects.values())
+
+    def by(self, index: str, value: Hashable) -> tuple[Object, ...]:
+        """The objects for which the index gives this value."""
+        return tuple(self._indexed[index].get(value, {}).values())
+
+    def subscribe(self, handler: Handler[Object]) -> None:
+        """Tell the handler of every object there is, and of every change from now on."""
+        self._handlers.append(handler)
+        for item in self._objects.values():
+            handler(None, item)
+
+    # --- Fed by the reflector -------------------------------------------------------------------------------------
+
+    def replace(self, items: Iterable[Object]) -> None:
+        """This list is all there is now."""
+        listed = {key_of(item): item for item in items}
+        for key in [key for key in self._objects if key not in listed]:
+            self.remove(key)
+        for item in listed.values():
+            self.put(item)
+        self.synced.set()
+
+    def put(self, item: Object) -> None:
+        key = key_of(item)
+        before = self._objects.get(key)
+        if before is not None and before.metadata.resource_version == item.metadata.resource_version:
+            return
+        if before is not None and before.metadata.uid != item.metadata.uid:
+            # Deleted and made again while nobody watched: two changes, not one.
+            self.remove(key)
+            before = None
+        self._objects[key] = item
+        self._reindex(key, before, item)
+        self._tell(before, item)
+
+    def remove(self, key: ObjectKey) -> None:
+        before = self._objects.pop(key, None)
+        if before is not None:
+            self._reindex(key, before, None)
+            self._tell(before, None)
+
+    def _reindex(self, key: ObjectKey, before: Object | None, after: Object | None) -> None:
+        for name, index in self._indices.items():
+            buckets = self._indexed[name]
+            for value in index(before) if before is not None else ():
+                bucket = buckets[value]
+                del bucket[key]
+                if not bucket:
+                    del buckets[value]
+            for value in index(after) if after is not None else ():
+                buckets.setdefault(value, {})[key] = after  # type: ignore[assignment]
+
+    def _tell(self, before: Object | None, after: Object | None) -> None:
+        for handler in self._handlers:
+            handler(before, after)

@@ -1,0 +1,66 @@
+"""The errors that a server's `Status` answers stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from dralloc.primitives import errors
+from dralloc.primitives.errors import ApiError, Cause, ErrorDetails
+
+# Two errors share 409, so the reason decides first and the code only where the reason is not known.
+BY_REASON: Final[Mapping[str, type[ApiError]]] = {
+    error.reason: error
+    for error in (
+        errors.BadRequest,
+        errors.Unauthorized,
+        errors.Forbidden,
+        errors.NotFound,
+        errors.MethodNotAllowed,
+        errors.NotAcceptable,
+        errors.AlreadyExists,
+        errors.Conflict,
+        errors.Gone,
+        errors.RequestEntityTooLarge,
+        errors.UnsupportedMediaType,
+        errors.Invalid,
+        errors.TooManyRequests,
+        errors.ServiceUnavailable,
+        errors.Timeout,
+    )
+} | {"Gone": errors.Gone}
+BY_CODE: Final = {error.code: error for error in BY_REASON.values() if error is not errors.AlreadyExists}
+
+
+def refusal(code: int, body: bytes) -> ApiError:
+    """The error that the answer describes; where the body is no `Status`, what its code says."""
+    try:
+        status = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        status = None
+    if not isinstance(status, dict):
+        status = {"message": body[:1000].decode(errors="replace") or f"the server answered {code}"}
+    return refusal_of_status(status, code)
+
+
+def refusal_of_status(status: dict[str, Any], code: int = 0) -> ApiError:
+    kind = BY_REASON.get(status.get("reason") or "") or BY_CODE.get(status.get("code") or code) or ApiError
+    message = status.get("message") or f"the server answered {status.get('code') or code}"
+    details = _details(status.get("details") or {})
+    return kind(message, details=details)
+
+
+def _details(details: dict[str, Any]) -> ErrorDetails:
+    causes = details.get("causes") or ()
+    return ErrorDetails(
+        name=details.get("name", ""),
+        group=details.get("group", ""),
+        kind=details.get("kind", ""),
+        uid=details.get("uid", ""),
+        causes=tuple(
+            Cause(cause.get("reason", ""), cause.get("message", ""), cause.get("field", "")) for cause in causes
+        ),
+        retry_after_s=details.get("retryAfterSeconds", 0),
+    )

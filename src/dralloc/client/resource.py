@@ -1,0 +1,51 @@
+"""One resource of the API as a client sees it: where it is, and how its objects are read and written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from dralloc.api.meta_v1 import ApiObject
+
+Object = TypeVar("Object", bound=ApiObject)
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectKey:
+    """What an object is called; `namespace` is empty for objects of the whole cluster."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource(Generic[Object]):
+    """A plural in a version of a group, with the type of its objects."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool
+    type: type[Object]
+    decode: Callable[[bytes], Object]
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, *, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
+        """The path of an object, of a namespace's objects, or of all of them."""
+        parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
+        if self.namespaced and namespace:
+            parts += ["namespaces", namespace]
+        parts += [part for part in (self.plural, name, subresource) if part]
+        return "/".join(parts)
+
+
+def key_of(item: ApiObject) -> ObjectKey:
+    return ObjectKey(item.metadata.namespace, item.metadata.name)
