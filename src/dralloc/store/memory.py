@@ -1,0 +1,37 @@
+"""The store in memory: the model that the others are tested against, and what simulations run on."""
+
+from __future__ import annotations
+
+import asyncio
+
+from dralloc.store.event_log import SLICE_MIN
+from dralloc.store.interface import Event, HistoryLimits
+from dralloc.store.local import LocalStore
+from dralloc.store.revisions import Change, RevisionedMap, decide
+
+
+class MemoryStore(LocalStore):
+    """Holds everything in one process and loses it with it."""
+
+    def __init__(self, *, limits: HistoryLimits | None = None) -> None:
+        super().__init__(RevisionedMap(limits=limits or HistoryLimits()))
+
+    async def close(self) -> None:
+        self._closed = True
+        self._hub.close()
+
+    async def _write(self, change: Change) -> Event:
+        self._check_open()
+        event = decide(change, current=self._map.get(change.key), revision=self._map.revision + 1)
+        self._install((event,))
+        self._drop_until(self._map.log.overdue(events_max=2 * SLICE_MIN))
+        return event
+
+    async def _forget(self, revision: int) -> None:
+        self._drop_until(revision)
+        await asyncio.sleep(0)
+
+    def _drop_until(self, revision: int) -> None:
+        if revision > self._map.log.compacted:
+            self._map.compact(revision)
+            self._hub.forget(revision)

@@ -1,0 +1,102 @@
+"""A sorted set of keys that stays fast when it grows: blocks of bounded length instead of one long list."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+BLOCK_LENGTH_MAX = 1024
+
+
+class OrderedKeys:
+    """Distinct keys in order of their code points, which is also the order of their UTF-8 bytes.
+
+    New keys wait in a heap of their own until someone reads: a hundred thousand of them at once are sorted, not inserted.
+    """
+
+    def __init__(self, keys: Iterable[str] = ()) -> None:
+        self._fresh: list[str] = []
+        self._blocks: list[list[str]] = []
+        self._last: list[str] = []
+        self._rebuild(keys)
+
+    def add(self, key: str) -> None:
+        """Adds a key that is not there."""
+        self._fresh.append(key)
+
+    def remove(self, key: str) -> None:
+        """Removes a key that is there."""
+        self._sort_in()
+        position = bisect_left(self._last, key)
+        block = self._blocks[position]
+        place = bisect_left(block, key)
+        assert block[place] == key, "the key is in the set"
+        del block[place]
+        if block:
+            self._last[position] = block[-1]
+        else:
+            del self._blocks[position], self._last[position]
+
+    def between(self, start: str, end: str | None) -> Iterator[str]:
+        """Keys from `start` on, before `end` (None: to the last one). The set must not change meanwhile."""
+        self._sort_in()
+        position = bisect_left(self._last, start)
+        if position == len(self._blocks):
+            return
+        place = bisect_left(self._blocks[position], start)
+        for block in self._blocks[position:]:
+            if end is not None and block[-1] >= end:
+                yield from block[place : bisect_left(block, end)]
+                return
+            yield from block[place:] if place else block
+            place = 0
+
+    def count_between(self, start: str, end: str | None) -> int:
+        """How many keys `between` would give, without walking them."""
+        if end is not None and end <= start:
+            return 0
+        self._sort_in()
+        total = sum(map(len, self._blocks)) if end is None else self._rank(end)
+        return total - self._rank(start)
+
+    def _rank(self, key: str) -> int:
+        position = bisect_left(self._last, key)
+        before = sum(map(len, self._blocks[:position]))
+        return before + (bisect_left(self._blocks[position], key) if position < len(self._blocks) else 0)
+
+    def _sort_in(self) -> None:
+        if not self._fresh:
+            return
+        fresh, self._fresh = self._fresh, []
+        if len(fresh) > BLOCK_LENGTH_MAX // 16 * len(self._blocks):
+            self._rebuild(chain(fresh, *self._blocks))
+        else:
+            for key in fresh:
+                self._insert(key)
+
+    def _rebuild(self, keys: Iterable[str]) -> None:
+        ordered = sorted(keys)
+        half = BLOCK_LENGTH_MAX // 2
+        self._blocks = [ordered[start : start + half] for start in range(0, len(ordered), half)]
+        self._last = [block[-1] for block in self._blocks]
+
+    def _insert(self, key: str) -> None:
+        position = min(bisect_left(self._last, key), len(self._blocks) - 1)
+        block = self._blocks[position]
+        insort(block, key)
+        self._last[position] = block[-1]
+        if len(block) > BLOCK_LENGTH_MAX:
+            self._split(position)
+
+    def _split(self, position: int) -> None:
+        block = self._blocks[position]
+        half = len(block) // 2
+        self._blocks[position : position + 1] = [block[:half], block[half:]]
+        self._last[position : position + 1] = [block[half - 1], block[-1]]
+
+
+def end_of_prefix(prefix: str) -> str | None:
+    """The smallest text above everything that starts with the prefix; None if nothing is above."""
+    stem = prefix.rstrip("\U0010ffff")
+    return stem[:-1] + chr(ord(stem[-1]) + 1) if stem else None

@@ -1,0 +1,145 @@
+"""The default store: durable in one SQLite file, served from memory.
+
+A write is decided and given its revision in the event loop, then waits for the commit that carries it: whatever gathers while
+one commit is under way goes into the next, so the price of a sync to disk is shared by all writers. Only after the commit do
+readers and watches see it, and only then is it acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from dralloc.store.errors import KeyExists, RevisionConflict, StoreClosed, StoreError
+from dralloc.store.event_log import SLICE_MIN
+from dralloc.store.interface import Event, HistoryLimits
+from dralloc.store.local import LocalStore
+from dralloc.store.revisions import Change, RevisionedMap, decide
+from dralloc.store.sqlite_file import Compaction, SqliteFile
+
+
+class _QueuedWrite(NamedTuple):
+    event: Event
+    done: asyncio.Future[None]
+
+
+class SqliteStore(LocalStore):
+    """Keeps what it acknowledged, whatever happens to the process."""
+
+    def __init__(self, file: SqliteFile, revisioned: RevisionedMap) -> None:
+        super().__init__(revisioned)
+        self._file = file
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="dralloc-store")
+        self._last_revision = revisioned.revision
+        self._pending: dict[str, Event] = {}
+        self._queue: list[_QueuedWrite] = []
+        self._compactions: deque[Compaction] = deque()
+        self._work = asyncio.Event()
+        self._settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._committer = asyncio.create_task(self._commit_until_closed())
+
+    @classmethod
+    async def open(cls, path: Path, *, limits: HistoryLimits | None = None, synchronous: str = "FULL") -> Self:
+        """Opens or creates a store; raises StoreUnavailable, StoreFull or CorruptStore."""
+        file = SqliteFile(path, synchronous=synchronous)
+        try:
+            return cls(file, file.load(limits or HistoryLimits()))
+        except BaseException:
+            file.close()
+            raise
+
+    async def close(self) -> None:
+        self._closed = True
+        self._work.set()
+        # Every caller waits for the end, and none takes it away from the others.
+        await asyncio.shield(self._committer)
+
+    async def _write(self, change: Change) -> Event:
+        self._check_open()
+        while (event := self._decide(change)) is None:
+            await asyncio.wait((self._settled,))
+            self._check_open()
+        self._last_revision = event.revision
+        self._pending[event.key] = event
+        done = asyncio.get_running_loop().create_future()
+        self._queue.append(_QueuedWrite(event, done))
+        self._work.set()
+        await done
+        return event
+
+    def _decide(self, change: Change) -> Event | None:
+        """The event that the change is; None if that depends on a write that is not committed."""
+        revision = self._last_revision + 1
+        pending = self._pending.get(change.key)
+        if pending is None:
+            return decide(change, current=self._map.get(change.key), revision=revision)
+        try:
+            return decide(change, current=pending.record, revision=revision)
+        except (KeyExists, RevisionConflict):
+            # The write that stands in the way may still fail, and cannot be read yet: a refusal now could not be explained.
+            # Only if the committed state refuses as well there is nothing to wait for.
+            decide(change, current=self._map.get(change.key), revision=revision)
+            return None
+
+    async def _forget(self, revision: int) -> None:
+        # Not waited for: after a crash the file may remember more of the past than was promised, which harms no one.
+        self._drop_until(revision)
+        self._work.set()
+        await asyncio.sleep(0)
+
+    def _drop_until(self, revision: int) -> None:
+        if revision > self._map.log.compacted:
+            dropped, unreachable = self._map.compact(revision)
+            self._hub.forget(revision)
+            self._compactions.append(Compaction(revision=revision, events=len(dropped), unreachable=tuple(unreachable)))
+
+    async def _commit_until_closed(self) -> None:
+        """Commits one batch after the other; what is queued when the store is closed still goes to the disk."""
+        try:
+            while not self._closed or self._queue:
+                await self._work.wait()
+                self._work.clear()
+                if self._queue or self._compactions:
+                    await self._commit_queue()
+        finally:
+            self._closed = True
+            self._settle(self._queue, StoreClosed())
+            self._hub.close()
+            self._thread.shutdown()
+            self._file.close()
+
+    async def _commit_queue(self) -> None:
+        batch, self._queue = self._queue, []
+        events = [write.event for write in batch]
+        compaction = self._compactions[0] if self._compactions else None
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._file.commit, events, compaction)
+        except StoreError as error:
+            # What was queued meanwhile builds on what is lost.
+            self._settle(batch + self._queue, error)
+            return
+        if compaction is not None:
+            self._compactions.popleft()
+        self._install(events)
+        self._drop_until(self._map.log.overdue(events_max=SLICE_MIN + 2 * len(events)))
+        self._settle(batch)
+        if self._compactions:
+            self._work.set()
+
+    def _settle(self, writes: Sequence[_QueuedWrite], error: StoreError | None = None) -> None:
+        """Tells the writers how it went."""
+        if error is not None:
+            self._queue = []
+            self._pending = {}
+            self._last_revision = self._map.revision
+        for write in writes:
+            if error is None and self._pending.get(write.event.key) is write.event:
+                del self._pending[write.event.key]
+            if not write.done.done():
+                write.done.set_result(None) if error is None else write.done.set_exception(error)
+        settled, self._settled = self._settled, asyncio.get_running_loop().create_future()
+        settled.set_result(None)

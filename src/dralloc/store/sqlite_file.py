@@ -1,0 +1,237 @@
+"""The database file behind the SQLite store: opens, checks and loads it, and commits batches of events. Knows no event loop.
+
+One row for each revision that is kept, so a write is an append and loading is one scan; all that readers ask for comes from
+memory, so there is no index. Each row carries a checksum, rows after the compaction follow each other without a gap, and the
+number of older rows is written down: what is damaged or missing is found when the file is opened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import zlib
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+from dralloc.store.errors import CorruptStore, StoreError, StoreFull, StoreUnavailable
+from dralloc.store.interface import FIRST_REVISION, Event, HistoryLimits, Record
+from dralloc.store.revisions import RevisionedMap
+
+APPLICATION_ID = 0x64726163
+SCHEMA_VERSION = 1
+ROWS_PER_STATEMENT_MAX = 128
+WAL_PAGES_MAX = 4000
+"""Pages in the write-ahead log before SQLite moves them into the database: 16 MB, so that hot pages are moved seldom."""
+
+SCHEMA = f"""
+    BEGIN IMMEDIATE;
+    CREATE TABLE version (revision INTEGER PRIMARY KEY, key TEXT NOT NULL, value BLOB, checksum INTEGER NOT NULL);
+    CREATE TABLE compaction (revision INTEGER NOT NULL, survivors INTEGER NOT NULL);
+    INSERT INTO compaction VALUES ({FIRST_REVISION}, 0);
+    PRAGMA application_id = {APPLICATION_ID};
+    PRAGMA user_version = {SCHEMA_VERSION};
+    COMMIT;
+"""
+
+# After these nothing was written and the next try is as good as the first. After any other failure, of fsync above all, what
+# is on the disk is unknown, and only opening the file again tells.
+HARMLESS_ERRORS = frozenset({"SQLITE_FULL", "SQLITE_IOERR_WRITE"})
+CORRUPTION_ERRORS = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_SCHEMA", "SQLITE_MISMATCH")
+
+
+class Compaction(msgspec.Struct, frozen=True, kw_only=True):
+    """What a step of compaction leaves behind."""
+
+    revision: int
+    events: int
+    """Events that left the log: their rows are among the old ones from now on."""
+    unreachable: tuple[int, ...]
+    """Revisions whose rows no reader can ask for any more."""
+
+
+class SqliteFile:
+    """An open database that no one else can open. Serves one thread at a time."""
+
+    def __init__(self, path: Path, *, synchronous: str = "FULL") -> None:
+        """Opens or creates the file; raises StoreUnavailable, StoreFull or CorruptStore."""
+        self._path = path
+        self._survivors = 0
+        self._failure: StoreError | None = None
+        with self._explaining_errors():
+            _create_private(path)
+            self._connection = sqlite3.connect(
+                path,
+                timeout=0,
+                isolation_level=None,
+                check_same_thread=False,
+                cached_statements=2 * ROWS_PER_STATEMENT_MAX,
+            )
+        try:
+            with self._explaining_errors():
+                self._prepare(synchronous)
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def load(self, limits: HistoryLimits) -> RevisionedMap:
+        """Everything in the file; raises CorruptStore if any of it is damaged or missing."""
+        with self._explaining_errors():
+            compacted, self._survivors = self._compaction()
+            records = [
+                Record(key=key, value=value, revision=revision)
+                for revision, key, value in self._rows("revision <= ?", compacted)
+                if value is not None
+            ]
+            revisioned = RevisionedMap(limits=limits, records=records, compacted=compacted)
+            if not len(revisioned) == len(records) == self._survivors:
+                raise self._corrupt(f"{len(records)} records up to revision {compacted}, expected {self._survivors}")
+            for revision, key, value in self._rows("revision > ?", compacted):
+                self._replay(revisioned, revision, key, value)
+            return revisioned
+
+    def commit(self, events: Sequence[Event], compaction: Compaction | None) -> None:
+        """Writes all of it, or nothing and raises StoreFull or StoreUnavailable; returns when it is on the disk."""
+        if self._failure is not None:
+            raise self._failure.with_traceback(None)
+        with self._explaining_errors():
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+                self._append(events)
+                if compaction is not None:
+                    self._discard(compaction)
+                self._connection.execute("COMMIT")
+            except sqlite3.Error as error:
+                with contextlib.suppress(sqlite3.Error):
+                    self._connection.execute("ROLLBACK")
+                if _name(error) not in HARMLESS_ERRORS:
+                    self._failure = StoreUnavailable(f"{self._path}: writing stopped after a failure: {error}")
+                raise
+        if compaction is not None:
+            self._survivors = self._survivors_after(compaction)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _prepare(self, synchronous: str) -> None:
+        execute = self._connection.execute
+        # Without other processes to share with, the index of the log lives in memory, and the file stays locked.
+        execute("PRAGMA locking_mode = EXCLUSIVE")
+        (application_id,), (version,) = (
+            execute("PRAGMA application_id").fetchone(),
+            execute("PRAGMA user_version").fetchone(),
+        )
+        (tables,) = execute("SELECT count(*) FROM sqlite_master").fetchone()
+        is_new = application_id == 0 and tables == 0
+        if not is_new and application_id != APPLICATION_ID:
+            raise StoreUnavailable(f"{self._path} is a database of another program")
+        if version > SCHEMA_VERSION:
+            raise StoreUnavailable(
+                f"{self._path} was written by a newer version (format {version}, known: {SCHEMA_VERSION})"
+            )
+        execute("PRAGMA journal_mode = WAL")
+        execute(f"PRAGMA synchronous = {synchronous}")
+        execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES_MAX}")
+        if is_new:
+            self._connection.executescript(SCHEMA)
+        execute("BEGIN IMMEDIATE")
+        execute("COMMIT")
+
+    def _compaction(self) -> tuple[int, int]:
+        rows = self._connection.execute("SELECT revision, survivors FROM compaction").fetchall()
+        if len(rows) != 1:
+            raise self._corrupt("the note of the last compaction is missing")
+        return rows[0][0], rows[0][1]
+
+    def _rows(self, condition: str, bound: int) -> Iterator[tuple[int, str, bytes | None]]:
+        query = f"SELECT revision, key, value, checksum FROM version WHERE {condition} ORDER BY revision"
+        for revision, key, value, checksum in self._connection.execute(query, (bound,)):
+            try:
+                intact = checksum == checksum_of(revision, key, value)
+            except (AttributeError, TypeError):
+                intact = False  # Damage can change a column's type, too.
+            if not intact:
+                raise self._corrupt(f"what was written at revision {revision} is damaged")
+            yield revision, key, value
+
+    def _replay(self, revisioned: RevisionedMap, revision: int, key: str, value: bytes | None) -> None:
+        previous = revisioned.get(key)
+        if revision != revisioned.revision + 1 or (value is None and previous is None):
+            raise self._corrupt(f"there is a gap before revision {revision}")
+        key = previous.key if previous else key
+        record = None if value is None else Record(key=key, value=value, revision=revision)
+        revisioned.apply(Event(revision=revision, key=key, record=record, previous=previous))
+
+    def _append(self, events: Sequence[Event]) -> None:
+        # One statement for many rows: SQLite's wrapper gives up Python's lock at every statement, and getting it back from
+        # a busy event loop takes milliseconds.
+        for start in range(0, len(events), ROWS_PER_STATEMENT_MAX):
+            part = events[start : start + ROWS_PER_STATEMENT_MAX]
+            self._connection.execute(_insert(len(part)), [column for event in part for column in _row(event)])
+
+    def _discard(self, compaction: Compaction) -> None:
+        for start in range(0, len(compaction.unreachable), ROWS_PER_STATEMENT_MAX):
+            part = compaction.unreachable[start : start + ROWS_PER_STATEMENT_MAX]
+            self._connection.execute(f"DELETE FROM version WHERE revision IN ({', '.join('?' * len(part))})", part)
+        note = (compaction.revision, self._survivors_after(compaction))
+        self._connection.execute("UPDATE compaction SET revision = ?, survivors = ?", note)
+
+    def _survivors_after(self, compaction: Compaction) -> int:
+        return self._survivors + compaction.events - len(compaction.unreachable)
+
+    def _corrupt(self, what: str) -> CorruptStore:
+        return CorruptStore(f"{self._path} is corrupt: {what}; restore it from a backup or move it away")
+
+    @contextlib.contextmanager
+    def _explaining_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StoreUnavailable(f"cannot open {self._path}: {error.strerror}") from error
+        except sqlite3.Error as error:
+            raise self._explain(error) from error
+
+    def _explain(self, error: sqlite3.Error) -> StoreError:
+        name = _name(error)
+        if name == "SQLITE_FULL":
+            return StoreFull(f"{self._path}: {error}")
+        if name == "SQLITE_BUSY":
+            return StoreUnavailable(f"{self._path} is in use by another process")
+        if name.startswith(CORRUPTION_ERRORS):
+            return self._corrupt(str(error))
+        return StoreUnavailable(f"{self._path}: {error}")
+
+
+def checksum_of(revision: int, key: str, value: bytes | None) -> int:
+    """Tells a row from a damaged one and from every other row; a deletion differs from an empty value."""
+    head = zlib.crc32(key.encode(), revision & 0xFFFFFFFF)
+    return head if value is None else zlib.crc32(value, head ^ 1)
+
+
+def _row(event: Event) -> tuple[int, str, bytes | None, int]:
+    value = event.record.value if event.record else None
+    return event.revision, event.key, value, checksum_of(event.revision, event.key, value)
+
+
+@cache
+def _insert(rows: int) -> str:
+    return "INSERT INTO version (revision, key, value, checksum) VALUES " + ", ".join(["(?, ?, ?, ?)"] * rows)
+
+
+def _create_private(path: Path) -> None:
+    """Makes the file if it is not there, readable for its owner alone; SQLite gives its log the same mode."""
+    with contextlib.suppress(FileExistsError):
+        # Never open a file that exists: closing it again would free the locks that this process has on it.
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+
+def _name(error: sqlite3.Error) -> str:
+    return getattr(error, "sqlite_errorname", None) or "SQLITE_CORRUPT"

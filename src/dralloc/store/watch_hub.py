@@ -1,0 +1,182 @@
+"""Fan-out of events to many watches, at a cost that follows the events and not the watches.
+
+Watches of one prefix share a channel: the events of that prefix, each held once. A watch is no more than a place in its
+channel, so a slow one costs nothing; it is dropped when compaction passes its place. History limits therefore bound the
+backlog of all watches together. Runs in one event loop, without locks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from dralloc.store.errors import Compacted, StoreClosed, StoreError, WatcherTooSlow
+from dralloc.store.event_log import EventLog, revision_of
+from dralloc.store.interface import Event, Watch
+
+
+class WatchHub:
+    """Gives each watch what is published after its revision, and the part of the log that it missed."""
+
+    def __init__(self, log: EventLog, *, revision: int) -> None:
+        self.revision = revision
+        self._log = log
+        self._channels: dict[str, _Channel] = {}
+        # Lengths of the prefixes watched: an event finds its channels by cutting its key, however many channels there are.
+        self._lengths: tuple[int, ...] = ()
+        self._closed = False
+
+    def subscribe(self, prefix: str, *, after_revision: int) -> Watch:
+        """A watch of a prefix; raises Compacted if the log does not reach back that far."""
+        if self._closed:
+            raise StoreClosed
+        if after_revision < self._log.compacted:
+            raise Compacted(after_revision, compacted=self._log.compacted)
+        channel = self._channels.get(prefix)
+        if channel is None:
+            channel = self._channels[prefix] = _Channel(prefix, since=self.revision)
+            self._lengths = tuple(sorted({len(prefix) for prefix in self._channels}))
+        channel.reach_back(self._log, after_revision)
+        return HubWatch(self, channel, after_revision=after_revision)
+
+    def publish(self, events: Sequence[Event], *, revision: int) -> None:
+        """Hands on the next events, which are in the log; `revision` is reached with them (or without any)."""
+        self.revision = revision
+        touched: set[_Channel] = set()
+        for event in events:
+            for length in self._lengths:
+                channel = self._channels.get(event.key[:length])
+                if channel is not None:
+                    channel.events.append(event)
+                    touched.add(channel)
+        for channel in touched:
+            channel.wake()
+
+    def forget(self, revision: int) -> None:
+        """Drops what the log has compacted."""
+        for channel in self._channels.values():
+            channel.forget(revision)
+
+    def end_watches(self, error: StoreError) -> None:
+        """Ends every watch with an error; new ones may follow."""
+        channels, self._channels, self._lengths = self._channels, {}, ()
+        for channel in channels.values():
+            channel.error = error
+            channel.wake()
+
+    def close(self) -> None:
+        self._closed = True
+        self.end_watches(StoreClosed())
+
+    def leave(self, watch: HubWatch, channel: _Channel) -> None:
+        """Removes a watch, and its channel with the last one."""
+        channel.watches.discard(watch)
+        if not channel.watches and self._channels.get(channel.prefix) is channel:
+            del self._channels[channel.prefix]
+            self._lengths = tuple(sorted({len(prefix) for prefix in self._channels}))
+
+
+class _Channel:
+    """The events of one prefix after revision `since`. Places count from the channel's first event on and never move."""
+
+    def __init__(self, prefix: str, *, since: int) -> None:
+        self.prefix = prefix
+        self.since = since
+        self.events: list[Event] = []
+        self.first_place = 0
+        self.watches: set[HubWatch] = set()
+        self.waiting: set[asyncio.Future[None]] = set()
+        self.error: StoreError | None = None
+
+    def reach_back(self, log: EventLog, revision: int) -> None:
+        if revision >= self.since:
+            return
+        older = [event for event in log.between(revision, self.since) if event.key.startswith(self.prefix)]
+        self.events[:0] = older
+        self.first_place -= len(older)
+        self.since = revision
+
+    def place_after(self, revision: int) -> int:
+        return self.first_place + bisect_right(self.events, revision, key=revision_of)
+
+    def forget(self, revision: int) -> None:
+        count = bisect_right(self.events, revision, key=revision_of)
+        del self.events[:count]
+        self.first_place += count
+        self.since = max(self.since, revision)
+
+    def wake(self) -> None:
+        for waiter in self.waiting:
+            _resolve(waiter)
+        self.waiting.clear()
+
+
+class HubWatch(Watch):
+    """A place in a channel."""
+
+    def __init__(self, hub: WatchHub, channel: _Channel, *, after_revision: int) -> None:
+        self._hub = hub
+        self._channel = channel
+        self._place = channel.place_after(after_revision)
+        self._start = after_revision
+        self._returned = after_revision
+        self._closed = False
+        channel.watches.add(self)
+
+    @property
+    def revision(self) -> int:
+        nothing_pending = self._place == self._channel.first_place + len(self._channel.events)
+        return (
+            max(self._returned, self._hub.revision) if nothing_pending and not self._channel.error else self._returned
+        )
+
+    async def next(self, *, limit: int = 1000, timeout_s: float | None = None) -> Sequence[Event]:
+        events = self._take(limit)
+        if events or timeout_s == 0:
+            return events
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout_s is None else loop.time() + timeout_s
+        while not events:
+            waiter = loop.create_future()
+            self._channel.waiting.add(waiter)
+            timer = None if deadline is None else loop.call_at(deadline, _resolve, waiter)
+            try:
+                await waiter
+            finally:
+                self._channel.waiting.discard(waiter)
+                if timer is not None:
+                    timer.cancel()
+            events = self._take(limit)
+            if deadline is not None and loop.time() >= deadline:
+                break
+        return events
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._hub.leave(self, self._channel)
+            self._channel.wake()
+
+    def _take(self, limit: int) -> Sequence[Event]:
+        channel = self._channel
+        if self._closed:
+            raise StoreClosed
+        if channel.error is not None:
+            raise channel.error.with_traceback(None)
+        start = self._place - channel.first_place
+        if start < 0:
+            raise WatcherTooSlow(f"the watch is behind revision {channel.since}, the oldest that is kept")
+        events = channel.events[start : start + limit]
+        self._place += len(events)
+        # A watch may start after a revision that is not reached yet; what comes before it is not its own.
+        if events and events[0].revision <= self._start:
+            events = [event for event in events if event.revision > self._start]
+        if events:
+            self._returned = events[-1].revision
+        return events
+
+
+def _resolve(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
