@@ -1,0 +1,265 @@
+"""`Snapshot`: everything that allocation depends on, changed by deltas.
+
+    snapshot = Snapshot.of(slices=..., claims=..., rules=..., nodes=...)
+    later = snapshot.with_claim(claim).without_slice("node-7-gpus")
+
+Each delta costs what it changes: one pool's slices, the usage of the devices that one claim holds, one entry of an index.
+What a node sees (`view`) is remembered until the slices of a pool that concerns it change; usage never enters it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import groupby
+from typing import Final, NamedTuple
+
+from dralloc.api.resource_v1 import DeviceTaintRule, ResourceClaim, ResourceSlice
+from dralloc.snapshot.identity import ClaimId, PoolId
+from dralloc.snapshot.node_selectors import Anchor, Node, NodeSelectorError, anchors_of_node
+from dralloc.snapshot.persistent import PersistentMap
+from dralloc.snapshot.pools import Layout, PoolSlices, PoolStatus, Visibility
+from dralloc.snapshot.slices import IndexedSlice, Shapes
+from dralloc.snapshot.taint_rules import TaintRules
+from dralloc.snapshot.usage import PoolUsage, counted_results
+
+VIEWS_MAX: Final = 20_000
+
+# For each anchor the pools that have slices carrying it, and how many.
+_Placements = PersistentMap[Anchor, PersistentMap[PoolId, int]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VisiblePool:
+    """A pool and how one node sees it."""
+
+    slices: PoolSlices
+    layout: Layout
+
+    @property
+    def pool_id(self) -> PoolId:
+        return self.slices.pool_id
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Strip:
+    """The devices of one slice in a node's total order: bit `i` is device number `offset + i`."""
+
+    number: int
+    offset: int
+    pool: VisiblePool
+    # The slice's index in its pool, for masks of usage.
+    slice_index: int
+    slice: IndexedSlice
+
+
+@dataclass(frozen=True, eq=False)
+class NodeView:
+    """The pools that a node sees, in the order in which their devices are tried."""
+
+    node: Node
+    pools: tuple[VisiblePool, ...]
+    # A slice whose node selector has no meaning: nothing can be allocated while it is there.
+    fault: NodeSelectorError | None = None
+
+    @cached_property
+    def strips(self) -> tuple[Strip, ...]:
+        strips: list[Strip] = []
+        offset = 0
+        for pool in self.pools:
+            for index in pool.layout.slices:
+                indexed = pool.slices.slices[index]
+                strips.append(Strip(len(strips), offset, pool, index, indexed))
+                offset += len(indexed.devices)
+        return tuple(strips)
+
+    @cached_property
+    def unready(self) -> tuple[VisiblePool, ...]:
+        """Pools that are incomplete or invalid here."""
+        return tuple(pool for pool in self.pools if pool.layout.status is not PoolStatus.READY)
+
+
+class _KnownView(NamedTuple):
+    """A view, and what it was made from."""
+
+    view: NodeView
+    pools: PersistentMap[PoolId, PoolSlices]
+    placements: _Placements
+    candidates: tuple[PoolSlices, ...]
+
+
+class _Memory:
+    """Shared by all snapshots that descend from one: results that are found again, never facts."""
+
+    def __init__(self) -> None:
+        self.shapes = Shapes()
+        self.views: dict[tuple[str, Visibility], _KnownView] = {}
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    nodes: PersistentMap[str, Node] = field(default_factory=PersistentMap)
+    pools: PersistentMap[PoolId, PoolSlices] = field(default_factory=PersistentMap)
+    # Which pool a slice is in, by the slice's name.
+    pool_of_slice: PersistentMap[str, PoolId] = field(default_factory=PersistentMap)
+    placements: _Placements = field(default_factory=PersistentMap)
+    usage: PersistentMap[PoolId, PoolUsage] = field(default_factory=PersistentMap)
+    # Those with an allocation.
+    claims: PersistentMap[ClaimId, ResourceClaim] = field(default_factory=PersistentMap)
+    rules: TaintRules = field(default_factory=TaintRules)
+    _memory: _Memory = field(default_factory=_Memory, repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        slices: Iterable[ResourceSlice] = (),
+        claims: Iterable[ResourceClaim] = (),
+        rules: Iterable[DeviceTaintRule] = (),
+        nodes: Iterable[Node] = (),
+    ) -> Snapshot:
+        snapshot = cls(nodes=PersistentMap((node.name, node) for node in nodes))
+        for resource_slice in slices:
+            snapshot = snapshot.with_slice(resource_slice)
+        for claim in claims:
+            snapshot = snapshot.with_claim(claim)
+        for rule in rules:
+            snapshot = snapshot.with_rule(rule)
+        return snapshot
+
+    # --- Nodes and rules ------------------------------------------------------------------------------------
+
+    def with_node(self, node: Node) -> Snapshot:
+        return replace(self, nodes=self.nodes.set(node.name, node))
+
+    def without_node(self, name: str) -> Snapshot:
+        return replace(self, nodes=self.nodes.remove(name))
+
+    def with_rule(self, rule: DeviceTaintRule) -> Snapshot:
+        return replace(self, rules=self.rules.with_rule(rule))
+
+    def without_rule(self, name: str) -> Snapshot:
+        return replace(self, rules=self.rules.without_rule(name))
+
+    # --- Slices -----------------------------------------------------------------------------------------------
+
+    def with_slice(self, resource_slice: ResourceSlice) -> Snapshot:
+        """With the slice added, or in place of the one of the same name."""
+        added = IndexedSlice(resource_slice, self._memory.shapes)
+        known = self._slice(added.name)
+        if known is None:
+            return self._with_change(added.pool_id, None, added)
+        if known.source.spec == resource_slice.spec:
+            return self
+        if known.pool_id == added.pool_id:
+            return self._with_change(added.pool_id, known, added)
+        return self._with_change(known.pool_id, known, None)._with_change(added.pool_id, None, added)
+
+    def without_slice(self, name: str) -> Snapshot:
+        known = self._slice(name)
+        return self if known is None else self._with_change(known.pool_id, known, None)
+
+    def _slice(self, name: str) -> IndexedSlice | None:
+        pool_id = self.pool_of_slice.get(name)
+        return None if pool_id is None else self.pools[pool_id].slice(name)
+
+    def _with_change(self, pool_id: PoolId, removed: IndexedSlice | None, added: IndexedSlice | None) -> Snapshot:
+        """With one slice of the pool removed, added, or replaced by one of the same name."""
+        before = self.pools.get(pool_id) or PoolSlices(pool_id)
+        after, names = before, self.pool_of_slice
+        if added is not None:
+            after, names = before.with_slice(added), names.set(added.name, pool_id)
+        elif removed is not None:
+            after, names = before.without_slice(removed.name), names.remove(removed.name)
+        usage = self.usage.get(pool_id)
+        return replace(
+            self,
+            pools=self.pools.set(pool_id, after) if after.slices else self.pools.remove(pool_id),
+            pool_of_slice=names,
+            placements=self._placements_after(pool_id, removed, added),
+            usage=self.usage.set(pool_id, usage.aligned_to(after.slices, before.slices)) if usage else self.usage,
+        )
+
+    def _placements_after(
+        self, pool_id: PoolId, removed: IndexedSlice | None, added: IndexedSlice | None
+    ) -> _Placements:
+        was = removed.anchors if removed is not None else frozenset()
+        now = added.anchors if added is not None else frozenset()
+        placements = self.placements
+        for anchor in was ^ now:
+            filed = placements.get(anchor) or PersistentMap()
+            count = filed.get(pool_id, 0) + (1 if anchor in now else -1)
+            filed = filed.set(pool_id, count) if count else filed.remove(pool_id)
+            placements = placements.set(anchor, filed) if filed else placements.remove(anchor)
+        return placements
+
+    # --- Claims -----------------------------------------------------------------------------------------------
+
+    def with_claim(self, claim: ResourceClaim) -> Snapshot:
+        """With what the claim uses, in place of what it used before. A claim without an allocation uses nothing."""
+        claim_id = ClaimId.of(claim)
+        known = self.claims.get(claim_id)
+        if known is not None and known.status.allocation == claim.status.allocation:
+            return self
+        cleared = self.without_claim(claim_id)
+        if claim.status.allocation is None:
+            return cleared
+        return replace(cleared, claims=cleared.claims.set(claim_id, claim), usage=cleared._usage_after(claim, 1))
+
+    def without_claim(self, claim_id: ClaimId) -> Snapshot:
+        known = self.claims.get(claim_id)
+        if known is None:
+            return self
+        return replace(self, claims=self.claims.remove(claim_id), usage=self._usage_after(known, -1))
+
+    def _usage_after(self, claim: ResourceClaim, count: int) -> PersistentMap[PoolId, PoolUsage]:
+        usage = self.usage
+        for pool_id, results in groupby(sorted(counted_results(claim), key=PoolId.of_result), key=PoolId.of_result):
+            pool = self.pools.get(pool_id)
+            slices = pool.slices if pool is not None else ()
+            known = usage.get(pool_id) or PoolUsage.unused(slices)
+            changed = known.changed_by(results, count, slices)
+            usage = usage.set(pool_id, changed) if changed.devices else usage.remove(pool_id)
+        return usage
+
+    # --- What a node sees ---------------------------------------------------------------------------------------
+
+    def view(self, node: Node, visibility: Visibility) -> NodeView:
+        """The pools that the node sees. Looks at no pool that is surely for other nodes."""
+        views = self._memory.views
+        key = (node.name, visibility)
+        known = views.get(key)
+        if known is not None and known.view.node == node:
+            if known.pools is self.pools and known.placements is self.placements:
+                return known.view
+            candidates = self._candidates(node)
+            # PoolSlices are equal only to themselves, so this holds where none of these pools has changed.
+            view = known.view if known.candidates == candidates else _view_of(node, candidates, visibility)
+        else:
+            candidates = self._candidates(node)
+            view = _view_of(node, candidates, visibility)
+        if len(views) >= VIEWS_MAX:
+            views.clear()
+        views[key] = _KnownView(view, self.pools, self.placements, candidates)
+        return view
+
+    def state_key(self, node: Node, visibility: Visibility) -> tuple[object, ...]:
+        """Equal for two snapshots where nothing that allocation on the node depends on has changed between them."""
+        view = self.view(node, visibility)
+        return (view, self.rules, *(self.usage.get(pool.pool_id) for pool in view.pools))
+
+    def _candidates(self, node: Node) -> tuple[PoolSlices, ...]:
+        filed = (self.placements.get(anchor) for anchor in anchors_of_node(node))
+        pool_ids = {pool_id for entry in filed if entry is not None for pool_id in entry}
+        return tuple(self.pools[pool_id] for pool_id in sorted(pool_ids))
+
+
+def _view_of(node: Node, candidates: tuple[PoolSlices, ...], visibility: Visibility) -> NodeView:
+    try:
+        layouts = [(slices, slices.layout(node, visibility)) for slices in candidates]
+    except NodeSelectorError as fault:
+        return NodeView(node, (), fault)
+    pools = [VisiblePool(slices, layout) for slices, layout in layouts if layout is not None]
+    # Devices that must be bound first are a last resort. The sort is stable: within each group the order is by name.
+    return NodeView(node, tuple(sorted(pools, key=lambda pool: pool.layout.has_binding_conditions)))

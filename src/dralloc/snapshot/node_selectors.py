@@ -1,0 +1,161 @@
+"""Which nodes a node selector takes, and where to look for the selectors that may take a node.
+
+Node affinity's rules: terms are alternatives, requirements of a term all hold, an empty term takes nothing.
+`anchors` makes the second question cheap: every node that a selector takes carries at least one of its anchors, so an
+index by anchor finds the few selectors worth evaluating for a node without looking at all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from dralloc.api.meta_v1 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from dralloc.primitives import names
+
+NAME_FIELD: Final = "metadata.name"
+
+
+class NodeSelectorError(ValueError):
+    """A selector that has no meaning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What placing devices needs to know of a node."""
+
+    name: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    declared_features: frozenset[str] = frozenset()
+
+
+class Anchor(NamedTuple):
+    """Something that a node carries: a label, or its name (which is no label, so its key is a field's)."""
+
+    key: str
+    value: str
+
+
+# Carried by every node: where selectors are filed that cannot be narrowed down.
+ANYWHERE: Final = Anchor("", "")
+
+
+def anchors_of_node(node: Node) -> Iterator[Anchor]:
+    yield ANYWHERE
+    yield name_anchor(node.name)
+    for key, value in node.labels.items():
+        yield Anchor(key, value)
+
+
+def name_anchor(node_name: str) -> Anchor:
+    # No label has this key, because a label's prefix cannot be empty.
+    return Anchor(f"/{NAME_FIELD}", node_name)
+
+
+def anchors(selector: NodeSelector) -> frozenset[Anchor]:
+    """Every node that the selector takes carries one of these. One without meaning is filed where every node meets it."""
+    terms = _terms(selector)
+    try:
+        _check(terms)
+    except NodeSelectorError:
+        return frozenset({ANYWHERE})
+    return frozenset(anchor for term in terms for anchor in _anchors_of_term(term))
+
+
+def matches(selector: NodeSelector, node: Node) -> bool:
+    """Whether the selector takes the node; fails where any of its terms has no meaning, matching or not."""
+    terms = _terms(selector)
+    _check(terms)
+    return any(_term_matches(term, node) for term in terms)
+
+
+def _terms(selector: NodeSelector) -> list[NodeSelectorTerm]:
+    return [term for term in selector.node_selector_terms or () if term.match_expressions or term.match_fields]
+
+
+def _anchors_of_term(term: NodeSelectorTerm) -> Iterable[Anchor]:
+    for requirement in term.match_fields or ():
+        if requirement.key == NAME_FIELD and requirement.operator == "In":
+            return [name_anchor(value) for value in requirement.values or ()]
+    for requirement in term.match_expressions or ():
+        if requirement.operator == "In":
+            return [Anchor(requirement.key, value) for value in requirement.values or ()]
+    return [ANYWHERE]
+
+
+def _term_matches(term: NodeSelectorTerm, node: Node) -> bool:
+    by_label = all(_label_matches(requirement, node.labels) for requirement in term.match_expressions or ())
+    return by_label and all(_field_matches(requirement, node) for requirement in term.match_fields or ())
+
+
+def _label_matches(requirement: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
+    value = labels.get(requirement.key)
+    values = requirement.values or ()
+    match requirement.operator:
+        case "In":
+            return value is not None and value in values
+        case "NotIn":
+            return value is None or value not in values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt":
+            number = _integer(value)
+            return number is not None and number > int(values[0])
+        case _:
+            number = _integer(value)
+            return number is not None and number < int(values[0])
+
+
+def _field_matches(requirement: NodeSelectorRequirement, node: Node) -> bool:
+    value = node.name if requirement.key == NAME_FIELD else ""
+    return (value in (requirement.values or ())) == (requirement.operator == "In")
+
+
+# --- Meaning ----------------------------------------------------------------------------------------------------
+
+
+def _check(terms: Iterable[NodeSelectorTerm]) -> None:
+    for term in terms:
+        for requirement in term.match_expressions or ():
+            if fault := _fault_of_label_requirement(requirement):
+                raise NodeSelectorError(f"node selector requirement on label {requirement.key!r}: {fault}")
+        for requirement in term.match_fields or ():
+            if requirement.operator not in ("In", "NotIn") or len(requirement.values or ()) != 1:
+                raise NodeSelectorError(
+                    f"node selector requirement on field {requirement.key!r}: needs In or NotIn with one value"
+                )
+
+
+def _fault_of_label_requirement(requirement: NodeSelectorRequirement) -> str | None:
+    values = requirement.values or ()
+    if names.label_key(requirement.key):
+        return "not a label key"
+    match requirement.operator:
+        case "In" | "NotIn":
+            if not values:
+                return f"{requirement.operator} needs values"
+        case "Exists" | "DoesNotExist":
+            if values:
+                return f"{requirement.operator} takes no values"
+        case "Gt" | "Lt":
+            if len(values) != 1 or _integer(values[0]) is None:
+                return f"{requirement.operator} needs one integer"
+        case _:
+            return f"{requirement.operator!r} is not an operator"
+    return "not a label value" if any(names.label_value(value) for value in values) else None
+
+
+def _integer(text: str | None) -> int | None:
+    """The 64-bit integer that the text spells as Kubernetes reads it, or None."""
+    if (
+        text is None
+        or not text.isascii()
+        or not text.lstrip("+-").isdecimal()
+        or len(text) - len(text.lstrip("+-")) > 1
+    ):
+        return None
+    number = int(text) if len(text) <= 20 else 2**63
+    return number if -(2**63) <= number < 2**63 else None

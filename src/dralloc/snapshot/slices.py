@@ -1,0 +1,223 @@
+"""A ResourceSlice with its devices numbered: bit `i` of every mask is the slice's device number `i`.
+
+Everything here follows from the slice alone, so it is worked out once, at first need, and stays for as long as the slice
+does not change, whatever happens to the rest of the cluster. `answers` is where others keep what they worked out about
+this slice's devices, for the same reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final, NamedTuple
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from dralloc.api.resource_v1 import Device, ResourceSlice, ResourceSliceSpec
+from dralloc.snapshot import node_selectors
+from dralloc.snapshot.identity import DeviceId, PoolId
+from dralloc.snapshot.node_selectors import ANYWHERE, Anchor, Node, NodeSelectorError
+
+ANSWERS_MAX: Final = 512
+
+
+def bits_of(mask: int) -> Iterator[int]:
+    """The numbers of the set bits, ascending. For masks of one slice, which are short."""
+    while mask:
+        lowest = mask & -mask
+        mask ^= lowest
+        yield lowest.bit_length() - 1
+
+
+class Answers(dict[Hashable, Any]):
+    """Remembered results of pure functions; forgets everything when there are too many to be of use."""
+
+    def keep(self, key: Hashable, value: Any) -> Any:
+        if len(self) >= ANSWERS_MAX:
+            self.clear()
+        self[key] = value
+        return value
+
+
+@dataclass(eq=False)
+class DeviceShape:
+    """What a selector sees of a device. Devices that look the same share one shape, and so its answers."""
+
+    driver: str
+    device: Device
+    answers: Answers = field(default_factory=Answers)
+
+
+class Shapes:
+    """The shapes of all devices of a cluster, each once for as long as a slice has it."""
+
+    def __init__(self) -> None:
+        self._known: WeakValueDictionary[bytes, DeviceShape] = WeakValueDictionary()
+
+    def of(self, driver: str, device: Device) -> DeviceShape:
+        amounts = {name: str(capacity.value) for name, capacity in (device.capacity or {}).items()}
+        content = _encoder.encode((driver, device.attributes, amounts, bool(device.allow_multiple_allocations)))
+        shape = self._known.get(content)
+        if shape is None:
+            shape = self._known[content] = DeviceShape(driver, device)
+        return shape
+
+
+_encoder: Final = msgspec.msgpack.Encoder(order="sorted")
+
+
+class CounterId(NamedTuple):
+    counter_set: str
+    counter: str
+
+
+# Amounts are in nanos: exact, and cheap to add and compare.
+Draws = tuple[tuple[CounterId, int], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class IndexedSlice:
+    source: ResourceSlice
+    shapes: Shapes
+    answers: Answers = field(default_factory=Answers)
+
+    # --- Where it belongs -----------------------------------------------------------------------------------
+
+    @cached_property
+    def name(self) -> str:
+        return self.source.metadata.name or ""
+
+    @cached_property
+    def pool_id(self) -> PoolId:
+        return PoolId.of_slice(self.source)
+
+    @cached_property
+    def generation(self) -> int:
+        return self.source.spec.pool.generation
+
+    @cached_property
+    def node_name(self) -> str:
+        return self.source.spec.node_name or ""
+
+    @cached_property
+    def selects_per_device(self) -> bool:
+        return bool(self.source.spec.per_device_node_selection)
+
+    @cached_property
+    def has_counters(self) -> bool:
+        return bool(self.source.spec.shared_counters)
+
+    @cached_property
+    def has_compatibility_groups(self) -> bool:
+        return any(use.compatibility_groups for device in self.devices for use in device.consumes_counters or ())
+
+    @property
+    def needs_partitionable_devices(self) -> bool:
+        return self.source.spec.per_device_node_selection is not None or self.has_counters
+
+    @cached_property
+    def anchors(self) -> frozenset[Anchor]:
+        """Every node that may see the slice carries one of these."""
+        if self.selects_per_device:
+            return frozenset().union(*map(_anchors_of, self.devices))
+        return _anchors_of(self.source.spec)
+
+    def is_for(self, node: Node) -> bool:
+        """Whether the slice is for the node, or, where each device says for itself, at least one of them."""
+        if self.selects_per_device:
+            return any(_is_placed(device, node) for device in self.devices)
+        return _is_placed(self.source.spec, node)
+
+    def devices_for(self, node: Node) -> tuple[int, Mapping[int, NodeSelectorError]]:
+        """The devices that are for the node, and what is wrong with those that cannot tell."""
+        if not self.selects_per_device:
+            return self.everything, {}
+        mask, faults = 0, {}
+        for bit, device in enumerate(self.devices):
+            try:
+                mask |= _is_placed(device, node) << bit
+            except NodeSelectorError as fault:
+                faults[bit] = fault
+        return mask, faults
+
+    # --- Devices --------------------------------------------------------------------------------------------
+
+    @cached_property
+    def devices(self) -> tuple[Device, ...]:
+        return self.source.spec.devices or ()
+
+    @cached_property
+    def everything(self) -> int:
+        return (1 << len(self.devices)) - 1
+
+    @cached_property
+    def bit_of(self) -> Mapping[str, int]:
+        return {device.name: bit for bit, device in enumerate(self.devices)}
+
+    @cached_property
+    def shareable(self) -> int:
+        return self._devices_that(lambda device: bool(device.allow_multiple_allocations))
+
+    @cached_property
+    def counting(self) -> int:
+        """Devices that draw from counters."""
+        return self._devices_that(lambda device: bool(device.consumes_counters))
+
+    @cached_property
+    def tainted(self) -> int:
+        return self._devices_that(lambda device: bool(device.taints))
+
+    @cached_property
+    def binding(self) -> int:
+        """Devices that must be bound before a pod may use them."""
+        return self._devices_that(lambda device: bool(device.binding_conditions))
+
+    def _devices_that(self, is_so: Callable[[Device], bool]) -> int:
+        return sum(1 << bit for bit, device in enumerate(self.devices) if is_so(device))
+
+    def device_id(self, bit: int) -> DeviceId:
+        return DeviceId(*self.pool_id, self.devices[bit].name)
+
+    def shape(self, bit: int) -> DeviceShape:
+        shape = self._shapes.get(bit)
+        if shape is None:
+            shape = self._shapes[bit] = self.shapes.of(self.source.spec.driver, self.devices[bit])
+        return shape
+
+    @cached_property
+    def _shapes(self) -> dict[int, DeviceShape]:
+        return {}
+
+    # --- Counters -------------------------------------------------------------------------------------------
+
+    @cached_property
+    def draws(self) -> tuple[Draws, ...]:
+        """For each device what it draws from its pool's counters."""
+        return tuple(_draws(device) for device in self.devices)
+
+
+def _draws(device: Device) -> Draws:
+    amounts: dict[CounterId, int] = {}
+    for use in device.consumes_counters or ():
+        for name, counter in (use.counters or {}).items():
+            counter_id = CounterId(use.counter_set, name)
+            amounts[counter_id] = amounts.get(counter_id, 0) + counter.value.nanos
+    return tuple(amounts.items())
+
+
+def _is_placed(placed: Device | ResourceSliceSpec, node: Node) -> bool:
+    if placed.node_name:
+        return placed.node_name == node.name
+    if placed.all_nodes:
+        return True
+    return placed.node_selector is not None and node_selectors.matches(placed.node_selector, node)
+
+
+def _anchors_of(placed: Device | ResourceSliceSpec) -> frozenset[Anchor]:
+    if placed.node_name:
+        return frozenset({node_selectors.name_anchor(placed.node_name)})
+    if placed.all_nodes:
+        return frozenset({ANYWHERE})
+    return node_selectors.anchors(placed.node_selector) if placed.node_selector is not None else frozenset()
