@@ -1,0 +1,167 @@
+"""Typed objects from JSON and back.
+
+The bytes of a request are decoded straight into the wire type of its version. As in Kubernetes, null is as
+good as absent, unknown fields are passed over (`find_stray_fields` names them where somebody asks), and a value
+of the wrong type refuses the whole object. Opaque parameters are kept byte for byte.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct, inspect
+
+from dralloc.api.json_reader import read_json
+from dralloc.api.positions import SourceError
+from dralloc.api.schema import Misfit, MisfitKind, find_misfits
+from dralloc.api.trees import ExactNumber
+from dralloc.primitives.quantity import Quantity, QuantityError
+
+T = TypeVar("T", bound=Struct)
+
+
+class DecodeError(ValueError):
+    """Bytes that are not an object of the wanted type; `misfits` says everything that is wrong."""
+
+    def __init__(self, misfits: tuple[Misfit, ...]) -> None:
+        super().__init__("; ".join(map(str, misfits)))
+        self.misfits = misfits
+
+
+def decode(body: bytes, wire_type: type[T]) -> T:
+    """The object that JSON states."""
+    try:
+        return _decode(body, wire_type)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise DecodeError(_explain(body, wire_type, error)) from None
+
+
+def encode(value: object) -> bytes:
+    """JSON as Kubernetes prints it: fields in the order of their type, keys of maps sorted."""
+    return _ENCODER.encode(value)
+
+
+def find_stray_fields(body: bytes, wire_type: type[Struct]) -> tuple[Misfit, ...]:
+    """Fields that the type does not have, and fields stated twice, for a body that decodes."""
+    tree = read_json(body.decode())
+    return tuple(misfit for misfit in find_misfits(tree, wire_type) if misfit.kind is not MisfitKind.WRONG_TYPE)
+
+
+# --- Quantities and numbers --------------------------------------------------------------------------------------
+
+
+def _decode_custom(wanted: type, value: Any) -> Quantity:
+    assert wanted is Quantity, f"a type that no wire type has: {wanted}"
+    if isinstance(value, str):
+        return Quantity.parse(value.strip())
+    if value is None:
+        return Quantity.ZERO
+    if isinstance(value, ExactNumber):
+        return Quantity.parse(value.text)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return Quantity.parse(value)
+    raise QuantityError("a quantity is text or a number")
+
+
+def _encode_custom(value: Any) -> str | Raw:
+    if isinstance(value, ExactNumber):
+        return Raw(value.text.encode())
+    assert isinstance(value, Quantity), f"not a part of an API object: {type(value).__name__}"
+    return str(value)
+
+
+_ENCODER: Final = msgspec.json.Encoder(enc_hook=_encode_custom, order="deterministic")
+
+
+@cache
+def _decoder(wire_type: type[Struct]) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(wire_type, dec_hook=_decode_custom, float_hook=ExactNumber)
+
+
+_type_info: Final = cache(inspect.type_info)
+
+
+# --- Null --------------------------------------------------------------------------------------------------------
+
+_MEMBERS: Final = msgspec.json.Decoder(dict[str, Raw])
+_ITEMS: Final = msgspec.json.Decoder(list[Raw])
+
+
+def _decode(body: bytes, wire_type: type[T]) -> T:
+    if not body.isascii():
+        # Raw values are passed over unread, so their text is checked here.
+        body.decode()
+    if b"null" in body:
+        body = _without_nulls(body, _type_info(wire_type))
+    decoded: T = _decoder(wire_type).decode(body)
+    return decoded
+
+
+def _without_nulls(body: bytes, info: inspect.Type) -> bytes:
+    """The same JSON with members that are null left out, and items that are null replaced by an empty value."""
+    if b"null" not in body:
+        return body
+    match info:
+        case inspect.StructType():
+            fields = {field.encode_name: field.type for field in info.fields}
+            members = {name: bytes(value) for name, value in _MEMBERS.decode(body).items() if name in fields}
+            return _object(
+                {name: _without_nulls(value, fields[name]) for name, value in members.items() if value != b"null"}
+            )
+        case inspect.DictType():
+            return _object(
+                {name: _filled(bytes(value), info.value_type) for name, value in _MEMBERS.decode(body).items()}
+            )
+        case inspect.VarTupleType() | inspect.ListType():
+            return msgspec.json.encode([Raw(_filled(bytes(item), info.item_type)) for item in _ITEMS.decode(body)])
+        case inspect.UnionType():
+            return _without_nulls(body, _set_member(info))
+        case _:
+            return body
+
+
+def _object(members: dict[str, bytes]) -> bytes:
+    return msgspec.json.encode({name: Raw(value) for name, value in members.items()})
+
+
+def _filled(body: bytes, info: inspect.Type) -> bytes:
+    return _empty(info) if body == b"null" else _without_nulls(body, info)
+
+
+def _empty(info: inspect.Type) -> bytes:
+    """What Go puts into a list or map in the place of null."""
+    match info:
+        case inspect.StructType() | inspect.DictType():
+            return b"{}"
+        case inspect.VarTupleType() | inspect.ListType():
+            return b"[]"
+        case inspect.StrType():
+            return b'""'
+        case inspect.IntType() | inspect.CustomType():
+            return b"0"
+        case inspect.BoolType():
+            return b"false"
+        case _:
+            return b"null"
+
+
+def _set_member(union: inspect.UnionType) -> inspect.Type:
+    return next(member for member in union.types if not isinstance(member, inspect.NoneType))
+
+
+# --- Faults ------------------------------------------------------------------------------------------------------
+
+
+def _explain(body: bytes, wire_type: type[Struct], error: Exception) -> tuple[Misfit, ...]:
+    """Everything of the wrong type, where the decoder named only the first."""
+    try:
+        tree = read_json(body.decode())
+    except SourceError as fault:
+        place = f"line {fault.position.line}, column {fault.position.column}"
+        return (Misfit(MisfitKind.WRONG_TYPE, None, f"{fault} ({place})"),)
+    except UnicodeDecodeError as fault:
+        return (Misfit(MisfitKind.WRONG_TYPE, None, f"not UTF-8 text: bad byte at offset {fault.start}"),)
+    misfits = tuple(misfit for misfit in find_misfits(tree, wire_type) if misfit.kind is MisfitKind.WRONG_TYPE)
+    return misfits or (Misfit(MisfitKind.WRONG_TYPE, None, str(error)),)

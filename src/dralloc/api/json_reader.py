@@ -1,0 +1,92 @@
+"""JSON as plain trees, with what a decoder drops: repeated keys, exact numbers, and where each value stands.
+
+Only for judging a document and for pointing into it; objects are decoded from the bytes by `codec`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Any, Final
+
+from dralloc.api.positions import Position, PositionTracker, SourceError, Steps, position_of
+from dralloc.api.trees import ExactNumber, RepeatedKeys
+
+
+def read_json(text: str) -> Any:
+    """The tree of the one JSON value that the text holds."""
+    tree, end = _read(text, _skip_space(text, 0))
+    rest = _skip_space(text, end)
+    if rest != len(text):
+        raise SourceError(position_of(text, rest), "not JSON: there is more text after the end of the value")
+    return tree
+
+
+def read_json_stream(text: str) -> Iterator[tuple[Any, int, int]]:
+    """Every JSON value of a text that holds one after the other: tree, start and end."""
+    start = _skip_space(text, 0)
+    while start < len(text):
+        tree, end = _read(text, start)
+        yield tree, start, end
+        start = _skip_space(text, end)
+
+
+# --- Trees -------------------------------------------------------------------------------------------------------
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) == len(pairs):
+        return members
+    names = [name for name, _ in pairs]
+    return RepeatedKeys(members, tuple(name for name in members if names.count(name) > 1))
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a number that JSON has")
+
+
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_members, parse_float=ExactNumber, parse_constant=_refuse_constant)
+_SPACE: Final = re.compile(r"[ \t\r\n]*")
+
+
+def _skip_space(text: str, offset: int) -> int:
+    match = _SPACE.match(text, offset)
+    assert match is not None, "the pattern also matches nothing"
+    return match.end()
+
+
+def _read(text: str, start: int) -> tuple[Any, int]:
+    try:
+        return _DECODER.raw_decode(text, start)
+    except json.JSONDecodeError as error:
+        raise SourceError(position_of(text, error.pos), f"not JSON: {error.msg}") from None
+    except RecursionError:
+        raise SourceError(position_of(text, start), "the value is nested too deeply") from None
+    except (ValueError, ArithmeticError) as error:
+        raise SourceError(position_of(text, start), f"not JSON: {error}") from None
+
+
+# --- Positions ---------------------------------------------------------------------------------------------------
+
+_TOKEN: Final = re.compile(r'([{\[])|([}\]])|("(?:[^"\\]|\\.)*")|([^\s,:\[\]{}"]+)')
+
+
+def locate_json(text: str, start: int) -> dict[Steps, Position]:
+    """Where everything in the value that begins at `start` stands. The text is known to be JSON."""
+    tracker = PositionTracker()
+    line_starts = [0, *(match.end() for match in re.finditer("\n", text))]
+    for token in _TOKEN.finditer(text, start):
+        line = bisect_right(line_starts, token.start())
+        position = Position(line, token.start() - line_starts[line - 1] + 1)
+        opening, closing, string, _ = token.groups()
+        if opening:
+            (tracker.begin_object if opening == "{" else tracker.begin_list)(position)
+        elif closing:
+            if tracker.end():
+                break
+        else:
+            tracker.scalar(json.loads(string) if string else token[0], position)
+    return tracker.positions

@@ -1,0 +1,275 @@
+"""What a document may hold, derived from the wire types, and everything in it that does not belong there.
+
+msgspec decodes fast and stops at the first misfit; it passes over unknown fields, or stops at the first of them.
+Here a plain tree (as JSON or YAML was read) is held against the whole type, and every misfit is named with its
+path. That is for refusals and warnings: what fits is decoded by `codec`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+from typing import Any, Final
+
+from msgspec import inspect
+
+from dralloc.api.trees import ExactNumber, RepeatedKeys
+from dralloc.primitives.field_errors import FieldPath
+from dralloc.primitives.quantity import Quantity, QuantityError
+
+
+class MisfitKind(Enum):
+    UNKNOWN_FIELD = "unknown field"
+    DUPLICATE_FIELD = "duplicate field"
+    WRONG_TYPE = "wrong type"
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """A place where a document is not of the shape that its kind has."""
+
+    kind: MisfitKind
+    path: FieldPath | None
+    message: str
+
+    def __str__(self) -> str:
+        """The misfit in the words of Kubernetes' warnings, where it has any."""
+        if self.kind is MisfitKind.WRONG_TYPE:
+            return f"{self.path}: {self.message}" if self.path else self.message
+        return f'{self.kind.value} "{_dotted(self.path)}"'
+
+
+def find_misfits(tree: object, wire_type: type) -> list[Misfit]:
+    """Fields that are unknown or stated twice and values of the wrong type. Null is as good as absent."""
+    misfits: list[Misfit] = []
+    checker_of(wire_type)(tree, None, misfits)
+    return misfits
+
+
+# --- Checkers: one function for every type, made once ----------------------------------------------------------
+
+# The way to a value as a chain, which costs nothing until a misfit is found: (parent, step, whether it is a map key).
+_Path = tuple["_Path | None", str | int, bool]
+_Checker = Callable[[Any, "_Path | None", list[Misfit]], None]
+
+
+@cache
+def checker_of(wire_type: type) -> _Checker:
+    return _make_checker(inspect.type_info(wire_type), {})
+
+
+def _make_checker(info: inspect.Type, known: dict[type, _Checker]) -> _Checker:
+    match info:
+        case inspect.StructType():
+            return known[info.cls] if info.cls in known else _check_object(info, known)
+        case inspect.VarTupleType() | inspect.ListType():
+            return _check_list(_make_checker(info.item_type, known))
+        case inspect.DictType():
+            return _check_map(_make_checker(info.value_type, known))
+        case inspect.UnionType():
+            members = [member for member in info.types if not isinstance(member, inspect.NoneType)]
+            assert len(members) == 1, f"a wire type has one way to be written: {info}"
+            return _make_checker(members[0], known)
+        case inspect.StrType():
+            return _check_text
+        case inspect.BoolType():
+            return _check_boolean
+        case inspect.IntType():
+            return _check_integer(info)
+        case inspect.CustomType() if info.cls is Quantity:
+            return _check_quantity
+        case inspect.RawType() | inspect.AnyType():
+            return _check_anything
+    raise AssertionError(f"a wire type that has no checker: {info}")
+
+
+def _check_object(info: inspect.StructType, known: dict[type, _Checker]) -> _Checker:
+    fields: dict[str, _Checker] = {}
+
+    def check(value: Any, path: _Path | None, misfits: list[Misfit]) -> None:
+        if type(value) is not dict and not _is_repeating(value, path, misfits):
+            misfits.append(_wrong_type(path, "an object", value))
+            return
+        for name, member in value.items():
+            check_member = fields.get(name)
+            if check_member is None:
+                misfits.append(
+                    Misfit(MisfitKind.UNKNOWN_FIELD, _field_path((path, name, False)), _unknown(name, shape))
+                )
+            elif member is not None:
+                check_member(member, (path, name, False), misfits)
+
+    # A type may hold itself, so it is known before its fields are.
+    known[info.cls] = check
+    fields.update((field.encode_name, _make_checker(field.type, known)) for field in info.fields)
+    shape = _shape_of(info)
+    return check
+
+
+def _check_list(check_item: _Checker) -> _Checker:
+    def check(value: Any, path: _Path | None, misfits: list[Misfit]) -> None:
+        if not isinstance(value, list):
+            misfits.append(_wrong_type(path, "a list", value))
+            return
+        for index, item in enumerate(value):
+            if item is not None:
+                check_item(item, (path, index, False), misfits)
+
+    return check
+
+
+def _check_map(check_value: _Checker) -> _Checker:
+    def check(value: Any, path: _Path | None, misfits: list[Misfit]) -> None:
+        if type(value) is not dict and not _is_repeating(value, path, misfits):
+            misfits.append(_wrong_type(path, "a map", value))
+            return
+        for name, member in value.items():
+            if member is not None:
+                check_value(member, (path, name, True), misfits)
+
+    return check
+
+
+def _check_integer(info: inspect.IntType) -> _Checker:
+    least, most = info.ge, info.le
+
+    def check(value: Any, path: _Path | None, misfits: list[Misfit]) -> None:
+        if type(value) is not int:
+            misfits.append(_wrong_type(path, "a whole number", value))
+        elif (least is not None and value < least) or (most is not None and value > most):
+            misfits.append(
+                Misfit(MisfitKind.WRONG_TYPE, _field_path(path), f"{value} is out of range: {least} to {most}")
+            )
+
+    return check
+
+
+def _check_text(value: Any, path: _Path | None, misfits: list[Misfit]) -> None:
+    if type(value) is not str:
+        misfits.append(_wrong_type(path, "text", value))
+
+
+def _check_boolean(value: Any, path: _Path | None, misfits: list[Misfit]) -> None:
+    if type(value) is not bool:
+        misfits.append(_wrong_type(path, "true or false", value))
+
+
+def _check_quantity(value: Any, path: _Path | None, misfits: list[Misfit]) -> None:
+    if not isinstance(value, str | int | float) or isinstance(value, bool):
+        misfits.append(_wrong_type(path, "a quantity", value))
+        return
+    try:
+        Quantity.parse(_quantity_text(value))
+    except QuantityError as error:
+        misfits.append(Misfit(MisfitKind.WRONG_TYPE, _field_path(path), str(error)))
+
+
+def _quantity_text(value: str | int | float) -> str:
+    if isinstance(value, str):
+        return value.strip()
+    return value.text if isinstance(value, ExactNumber) else str(value)
+
+
+def _check_anything(value: Any, path: _Path | None, misfits: list[Misfit]) -> None:
+    """Whatever is written is kept; only keys that repeat cannot be."""
+    pending: list[tuple[Any, _Path | None]] = [(value, path)]
+    for node, way in pending:
+        if isinstance(node, dict):
+            _is_repeating(node, way, misfits)
+            pending.extend((member, (way, name, False)) for name, member in node.items())
+        elif isinstance(node, list):
+            pending.extend((item, (way, index, False)) for index, item in enumerate(node))
+
+
+def _is_repeating(value: Any, path: _Path | None, misfits: list[Misfit]) -> bool:
+    """Notes the keys that a mapping states twice; whether it does so."""
+    if not isinstance(value, RepeatedKeys):
+        return False
+    for name in value.repeated:
+        message = f'"{name}" is stated more than once'
+        misfits.append(Misfit(MisfitKind.DUPLICATE_FIELD, _field_path((path, name, False)), message))
+    return True
+
+
+# --- Words -------------------------------------------------------------------------------------------------------
+
+_SHOWN_LENGTH_MAX: Final = 60
+
+
+def _wrong_type(path: _Path | None, wanted: str, value: object) -> Misfit:
+    hint = " (put it in quotes)" if wanted == "text" and isinstance(value, int | float) else ""
+    return Misfit(MisfitKind.WRONG_TYPE, _field_path(path), f"expected {wanted}, got {_described(value)}{hint}")
+
+
+def _described(value: object) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return f"the number {value}"
+        case str():
+            return (
+                f'the text "{value}"' if len(value) <= _SHOWN_LENGTH_MAX else f'the text "{value[:_SHOWN_LENGTH_MAX]}…"'
+            )
+        case list():
+            return "a list"
+        case dict():
+            return "an object"
+        case _:
+            return "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """The names of an object's fields, and which of them lead to which names one level down."""
+
+    names: tuple[str, ...]
+    nested: Mapping[str, str]
+
+
+def _shape_of(info: inspect.StructType) -> _Shape:
+    nested = {
+        inner.encode_name: f"{field.encode_name}.{inner.encode_name}"
+        for field in info.fields
+        for member in _members(field.type)
+        if isinstance(member, inspect.StructType)
+        for inner in member.fields
+    }
+    return _Shape(tuple(field.encode_name for field in info.fields), nested)
+
+
+def _members(info: inspect.Type) -> Iterator[inspect.Type]:
+    if isinstance(info, inspect.UnionType):
+        yield from info.types
+    else:
+        yield info
+
+
+def _unknown(name: str, shape: _Shape) -> str:
+    return f'unknown field "{name}"{_suggestion(name, shape)}'
+
+
+def _suggestion(name: str, shape: _Shape) -> str:
+    by_lower_case = {known.lower(): known for known in shape.names}
+    close = difflib.get_close_matches(name.lower(), by_lower_case, n=1, cutoff=0.7)
+    meant = by_lower_case[close[0]] if close else shape.nested.get(name)
+    return f', did you mean "{meant}"?' if meant else f"; known: {', '.join(shape.names)}"
+
+
+def _field_path(path: _Path | None) -> FieldPath | None:
+    chain: list[tuple[str | int, bool]] = []
+    while path is not None:
+        path, step, is_key = path
+        chain.append((step, is_key))
+    result: FieldPath | None = None
+    for step, is_key in reversed(chain):
+        result = FieldPath(result, step, is_key)
+    return result
+
+
+def _dotted(path: FieldPath | None) -> str:
+    parts = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in (path.steps if path else ())]
+    return "".join(parts).removeprefix(".")
