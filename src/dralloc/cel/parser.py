@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final, NoReturn
 
-from dralloc.cel import lexer
+from dralloc.cel import declarations_kubernetes, declarations_standard, lexer
 from dralloc.cel.errors import CelSyntaxError, Problem
 from dralloc.cel.lexer import Token
 from dralloc.cel.macros import MacroCall, MacroError, expand_macro
@@ -458,7 +458,7 @@ class _Parser:
 
     def _finish_call(self, frame: _Frame, arguments: tuple[Expression, ...]) -> None:
         call = Call(id=self._id(), offset=frame.offset, function=frame.name, target=frame.subject, arguments=arguments)
-        node: Expression = call
+        node: Expression = _without_namespace(call)
         try:
             expanded = expand_macro(MacroCall(call, self._id))
         except MacroError as misuse:
@@ -586,6 +586,27 @@ class _Parser:
 
     def _fail(self, message: str, offset: int) -> NoReturn:
         raise CelSyntaxError(self.text, [Problem(message, offset)])
+
+
+# Functions whose name has a namespace, as `lists.range`: what stands before the last dot is no value.
+_NAMESPACED: Final = frozenset(
+    name
+    for table in (*declarations_standard.TABLES, *declarations_kubernetes.TABLES)
+    for name in table
+    if name[0].isalpha() and "." in name
+)
+_NAMESPACES: Final = frozenset(name.rpartition(".")[0] for name in _NAMESPACED)
+
+
+def _without_namespace(call: Call) -> Call:
+    """The call of `lists.range` itself, instead of a method `range` of `lists`; other calls as they are."""
+    target = call.target
+    if not isinstance(target, Identifier):
+        return call
+    namespace = target.name.removeprefix(".")
+    if namespace not in _NAMESPACES or (name := f"{namespace}.{call.function}") not in _NAMESPACED:
+        return call
+    return Call(id=call.id, offset=call.offset, function=name, arguments=call.arguments)
 
 
 _LITERALS: Final = {

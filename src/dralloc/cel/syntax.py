@@ -54,7 +54,10 @@ class Select(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call(Node):
-    """A function or operator; `target` is set for `target.function(arguments)`."""
+    """A function or operator; `target` is set for `target.function(arguments)`.
+
+    Functions with a namespace, as `lists.range`, have no target: the whole name is in `function`.
+    """
 
     function: str
     target: Expression | None = None

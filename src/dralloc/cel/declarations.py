@@ -1,0 +1,119 @@
+"""Declarations: which functions exist, and for which types.
+
+Overloads are written in tables of text, one a line: `id (int, int) -> int`, and `id string.(int) -> string` for
+methods. A capital letter is a type variable. The ids are CEL's: costs and recorded answers speak of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from dralloc.cel import types
+from dralloc.cel.types import Type
+
+
+@dataclass(frozen=True, slots=True)
+class Overload:
+    """One way to call a function; a method's target is its first parameter."""
+
+    id: str
+    is_method: bool
+    parameters: tuple[Type, ...]
+    result: Type
+    variables: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    name: str
+    overloads: tuple[Overload, ...]
+    _by_shape: dict[tuple[bool, int], tuple[Overload, ...]] = field(default_factory=dict, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for overload in self.overloads:
+            shape = (overload.is_method, len(overload.parameters))
+            self._by_shape[shape] = (*self._by_shape.get(shape, ()), overload)
+
+    def of_shape(self, *, is_method: bool, count: int) -> tuple[Overload, ...]:
+        """The overloads that are called this way with this many parameters (a target counts)."""
+        return self._by_shape.get((is_method, count), ())
+
+    def extended(self, overloads: Iterable[Overload]) -> Function:
+        return Function(self.name, (*self.overloads, *overloads))
+
+
+Functions = Mapping[str, Function]
+
+
+def declare(*tables: Mapping[str, str]) -> Functions:
+    """The functions of all tables; a name in several of them gets all the overloads."""
+    functions: dict[str, Function] = {}
+    for table in tables:
+        for name, lines in table.items():
+            overloads = [_parse_overload(line) for line in lines.split("\n") if line.strip()]
+            known = functions.get(name)
+            functions[name] = Function(name, tuple(overloads)) if known is None else known.extended(overloads)
+    return functions
+
+
+_NAMED_TYPES: Final = {
+    **{named.name: named for named in (
+        types.ANY, types.BOOL, types.BYTES, types.DOUBLE, types.DURATION, types.DYN, types.INT, types.NULL,
+        types.STRING, types.TIMESTAMP, types.UINT,
+    )},
+    "Quantity": types.QUANTITY,
+    "Semver": types.SEMVER,
+    "URL": types.URL,
+    "Format": types.NAMED_FORMAT,
+    "IP": types.IP,
+    "CIDR": types.CIDR,
+    **{name: Type(types.Kind.OBJECT, f"kubernetes.authorization.{name}") for name in (
+        "Authorizer", "PathCheck", "GroupCheck", "ResourceCheck", "Decision",
+    )},
+}  # fmt: skip
+_GENERIC_TYPES: Final[Mapping[str, Callable[..., Type]]] = {
+    "list": types.list_of,
+    "map": types.map_of,
+    "optional": types.optional_of,
+    "type": types.type_of,
+}
+_SIGNATURE: Final = re.compile(r"\s*(?P<id>\S+) (?P<target>[\w<>, ]+\.)?\((?P<arguments>.*)\) -> (?P<result>.*?)\s*")
+_WORD: Final = re.compile(r"\w+|[<>,]")
+
+
+def _parse_overload(line: str) -> Overload:
+    found = _SIGNATURE.fullmatch(line)
+    assert found is not None, f"not a signature: {line!r}"
+    arguments = _parse_types(found["arguments"])
+    is_method = found["target"] is not None
+    parameters = (*_parse_types(found["target"].rstrip(".")), *arguments) if is_method else arguments
+    (result,) = _parse_types(found["result"])
+    variables = tuple(sorted(set(re.findall(r"\b[A-Z]\b", line))))
+    return Overload(found["id"], is_method, parameters, result, variables)
+
+
+def _parse_types(text: str) -> tuple[Type, ...]:
+    """The types of a comma-separated list."""
+    words = _WORD.findall(text)
+    words.reverse()
+    parsed = []
+    while words:
+        parsed.append(_parse_type(words))
+        if words:
+            words.pop()
+    return tuple(parsed)
+
+
+def _parse_type(words: list[str]) -> Type:
+    name = words.pop()
+    if words and words[-1] == "<":
+        parameters = []
+        while words[-1] != ">":
+            words.pop()
+            parameters.append(_parse_type(words))
+        words.pop()
+        return _GENERIC_TYPES[name](*parameters)
+    return types.variable(name) if len(name) == 1 else _NAMED_TYPES[name]

@@ -1,0 +1,318 @@
+"""Static types of expressions, and when a value of one may stand where another is wanted.
+
+`dyn` is checked while running, `any` is how the API server sees a device attribute: both fit everywhere, but
+they are two types, and only over `dyn` can a macro iterate. Type variables stand for what is not known yet; a
+`Substitution` collects what they turn out to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import Enum, auto
+from typing import Final
+
+
+class Kind(Enum):
+    ANY = auto()
+    BOOL = auto()
+    BYTES = auto()
+    DOUBLE = auto()
+    DURATION = auto()
+    DYN = auto()
+    ERROR = auto()
+    INT = auto()
+    LIST = auto()
+    MAP = auto()
+    NULL = auto()
+    OBJECT = auto()
+    OPAQUE = auto()
+    STRING = auto()
+    TIMESTAMP = auto()
+    TYPE = auto()
+    UINT = auto()
+    VARIABLE = auto()
+    WRAPPER = auto()
+
+    # Kinds are compared by identity and looked up in sets on every step of a check.
+    __hash__ = object.__hash__
+
+
+# A type can double with every name that is bound (`{a: a}`); this is far above all that make sense.
+SIZE_MAX: Final = 10_000
+
+
+class TypeSizeError(Exception):
+    """A type grew beyond all reason."""
+
+
+class Type:
+    """A type; `name` tells apart the types of one kind (objects, opaque types, variables)."""
+
+    __slots__ = ("is_open", "kind", "name", "parameters", "size")
+
+    def __init__(self, kind: Kind, name: str, parameters: tuple[Type, ...] = ()) -> None:
+        self.kind = kind
+        self.name = name
+        self.parameters = parameters
+        # Whether a variable is in it, and of how many types it consists.
+        self.is_open = kind is Kind.VARIABLE
+        self.size = 1
+        for parameter in parameters:
+            self.size += parameter.size
+            self.is_open = self.is_open or parameter.is_open
+        if self.size > SIZE_MAX:
+            raise TypeSizeError(f"the type has more than {SIZE_MAX} parts")
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, Type)
+            and self.kind is other.kind
+            and self.size == other.size
+            and self.name == other.name
+            and self.parameters == other.parameters
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.name, self.size))
+
+    def __repr__(self) -> str:
+        return f"<Type {self}>"
+
+    def __str__(self) -> str:
+        if self.kind is Kind.WRAPPER:
+            return f"wrapper({self.parameters[0]})"
+        if not self.parameters:
+            return self.name
+        return f"{self.name}({', '.join(str(parameter) for parameter in self.parameters)})"
+
+
+ANY: Final = Type(Kind.ANY, "any")
+BOOL: Final = Type(Kind.BOOL, "bool")
+BYTES: Final = Type(Kind.BYTES, "bytes")
+DOUBLE: Final = Type(Kind.DOUBLE, "double")
+DURATION: Final = Type(Kind.DURATION, "duration")
+DYN: Final = Type(Kind.DYN, "dyn")
+ERROR: Final = Type(Kind.ERROR, "!error!")
+INT: Final = Type(Kind.INT, "int")
+NULL: Final = Type(Kind.NULL, "null")
+STRING: Final = Type(Kind.STRING, "string")
+TIMESTAMP: Final = Type(Kind.TIMESTAMP, "timestamp")
+UINT: Final = Type(Kind.UINT, "uint")
+
+QUANTITY: Final = Type(Kind.OBJECT, "kubernetes.Quantity")
+SEMVER: Final = Type(Kind.OBJECT, "kubernetes.Semver")
+URL: Final = Type(Kind.OBJECT, "kubernetes.URL")
+NAMED_FORMAT: Final = Type(Kind.OBJECT, "kubernetes.NamedFormat")
+IP: Final = Type(Kind.OPAQUE, "net.IP")
+CIDR: Final = Type(Kind.OPAQUE, "net.CIDR")
+DEVICE: Final = Type(Kind.OBJECT, "kubernetes.DRADevice")
+
+OPTIONAL_NAME: Final = "optional_type"
+
+
+def list_of(element: Type) -> Type:
+    return Type(Kind.LIST, "list", (element,))
+
+
+def map_of(key: Type, value: Type) -> Type:
+    return Type(Kind.MAP, "map", (key, value))
+
+
+def optional_of(value: Type) -> Type:
+    return Type(Kind.OPAQUE, OPTIONAL_NAME, (value,))
+
+
+def type_of(instance: Type) -> Type:
+    """The type of the value that a type itself is."""
+    return Type(Kind.TYPE, "type", (instance,))
+
+
+def variable(name: str) -> Type:
+    return Type(Kind.VARIABLE, name)
+
+
+def wrapper_of(primitive: Type) -> Type:
+    """A primitive that may also be null."""
+    return Type(Kind.WRAPPER, primitive.name, (primitive,))
+
+
+def is_optional(candidate: Type) -> bool:
+    return candidate.kind is Kind.OPAQUE and candidate.name == OPTIONAL_NAME
+
+
+def without_optional(candidate: Type) -> Type:
+    return candidate.parameters[0] if is_optional(candidate) else candidate
+
+
+_WILDCARDS: Final = frozenset({Kind.DYN, Kind.ANY, Kind.ERROR})
+_NULLABLE: Final = frozenset(
+    {Kind.OPAQUE, Kind.OBJECT, Kind.ANY, Kind.DURATION, Kind.TIMESTAMP, Kind.WRAPPER, Kind.NULL}
+)
+_COMPOUND: Final = frozenset({Kind.LIST, Kind.MAP, Kind.OPAQUE})
+
+
+def is_dynamic(candidate: Type) -> bool:
+    """Whether it fits everywhere, and everything fits it."""
+    return candidate.kind in _WILDCARDS
+
+
+class Substitution:
+    """What the type variables of one expression have turned out to be.
+
+    Attempts are undone with a journal, because most overloads that are tried do not fit.
+    """
+
+    __slots__ = ("_bindings", "_journal", "_variables")
+
+    def __init__(self) -> None:
+        self._bindings: dict[str, Type] = {}
+        self._journal: list[tuple[str, Type | None]] = []
+        self._variables = 0
+
+    def fresh_variable(self) -> Type:
+        self._variables += 1
+        return variable(f"_var{self._variables}")
+
+    def fits(self, given: Type, wanted: Type) -> bool:
+        """Whether the one may stand for the other; what is learned about variables is kept if so."""
+        if given is wanted:
+            return True
+        mark = len(self._journal)
+        if self._fits(given, wanted):
+            return True
+        self._undo(mark)
+        return False
+
+    def fit_all(self, given: Sequence[Type], wanted: Sequence[Type]) -> bool:
+        """Whether all fit, together; the lists are of one length."""
+        mark = len(self._journal)
+        for one, other in zip(given, wanted, strict=True):
+            if one is not other and not self._fits(one, other):
+                self._undo(mark)
+                return False
+        return True
+
+    def resolve(self, candidate: Type, *, unknown_as_dyn: bool = False) -> Type:
+        """The type with all that is known about its variables put in."""
+        if not candidate.is_open:
+            return candidate
+        while candidate.kind is Kind.VARIABLE:
+            bound = self._bindings.get(candidate.name)
+            if bound is None:
+                return DYN if unknown_as_dyn else candidate
+            candidate = bound
+        if not candidate.is_open:
+            return candidate
+        parameters = list(candidate.parameters)
+        for position, parameter in enumerate(parameters):
+            parameters[position] = self.resolve(parameter, unknown_as_dyn=unknown_as_dyn)
+        return Type(candidate.kind, candidate.name, tuple(parameters))
+
+    def joined(self, known: Type | None, added: Type) -> Type:
+        """The type of a list's elements after one more of them: `dyn` when they do not agree."""
+        if known is None:
+            return added
+        return _more_general(known, added) if self.fits(known, added) else DYN
+
+    def _fits(self, given: Type, wanted: Type) -> bool:
+        given_kind, wanted_kind = given.kind, wanted.kind
+        if wanted_kind is Kind.VARIABLE:
+            is_valid, was_bound = self._bind(wanted, given)
+            if is_valid or was_bound:
+                return is_valid
+        if given_kind is Kind.VARIABLE:
+            return self._bind(given, wanted)[0]
+        if given_kind in _WILDCARDS or wanted_kind in _WILDCARDS:
+            return True
+        if given_kind is Kind.NULL:
+            return wanted_kind in _NULLABLE
+        if wanted_kind is Kind.NULL:
+            return given_kind in _NULLABLE
+        if wanted_kind is Kind.WRAPPER:
+            return given == wanted or given == wanted.parameters[0]
+        if given_kind is Kind.WRAPPER:
+            return given.parameters[0] == wanted
+        if given_kind is not wanted_kind:
+            return False
+        if given_kind in _COMPOUND:
+            if given.name != wanted.name or len(given.parameters) != len(wanted.parameters):
+                return False
+            for one, other in zip(given.parameters, wanted.parameters, strict=True):
+                if one is not other and not self._fits(one, other):
+                    return False
+            return True
+        return given_kind is Kind.TYPE or given.name == wanted.name
+
+    def _bind(self, bound: Type, candidate: Type) -> tuple[bool, bool]:
+        """Whether the variable may be the candidate, and whether it already was something."""
+        if candidate.kind is Kind.VARIABLE and candidate.name == bound.name:
+            return True, True
+        known = self._bindings.get(bound.name)
+        if known is None:
+            if self._occurs(bound, candidate):
+                return False, False
+            self._set(bound.name, candidate)
+            return True, False
+        if known == candidate:
+            return True, True
+        if not self._fits(candidate, known):
+            return False, True
+        general = _more_general(candidate, known)
+        if not self._occurs(bound, general):
+            self._set(bound.name, general)
+        return True, True
+
+    def _occurs(self, bound: Type, within: Type) -> bool:
+        """Whether binding the variable to this type would make it a part of itself."""
+        waiting = [within]
+        while waiting:
+            part = waiting.pop()
+            if not part.is_open:
+                continue
+            if part.kind is not Kind.VARIABLE:
+                waiting += part.parameters
+            elif part.name == bound.name:
+                return True
+            elif (known := self._bindings.get(part.name)) is not None:
+                waiting.append(known)
+        return False
+
+    def _set(self, name: str, bound: Type) -> None:
+        self._journal.append((name, self._bindings.get(name)))
+        self._bindings[name] = bound
+
+    def _undo(self, mark: int) -> None:
+        while len(self._journal) > mark:
+            name, before = self._journal.pop()
+            if before is None:
+                del self._bindings[name]
+            else:
+                self._bindings[name] = before
+
+
+def _more_general(one: Type, other: Type) -> Type:
+    return one if _is_as_general(one, other) else other
+
+
+def _is_as_general(one: Type, other: Type) -> bool:
+    one_kind, other_kind = one.kind, other.kind
+    if one_kind in _WILDCARDS or one_kind is Kind.VARIABLE:
+        return True
+    if other_kind in _WILDCARDS or other_kind is Kind.VARIABLE:
+        return False
+    if one_kind is not other_kind:
+        return False
+    if one_kind in _COMPOUND:
+        if one.name != other.name or len(one.parameters) != len(other.parameters):
+            return False
+        for part, other_part in zip(one.parameters, other.parameters, strict=True):
+            if not _is_as_general(part, other_part):
+                return False
+        return True
+    return one_kind is Kind.TYPE or one == other
+
+
+def shown_signature(target: Type | None, arguments: Iterable[Type]) -> str:
+    """`int.(string, bool)` or `(int, string)`: how a call's types are shown."""
+    inner = ", ".join(str(argument) for argument in arguments)
+    return f"({inner})" if target is None else f"{target}.({inner})"
