@@ -1,0 +1,35 @@
+"""What commands share: exit codes, refusals in one line, options that mean the same everywhere."""
+
+from __future__ import annotations
+
+import sys
+from typing import Final, NoReturn
+
+import typer
+
+from dralloc.primitives.features import FeatureGates, UnknownGate
+
+FINDINGS: Final = 1
+BAD_INPUT: Final = 2
+
+FEATURE_GATES_HELP: Final = "Features that differ from their defaults, such as DRAConsumableCapacity=false."
+
+
+def fail(message: str, code: int = BAD_INPUT) -> NoReturn:
+    """Says what is wrong, and ends the command."""
+    say(message, err=True, prefix="dralloc: ")
+    sys.exit(code)
+
+
+def say(text: str, *, err: bool = False, prefix: str = "") -> None:
+    """Prints a line. Manifests may hold text that the terminal's encoding has no signs for."""
+    stream = sys.stderr if err else sys.stdout
+    encoding = stream.encoding or "utf-8"
+    typer.echo((prefix + text).encode(encoding, "backslashreplace").decode(encoding), err=err)
+
+
+def parse_gates(text: str) -> FeatureGates:
+    try:
+        return FeatureGates.parse(text)
+    except UnknownGate as error:
+        fail(f"--feature-gates: {error}")

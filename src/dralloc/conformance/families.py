@@ -1,0 +1,19 @@
+"""The families of recorded answers, by name. Each module holds its `FAMILY`; none is imported before it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Final
+
+from dralloc.conformance.frame import Family
+
+FAMILIES: Final[Mapping[str, str]] = {
+    "quantity": "dralloc.conformance.quantity",
+    "api": "dralloc.conformance.api",
+}
+
+
+def load_family(name: str) -> Family:
+    family: Family = import_module(FAMILIES[name]).FAMILY
+    return family

@@ -1,0 +1,103 @@
+"""How recorded answers are put to our code: read the lines, let a family judge each, weigh the verdicts.
+
+A family is what the lines of one file are about (quantities, expressions, …). It lives in a module of its own as
+`FAMILY`, and `families` lists it. Where an answer of Kubernetes is an accident that is not worth having, the line
+is listed with the reason in `known_differences.json`: it is counted as a disagreement, and reported, every time.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from dralloc.primitives.features import FeatureGates
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the answers are to be compared under."""
+
+    gates: FeatureGates = field(default_factory=FeatureGates.defaults)
+    # For families that speak to a server.
+    server: str | None = None
+    token: str | None = None
+    kubeconfig: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Which line, and where our answer is not the recorded one (nowhere: we agree)."""
+
+    line: str
+    differences: tuple[str, ...] = ()
+
+
+class Family(Protocol):
+    """One kind of recorded answers."""
+
+    def run(self, lines: Iterable[bytes], options: Options) -> Iterator[Verdict]:
+        """One verdict for each line."""
+
+
+class BadVectors(ValueError):
+    """A file that does not hold recorded answers of the family."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineFamily:
+    """A family whose lines stand alone."""
+
+    identify: Callable[[Mapping[str, Any]], str]
+    judge: Callable[[Mapping[str, Any], Options], Iterable[str]]
+
+    def run(self, lines: Iterable[bytes], options: Options) -> Iterator[Verdict]:
+        decoder = msgspec.json.Decoder(dict[str, Any])
+        for number, text in enumerate(lines, start=1):
+            try:
+                line = decoder.decode(text)
+                yield Verdict(self.identify(line), tuple(self.judge(line, options)))
+            except (msgspec.MsgspecError, KeyError) as error:
+                raise BadVectors(f"line {number}: {error}") from None
+
+
+def read_lines(path: Path) -> list[bytes]:
+    """The lines of a file, which may be compressed."""
+    content = path.read_bytes()
+    if content[:2] == b"\x1f\x8b":
+        try:
+            content = gzip.decompress(content)
+        except (OSError, EOFError, zlib.error) as error:
+            raise BadVectors(f"not a gzip file: {error}") from None
+    return [line for line in content.splitlines() if line.strip()]
+
+
+@dataclass(slots=True)
+class Tally:
+    """How many lines agree, and what became of the others."""
+
+    known: Mapping[str, str]
+    total: int = 0
+    disagreements: list[Verdict] = field(default_factory=list)
+    known_differences: list[Verdict] = field(default_factory=list)
+
+    def count(self, verdict: Verdict) -> None:
+        self.total += 1
+        if verdict.differences:
+            (self.known_differences if verdict.line in self.known else self.disagreements).append(verdict)
+
+    @property
+    def agreed(self) -> int:
+        return self.total - len(self.disagreements) - len(self.known_differences)
+
+
+def known_differences(family: str) -> Mapping[str, str]:
+    """Lines of the family on which we differ and mean to, with the reason."""
+    text = resources.files("dralloc.conformance").joinpath("known_differences.json").read_bytes()
+    return msgspec.json.decode(text, type=dict[str, dict[str, str]]).get(family, {})
