@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from msgspec.structs import replace
 
@@ -200,40 +200,14 @@ def _all_requests(clear: Callable[[DeviceRequest], DeviceRequest]) -> Callable[[
     return cleared
 
 
-AskT = TypeVar("AskT", ExactDeviceRequest, DeviceSubRequest)
+def _all_asks(**cleared: Any) -> Callable[[ResourceClaimSpec], ResourceClaimSpec]:
+    def clear(request: DeviceRequest) -> DeviceRequest:
+        exactly = None if request.exactly is None else replace(request.exactly, **cleared)
+        return replace(
+            request, exactly=exactly, first_available=tuple(replace(sub, **cleared) for sub in request.first_available)
+        )
 
-
-def _without_tolerations(request: DeviceRequest) -> DeviceRequest:
-    def clear(ask: AskT) -> AskT:
-        return replace(ask, tolerations=())
-
-    return _clear_asks(
-        request, clear(request.exactly) if request.exactly else None, tuple(map(clear, request.first_available))
-    )
-
-
-def _without_capacity(request: DeviceRequest) -> DeviceRequest:
-    def clear(ask: AskT) -> AskT:
-        return replace(ask, capacity=None)
-
-    return _clear_asks(
-        request, clear(request.exactly) if request.exactly else None, tuple(map(clear, request.first_available))
-    )
-
-
-def _without_derived_attributes(request: DeviceRequest) -> DeviceRequest:
-    def clear(ask: AskT) -> AskT:
-        return replace(ask, derived_attributes=())
-
-    return _clear_asks(
-        request, clear(request.exactly) if request.exactly else None, tuple(map(clear, request.first_available))
-    )
-
-
-def _clear_asks(
-    request: DeviceRequest, exactly: ExactDeviceRequest | None, first_available: tuple[DeviceSubRequest, ...]
-) -> DeviceRequest:
-    return replace(request, exactly=exactly, first_available=first_available)
+    return _all_requests(clear)
 
 
 def _without_admin_access(request: DeviceRequest) -> DeviceRequest:
@@ -255,7 +229,7 @@ def asks_capacity(spec: ResourceClaimSpec) -> bool:
 
 def _without_capacities(spec: ResourceClaimSpec) -> ResourceClaimSpec:
     constraints = tuple(replace(constraint, distinct_attribute=None) for constraint in spec.devices.constraints)
-    spec = _all_requests(_without_capacity)(spec)
+    spec = _all_asks(capacity=None)(spec)
     return replace(spec, devices=replace(spec.devices, constraints=constraints))
 
 
@@ -268,14 +242,14 @@ CLAIM_SPEC_FEATURES: Final[tuple[GatedFields[ResourceClaimSpec], ...]] = (
     GatedFields(
         ("DRADeviceTaints",),
         lambda spec: any(ask.tolerations for ask in _asks(spec)),
-        _all_requests(_without_tolerations),
+        _all_asks(tolerations=()),
     ),
     GatedFields(("DRAAdminAccess",), asks_admin_access, _all_requests(_without_admin_access)),
     GatedFields(("DRAConsumableCapacity",), asks_capacity, _without_capacities),
     GatedFields(
         ("DRADerivedAttributes",),
         lambda spec: any(ask.derived_attributes for ask in _asks(spec)),
-        _all_requests(_without_derived_attributes),
+        _all_asks(derived_attributes=()),
     ),
     GatedFields(
         ("DRAReservedForWorkloads",),

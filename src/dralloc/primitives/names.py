@@ -123,13 +123,5 @@ def interface_address(text: str) -> tuple[str, ...]:
     return WELL_FORMED
 
 
-def finalizer(text: str) -> tuple[str, ...]:
-    """A label key; without a domain only those that Kubernetes itself uses."""
-    faults = label_key(text)
-    if not faults and "/" not in text and text not in ("kubernetes", "orphan", "foregroundDeletion"):
-        return ("must have a domain before its name, like 'example.com/keep'",)
-    return faults
-
-
 def _too_long(text: str, length_max: int) -> tuple[str, ...]:
     return (f"must be no more than {length_max} bytes",) if length_in_bytes(text) > length_max else WELL_FORMED

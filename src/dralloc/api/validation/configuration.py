@@ -1,0 +1,25 @@
+"""Parameters for drivers, which classes, claims and allocations carry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from dralloc.api.resource_v1 import OpaqueDeviceConfiguration
+from dralloc.api.validation.formats import validate_driver_name, validate_json_object
+from dralloc.primitives.field_errors import FieldError, FieldPath, required
+
+CONFIG_COUNT_MAX: Final = 32
+PARAMETERS_LENGTH_MAX: Final = 10 * 1024
+
+
+def validate_opaque(
+    opaque: OpaqueDeviceConfiguration | None, path: FieldPath, *, stored: bool = False
+) -> Iterator[FieldError]:
+    """A driver's name and a JSON object; the limit of its size is younger than objects that may be stored."""
+    if opaque is None:
+        yield required(path)
+        return
+    yield from validate_driver_name(opaque.driver, path.child("driver"))
+    length_max = None if stored else PARAMETERS_LENGTH_MAX
+    yield from validate_json_object(opaque.parameters, path.child("parameters"), length_max)

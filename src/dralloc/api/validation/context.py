@@ -1,0 +1,26 @@
+"""What a validator must know besides the object."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dralloc.api.expressions import TRUSTING, ExpressionChecker
+from dralloc.primitives.features import FeatureGates
+from dralloc.primitives.field_errors import FieldPath
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationContext:
+    """`flattened`: the object was sent as v1beta1, where requests and devices have another shape."""
+
+    gates: FeatureGates
+    expressions: ExpressionChecker = TRUSTING
+    flattened: bool = False
+
+    def declared_request(self, request: FieldPath) -> FieldPath:
+        """Where declared rules see the fields of an exact request."""
+        return request if self.flattened else request.child("exactly")
+
+    def declared_device(self, device: FieldPath) -> FieldPath:
+        """Where declared rules see the fields of a device."""
+        return device.child("basic") if self.flattened else device

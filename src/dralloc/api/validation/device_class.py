@@ -1,0 +1,54 @@
+"""DeviceClass: which devices a name stands for, and how drivers set them up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from dralloc.api.resource_v1 import DeviceClass, DeviceClassConfiguration, DeviceClassSpec
+from dralloc.api.validation.configuration import CONFIG_COUNT_MAX, validate_opaque
+from dralloc.api.validation.context import ValidationContext
+from dralloc.api.validation.expressions import validate_selectors, validate_selectors_size
+from dralloc.api.validation.formats import validate_format
+from dralloc.api.validation.metadata import validate_metadata, validate_metadata_update
+from dralloc.primitives import names
+from dralloc.primitives.field_errors import FieldError, FieldPath, too_many
+
+SPEC: Final = FieldPath.of("spec")
+
+
+def validate_device_class(obj: DeviceClass, context: ValidationContext) -> Iterator[FieldError]:
+    yield from validate_metadata(obj.metadata, namespaced=False, checks_generate_name=False)
+    yield from _validate_spec(obj.spec, None, context)
+
+
+def validate_device_class_update(
+    new: DeviceClass, old: DeviceClass, context: ValidationContext
+) -> Iterator[FieldError]:
+    """Everything may change; lists that did not are taken as they are."""
+    yield from validate_metadata(new.metadata, namespaced=False, checks_generate_name=False)
+    yield from validate_metadata_update(new.metadata, old.metadata)
+    yield from _validate_spec(new.spec, old.spec, context)
+
+
+def _validate_spec(
+    spec: DeviceClassSpec, old: DeviceClassSpec | None, context: ValidationContext
+) -> Iterator[FieldError]:
+    yield from validate_selectors_size(spec.selectors, SPEC.child("selectors"))
+    selectors_stored = old is not None and spec.selectors == old.selectors
+    yield from validate_selectors(spec.selectors, SPEC.child("selectors"), context, stored=selectors_stored)
+    config_stored = old is not None and spec.config == old.config
+    yield from _validate_config(spec.config, SPEC.child("config"), stored=config_stored)
+    if spec.extended_resource_name is not None:
+        path = SPEC.child("extendedResourceName")
+        yield from validate_format(spec.extended_resource_name, path, names.extended_resource_name)
+
+
+def _validate_config(
+    config: tuple[DeviceClassConfiguration, ...], path: FieldPath, *, stored: bool
+) -> Iterator[FieldError]:
+    if len(config) > CONFIG_COUNT_MAX:
+        yield too_many(path, len(config), CONFIG_COUNT_MAX)
+        return
+    for position, entry in enumerate(config):
+        yield from validate_opaque(entry.opaque, path.index(position).child("opaque"), stored=stored)

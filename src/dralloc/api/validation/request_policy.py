@@ -1,0 +1,181 @@
+"""How much of a shareable device's capacity a request may take (KEP-5075): the policy that a driver publishes.
+
+Kubernetes calculates here with 64-bit integers, rounding fractions up, unless the gate
+DRAFractionalCapacityRange is on: then a policy with fractions is calculated in thousandths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from dralloc.api.resource_v1 import CapacityRequestPolicy, DeviceCapacity
+from dralloc.api.validation.formats import validate_unique
+from dralloc.primitives.features import FeatureGates
+from dralloc.primitives.field_errors import FieldError, FieldPath, forbidden, invalid, required, too_many
+from dralloc.primitives.quantity import INT64_MAX, NANOS, Quantity
+
+VALID_VALUES_COUNT_MAX: Final = 10
+
+
+def validate_request_policy(capacity: DeviceCapacity, path: FieldPath, gates: FeatureGates) -> Iterator[FieldError]:
+    """The policy of a shareable device's capacity. One without values and without a range may say anything."""
+    policy = capacity.request_policy
+    assert policy is not None, "the caller looks for capacities that have a policy"
+    if policy.valid_values and policy.valid_range is not None:
+        yield forbidden(path, "validValues and validRange exclude each other")
+    elif policy.valid_values:
+        if policy.default is None:
+            yield required(path.child("default"), "required where there are validValues")
+        else:
+            values = _Values(policy.valid_values, policy.default, capacity.value, path.child("validValues"))
+            yield from _validate_values(values, is_exact="DRAFractionalCapacityRange" in gates)
+    elif policy.valid_range is not None:
+        if policy.default is None:
+            yield required(path.child("default"), "required where there is a validRange")
+        elif policy.valid_range.min is None:
+            yield required(path.child("validRange", "min"), "required where there is a validRange")
+        else:
+            yield from _Range.of(policy, policy.default, policy.valid_range.min, capacity.value, path, gates).validate()
+
+
+# --- Listed values ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Values:
+    values: tuple[Quantity, ...]
+    default: Quantity
+    capacity: Quantity
+    path: FieldPath
+
+
+def _validate_values(policy: _Values, *, is_exact: bool) -> Iterator[FieldError]:
+    values, path = policy.values, policy.path
+    for position in range(1, len(values)):
+        if values[position - 1] > values[position]:
+            yield invalid(path.index(position), values[position], "values must be in ascending order")
+    if len(values) > VALID_VALUES_COUNT_MAX:
+        yield too_many(path, len(values), VALID_VALUES_COUNT_MAX)
+        # Kubernetes looks for the default while it looks at the values, and here it does not.
+        yield invalid(path, policy.default, "must hold the default")
+        return
+    for position, value in enumerate(values):
+        if value > policy.capacity:
+            yield invalid(path.index(position), value, f"is larger than the capacity, {policy.capacity}")
+    yield from validate_unique(values, path, _as_decimal if is_exact else _rounded_up)
+    if policy.default not in values:
+        yield invalid(path, policy.default, "must hold the default")
+
+
+def _rounded_up(value: Quantity) -> int:
+    return value.int64_value
+
+
+def _as_decimal(value: Quantity) -> tuple[int, int]:
+    # Kubernetes compares plain decimal texts, in which `1` and `1000m` differ.
+    return value.nanos, value.decimal_places
+
+
+# --- A range ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """A range with its default, the capacity it is a part of, and the path that its faults have."""
+
+    default: Quantity
+    min: Quantity
+    max: Quantity | None
+    step: Quantity | None
+    capacity: Quantity
+    path: FieldPath
+    in_thousandths: bool
+
+    @classmethod
+    def of(
+        cls,
+        policy: CapacityRequestPolicy,
+        default: Quantity,
+        minimum: Quantity,
+        capacity: Quantity,
+        path: FieldPath,
+        gates: FeatureGates,
+    ) -> _Range:
+        limits = policy.valid_range
+        assert limits is not None, "the caller looks for policies that have a range"
+        amounts = (default, minimum, limits.max, limits.step)
+        has_fraction = any(amount is not None and amount.nanos % NANOS for amount in amounts)
+        return cls(
+            default=default,
+            min=minimum,
+            max=limits.max,
+            step=limits.step,
+            capacity=capacity,
+            path=path.child("validRange"),
+            in_thousandths="DRAFractionalCapacityRange" in gates and has_fraction,
+        )
+
+    def validate(self) -> Iterator[FieldError]:
+        yield from self._validate_order()
+        if self.in_thousandths and (faults := tuple(self._validate_thousandths())):
+            yield from faults
+        elif self.step is not None:
+            yield from self._validate_step(self.step)
+
+    def _validate_order(self) -> Iterator[FieldError]:
+        if self.min > self.capacity:
+            yield invalid(self.path.child("min"), self.min, f"is larger than the capacity, {self.capacity}")
+        if self.default < self.min:
+            yield invalid(self.path.child("default"), self.default, f"is less than min, {self.min}")
+        if self.max is None:
+            return
+        if self.min > self.max:
+            yield invalid(self.path.child("max"), self.min, f"min is larger than max, {self.max}")
+        if self.max > self.capacity:
+            yield invalid(self.path.child("max"), self.max, f"is larger than the capacity, {self.capacity}")
+        if self.default > self.max:
+            yield invalid(self.path.child("default"), self.default, f"is more than max, {self.max}")
+
+    def _validate_step(self, step: Quantity) -> Iterator[FieldError]:
+        if step.sign <= 0:
+            yield invalid(self.path.child("step"), step, "must be greater than zero")
+            return
+        if self.min + step > self.capacity:
+            yield invalid(
+                self.path.child("step"), step, f"min and one step are larger than the capacity, {self.capacity}"
+            )
+        if not self.in_thousandths and (faults := tuple(self._validate_integers())):
+            yield from faults
+        else:
+            yield from self._validate_alignment(step)
+
+    def _validate_alignment(self, step: Quantity) -> Iterator[FieldError]:
+        for amount in (self.default, self.max):
+            if amount is not None and (self._count(amount) - self._count(self.min)) % self._count(step):
+                yield invalid(
+                    self.path.child("step"), amount, f"is not a multiple of the step {step} away from min, {self.min}"
+                )
+
+    def _count(self, amount: Quantity) -> int:
+        if not self.in_thousandths:
+            return amount.value
+        milli = amount.milli
+        assert milli is not None, "amounts that are no thousandths were refused before"
+        return milli
+
+    def _amounts(self) -> Iterator[tuple[str, Quantity]]:
+        for name, amount in (("default", self.default), ("min", self.min), ("max", self.max), ("step", self.step)):
+            if amount is not None:
+                yield name, amount
+
+    def _validate_thousandths(self) -> Iterator[FieldError]:
+        for name, amount in self._amounts():
+            if amount.milli is None:
+                yield invalid(self.path.child(name), amount, "must be a number of thousandths that fits 64 bits")
+
+    def _validate_integers(self) -> Iterator[FieldError]:
+        for name, amount in self._amounts():
+            if not 0 <= amount.nanos <= INT64_MAX * NANOS:
+                yield invalid(self.path.child(name), amount, f"must be between 0 and {INT64_MAX}")

@@ -1,0 +1,224 @@
+"""ResourceClaim: what it asks for. What it got is in `resource_claim_status`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from dralloc.api.resource_v1 import (
+    ALL,
+    EXACT_COUNT,
+    ConsumerReference,
+    DeviceClaim,
+    DeviceClaimConfiguration,
+    DeviceConstraint,
+    DeviceRequest,
+    DeviceSubRequest,
+    ExactDeviceRequest,
+    ResourceClaim,
+    ResourceClaimSpec,
+)
+from dralloc.api.validation.configuration import CONFIG_COUNT_MAX, validate_opaque
+from dralloc.api.validation.context import ValidationContext
+from dralloc.api.validation.derived_attributes import validate_derived_attributes
+from dralloc.api.validation.expressions import validate_selectors, validate_selectors_size
+from dralloc.api.validation.formats import (
+    validate_choice,
+    validate_dns_label,
+    validate_fully_qualified_name,
+    validate_required_subdomain,
+    validate_unique,
+)
+from dralloc.api.validation.metadata import validate_metadata, validate_metadata_update
+from dralloc.api.validation.taints import validate_toleration_choices, validate_toleration_value
+from dralloc.primitives.field_errors import FieldError, FieldPath, invalid, not_supported, required, too_many
+
+REQUESTS_COUNT_MAX: Final = 32
+CONSTRAINTS_COUNT_MAX: Final = 32
+ALTERNATIVES_COUNT_MAX: Final = 8
+MODES: Final = (ALL, EXACT_COUNT)
+
+SPEC: Final = FieldPath.of("spec")
+
+
+def validate_resource_claim(claim: ResourceClaim, context: ValidationContext) -> Iterator[FieldError]:
+    yield from validate_metadata(claim.metadata, namespaced=True)
+    yield from validate_claim_spec(claim.spec, SPEC, context)
+
+
+def validate_resource_claim_update(new: ResourceClaim, old: ResourceClaim) -> Iterator[FieldError]:
+    """The spec cannot change, so it is not judged again: rules may have become stricter since it was stored."""
+    yield from validate_metadata(new.metadata, namespaced=True)
+    yield from validate_metadata_update(new.metadata, old.metadata)
+    if new.spec != old.spec:
+        yield invalid(SPEC, None, "field is immutable")
+
+
+def validate_claim_spec(spec: ResourceClaimSpec, path: FieldPath, context: ValidationContext) -> Iterator[FieldError]:
+    devices, where = spec.devices, path.child("devices")
+    yield from _validate_requests(devices.requests or (), where.child("requests"), context)
+    yield from validate_derived_attributes(devices, where, context)
+    names = RequestNames(devices)
+    yield from _validate_constraints(devices.constraints, where.child("constraints"), names, context)
+    yield from _validate_config(devices.config, where.child("config"), names)
+    if spec.reserved_for is not None:
+        yield from validate_consumer(spec.reserved_for, path.child("reservedFor"))
+
+
+def validate_consumer(consumer: ConsumerReference, path: FieldPath) -> Iterator[FieldError]:
+    for field in ("resource", "name", "uid"):
+        if not getattr(consumer, field):
+            yield required(path.child(field))
+
+
+# --- Requests --------------------------------------------------------------------------------------------------
+
+
+def _validate_requests(
+    requests: tuple[DeviceRequest, ...], path: FieldPath, context: ValidationContext
+) -> Iterator[FieldError]:
+    if len(requests) > REQUESTS_COUNT_MAX:
+        yield too_many(path, len(requests), REQUESTS_COUNT_MAX)
+        return
+    for position, request in enumerate(requests):
+        yield from _validate_request(request, path.index(position), context)
+    yield from validate_unique(requests, path, lambda request: request.name)
+
+
+def _validate_request(request: DeviceRequest, path: FieldPath, context: ValidationContext) -> Iterator[FieldError]:
+    yield from validate_dns_label(request.name, path.child("name"))
+    exactly, alternatives = request.exactly, request.first_available
+    if exactly is not None:
+        yield from _validate_declared_request(exactly, context.declared_request(path))
+    if alternatives:
+        yield from _validate_declared_alternatives(alternatives, path.child("firstAvailable"))
+    if exactly is None and not alternatives:
+        yield required(path, "one of exactly and firstAvailable is required")
+    elif exactly is not None and alternatives:
+        yield invalid(path, request.name, "exactly and firstAvailable exclude each other")
+    elif exactly is not None:
+        yield from _validate_exact(exactly, path.child("exactly"), context)
+    elif len(alternatives) <= ALTERNATIVES_COUNT_MAX:
+        for position, alternative in enumerate(alternatives):
+            yield from _validate_alternative(alternative, path.child("firstAvailable").index(position), context)
+
+
+def _validate_declared_request(request: ExactDeviceRequest | DeviceSubRequest, path: FieldPath) -> Iterator[FieldError]:
+    yield from validate_selectors_size(request.selectors, path.child("selectors"))
+    if request.allocation_mode:
+        yield from validate_choice(request.allocation_mode, path.child("allocationMode"), MODES)
+    for position, toleration in enumerate(request.tolerations):
+        yield from validate_toleration_choices(toleration, path.child("tolerations").index(position))
+
+
+def _validate_declared_alternatives(
+    alternatives: tuple[DeviceSubRequest, ...], path: FieldPath
+) -> Iterator[FieldError]:
+    if len(alternatives) > ALTERNATIVES_COUNT_MAX:
+        yield too_many(path, len(alternatives), ALTERNATIVES_COUNT_MAX)
+        return
+    for position, alternative in enumerate(alternatives):
+        where = path.index(position)
+        yield from validate_required_subdomain(alternative.device_class_name, where.child("deviceClassName"))
+        yield from _validate_declared_request(alternative, where)
+    yield from validate_unique(alternatives, path, lambda alternative: alternative.name)
+
+
+def _validate_exact(request: ExactDeviceRequest, path: FieldPath, context: ValidationContext) -> Iterator[FieldError]:
+    yield from validate_required_subdomain(request.device_class_name, path.child("deviceClassName"))
+    yield from _validate_ask(request, path, context)
+
+
+def _validate_alternative(
+    request: DeviceSubRequest, path: FieldPath, context: ValidationContext
+) -> Iterator[FieldError]:
+    yield from validate_dns_label(request.name, path.child("name"))
+    yield from _validate_ask(request, path, context)
+
+
+def _validate_ask(
+    request: ExactDeviceRequest | DeviceSubRequest, path: FieldPath, context: ValidationContext
+) -> Iterator[FieldError]:
+    yield from validate_selectors(request.selectors, path.child("selectors"), context)
+    if not request.allocation_mode:
+        yield not_supported(path.child("allocationMode"), "", MODES)
+    elif request.allocation_mode == EXACT_COUNT and request.count <= 0:
+        yield invalid(path.child("count"), request.count, "must be greater than zero")
+    elif request.allocation_mode == ALL and request.count != 0:
+        yield invalid(path.child("count"), request.count, "must not be set when allocationMode is All")
+    for position, toleration in enumerate(request.tolerations):
+        yield from validate_toleration_value(toleration, path.child("tolerations").index(position))
+
+
+# --- References to requests ------------------------------------------------------------------------------------
+
+
+class RequestNames:
+    """What constraints, configuration and results can refer to: requests, and their alternatives as `main/sub`."""
+
+    __slots__ = ("_alternatives",)
+
+    def __init__(self, devices: DeviceClaim) -> None:
+        self._alternatives = {
+            request.name: frozenset(alternative.name for alternative in request.first_available)
+            for request in devices.requests or ()
+        }
+
+    def validate_reference(self, reference: str, path: FieldPath) -> Iterator[FieldError]:
+        segments = reference.split("/")
+        if len(segments) > 2:
+            yield invalid(path, reference, "must be the name of a request, or request/subrequest")
+            return
+        for segment in segments:
+            yield from validate_dns_label(segment, path)
+        main, sub = segments[0], segments[1:]
+        alternatives = self._alternatives.get(main)
+        if alternatives is None or (sub and sub[0] not in alternatives):
+            yield invalid(path, reference, "the claim has no such request")
+
+    def validate_references(self, references: tuple[str, ...], path: FieldPath) -> Iterator[FieldError]:
+        if len(references) > REQUESTS_COUNT_MAX:
+            yield too_many(path, len(references), REQUESTS_COUNT_MAX)
+            return
+        for position, reference in enumerate(references):
+            yield from self.validate_reference(reference, path.index(position))
+        yield from validate_unique(references, path, lambda reference: reference)
+
+
+def _validate_constraints(
+    constraints: tuple[DeviceConstraint, ...], path: FieldPath, names: RequestNames, context: ValidationContext
+) -> Iterator[FieldError]:
+    if len(constraints) > CONSTRAINTS_COUNT_MAX:
+        yield too_many(path, len(constraints), CONSTRAINTS_COUNT_MAX)
+        return
+    for position, constraint in enumerate(constraints):
+        where = path.index(position)
+        yield from names.validate_references(constraint.requests, where.child("requests"))
+        yield from _validate_attributes(constraint, where, context)
+
+
+def _validate_attributes(
+    constraint: DeviceConstraint, path: FieldPath, context: ValidationContext
+) -> Iterator[FieldError]:
+    """Kubernetes accepts a constraint with both attributes; admission warns of it."""
+    if constraint.match_attribute is not None:
+        yield from validate_fully_qualified_name(constraint.match_attribute, path.child("matchAttribute"))
+    if constraint.distinct_attribute is not None:
+        yield from validate_fully_qualified_name(constraint.distinct_attribute, path.child("distinctAttribute"))
+    if constraint.match_attribute is None and constraint.distinct_attribute is None:
+        if "DRAConsumableCapacity" in context.gates:
+            yield required(path, "one of matchAttribute and distinctAttribute is required")
+        else:
+            yield required(path.child("matchAttribute"))
+
+
+def _validate_config(
+    config: tuple[DeviceClaimConfiguration, ...], path: FieldPath, names: RequestNames
+) -> Iterator[FieldError]:
+    if len(config) > CONFIG_COUNT_MAX:
+        yield too_many(path, len(config), CONFIG_COUNT_MAX)
+        return
+    for position, entry in enumerate(config):
+        where = path.index(position)
+        yield from names.validate_references(entry.requests, where.child("requests"))
+        yield from validate_opaque(entry.opaque, where.child("opaque"))

@@ -1,0 +1,202 @@
+"""ResourceClaim status: the devices that a claim got, who may use them, and what drivers say about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from dralloc.api.resource_v1 import (
+    FROM_CLAIM,
+    FROM_CLASS,
+    NULL,
+    AllocatedDeviceStatus,
+    AllocationResult,
+    DeviceAllocationConfiguration,
+    DeviceRequestAllocationResult,
+    NetworkDeviceData,
+    ResourceClaim,
+    ResourceClaimStatus,
+)
+from dralloc.api.validation.conditions import (
+    validate_binding_conditions,
+    validate_conditions,
+    validate_skipped_operations,
+    validate_unprepare_skipped,
+)
+from dralloc.api.validation.configuration import CONFIG_COUNT_MAX, validate_opaque
+from dralloc.api.validation.formats import (
+    validate_choice,
+    validate_dns_label,
+    validate_driver_name,
+    validate_format,
+    validate_json_object,
+    validate_pool_name,
+    validate_unique,
+)
+from dralloc.api.validation.metadata import validate_metadata_update
+from dralloc.api.validation.node_selector import validate_node_selector
+from dralloc.api.validation.resource_claim import RequestNames, validate_consumer
+from dralloc.api.validation.taints import validate_toleration_choices, validate_toleration_value
+from dralloc.primitives import names
+from dralloc.primitives.field_errors import FieldError, FieldPath, forbidden, invalid, required, too_long, too_many
+from dralloc.primitives.names import length_in_bytes
+
+RESULTS_COUNT_MAX: Final = 32
+# Those of the classes and those of the claim.
+ALLOCATION_CONFIG_COUNT_MAX: Final = 2 * CONFIG_COUNT_MAX
+RESERVED_FOR_COUNT_MAX: Final = 256
+DEVICE_CONDITIONS_COUNT_MAX: Final = 8
+DEVICE_DATA_LENGTH_MAX: Final = 10 * 1024
+IPS_COUNT_MAX: Final = 16
+INTERFACE_NAME_LENGTH_MAX: Final = 256
+HARDWARE_ADDRESS_LENGTH_MAX: Final = 128
+
+STATUS: Final = FieldPath.of("status")
+ALLOCATION: Final = STATUS.child("allocation")
+
+
+class AllocatedDevice(NamedTuple):
+    """A device, or one share of it, as a claim holds it. Without a share ID and with an empty one are the same."""
+
+    driver: str
+    pool: str
+    device: str
+    share_id: str
+
+    @classmethod
+    def of(cls, entry: DeviceRequestAllocationResult | AllocatedDeviceStatus) -> AllocatedDevice:
+        return cls(entry.driver, entry.pool, entry.device, entry.share_id or "")
+
+
+def allocated_devices(status: ResourceClaimStatus) -> frozenset[AllocatedDevice]:
+    if status.allocation is None:
+        return frozenset()
+    return frozenset(map(AllocatedDevice.of, status.allocation.devices.results))
+
+
+def validate_resource_claim_status_update(
+    new: ResourceClaim, old: ResourceClaim, *, allocation_changed: bool
+) -> Iterator[FieldError]:
+    yield from validate_metadata_update(new.metadata, old.metadata)
+    yield from _validate_reservations(new, old)
+    yield from _validate_devices(new.status)
+    allocation = new.status.allocation
+    if allocation is None:
+        return
+    if old.status.allocation is None:
+        yield from _validate_allocation(allocation, new)
+    elif allocation_changed:
+        yield invalid(ALLOCATION, None, "cannot be modified once set")
+
+
+# --- Reservations ----------------------------------------------------------------------------------------------
+
+
+def _validate_reservations(new: ResourceClaim, old: ResourceClaim) -> Iterator[FieldError]:
+    consumers, path = new.status.reserved_for, STATUS.child("reservedFor")
+    if len(consumers) > RESERVED_FOR_COUNT_MAX:
+        yield too_many(path, len(consumers), RESERVED_FOR_COUNT_MAX)
+    else:
+        for position, consumer in enumerate(consumers):
+            yield from validate_consumer(consumer, path.index(position))
+        yield from validate_unique(consumers, path, lambda consumer: consumer.uid)
+    if consumers and new.status.allocation is None:
+        yield forbidden(path, "a claim that is not allocated cannot be reserved")
+    elif new.metadata.deletion_timestamp is not None and any(
+        consumer not in old.status.reserved_for for consumer in consumers
+    ):
+        yield forbidden(path, "a claim that is being deleted takes no new consumers")
+
+
+# --- Allocation ------------------------------------------------------------------------------------------------
+
+
+def _validate_allocation(allocation: AllocationResult, claim: ResourceClaim) -> Iterator[FieldError]:
+    """Only a new allocation is judged: rules may have become stricter since an old one was made."""
+    request_names = RequestNames(claim.spec.devices)
+    results, path = allocation.devices.results, ALLOCATION.child("devices", "results")
+    if len(results) > RESULTS_COUNT_MAX:
+        yield too_many(path, len(results), RESULTS_COUNT_MAX)
+    else:
+        for position, result in enumerate(results):
+            yield from _validate_result(result, path.index(position), request_names)
+    yield from _validate_config(allocation.devices.config, request_names)
+    if allocation.node_selector is not None:
+        yield from validate_node_selector(allocation.node_selector, ALLOCATION.child("nodeSelector"))
+    if allocation.reserved_for_any_pod and claim.spec.reserved_for is None:
+        yield forbidden(ALLOCATION.child("reservedForAnyPod"), "the claim names no workload in spec.reservedFor")
+
+
+def _validate_result(
+    result: DeviceRequestAllocationResult, path: FieldPath, request_names: RequestNames
+) -> Iterator[FieldError]:
+    yield from request_names.validate_reference(result.request, path.child("request"))
+    yield from validate_driver_name(result.driver, path.child("driver"))
+    yield from validate_pool_name(result.pool, path.child("pool"))
+    yield from validate_dns_label(result.device, path.child("device"))
+    for position, toleration in enumerate(result.tolerations):
+        where = path.child("tolerations").index(position)
+        yield from validate_toleration_choices(toleration, where)
+        yield from validate_toleration_value(toleration, where)
+    yield from validate_binding_conditions(result.binding_conditions, result.binding_failure_conditions, path, path)
+    if result.share_id is not None:
+        yield from validate_format(result.share_id, path.child("shareID"), names.uuid)
+    yield from validate_skipped_operations(result.skip_node_operations, path.child("skipNodeOperations"))
+    yield from validate_unprepare_skipped(result.skip_node_operations, path.child("skipNodeOperations"))
+
+
+def _validate_config(
+    config: tuple[DeviceAllocationConfiguration, ...], request_names: RequestNames
+) -> Iterator[FieldError]:
+    path = ALLOCATION.child("devices", "config")
+    if len(config) > ALLOCATION_CONFIG_COUNT_MAX:
+        yield too_many(path, len(config), ALLOCATION_CONFIG_COUNT_MAX)
+        return
+    for position, entry in enumerate(config):
+        where = path.index(position)
+        if not entry.source:
+            yield required(where.child("source"))
+        else:
+            yield from validate_choice(entry.source, where.child("source"), (FROM_CLAIM, FROM_CLASS))
+        yield from request_names.validate_references(entry.requests, where.child("requests"))
+        yield from validate_opaque(entry.opaque, where.child("opaque"))
+
+
+# --- What drivers say about the devices ------------------------------------------------------------------------
+
+
+def _validate_devices(status: ResourceClaimStatus) -> Iterator[FieldError]:
+    allocated, path = allocated_devices(status), STATUS.child("devices")
+    for position, device in enumerate(status.devices):
+        where = path.index(position)
+        yield from _validate_device(device, where)
+        if AllocatedDevice.of(device) not in allocated:
+            yield invalid(where, device.device, "must be a device that the claim got, with the same share ID")
+    yield from validate_unique(status.devices, path, AllocatedDevice.of)
+
+
+def _validate_device(device: AllocatedDeviceStatus, path: FieldPath) -> Iterator[FieldError]:
+    yield from validate_driver_name(device.driver, path.child("driver"))
+    yield from validate_pool_name(device.pool, path.child("pool"))
+    yield from validate_dns_label(device.device, path.child("device"))
+    if device.share_id is not None:
+        yield from validate_format(device.share_id, path.child("shareID"), names.uuid)
+    yield from validate_conditions(device.conditions or (), path.child("conditions"), DEVICE_CONDITIONS_COUNT_MAX)
+    if device.data != NULL:
+        yield from validate_json_object(device.data, path.child("data"), DEVICE_DATA_LENGTH_MAX)
+    if device.network_data is not None:
+        yield from _validate_network_data(device.network_data, path.child("networkData"))
+
+
+def _validate_network_data(network: NetworkDeviceData, path: FieldPath) -> Iterator[FieldError]:
+    if length_in_bytes(network.interface_name) > INTERFACE_NAME_LENGTH_MAX:
+        yield too_long(path.child("interfaceName"), INTERFACE_NAME_LENGTH_MAX)
+    if length_in_bytes(network.hardware_address) > HARDWARE_ADDRESS_LENGTH_MAX:
+        yield too_long(path.child("hardwareAddress"), HARDWARE_ADDRESS_LENGTH_MAX)
+    addresses = path.child("ips")
+    if len(network.ips) > IPS_COUNT_MAX:
+        yield too_many(addresses, len(network.ips), IPS_COUNT_MAX)
+        return
+    for position, address in enumerate(network.ips):
+        yield from validate_format(address, addresses.index(position), names.interface_address)
+    yield from validate_unique(network.ips, addresses, lambda address: address)

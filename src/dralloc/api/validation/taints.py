@@ -1,0 +1,56 @@
+"""Taints of devices, and what requests tolerate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from dralloc.api.resource_v1 import (
+    EFFECT_NONE,
+    EQUAL,
+    EXISTS,
+    NO_EXECUTE,
+    NO_SCHEDULE,
+    DeviceTaint,
+    DeviceToleration,
+)
+from dralloc.api.validation.formats import validate_choice, validate_format
+from dralloc.primitives import names
+from dralloc.primitives.field_errors import FieldError, FieldPath, invalid, required
+
+EFFECTS: Final = (EFFECT_NONE, NO_SCHEDULE, NO_EXECUTE)
+OPERATORS: Final = (EQUAL, EXISTS)
+
+
+def validate_taint(taint: DeviceTaint, path: FieldPath) -> Iterator[FieldError]:
+    """Key and value; the effect has a rule of its own, because it is looked at on other occasions."""
+    yield from validate_format(taint.key, path.child("key"), names.label_key)
+    yield from validate_format(taint.value, path.child("value"), names.label_value)
+
+
+def validate_effect(taint: DeviceTaint, path: FieldPath) -> Iterator[FieldError]:
+    if not taint.effect:
+        yield required(path.child("effect"))
+    else:
+        yield from validate_choice(taint.effect, path.child("effect"), EFFECTS)
+
+
+def validate_toleration_choices(toleration: DeviceToleration, path: FieldPath) -> Iterator[FieldError]:
+    """Key, operator and effect, which declared rules judge."""
+    if toleration.key:
+        yield from validate_format(toleration.key, path.child("key"), names.label_key)
+    if toleration.operator:
+        yield from validate_choice(toleration.operator, path.child("operator"), OPERATORS)
+    if toleration.effect:
+        yield from validate_choice(toleration.effect, path.child("effect"), EFFECTS)
+
+
+def validate_toleration_value(toleration: DeviceToleration, path: FieldPath) -> Iterator[FieldError]:
+    match toleration.operator:
+        case "":
+            yield required(path.child("operator"))
+        case "Exists":
+            if toleration.value:
+                yield invalid(path.child("value"), toleration.value, "must be empty for operator Exists")
+        case "Equal":
+            yield from validate_format(toleration.value, path.child("value"), names.label_value)
