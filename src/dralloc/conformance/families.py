@@ -11,6 +11,7 @@ from dralloc.conformance.frame import Family
 FAMILIES: Final[Mapping[str, str]] = {
     "quantity": "dralloc.conformance.quantity",
     "api": "dralloc.conformance.api",
+    "http": "dralloc.conformance.http",
 }
 
 
