@@ -1,0 +1,230 @@
+"""Faults of constants, found before an expression runs.
+
+Kubernetes looks at what is written down in an expression twice. With the types it checks that lists and maps
+hold values of one type, that durations, timestamps and regular expressions can be read, and that `format` gets
+what its clauses need. When it makes a program it computes conversions of constants, and refuses the expression
+if one fails, even where it would never run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from dralloc.cel import types
+from dralloc.cel.checker import TypedExpression
+from dralloc.cel.errors import CelEvaluationError, CelProgramError, CelTypeError, Problem
+from dralloc.cel.library import FUNCTIONS
+from dralloc.cel.library.regex import compile_pattern
+from dralloc.cel.syntax import (
+    Call,
+    Comprehension,
+    Expression,
+    ListLiteral,
+    Literal,
+    LiteralKind,
+    MapLiteral,
+    MessageLiteral,
+    Select,
+)
+from dralloc.cel.types import Kind, Type
+from dralloc.cel.values import TypeValue, Uint, Value
+from dralloc.cel.walk import walk
+
+
+def check_literals(typed: TypedExpression) -> None:
+    """Raises `CelTypeError` or `CelProgramError` when a constant part of the expression is at fault."""
+    inspector = _Inspector(typed)
+    walk(typed.root, inspector.visit)
+    if inspector.type_problems:
+        raise CelTypeError(typed.parsed.text, inspector.type_problems)
+    if inspector.program_problems:
+        raise CelProgramError(typed.parsed.text, inspector.program_problems[:1])
+
+
+_CONVERSIONS: Final = frozenset(
+    {"bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"}
+)
+_READ_AT_CHECK: Final = frozenset({"duration", "timestamp"})
+_PATTERN_FUNCTIONS: Final = frozenset({"matches", "find", "findAll"})
+
+
+class _Inspector:
+    def __init__(self, typed: TypedExpression) -> None:
+        self.typed = typed
+        self.constants: dict[int, Value] = {}
+        self.type_problems: list[Problem] = []
+        self.program_problems: list[Problem] = []
+        self.formats_open = 0
+
+    def visit(self, node: Expression) -> Iterator[Expression] | None:
+        if isinstance(node, Literal):
+            self.constants[node.id] = Uint(node.value) if node.kind is LiteralKind.UINT else node.value  # type: ignore[arg-type]
+            return None
+        if node.id in self.typed.denoted_types:
+            self.constants[node.id] = TypeValue(self.typed.denoted_types[node.id])
+            return None
+        if isinstance(node, Call):
+            return self._visit_call(node)
+        if isinstance(node, Select):
+            return iter((node.operand,))
+        if isinstance(node, ListLiteral):
+            return self._visit_list(node)
+        if isinstance(node, MapLiteral):
+            return self._visit_map(node)
+        if isinstance(node, MessageLiteral):
+            return (entry.value for entry in node.entries)
+        if isinstance(node, Comprehension):
+            return iter((node.range, node.initial, node.condition, node.step, node.result))
+        return None
+
+    def _visit_list(self, node: ListLiteral) -> Iterator[Expression]:
+        yield from node.elements
+        element_types = []
+        for position, element in enumerate(node.elements):
+            known = self.typed.types[element.id]
+            element_types.append(types.without_optional(known) if position in node.optional else known)
+        self._expect_one_type(node.elements, element_types)
+        if not node.optional and all(element.id in self.constants for element in node.elements):
+            self.constants[node.id] = [self.constants[element.id] for element in node.elements]
+
+    def _visit_map(self, node: MapLiteral) -> Iterator[Expression]:
+        keys = [entry.key for entry in node.entries]
+        values = [entry.value for entry in node.entries]
+        yield from keys
+        yield from values
+        value_types = []
+        for entry in node.entries:
+            known = self.typed.types[entry.value.id]
+            value_types.append(types.without_optional(known) if entry.optional else known)
+        self._expect_one_type(keys, [self.typed.types[key.id] for key in keys])
+        self._expect_one_type(values, value_types)
+        if not any(entry.optional for entry in node.entries) and all(
+            part.id in self.constants for part in (*keys, *values)
+        ):
+            # What is inside matters to no conversion, only that it is a map.
+            self.constants[node.id] = {}
+
+    def _expect_one_type(self, elements: Sequence[Expression], element_types: Sequence[Type]) -> None:
+        if self.formats_open:
+            return
+        for element, element_type in zip(elements, element_types, strict=True):
+            if element_type != element_types[0]:
+                self._report(f"all must be of type {element_types[0]}, this is {element_type}", element)
+                return
+
+    def _visit_call(self, node: Call) -> Iterator[Expression]:
+        is_format = node.function == "format"
+        self.formats_open += is_format
+        yield from node.arguments
+        if node.target is not None:
+            yield node.target
+        self.formats_open -= is_format
+        if node.function in _CONVERSIONS:
+            self._convert(node)
+        elif node.function in _PATTERN_FUNCTIONS:
+            self._check_pattern(node)
+        elif is_format:
+            self._check_format(node)
+
+    def _convert(self, node: Call) -> None:
+        if node.target is not None or len(node.arguments) != 1 or node.arguments[0].id not in self.constants:
+            return
+        argument = node.arguments[0]
+        constant = self.constants[argument.id]
+        try:
+            overload = FUNCTIONS[node.function].overload_for(constant)
+            self.constants[node.id] = overload.implementation(constant)
+        except CelEvaluationError as error:
+            if node.function in _READ_AT_CHECK and isinstance(argument, Literal):
+                self._report(f"not a valid {node.function}: {error}", argument)
+            else:
+                self.program_problems.append(Problem(str(error), node.offset))
+
+    def _check_pattern(self, node: Call) -> None:
+        operands = node.arguments if node.target is None else (node.target, *node.arguments)
+        if node.function == "matches" and isinstance(node.arguments[0], Literal):
+            # Called as a function this is the text, not the pattern; Kubernetes reads it all the same.
+            self._check_compiles(node.arguments[0], self.type_problems)
+        self._check_compiles(operands[1], self.program_problems)
+
+    def _check_compiles(self, pattern: Expression, problems: list[Problem]) -> None:
+        text = self.constants.get(pattern.id)
+        if isinstance(text, str):
+            try:
+                compile_pattern(text)
+            except CelEvaluationError as error:
+                problems.append(Problem(f"not a valid regular expression: {error}", pattern.offset))
+
+    # Formats.
+
+    def _check_format(self, node: Call) -> None:
+        """Whether each clause of a constant template has an argument of a type that it can show."""
+        template = node.target
+        arguments = node.arguments[0] if node.arguments else None
+        if not isinstance(template, Literal) or not isinstance(arguments, ListLiteral):
+            return
+        used = 0
+        for clause in _CLAUSE.finditer(str(template.value)):
+            if clause[0] == "%%":
+                continue
+            problem = self._clause_problem(clause, arguments.elements[used] if used < len(arguments.elements) else None)
+            if problem is not None:
+                self.type_problems.append(
+                    problem if problem.offset is not None else Problem(problem.message, node.offset)
+                )
+                return
+            used += 1
+        if used < len(arguments.elements):
+            self._report(f"format: {len(arguments.elements)} arguments for {used} clauses", node)
+
+    def _clause_problem(self, clause: re.Match[str], argument: Expression | None) -> Problem | None:
+        letter, decimals = clause["letter"], clause["decimals"]
+        if letter is None:
+            return Problem("format: the template ends inside a clause")
+        if argument is None:
+            return Problem(f"format: no argument for the clause {clause[0]!r}")
+        if letter not in _SHOWN_KINDS or decimals == "":
+            return Problem(f"format: there is no clause {clause[0]!r}")
+        unfit = self._unfit_for(letter, argument)
+        if unfit is None:
+            return None
+        shown = self.typed.types[unfit.id]
+        return Problem(f"format: {clause[0]!r} cannot show a value of type {shown}", unfit.offset)
+
+    def _unfit_for(self, letter: str, argument: Expression) -> Expression | None:
+        """The first part of the argument that the clause cannot show; `%s` looks into lists and maps."""
+        waiting = [argument]
+        while waiting:
+            part = waiting.pop()
+            kind = self.typed.types[part.id].kind
+            if kind is not Kind.DYN and kind not in _SHOWN_KINDS[letter]:
+                return part
+            if letter == "s" and isinstance(part, ListLiteral):
+                waiting += reversed(part.elements)
+            elif letter == "s" and isinstance(part, MapLiteral):
+                waiting += reversed([piece for entry in part.entries for piece in (entry.key, entry.value)])
+        return None
+
+    def _report(self, message: str, node: Expression) -> None:
+        self.type_problems.append(Problem(message, node.offset))
+
+
+_CLAUSE: Final = re.compile(r"%(?:%|(?:\.(?P<decimals>[0-9]*))?(?P<letter>[\s\S])?)", re.ASCII)
+_INTEGERS: Final = frozenset({Kind.INT, Kind.UINT})
+_SHOWN_KINDS: Final = {
+    "s": frozenset(
+        {
+            Kind.LIST, Kind.MAP, Kind.INT, Kind.UINT, Kind.DOUBLE, Kind.BOOL, Kind.STRING, Kind.TIMESTAMP,
+            Kind.BYTES, Kind.DURATION, Kind.TYPE, Kind.NULL,
+        }
+    ),
+    "d": _INTEGERS,
+    "f": frozenset({Kind.DOUBLE, Kind.STRING}),
+    "e": frozenset({Kind.DOUBLE, Kind.STRING}),
+    "b": _INTEGERS | {Kind.BOOL},
+    "x": _INTEGERS | {Kind.STRING, Kind.BYTES},
+    "X": _INTEGERS | {Kind.STRING, Kind.BYTES},
+    "o": _INTEGERS,
+}  # fmt: skip
