@@ -43,29 +43,35 @@ def read_yaml_stream(text: str) -> Iterator[Any]:
 
 
 def locate_yaml(text: str, wanted: frozenset[int]) -> dict[int, dict[Steps, Position]]:
-    """Where everything in the wanted documents stands. The text is known to be YAML."""
+    """Where everything in the wanted documents stands. They were read before, so they are YAML."""
     located: dict[int, dict[Steps, Position]] = {}
-    tracker = PositionTracker()
     index = -1
-    for event in yaml.parse(text, Loader=Parser):
-        match event:
-            case events.DocumentStartEvent():
-                index += 1
-                tracker = PositionTracker()
-                located |= {index: tracker.positions} if index in wanted else {}
-            case _ if index not in wanted:
-                continue
-            case events.MappingStartEvent():
-                tracker.begin_object(_position(event.start_mark))
-            case events.SequenceStartEvent():
-                tracker.begin_list(_position(event.start_mark))
-            case events.CollectionEndEvent():
-                tracker.end()
-            case events.ScalarEvent():
-                tracker.scalar(event.value, _position(event.start_mark))
-            case events.AliasEvent():
-                tracker.scalar(event.anchor or "", _position(event.start_mark))
+    last = max(wanted, default=-1)
+    for event in yaml.parse(text, Loader=Parser) if wanted else ():
+        if isinstance(event, events.DocumentStartEvent):
+            index += 1
+            tracker = PositionTracker()
+            located |= {index: tracker.positions} if index in wanted else {}
+        elif index in wanted:
+            _track(event, tracker)
+        if index == last and isinstance(event, events.DocumentEndEvent):
+            break
     return located
+
+
+def _track(event: Any, tracker: PositionTracker) -> None:
+    position = _position(event.start_mark)
+    match event:
+        case events.MappingStartEvent():
+            tracker.begin_object(position)
+        case events.SequenceStartEvent():
+            tracker.begin_list(position)
+        case events.CollectionEndEvent():
+            tracker.end()
+        case events.ScalarEvent():
+            tracker.scalar(event.value, position)
+        case events.AliasEvent():
+            tracker.scalar(event.anchor or "", position)
 
 
 # --- Trees -------------------------------------------------------------------------------------------------------
@@ -162,7 +168,7 @@ class _Builder:
         if isinstance(container, list):
             container.append(value)
         elif top.key is _NO_KEY:
-            top.key = value if type(value) is str else _key(value, event)
+            top.key = value if type(value) is str and value != "<<" else _key(value, event)
             if top.key in container:
                 top.repeated.append(top.key)
         else:
@@ -175,8 +181,8 @@ class _Builder:
 
 def _key(value: Any, event: Any) -> Any:
     """The text that a JSON object can have as the name of a member."""
-    if value is _MERGE:
-        return _MERGE
+    if value == "<<":
+        return _MERGE if event.implicit[0] else value
     if isinstance(value, bool):
         return "true" if value else "false"
     if not isinstance(value, int | float):
@@ -200,7 +206,6 @@ _WORDS: Final[dict[str, Any]] = {
     **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"), math.inf),
     **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), -math.inf),
     **dict.fromkeys((".nan", ".NaN", ".NAN"), math.nan),
-    "<<": _MERGE,
 }
 _INTEGER: Final = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO]?[0-7]+|0|[1-9][0-9]*)", re.ASCII)
 _FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", re.ASCII)
@@ -212,7 +217,7 @@ def _scalar(event: Any) -> Any:
         return _tagged(event)
     value = resolve_plain(event.value) if event.implicit[0] else event.value
     if type(value) is float and not math.isfinite(value):
-        _refuse(event, f"{event.value} is not a number that an object can hold")
+        _refuse(event, f"{event.value[:40]} is not a number that an object can hold")
     return value
 
 
