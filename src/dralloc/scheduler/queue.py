@@ -1,0 +1,237 @@
+"""Pods that wait for a node: who is next, who has to wait a while, and who waits for something to happen.
+
+Pure: time comes in as seconds. Three places hold pods, as in Kubernetes: *active* (ready, by priority and age), *backoff*
+(ready after a while that doubles with each failure), and *parked* (no attempt can succeed until one of the things happens
+that the last attempt named). What happens while a pod is being tried is remembered until its attempt ends, so a change that
+arrives in the middle is never lost.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+from itertools import count, islice, takewhile
+from typing import Final
+
+BACKOFF_FIRST_S: Final = 1.0
+BACKOFF_MOST_S: Final = 10.0
+PARKED_MOST_S: Final = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """Something that may help a parked pod: a kind of change, and of what it was where that matters."""
+
+    kind: str
+    subject: Hashable = None
+
+    @property
+    def any(self) -> Happening:
+        """The same kind of change, of whatever it was."""
+        return Happening(self.kind)
+
+
+@dataclass(slots=True, kw_only=True)
+class QueuedPod:
+    """A pod in the queue, with the history that its place depends on."""
+
+    key: Hashable
+    priority: int = 0
+    queued_at_s: float = 0.0
+    first_seen_s: float = 0.0
+    attempts: int = 0
+    rejections: int = 0
+    errors_in_a_row: int = 0
+    # Set while the pod is parked.
+    parked_at_s: float | None = None
+    waits_for: frozenset[Happening] = frozenset()
+
+
+@dataclass(slots=True)
+class _InFlight:
+    pod: QueuedPod
+    since: int
+    discarded: bool = False
+
+
+@dataclass(slots=True)
+class _Recent:
+    """The happenings since the oldest attempt that is still running began."""
+
+    first: int = 0
+    happenings: deque[Happening] = field(default_factory=deque)
+
+    @property
+    def next(self) -> int:
+        return self.first + len(self.happenings)
+
+    def since(self, number: int) -> Iterator[Happening]:
+        return (self.happenings[index] for index in range(number - self.first, len(self.happenings)))
+
+    def forget_before(self, number: int) -> None:
+        while self.first < number and self.happenings:
+            self.happenings.popleft()
+            self.first += 1
+        self.first = max(self.first, number)
+
+
+class SchedulingQueue:
+    """Every pod that has no node yet, each in exactly one place."""
+
+    def __init__(self) -> None:
+        self._numbers = count()
+        self._active: list[tuple[int, float, int, QueuedPod]] = []
+        self._backoff: list[tuple[float, int, QueuedPod]] = []
+        self._parked: dict[Hashable, QueuedPod] = {}
+        self._parked_by: dict[Happening, dict[Hashable, QueuedPod]] = {}
+        self._in_flight: dict[Hashable, _InFlight] = {}
+        # Where a key is now. Heap entries of pods that are elsewhere meanwhile are passed over when they surface.
+        self._place: dict[Hashable, tuple[str, int]] = {}
+        self._recent = _Recent()
+
+    def __len__(self) -> int:
+        return len(self._place)
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._place
+
+    def counts(self) -> dict[str, int]:
+        """How many pods are in each place."""
+        counts = dict.fromkeys(("active", "backoff", "unschedulable", "in_flight"), 0)
+        for place, _ in self._place.values():
+            counts[place] += 1
+        return counts
+
+    def add(self, key: Hashable, *, priority: int, now_s: float) -> None:
+        """A new pod, ready at once. One that is here already stays where it is."""
+        if key not in self._place:
+            self._activate(QueuedPod(key=key, priority=priority, queued_at_s=now_s, first_seen_s=now_s))
+
+    def discard(self, key: Hashable) -> None:
+        """The pod is gone or has a node."""
+        place = self._place.pop(key, None)
+        if place is not None and place[0] == "unschedulable":
+            self._unpark(self._parked[key])
+        if key in self._in_flight:
+            self._in_flight[key].discarded = True
+
+    def pop(self, *, now_s: float) -> QueuedPod | None:
+        """The pod to try next, marked as being tried; `None` where every pod has to wait."""
+        self._release(now_s)
+        while self._active:
+            *_, number, pod = heapq.heappop(self._active)
+            if self._place.get(pod.key) == ("active", number):
+                pod.attempts += 1
+                self._place[pod.key] = ("in_flight", number)
+                self._in_flight[pod.key] = _InFlight(pod, self._recent.next)
+                return pod
+        return None
+
+    def placed(self, key: Hashable) -> None:
+        """The attempt succeeded: the pod has a node."""
+        self._place.pop(key, None)
+        self._in_flight.pop(key)
+        self._forget_recent()
+
+    def rejected(self, key: Hashable, *, waits_for: frozenset[Happening], now_s: float) -> None:
+        """The attempt found no node: park the pod, unless what it waits for happened during the attempt."""
+        flight = self._in_flight.pop(key)
+        happened = any(_helps(waits_for, happening) for happening in self._recent.since(flight.since))
+        self._forget_recent()
+        if flight.discarded:
+            return
+        pod = flight.pod
+        pod.rejections += 1
+        pod.errors_in_a_row = 0
+        if happened:
+            self._back_off(pod, pod.rejections, now_s)
+        else:
+            self._park(pod, waits_for, now_s)
+
+    def failed(self, key: Hashable, *, now_s: float) -> None:
+        """The attempt broke: try again after a while, whatever happens."""
+        flight = self._in_flight.pop(key)
+        self._forget_recent()
+        if flight.discarded:
+            return
+        flight.pod.errors_in_a_row += 1
+        self._back_off(flight.pod, flight.pod.errors_in_a_row, now_s)
+
+    def happened(self, happening: Happening, *, now_s: float) -> int:
+        """Wake the parked pods that this may help; returns how many."""
+        if self._in_flight:
+            self._recent.happenings.append(happening)
+        else:
+            self._recent.forget_before(self._recent.next)
+        woken = [pod for wanted in {happening, happening.any} for pod in self._parked_by.get(wanted, {}).values()]
+        for pod in woken:
+            self._unpark(pod)
+            self._back_off(pod, pod.rejections, now_s)
+        return len(woken)
+
+    def next_time_s(self) -> float | None:
+        """When a pod becomes ready by itself; `None` where only a happening can do that."""
+        times = [ready_s for ready_s, _, _ in self._backoff[:1]]
+        times += [tried_s for tried_s, _ in islice(self._parked_until(), 1)]
+        return min(times, default=None)
+
+    # --- Moves between the places -----------------------------------------------------------------------------------
+
+    def _activate(self, pod: QueuedPod) -> None:
+        number = next(self._numbers)
+        self._place[pod.key] = ("active", number)
+        heapq.heappush(self._active, (-pod.priority, pod.queued_at_s, number, pod))
+
+    def _back_off(self, pod: QueuedPod, failures: int, now_s: float) -> None:
+        # A retried pod goes behind its peers.
+        pod.queued_at_s = now_s
+        number = next(self._numbers)
+        self._place[pod.key] = ("backoff", number)
+        wait_s = min(BACKOFF_FIRST_S * 2.0 ** min(max(failures - 1, 0), 10), BACKOFF_MOST_S)
+        # A parked pod has waited already: its back-off began when it was parked.
+        begun_s = now_s if pod.parked_at_s is None else pod.parked_at_s
+        pod.parked_at_s = None
+        heapq.heappush(self._backoff, (max(begun_s + wait_s, now_s), number, pod))
+
+    def _park(self, pod: QueuedPod, waits_for: frozenset[Happening], now_s: float) -> None:
+        pod.parked_at_s, pod.waits_for = now_s, waits_for
+        self._place[pod.key] = ("unschedulable", next(self._numbers))
+        self._parked[pod.key] = pod
+        for happening in waits_for:
+            self._parked_by.setdefault(happening, {})[pod.key] = pod
+
+    def _unpark(self, pod: QueuedPod) -> None:
+        del self._parked[pod.key]
+        for happening in pod.waits_for:
+            waiting = self._parked_by[happening]
+            del waiting[pod.key]
+            if not waiting:
+                del self._parked_by[happening]
+        pod.waits_for = frozenset()
+
+    def _release(self, now_s: float) -> None:
+        """Make ready what has waited long enough."""
+        for pod in [pod for _, pod in takewhile(lambda entry: entry[0] <= now_s, self._parked_until())]:
+            self._unpark(pod)
+            self._back_off(pod, pod.rejections, now_s)
+        while self._backoff and self._backoff[0][0] <= now_s:
+            _, number, pod = heapq.heappop(self._backoff)
+            if self._place.get(pod.key) == ("backoff", number):
+                self._activate(pod)
+
+    def _parked_until(self) -> Iterator[tuple[float, QueuedPod]]:
+        """When each parked pod is tried in any case; the earliest first, because pods are kept in the order of parking."""
+        for pod in self._parked.values():
+            assert pod.parked_at_s is not None
+            yield pod.parked_at_s + PARKED_MOST_S, pod
+
+    def _forget_recent(self) -> None:
+        self._recent.forget_before(
+            min((flight.since for flight in self._in_flight.values()), default=self._recent.next)
+        )
+
+
+def _helps(waits_for: frozenset[Happening], happening: Happening) -> bool:
+    return happening in waits_for or happening.any in waits_for

@@ -1,0 +1,192 @@
+"""The scheduling queue: order, back-off, parking and waking, and nothing lost in between."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from dralloc.scheduler.queue import BACKOFF_MOST_S, PARKED_MOST_S, Happening, SchedulingQueue
+
+DEVICES_FREED = Happening("devices freed")
+NODE_ADDED = Happening("node added")
+
+
+def queue_with(*keys: str, priority: int = 0) -> SchedulingQueue:
+    queue = SchedulingQueue()
+    for key in keys:
+        queue.add(key, priority=priority, now_s=0)
+    return queue
+
+
+def popped(queue: SchedulingQueue, now_s: float) -> object:
+    pod = queue.pop(now_s=now_s)
+    return pod.key if pod else None
+
+
+def test_higher_priority_first_then_the_older_pod() -> None:
+    queue = SchedulingQueue()
+    queue.add("young", priority=1, now_s=5)
+    queue.add("old", priority=1, now_s=3)
+    queue.add("important", priority=9, now_s=7)
+    assert [popped(queue, 10) for _ in range(4)] == ["important", "old", "young", None]
+
+
+def test_a_parked_pod_is_woken_only_by_what_it_waits_for() -> None:
+    queue = queue_with("a")
+    popped(queue, 0)
+    queue.rejected("a", waits_for=frozenset({DEVICES_FREED}), now_s=0)
+    assert queue.happened(NODE_ADDED, now_s=20) == 0
+    assert popped(queue, 20) is None
+    assert queue.happened(DEVICES_FREED, now_s=20) == 1
+    assert popped(queue, 20) == "a"
+
+
+def test_waiting_for_a_subject_ignores_other_subjects_and_waiting_for_any_takes_all() -> None:
+    queue = queue_with("one", "any")
+    for _ in range(2):
+        queue.pop(now_s=0)
+    queue.rejected("one", waits_for=frozenset({Happening("claim", "ns/x")}), now_s=0)
+    queue.rejected("any", waits_for=frozenset({Happening("claim")}), now_s=0)
+    assert queue.happened(Happening("claim", "ns/y"), now_s=30) == 1
+    assert popped(queue, 30) == "any"
+    assert queue.happened(Happening("claim", "ns/x"), now_s=30) == 1
+
+
+def test_what_happens_during_an_attempt_is_not_lost() -> None:
+    queue = queue_with("a")
+    popped(queue, 0)
+    queue.happened(DEVICES_FREED, now_s=0.5)
+    queue.rejected("a", waits_for=frozenset({DEVICES_FREED}), now_s=1)
+    assert queue.counts()["backoff"] == 1
+    assert popped(queue, 2) == "a"
+
+
+def test_what_happened_before_an_attempt_does_not_wake_the_pod_after_it() -> None:
+    queue = queue_with("a", "b")
+    popped(queue, 0)
+    queue.happened(DEVICES_FREED, now_s=0)
+    popped(queue, 0)
+    queue.rejected("b", waits_for=frozenset({DEVICES_FREED}), now_s=1)
+    assert queue.counts()["unschedulable"] == 1
+
+
+def test_back_off_doubles_up_to_its_bound_and_an_error_needs_no_happening() -> None:
+    queue = queue_with("a")
+    now_s, waits = 0.0, []
+    for _ in range(6):
+        popped(queue, now_s)
+        queue.failed("a", now_s=now_s)
+        ready_s = queue.next_time_s()
+        assert ready_s is not None
+        waits.append(ready_s - now_s)
+        assert popped(queue, ready_s - 0.01) is None
+        now_s = ready_s
+    assert waits == [1, 2, 4, 8, 10, 10]
+
+
+def test_time_spent_parked_counts_as_back_off() -> None:
+    queue = queue_with("a")
+    popped(queue, 0)
+    queue.rejected("a", waits_for=frozenset({DEVICES_FREED}), now_s=0)
+    queue.happened(DEVICES_FREED, now_s=0.25)
+    assert queue.next_time_s() == 1
+    queue.pop(now_s=1)
+    queue.rejected("a", waits_for=frozenset({DEVICES_FREED}), now_s=1)
+    queue.happened(DEVICES_FREED, now_s=100)
+    assert popped(queue, 100) == "a"
+
+
+def test_a_parked_pod_is_tried_again_after_five_minutes() -> None:
+    queue = queue_with("a")
+    popped(queue, 0)
+    queue.rejected("a", waits_for=frozenset({DEVICES_FREED}), now_s=0)
+    assert queue.next_time_s() == PARKED_MOST_S
+    assert popped(queue, PARKED_MOST_S) == "a"
+
+
+def test_a_discarded_pod_is_nowhere_even_when_its_attempt_ends_later() -> None:
+    queue = queue_with("tried", "parked", "waiting")
+    popped(queue, 0)
+    popped(queue, 0)
+    queue.rejected("parked", waits_for=frozenset({DEVICES_FREED}), now_s=0)
+    for key in ("tried", "parked", "waiting"):
+        queue.discard(key)
+    queue.rejected("tried", waits_for=frozenset({DEVICES_FREED}), now_s=1)
+    assert len(queue) == 0
+    assert queue.happened(DEVICES_FREED, now_s=2) == 0
+    assert popped(queue, 1000) is None
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """However pods come, fail and go: each is in one place, and each is tried again in the end."""
+
+    @initialize()
+    def start(self) -> None:
+        self.queue = SchedulingQueue()
+        self.now_s = 0.0
+        self.present: set[int] = set()
+        self.tried: list[int] = []
+        self.created = 0
+
+    @rule(priority=st.integers(0, 2))
+    def add(self, priority: int) -> None:
+        self.created += 1
+        self.present.add(self.created)
+        self.queue.add(self.created, priority=priority, now_s=self.now_s)
+
+    @rule(seconds=st.floats(0, 30))
+    def pass_time(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    @rule()
+    def pop(self) -> None:
+        pod = self.queue.pop(now_s=self.now_s)
+        if pod is not None:
+            assert pod.key in self.present
+            assert pod.key not in self.tried
+            self.tried.append(pod.key)
+
+    @precondition(lambda self: self.tried)
+    @rule(verdict=st.sampled_from(["placed", "failed", "parked"]), pick=st.integers(0, 100))
+    def end_attempt(self, verdict: str, pick: int) -> None:
+        key = self.tried.pop(pick % len(self.tried))
+        if verdict == "placed":
+            self.queue.placed(key)
+            self.present.discard(key)
+        elif verdict == "failed":
+            self.queue.failed(key, now_s=self.now_s)
+        else:
+            self.queue.rejected(key, waits_for=frozenset({DEVICES_FREED}), now_s=self.now_s)
+
+    @rule(happening=st.sampled_from([DEVICES_FREED, NODE_ADDED]))
+    def happen(self, happening: Happening) -> None:
+        self.queue.happened(happening, now_s=self.now_s)
+
+    @precondition(lambda self: self.present)
+    @rule(pick=st.integers(0, 100))
+    def discard(self, pick: int) -> None:
+        key = sorted(self.present)[pick % len(self.present)]
+        self.present.discard(key)
+        self.queue.discard(key)
+
+    @invariant()
+    def every_pod_is_in_one_place(self) -> None:
+        if hasattr(self, "queue"):
+            assert len(self.queue) == len(self.present)
+            assert sum(self.queue.counts().values()) == len(self.present)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "queue"):
+            return
+        for key in self.tried:
+            self.queue.failed(key, now_s=self.now_s)
+        far_s = self.now_s + PARKED_MOST_S + BACKOFF_MOST_S
+        again = set()
+        while (pod := self.queue.pop(now_s=far_s)) is not None:
+            again.add(pod.key)
+        assert again == self.present
+
+
+TestQueueMachine = QueueMachine.TestCase
+TestQueueMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
