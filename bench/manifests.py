@@ -1,0 +1,102 @@
+"""Manifests: reading them, decoding a large slice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from bench.frame import Figure, benchmark, best_time_s
+from dralloc.api.codec import decode, encode, find_stray_fields
+from dralloc.api.documents import read_manifest
+from dralloc.api.resource_v1 import ResourceSlice
+
+CLAIMS = 10_000
+
+CLAIM = """\
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata:
+  name: claim-{number}
+  namespace: training
+  labels:
+    app: trainer
+    team: "7"
+spec:
+  devices:
+    requests:
+    - name: gpu
+      exactly:
+        deviceClassName: gpu.example.com
+        allocationMode: ExactCount
+        count: 2
+        selectors:
+        - cel:
+            expression: device.attributes["gpu.example.com"].model == "m{model}"
+        capacity:
+          requests:
+            memory: 20Gi
+    - name: nic
+      firstAvailable:
+      - name: fast
+        deviceClassName: fast.example.com
+      - name: slow
+        deviceClassName: slow.example.com
+        count: 2
+    constraints:
+    - requests: [gpu]
+      matchAttribute: gpu.example.com/numa
+    config:
+    - requests: [gpu]
+      opaque:
+        driver: gpu.example.com
+        parameters:
+          apiVersion: gpu.example.com/v1
+          kind: GpuConfig
+          sharing: {{strategy: TimeSlicing}}
+---
+"""
+
+
+def claims_yaml(count: int) -> bytes:
+    """So many claims, asking for fifty models of device."""
+    return "".join(CLAIM.format(number=number, model=number % 50) for number in range(count)).encode()
+
+
+def slice_json(devices: int) -> bytes:
+    """A slice with so many devices, each with nine attributes and three capacities."""
+    attributes = [f"gpu.example.com/attribute{index}" for index in range(9)]
+    return json.dumps(
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceSlice",
+            "metadata": {"name": "node-1-gpus", "creationTimestamp": None},
+            "spec": {
+                "driver": "gpu.example.com",
+                "nodeName": "node-1",
+                "pool": {"name": "node-1", "generation": 1, "resourceSliceCount": 1},
+                "devices": [
+                    {
+                        "name": f"gpu-{number}",
+                        "attributes": {name: {"string": f"{name}-{number}"} for name in attributes},
+                        "capacity": {name: {"value": f"{number + 1}Gi"} for name in ("memory", "bandwidth", "compute")},
+                    }
+                    for number in range(devices)
+                ],
+            },
+        }
+    ).encode()
+
+
+@benchmark("decode-slice")
+def decode_slice() -> Iterator[Figure]:
+    body = slice_json(128)
+    slice_object = decode(body, ResourceSlice)
+    yield Figure("decode 128 devices", best_time_s(lambda: decode(body, ResourceSlice), 50) * 1000, "ms", target=1)
+    yield Figure("encode 128 devices", best_time_s(lambda: encode(slice_object), 50) * 1000, "ms", target=1)
+    yield Figure("find stray fields", best_time_s(lambda: find_stray_fields(body, ResourceSlice), 20) * 1000, "ms")
+
+
+@benchmark("read-claims")
+def read_claims() -> Iterator[Figure]:
+    source = claims_yaml(CLAIMS)
+    yield Figure(f"read {CLAIMS:,} claims of YAML", best_time_s(lambda: read_manifest(source), 1), "s")
