@@ -8,7 +8,7 @@ the bytes that were sent and tells an empty list from none.
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -36,9 +36,15 @@ from dralloc.api.wire import Time, map_changed
 # --- Times -----------------------------------------------------------------------------------------------------
 
 
-def with_canonical_times(obj: ApiObject) -> ApiObject:
+ObjectT = TypeVar("ObjectT", bound=ApiObject)
+
+
+def with_canonical_times(obj: ObjectT) -> ObjectT:
     """The object with all its times in UTC and whole seconds; raises `BadTimestamp` where a text is no time."""
-    obj = _with_metadata_times(obj)
+    return cast("ObjectT", _with_canonical_times(_with_metadata_times(obj)))
+
+
+def _with_canonical_times(obj: ApiObject) -> ApiObject:
     match obj:
         case ResourceSlice():
             devices = map_changed(obj.spec.devices or (), _device_times)
@@ -106,8 +112,12 @@ def _device_status_times(device: AllocatedDeviceStatus) -> AllocatedDeviceStatus
 # --- Lists and parameters --------------------------------------------------------------------------------------
 
 
-def settled(obj: ApiObject) -> ApiObject:
+def settled(obj: ObjectT) -> ObjectT:
     """The object as it is stored."""
+    return cast("ObjectT", _settled(obj))
+
+
+def _settled(obj: ApiObject) -> ApiObject:
     match obj:
         case ResourceSlice():
             spec = obj.spec

@@ -1,0 +1,176 @@
+"""The whole admission of an object, as one function of values: from what a client sent to what is stored.
+
+Decoding comes before and storing after. Whether a stored object changed since the client read it, and who may
+write at all, is the server's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from dataclasses import replace as change
+from enum import Enum
+from typing import Final, TypeVar
+
+from msgspec.structs import replace
+
+from dralloc.api.canonical import settled, with_canonical_times
+from dralloc.api.convert import V1BETA1, to_hub
+from dralloc.api.meta_v1 import ApiObject, ObjectMeta
+from dralloc.api.registry import Kind
+from dralloc.api.strategy import Strategy, Surroundings
+from dralloc.api.timestamps import BadTimestamp, print_timestamp
+from dralloc.api.warnings import warn_of_zero_counts
+from dralloc.primitives.errors import BadRequest
+from dralloc.primitives.field_errors import FieldError, FieldPath, invalid
+
+ObjectT = TypeVar("ObjectT", bound=ApiObject)
+
+# A generated name has room for the suffix in what all kinds accept as a name.
+GENERATED_PREFIX_LENGTH_MAX: Final = 58
+
+
+class Verb(Enum):
+    CREATE = "create"
+    UPDATE = "update"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteRequest:
+    """What a client wants to be stored. `name` and `namespace` are those of the URL; a create has no name there."""
+
+    verb: Verb
+    kind: Kind
+    version: str
+    new: ApiObject
+    old: ApiObject | None = None
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    # The JSON that was sent, for warnings about what decoding does not keep.
+    body: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """The object to be stored, in the hub's shape, and what the client should know."""
+
+    stored: ApiObject
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Everything that is wrong with the object. `name` is the one it would have had."""
+
+    name: str
+    faults: tuple[FieldError, ...]
+
+
+def admit(request: WriteRequest, around: Surroundings) -> Admitted | Refused:
+    """Decides on a write. Raises `BadRequest` where the object is not the one that the URL speaks of."""
+    around = change(around, flattened=request.version == V1BETA1)
+    strategy: Strategy[ApiObject] = request.kind.strategy(around)
+    new = _read(request)
+    new = strategy.default(new)
+    _check_place(request, new.metadata)
+    new, faults = _judge(request, new, strategy)
+    if faults:
+        return Refused(new.metadata.name, faults)
+    return Admitted(settled(new), tuple(_warn(request, new, strategy)))
+
+
+def _read(request: WriteRequest) -> ApiObject:
+    try:
+        new = with_canonical_times(to_hub(request.new))
+    except BadTimestamp as error:
+        raise BadRequest(
+            f'{request.kind.kind} in version "{request.version}" cannot be handled as a {request.kind.kind}: {error}'
+        ) from None
+    return new
+
+
+def _check_place(request: WriteRequest, metadata: ObjectMeta) -> None:
+    if request.name and metadata.name and metadata.name != request.name:
+        raise BadRequest(
+            f"the name of the object ({metadata.name}) does not match the name on the URL ({request.name})"
+        )
+    if request.kind.namespaced and metadata.namespace and metadata.namespace != request.namespace:
+        raise BadRequest("the namespace of the provided object does not match the namespace sent on the request")
+
+
+def _judge(
+    request: WriteRequest, new: ApiObject, strategy: Strategy[ApiObject]
+) -> tuple[ApiObject, tuple[FieldError, ...]]:
+    """The object as it would be stored, and its faults."""
+    if request.verb is Verb.CREATE:
+        new = strategy.prepare_create(_with_new_metadata(request, new, strategy.around))
+        return new, tuple(strategy.validate_create(new))
+    assert request.old is not None, "an update has an object to update"
+    old = request.old
+    unconditional = tuple(_validate_resource_version(request, new.metadata))
+    if request.subresource == "status":
+        new = replace(new, metadata=replace(old.metadata, managed_fields=new.metadata.managed_fields))
+        new = strategy.prepare_status(new, old)
+        return new, (*unconditional, *strategy.validate_status(new, old))
+    new = strategy.prepare_update(_with_updated_metadata(new, old), old)
+    return new, (*unconditional, *strategy.validate_update(new, old))
+
+
+def _validate_resource_version(request: WriteRequest, metadata: ObjectMeta) -> Iterator[FieldError]:
+    served = request.kind.served(request.version)
+    if not metadata.resource_version and served is not None and not served.unconditional_update:
+        yield invalid(FieldPath.of("metadata", "resourceVersion"), "", "must be specified for an update")
+
+
+def _with_new_metadata(request: WriteRequest, new: ObjectT, around: Surroundings) -> ObjectT:
+    metadata = new.metadata
+    name = metadata.name or (_generated_name(metadata.generate_name, around) if metadata.generate_name else "")
+    return replace(
+        new,
+        metadata=replace(
+            metadata,
+            name=name,
+            namespace=metadata.namespace or (request.namespace if request.kind.namespaced else ""),
+            uid=around.uid,
+            creation_timestamp=print_timestamp(around.now),
+            resource_version="",
+            self_link="",
+            deletion_timestamp=None,
+            deletion_grace_period_seconds=None,
+        ),
+    )
+
+
+def _generated_name(prefix: str, around: Surroundings) -> str:
+    kept = prefix.encode()[:GENERATED_PREFIX_LENGTH_MAX].decode(errors="ignore")
+    return f"{kept}{around.name_suffix}"
+
+
+def _with_updated_metadata(new: ObjectT, old: ObjectT) -> ObjectT:
+    """What the server keeps account of stays as it is, whatever the client says."""
+    before = old.metadata
+    return replace(
+        new,
+        metadata=replace(
+            new.metadata,
+            name=new.metadata.name or before.name,
+            namespace=new.metadata.namespace or before.namespace,
+            uid=new.metadata.uid or before.uid,
+            generation=before.generation,
+            creation_timestamp=before.creation_timestamp,
+            deletion_timestamp=before.deletion_timestamp,
+            deletion_grace_period_seconds=before.deletion_grace_period_seconds,
+            resource_version="",
+            self_link="",
+        ),
+    )
+
+
+def _warn(request: WriteRequest, new: ApiObject, strategy: Strategy[ApiObject]) -> Iterator[str]:
+    deprecation = request.kind.deprecation_warning(request.version)
+    if deprecation is not None:
+        yield deprecation
+    yield from strategy.warnings(new)
+    if request.body:
+        yield from warn_of_zero_counts(request.body)
