@@ -9,7 +9,7 @@ What a node sees (`view`) is remembered until the slices of a pool that concerns
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
@@ -19,7 +19,7 @@ from dralloc.api.resource_v1 import DeviceTaintRule, ResourceClaim, ResourceSlic
 from dralloc.snapshot.identity import ClaimId, PoolId
 from dralloc.snapshot.node_selectors import Anchor, Node, NodeSelectorError, anchors_of_node
 from dralloc.snapshot.persistent import PersistentMap
-from dralloc.snapshot.pools import Layout, PoolSlices, PoolStatus, Visibility
+from dralloc.snapshot.pools import Layout, PoolSlices, Visibility
 from dralloc.snapshot.slices import IndexedSlice, Shapes
 from dralloc.snapshot.taint_rules import TaintRules
 from dralloc.snapshot.usage import PoolUsage, counted_results
@@ -65,19 +65,37 @@ class NodeView:
 
     @cached_property
     def strips(self) -> tuple[Strip, ...]:
-        strips: list[Strip] = []
-        offset = 0
-        for pool in self.pools:
-            for index in pool.layout.slices:
-                indexed = pool.slices.slices[index]
-                strips.append(Strip(len(strips), offset, pool, index, indexed))
-                offset += len(indexed.devices)
-        return tuple(strips)
+        return tuple(strip for strips in self.strips_by_pool for strip in strips)
 
     @cached_property
-    def unready(self) -> tuple[VisiblePool, ...]:
-        """Pools that are incomplete or invalid here."""
-        return tuple(pool for pool in self.pools if pool.layout.status is not PoolStatus.READY)
+    def strips_by_pool(self) -> tuple[tuple[Strip, ...], ...]:
+        by_pool: list[tuple[Strip, ...]] = []
+        number = offset = 0
+        for pool in self.pools:
+            strips: list[Strip] = []
+            for index in pool.layout.slices:
+                indexed = pool.slices.slices[index]
+                strips.append(Strip(number, offset, pool, index, indexed))
+                number, offset = number + 1, offset + len(indexed.devices)
+            by_pool.append(tuple(strips))
+        return tuple(by_pool)
+
+    def placement(self, strip: Strip) -> tuple[int, int]:
+        """Which devices of a strip are for the node where each says so for itself, and which cannot tell."""
+        here, faults = self._placed(strip)
+        return here, sum(1 << bit for bit in faults)
+
+    def placement_faults(self, strip: Strip) -> Mapping[int, NodeSelectorError]:
+        return self._placed(strip)[1]
+
+    def _placed(self, strip: Strip) -> tuple[int, Mapping[int, NodeSelectorError]]:
+        if strip.number not in self._placements:
+            self._placements[strip.number] = strip.slice.devices_for(self.node)
+        return self._placements[strip.number]
+
+    @cached_property
+    def _placements(self) -> dict[int, tuple[int, Mapping[int, NodeSelectorError]]]:
+        return {}
 
 
 class _KnownView(NamedTuple):

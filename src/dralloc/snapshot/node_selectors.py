@@ -75,23 +75,23 @@ def _terms(selector: NodeSelector) -> list[NodeSelectorTerm]:
 
 
 def _anchors_of_term(term: NodeSelectorTerm) -> Iterable[Anchor]:
-    for requirement in term.match_fields or ():
+    for requirement in term.match_fields:
         if requirement.key == NAME_FIELD and requirement.operator == "In":
-            return [name_anchor(value) for value in requirement.values or ()]
-    for requirement in term.match_expressions or ():
+            return [name_anchor(value) for value in requirement.values]
+    for requirement in term.match_expressions:
         if requirement.operator == "In":
-            return [Anchor(requirement.key, value) for value in requirement.values or ()]
+            return [Anchor(requirement.key, value) for value in requirement.values]
     return [ANYWHERE]
 
 
 def _term_matches(term: NodeSelectorTerm, node: Node) -> bool:
-    by_label = all(_label_matches(requirement, node.labels) for requirement in term.match_expressions or ())
-    return by_label and all(_field_matches(requirement, node) for requirement in term.match_fields or ())
+    by_label = all(_label_matches(requirement, node.labels) for requirement in term.match_expressions)
+    return by_label and all(_field_matches(requirement, node) for requirement in term.match_fields)
 
 
 def _label_matches(requirement: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
     value = labels.get(requirement.key)
-    values = requirement.values or ()
+    values = requirement.values
     match requirement.operator:
         case "In":
             return value is not None and value in values
@@ -111,7 +111,7 @@ def _label_matches(requirement: NodeSelectorRequirement, labels: Mapping[str, st
 
 def _field_matches(requirement: NodeSelectorRequirement, node: Node) -> bool:
     value = node.name if requirement.key == NAME_FIELD else ""
-    return (value in (requirement.values or ())) == (requirement.operator == "In")
+    return (value in requirement.values) == (requirement.operator == "In")
 
 
 # --- Meaning ----------------------------------------------------------------------------------------------------
@@ -119,18 +119,18 @@ def _field_matches(requirement: NodeSelectorRequirement, node: Node) -> bool:
 
 def _check(terms: Iterable[NodeSelectorTerm]) -> None:
     for term in terms:
-        for requirement in term.match_expressions or ():
+        for requirement in term.match_expressions:
             if fault := _fault_of_label_requirement(requirement):
                 raise NodeSelectorError(f"node selector requirement on label {requirement.key!r}: {fault}")
-        for requirement in term.match_fields or ():
-            if requirement.operator not in ("In", "NotIn") or len(requirement.values or ()) != 1:
+        for requirement in term.match_fields:
+            if requirement.operator not in ("In", "NotIn") or len(requirement.values) != 1:
                 raise NodeSelectorError(
                     f"node selector requirement on field {requirement.key!r}: needs In or NotIn with one value"
                 )
 
 
 def _fault_of_label_requirement(requirement: NodeSelectorRequirement) -> str | None:
-    values = requirement.values or ()
+    values = requirement.values
     if names.label_key(requirement.key):
         return "not a label key"
     match requirement.operator:

@@ -151,7 +151,7 @@ class PoolSlices:
             counters = {
                 CounterId(counter_set.name, name): counter.value.nanos
                 for counter_set in sets
-                for name, counter in (counter_set.counters or {}).items()
+                for name, counter in counter_set.counters.items()
             }
             names = {counter_set.name for counter_set in sets}
             fault = "has two counter sets of one name" if len(names) < len(sets) else ""
@@ -175,10 +175,10 @@ class PoolSlices:
             indexed = self.slices[index]
             for bit in bits_of(indexed.counting):
                 device = indexed.devices[bit]
-                for use in device.consumes_counters or ():
+                for use in device.consumes_counters:
                     if use.counter_set not in sets:
                         return f"lacks the counter set {use.counter_set} that device {device.name} draws from"
-                    for name in use.counters or {}:
+                    for name in use.counters:
                         if (use.counter_set, name) not in counters:
                             return f"lacks the counter {use.counter_set}/{name} that device {device.name} draws from"
         return ""

@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from dralloc.api.resource_v1 import Device, ResourceSlice, ResourceSliceSpec
+from dralloc.cel.device import DeviceView
 from dralloc.snapshot import node_selectors
 from dralloc.snapshot.identity import DeviceId, PoolId
 from dralloc.snapshot.node_selectors import ANYWHERE, Anchor, Node, NodeSelectorError
@@ -49,6 +50,17 @@ class DeviceShape:
     device: Device
     answers: Answers = field(default_factory=Answers)
 
+    @cached_property
+    def view(self) -> DeviceView:
+        """The `device` of a selector. Fails with a CelError where an attribute has no meaning."""
+        device = self.device
+        return DeviceView.build(
+            driver=self.driver,
+            attributes=device.attributes,
+            capacity=device.capacity,
+            allow_multiple_allocations=bool(device.allow_multiple_allocations),
+        )
+
 
 class Shapes:
     """The shapes of all devices of a cluster, each once for as long as a slice has it."""
@@ -57,7 +69,7 @@ class Shapes:
         self._known: WeakValueDictionary[bytes, DeviceShape] = WeakValueDictionary()
 
     def of(self, driver: str, device: Device) -> DeviceShape:
-        amounts = {name: str(capacity.value) for name, capacity in (device.capacity or {}).items()}
+        amounts = {name: str(capacity.value) for name, capacity in device.capacity.items()}
         content = _encoder.encode((driver, device.attributes, amounts, bool(device.allow_multiple_allocations)))
         shape = self._known.get(content)
         if shape is None:
@@ -111,7 +123,7 @@ class IndexedSlice:
 
     @cached_property
     def has_compatibility_groups(self) -> bool:
-        return any(use.compatibility_groups for device in self.devices for use in device.consumes_counters or ())
+        return any(use.compatibility_groups for device in self.devices for use in device.consumes_counters)
 
     @property
     def needs_partitionable_devices(self) -> bool:
@@ -200,8 +212,8 @@ class IndexedSlice:
 
 def _draws(device: Device) -> Draws:
     amounts: dict[CounterId, int] = {}
-    for use in device.consumes_counters or ():
-        for name, counter in (use.counters or {}).items():
+    for use in device.consumes_counters:
+        for name, counter in use.counters.items():
             counter_id = CounterId(use.counter_set, name)
             amounts[counter_id] = amounts.get(counter_id, 0) + counter.value.nanos
     return tuple(amounts.items())

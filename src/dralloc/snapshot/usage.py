@@ -27,7 +27,7 @@ class DeviceUsage:
         if result.share_id is None:
             return replace(self, dedicated=self.dedicated + count)
         consumed = dict(self.consumed)
-        for name, amount in (result.consumed_capacity or {}).items():
+        for name, amount in result.consumed_capacity.items():
             consumed[name] = consumed.get(name, 0) + count * amount.nanos
         left = {name: nanos for name, nanos in consumed.items() if nanos}
         return DeviceUsage(self.dedicated, self.shares + count, left)
@@ -43,7 +43,7 @@ FREE = DeviceUsage()
 def counted_results(claim: ResourceClaim) -> tuple[DeviceRequestAllocationResult, ...]:
     """The devices that the claim keeps from others. Admin access takes nothing away from anyone."""
     allocation = claim.status.allocation
-    results = (allocation.devices.results or ()) if allocation is not None else ()
+    results = allocation.devices.results if allocation is not None else ()
     return tuple(result for result in results if not result.admin_access)
 
 

@@ -1,0 +1,94 @@
+"""`allocate`: a problem in, an outcome out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from dralloc.allocator.ledger import Ledger, Pick
+from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal, Fault, Impossible, Outcome
+from dralloc.allocator.requests import Alternative, Demand
+from dralloc.allocator.results import Assembly
+from dralloc.allocator.search import RESULTS_MAX, Search, Verdict
+from dralloc.allocator.supply import Supply
+from dralloc.snapshot.cluster import Snapshot
+from dralloc.snapshot.node_selectors import Node
+from dralloc.snapshot.pools import PoolStatus
+
+STEPS_MAX: Final = 50_000
+ALTERNATIVES_MAX: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationProblem:
+    """Which devices do these claims get on this node?"""
+
+    demand: Demand
+    node: Node
+    snapshot: Snapshot
+    steps_max: int = STEPS_MAX
+
+
+def allocate(problem: AllocationProblem, share_ids: Callable[[], str]) -> Outcome:
+    """The first solution in Kubernetes' order. `share_ids` gives a new id for each share of a device."""
+    demand = problem.demand
+    view = problem.snapshot.view(problem.node, demand.features.visibility)
+    if view.fault is not None:
+        return Fatal(str(view.fault))
+    supply = Supply(problem.snapshot, view, demand)
+    try:
+        check(demand, supply)
+        search = Search(demand, supply, problem.steps_max)
+        match search.run():
+            case Verdict.SOLVED:
+                return _allocated(problem, search.ledger, share_ids)
+            case Verdict.OUT_OF_STEPS:
+                return BudgetExhausted(search.steps)
+            case _:
+                return Impossible(
+                    tuple(pool.pool_id for pool in view.pools if pool.layout.status is PoolStatus.INVALID)
+                )
+    except Fault as fault:
+        return fault.fatal
+
+
+def check(demand: Demand, supply: Supply) -> None:
+    """Raises the first thing wrong with the claims, here; before any search, because it concerns every node."""
+    for claim in demand.claims:
+        least = 0
+        for request in claim.requests:
+            _raise_if(request.fault)
+            least += min((_least(alternative, supply) for alternative in request.alternatives), default=0)
+        if least > RESULTS_MAX:
+            raise Fault(Fatal(f"asks for at least {least} devices; a claim can have {RESULTS_MAX}", claim.claim_id))
+        _raise_if(claim.fault)
+
+
+def _least(alternative: Alternative, supply: Supply) -> int:
+    _raise_if(alternative.fault)
+    if not alternative.takes_all:
+        return alternative.count
+    return len(supply.everything_for(alternative))
+
+
+def _raise_if(fatal: Fatal | None) -> None:
+    if fatal is not None:
+        raise Fault(fatal)
+
+
+def _allocated(problem: AllocationProblem, ledger: Ledger, share_ids: Callable[[], str]) -> Allocated:
+    demand = problem.demand
+    assembly = Assembly(problem.node, demand.features, share_ids)
+    picks: list[list[Pick]] = [[] for _ in demand.claims]
+    for pick in ledger.picks.values():
+        picks[pick.alternative.claim].append(pick)
+    chosen: list[list[Alternative]] = [[] for _ in demand.claims]
+    score = 0
+    for index, request in enumerate(demand.requests):
+        alternative = ledger.chosen.get(index, request.alternatives[0])
+        chosen[request.claim].append(alternative)
+        if request.is_list:
+            score += ALTERNATIVES_MAX - request.alternatives.index(alternative)
+    results = tuple(map(assembly.result, demand.claims, picks, chosen))
+    return Allocated(results, score)

@@ -1,0 +1,206 @@
+"""Which devices of a slice could serve a request, judged by the slice and the request alone.
+
+That judgement is by far the dearest part of an allocation, and it depends on nothing that allocations change. So a slice
+remembers, for every `Profile` it was asked about, which of its devices match (an `Offer`, as bit masks), and equal devices
+share the answers of selectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+
+from dralloc.allocator.capacity import NO_CHARGE, CapacityError, Charge, charge_for
+from dralloc.allocator.taints import repels
+from dralloc.api.resource_v1 import DeviceToleration
+from dralloc.cel.errors import CelError
+from dralloc.cel.program import Selector, compile_selector
+from dralloc.primitives.quantity import Quantity
+from dralloc.snapshot.slices import DeviceShape, IndexedSlice, bits_of
+
+
+class Profile:
+    """What a request asks of a device by itself. Equal profiles get equal offers, whichever claim they come from."""
+
+    __slots__ = (
+        "_hash",
+        "_key",
+        "allows_binding",
+        "allows_counters",
+        "asked",
+        "class_selectors",
+        "fractional_ranges",
+        "request_selectors",
+        "tolerations",
+    )
+
+    def __init__(
+        self,
+        *,
+        class_selectors: tuple[str, ...],
+        request_selectors: tuple[str, ...],
+        # Names and amounts, by name; None where capacity is not looked at. Text, because 1Ki is not given out as 1024.
+        capacity: tuple[tuple[str, str], ...] | None,
+        # None where taints are not looked at.
+        tolerations: tuple[DeviceToleration, ...] | None,
+        allows_binding: bool,
+        allows_counters: bool,
+        fractional_ranges: bool,
+    ) -> None:
+        self.class_selectors = class_selectors
+        self.request_selectors = request_selectors
+        self.tolerations = tolerations
+        self.allows_binding = allows_binding
+        self.allows_counters = allows_counters
+        self.fractional_ranges = fractional_ranges
+        self.asked: Mapping[str, Quantity] | None = None
+        if capacity is not None:
+            self.asked = {name: Quantity.parse(text) for name, text in capacity}
+        flags = (allows_binding, allows_counters, fractional_ranges)
+        self._key = (class_selectors, request_selectors, capacity, tolerations, flags)
+        self._hash = hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Profile) and self._key == other._key)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+class Stage(Enum):
+    """The checks of a device by itself, in the order in which Kubernetes makes them."""
+
+    BINDING_CONDITIONS = "binding conditions"
+    CLASS_SELECTOR = "class selector"
+    REQUEST_SELECTOR = "request selector"
+    CAPACITY = "capacity"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a device does not match. `position` counts selectors."""
+
+    stage: Stage
+    position: int = 0
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFault:
+    """A check that failed to give an answer, which ends the search that meets it."""
+
+    stage: Stage
+    position: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Offer:
+    """The devices of a slice under one profile.
+
+    A device in `faulty_selection` ends the search when it is looked at; one in `faulty_capacity` does so too, if it is
+    for the node. `barred` devices match, but a taint or a feature that is off keeps them from being taken.
+    """
+
+    matched: int
+    barred: int
+    faulty_selection: int
+    faulty_capacity: int
+    faults: Mapping[int, DeviceFault]
+    charges: Mapping[int, Charge]
+
+
+def offer_of(indexed: IndexedSlice, profile: Profile) -> Offer:
+    offer: Offer | None = indexed.answers.get(profile)
+    if offer is None:
+        offer = indexed.answers.keep(profile, _make_offer(indexed, profile))
+    return offer
+
+
+def judge(indexed: IndexedSlice, bit: int, profile: Profile) -> Charge | Refusal | DeviceFault:
+    """What a request takes of an empty device, or why it cannot have it. Where it is placed and tainted is not asked."""
+    if not profile.allows_binding and indexed.binding >> bit & 1:
+        return Refusal(Stage.BINDING_CONDITIONS)
+    shape = indexed.shape(bit)
+    if (verdict := _select(shape, Stage.CLASS_SELECTOR, profile.class_selectors)) is not None:
+        return verdict
+    if (verdict := _select(shape, Stage.REQUEST_SELECTOR, profile.request_selectors)) is not None:
+        return verdict
+    if profile.asked is None:
+        return NO_CHARGE
+    try:
+        charge = charge_for(indexed.devices[bit].capacity, profile.asked, fractional_ranges=profile.fractional_ranges)
+    except CapacityError as error:
+        return DeviceFault(Stage.CAPACITY, 0, str(error))
+    return charge if isinstance(charge, Charge) else Refusal(Stage.CAPACITY, detail=charge)
+
+
+def is_repelled(indexed: IndexedSlice, bit: int, profile: Profile) -> bool:
+    """Whether a taint of the slice's own keeps the request off the device."""
+    if profile.tolerations is None:
+        return False
+    return any(repels(taint, profile.tolerations) for taint in indexed.devices[bit].taints)
+
+
+def _make_offer(indexed: IndexedSlice, profile: Profile) -> Offer:
+    matched = faulty_selection = faulty_capacity = 0
+    faults: dict[int, DeviceFault] = {}
+    charges: dict[int, Charge] = {}
+    for bit in range(len(indexed.devices)):
+        match judge(indexed, bit, profile):
+            case Charge() as charge:
+                matched |= 1 << bit
+                charges[bit] = charge
+            case DeviceFault() as fault:
+                faults[bit] = fault
+                if fault.stage is Stage.CAPACITY:
+                    faulty_capacity |= 1 << bit
+                else:
+                    faulty_selection |= 1 << bit
+            case Refusal():
+                pass
+    barred = sum(1 << bit for bit in bits_of(indexed.tainted) if is_repelled(indexed, bit, profile))
+    if not profile.allows_counters:
+        barred |= indexed.counting
+    return Offer(matched, barred, faulty_selection, faulty_capacity, faults, charges)
+
+
+# --- Selectors --------------------------------------------------------------------------------------------------
+
+
+def _select(shape: DeviceShape, stage: Stage, expressions: tuple[str, ...]) -> Refusal | DeviceFault | None:
+    """None where every expression holds."""
+    for position, expression in enumerate(expressions):
+        answer = _answer(shape, expression)
+        if isinstance(answer, CelError):
+            return DeviceFault(stage, position, str(answer))
+        if not answer:
+            return Refusal(stage, position)
+    return None
+
+
+def _answer(shape: DeviceShape, expression: str) -> bool | CelError:
+    answer: bool | CelError | None = shape.answers.get(expression)
+    if answer is None:
+        answer = shape.answers.keep(expression, _evaluate(shape, expression))
+    return answer
+
+
+def _evaluate(shape: DeviceShape, expression: str) -> bool | CelError:
+    selector = _compiled(expression)
+    if isinstance(selector, CelError):
+        return selector
+    try:
+        return selector.matches(shape.view)
+    except CelError as error:
+        return error
+
+
+@lru_cache(maxsize=1024)
+def _compiled(expression: str) -> Selector | CelError:
+    try:
+        return compile_selector(expression)
+    except CelError as error:
+        return error

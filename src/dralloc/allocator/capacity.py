@@ -1,0 +1,119 @@
+"""How much of a device's capacity a request takes (KEP-5075).
+
+What is asked is rounded up to what the capacity's policy allows; where nothing is asked, the policy's default is taken,
+or everything. Every capacity of the device is taken from, asked for or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dralloc.api.resource_v1 import CapacityRequestPolicy, CapacityRequestPolicyRange, DeviceCapacity
+from dralloc.primitives.quantity import INT64_MAX, NANOS, NANOS_PER_MILLI, Quantity
+
+
+class CapacityError(ValueError):
+    """An amount that cannot be calculated with: negative, or beyond what Kubernetes can represent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What one allocation takes of a device, in the order of the device's capacities; `nanos` are the same amounts."""
+
+    amounts: tuple[Quantity, ...]
+    nanos: tuple[int, ...]
+
+
+NO_CHARGE = Charge((), ())
+
+
+def charge_for(
+    capacities: Mapping[str, DeviceCapacity], asked: Mapping[str, Quantity], *, fractional_ranges: bool
+) -> Charge | str:
+    """What a request takes of a device, or why the device, were it empty, could not serve it.
+
+    Raises CapacityError before it looks at whether anything fits, as Kubernetes does.
+    """
+    for name in asked:
+        if name not in capacities:
+            return f"has no capacity {name}"
+    if not capacities:
+        return NO_CHARGE
+    amounts = tuple(
+        _amount(name, capacity, asked.get(name), fractional_ranges) for name, capacity in capacities.items()
+    )
+    for (name, capacity), amount in zip(capacities.items(), amounts, strict=True):
+        policy = capacity.request_policy
+        if policy is not None and not _allows(policy, amount, fractional_ranges):
+            return f"does not give out {amount} of {name}"
+        if amount > capacity.value:
+            return f"has {capacity.value} of {name}, less than {amount}"
+    return Charge(amounts, tuple(amount.nanos for amount in amounts))
+
+
+def _amount(name: str, capacity: DeviceCapacity, asked: Quantity | None, fractional_ranges: bool) -> Quantity:
+    policy = capacity.request_policy
+    if asked is None:
+        amount = policy.default if policy is not None and policy.default is not None else capacity.value
+    else:
+        amount = asked if policy is None else _rounded_up(policy, asked, fractional_ranges)
+    if amount.nanos < 0:
+        raise CapacityError(f"negative amount {amount} of {name}")
+    return amount
+
+
+def _rounded_up(policy: CapacityRequestPolicy, asked: Quantity, fractional_ranges: bool) -> Quantity:
+    """The least amount that the policy allows and that is not less than asked; where there is none, what is asked."""
+    if (allowed := policy.valid_range) is not None:
+        if allowed.min is None:
+            return asked
+        if asked < allowed.min:
+            return allowed.min
+        return (
+            asked if allowed.step is None else _next_step(allowed, allowed.min, allowed.step, asked, fractional_ranges)
+        )
+    return next((value for value in policy.valid_values if value >= asked), asked)
+
+
+def _next_step(
+    allowed: CapacityRequestPolicyRange, least: Quantity, step: Quantity, asked: Quantity, fractional_ranges: bool
+) -> Quantity:
+    unit = _unit(allowed, fractional_ranges)
+    if unit == NANOS_PER_MILLI and asked.milli is None:
+        raise CapacityError(f"{asked} is not a whole number of thousandths")
+    start, stride, wanted = _units(least, unit), _units(step, unit), _units(asked, unit)
+    if wanted > INT64_MAX or stride <= 0:
+        raise CapacityError(f"{asked} cannot be rounded up to steps of {step}")
+    rounded = start + -(-(wanted - start) // stride) * stride
+    if rounded > INT64_MAX:
+        raise CapacityError(f"{asked}, rounded up to steps of {step}, is too large")
+    return Quantity.of(rounded, step.format) if unit == NANOS else Quantity.of_milli(rounded, step.format)
+
+
+def _allows(policy: CapacityRequestPolicy, amount: Quantity, fractional_ranges: bool) -> bool:
+    if policy.default is not None and amount == policy.default:
+        return True
+    if (allowed := policy.valid_range) is not None:
+        if allowed.max is not None and amount > allowed.max:
+            return False
+        if allowed.step is None or allowed.min is None:
+            return True
+        unit = _unit(allowed, fractional_ranges)
+        stride = _units(allowed.step, unit)
+        return stride > 0 and (_units(amount, unit) - _units(allowed.min, unit)) % stride == 0
+    return not policy.valid_values or amount in policy.valid_values
+
+
+def _unit(allowed: CapacityRequestPolicyRange, fractional_ranges: bool) -> int:
+    """The unit, in nanos, that a stepped range is calculated in. Whole units, unless fractions are on and exact."""
+    stated = [bound for bound in (allowed.min, allowed.max, allowed.step) if bound is not None]
+    is_fractional = fractional_ranges and all(bound.milli is not None for bound in stated)
+    if is_fractional and allowed.step is not None and allowed.step.nanos >= NANOS_PER_MILLI:
+        return NANOS_PER_MILLI
+    return NANOS
+
+
+def _units(quantity: Quantity, unit: int) -> int:
+    """The number of units, rounded up."""
+    return -(-quantity.nanos // unit)

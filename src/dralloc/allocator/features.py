@@ -1,0 +1,54 @@
+"""Which optional behaviour is on, as the allocator's own names for the feature gates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from dralloc.primitives.features import FeatureGates
+from dralloc.snapshot.pools import Visibility
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    admin_access: bool = True
+    prioritized_list: bool = True
+    consumable_capacity: bool = True
+    fractional_ranges: bool = False
+    partitionable_devices: bool = True
+    compatibility_groups: bool = False
+    device_taints: bool = True
+    taint_rules: bool = True
+    binding_conditions: bool = True
+    list_attributes: bool = False
+    optional_node_operations: bool = False
+
+    @classmethod
+    def of(cls, gates: FeatureGates) -> Features:
+        return _features_of(gates)
+
+    @property
+    def visibility(self) -> Visibility:
+        return Visibility(self.partitionable_devices, self.compatibility_groups)
+
+    @property
+    def is_experimental(self) -> bool:
+        """Kubernetes changes to another allocator when one of these is on, which alone heeds skipNodeOperations."""
+        return self.list_attributes or self.optional_node_operations or self.compatibility_groups
+
+
+@lru_cache(maxsize=64)
+def _features_of(gates: FeatureGates) -> Features:
+    return Features(
+        admin_access="DRAAdminAccess" in gates,
+        prioritized_list="DRAPrioritizedList" in gates,
+        consumable_capacity="DRAConsumableCapacity" in gates,
+        fractional_ranges="DRAFractionalCapacityRange" in gates,
+        partitionable_devices="DRAPartitionableDevices" in gates,
+        compatibility_groups="DRADeviceCompatibilityGroups" in gates,
+        device_taints="DRADeviceTaints" in gates,
+        taint_rules="DRADeviceTaintRules" in gates,
+        binding_conditions="DRADeviceBindingConditions" in gates and "DRAResourceClaimDeviceStatus" in gates,
+        list_attributes="DRAListTypeAttributes" in gates,
+        optional_node_operations="DRAOptionalNodeOperations" in gates,
+    )

@@ -1,0 +1,76 @@
+"""Everything that a search has taken so far, with one journal to undo any of it.
+
+Each table is an ordinary dictionary that is read directly and written through `put`, which notes what was there before.
+`rollback` puts that back, newest first, so the state after it is exactly the state at the mark.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple, TypeVar
+
+from dralloc.allocator.capacity import Charge
+from dralloc.allocator.constraints import Constraint, Values
+from dralloc.allocator.requests import Alternative
+from dralloc.allocator.supply import Place
+from dralloc.snapshot.identity import PoolId
+from dralloc.snapshot.slices import CounterId
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_ABSENT: Final[Any] = object()
+
+
+class Pick(NamedTuple):
+    """A device, or a share of one, taken for an alternative."""
+
+    alternative: Alternative
+    place: Place
+    charge: Charge
+    is_share: bool
+
+
+class Ledger:
+    __slots__ = ("_journal", "chosen", "counters", "free", "picks", "recorded", "states", "taken", "taken_by_claim")
+
+    def __init__(self) -> None:
+        self._journal: list[tuple[dict[Any, Any], Any, Any]] = []
+        # Devices taken whole, as a mask for each strip: by anyone, and by a claim.
+        self.taken: dict[int, int] = {}
+        self.taken_by_claim: dict[tuple[int, int], int] = {}
+        # What shares taken by this search leave of a device, by its number in the total order.
+        self.free: dict[int, tuple[int, ...]] = {}
+        # What is left of the counters that were drawn from.
+        self.counters: dict[tuple[PoolId, CounterId], int] = {}
+        self.states: dict[Constraint, Values] = {}
+        # The alternative of each request that has several.
+        self.chosen: dict[int, Alternative] = {}
+        self.picks: dict[int, Pick] = {}
+        # How many devices each claim has.
+        self.recorded: dict[int, int] = {}
+
+    def mark(self) -> int:
+        return len(self._journal)
+
+    def rollback(self, mark: int) -> None:
+        journal = self._journal
+        while len(journal) > mark:
+            table, key, before = journal.pop()
+            if before is _ABSENT:
+                del table[key]
+            else:
+                table[key] = before
+
+    def put(self, table: dict[K, V], key: K, value: V) -> None:
+        self._journal.append((table, key, table.get(key, _ABSENT)))
+        table[key] = value
+
+    def record(self, pick: Pick) -> None:
+        """The pick, once everything that it takes has been put."""
+        claim = pick.alternative.claim
+        self.put(self.picks, len(self.picks), pick)
+        self.put(self.recorded, claim, self.recorded.get(claim, 0) + 1)
+        if not pick.is_share:
+            number, mask = pick.place.strip.number, 1 << pick.place.bit
+            self.put(self.taken, number, self.taken.get(number, 0) | mask)
+            self.put(self.taken_by_claim, (claim, number), self.taken_by_claim.get((claim, number), 0) | mask)

@@ -1,0 +1,277 @@
+"""The search: depth first, in Kubernetes' order, until the first complete solution.
+
+Requests are served one after the other; each takes its devices in the node's total order, and a prioritized list tries
+its alternatives as listed, each with everything that comes after it. The choices that are open are frames on an explicit
+stack: its depth is the number of devices asked for, which a pod decides, so Python's own stack is not used for it.
+
+A `Pruning` is asked about every state before it is explored. Without it this is the plain search that defines the answer;
+with it the answer is the same and dead ends are left early (see `pruning`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from enum import Enum
+from operator import sub
+from typing import Final, NamedTuple, Protocol
+
+from dralloc.allocator.capacity import Charge
+from dralloc.allocator.ledger import Ledger, Pick
+from dralloc.allocator.requests import Alternative, Demand, Request
+from dralloc.allocator.supply import Place, Supply
+from dralloc.snapshot.cluster import Strip
+
+RESULTS_MAX: Final = 32
+
+
+class Verdict(Enum):
+    SOLVED = "solved"
+    DEAD = "dead"
+    # The claim would get more results than it may hold, whichever devices it takes: only another alternative can help.
+    OVER_LIMIT = "over limit"
+    OUT_OF_STEPS = "out of steps"
+
+
+class Cursor(NamedTuple):
+    """Where a search stands: which request, the alternative chosen for it, and which of its devices comes next."""
+
+    request: int
+    alternative: Alternative | None = None
+    slot: int = 0
+    # Devices of one request are taken in ascending order: only those after this one come into question.
+    after: Place | None = None
+
+
+class Pruning(Protocol):
+    """What may be left out: states that hold no solution, and where the plain search would meet no fault either."""
+
+    def key(self, cursor: Cursor) -> Hashable:
+        """Equal for two states only where exploring them ends the same way."""
+
+    def recall(self, key: Hashable) -> Verdict | None:
+        """How a state with this key ended."""
+
+    def learn(self, key: Hashable, verdict: Verdict) -> None: ...
+
+    def is_hopeless(self, cursor: Cursor) -> bool:
+        """Whether it can be shown, without exploring it, that the state holds no solution."""
+
+    def likeness(self, cursor: Cursor, place: Place) -> Hashable:
+        """Equal for two devices only where, if the first leads nowhere, neither does the second."""
+
+
+class Frame:
+    """An open choice, of an alternative or of a device, in the state that the ledger had at the mark."""
+
+    __slots__ = ("cursor", "key", "limited", "mark", "options", "seen", "tried")
+
+    def __init__(self, cursor: Cursor, mark: int, options: Iterator[Alternative | Place], key: Hashable) -> None:
+        self.cursor = cursor
+        self.mark = mark
+        self.options = options
+        self.key = key
+        self.tried = 0
+        # How many of the tried options were over the limit.
+        self.limited = 0
+        # What the devices tried so far were like.
+        self.seen: set[Hashable] = set()
+
+
+class Search:
+    def __init__(self, demand: Demand, supply: Supply, steps_max: int) -> None:
+        self.ledger = Ledger()
+        self.steps = 0
+        self._steps_max = steps_max
+        self._requests = demand.requests
+        self._supply = supply
+        self._frames: list[Frame] = []
+        self._pruning: Pruning | None = None
+
+    def run(self, pruning: Pruning | None = None) -> Verdict:
+        """Leaves the first solution in the ledger. Raises Fault where the search meets one."""
+        self._pruning = pruning
+        frames = self._frames
+        verdict = self._open(Cursor(0))
+        while verdict is None or verdict is Verdict.DEAD or verdict is Verdict.OVER_LIMIT:
+            if not frames:
+                return Verdict.DEAD
+            if self.steps > self._steps_max:
+                return Verdict.OUT_OF_STEPS
+            verdict = self._advance(frames[-1], verdict)
+        return verdict
+
+    def _advance(self, frame: Frame, verdict: Verdict | None) -> Verdict | None:
+        """Tries the next option of the topmost frame, whose last one ended with the verdict."""
+        chooses_device = frame.cursor.alternative is not None
+        if verdict is Verdict.OVER_LIMIT:
+            # Other devices cannot help, other alternatives can.
+            if chooses_device:
+                return self._close(frame, verdict)
+            frame.limited += 1
+        self.ledger.rollback(frame.mark)
+        option = next(frame.options, None)
+        if option is None:
+            is_over = frame.limited == frame.tried > 0
+            return self._close(frame, Verdict.OVER_LIMIT if is_over else Verdict.DEAD)
+        frame.tried += 1
+        return self._choose(frame, option)
+
+    def _close(self, frame: Frame, verdict: Verdict) -> Verdict:
+        self._frames.pop()
+        if self._pruning is not None:
+            self._pruning.learn(frame.key, verdict)
+        # A limit is a matter of one claim. For the claims before it, it is a failure like any other.
+        if verdict is Verdict.OVER_LIMIT and self._frames:
+            below = self._request_of(self._frames[-1].cursor)
+            if below.claim != self._request_of(frame.cursor).claim:
+                return Verdict.DEAD
+        return verdict
+
+    def _choose(self, frame: Frame, option: Alternative | Place) -> Verdict | None:
+        cursor = frame.cursor
+        if isinstance(option, Alternative):
+            self.ledger.put(self.ledger.chosen, cursor.request, option)
+            return self._open(Cursor(cursor.request, option))
+        if self._pruning is not None:
+            likeness = self._pruning.likeness(cursor, option)
+            if likeness in frame.seen:
+                return Verdict.DEAD
+            frame.seen.add(likeness)
+        assert cursor.alternative is not None
+        if not self._take(cursor.alternative, option):
+            return Verdict.DEAD
+        return self._open(Cursor(cursor.request, cursor.alternative, cursor.slot + 1, option))
+
+    def _open(self, cursor: Cursor) -> Verdict | None:
+        """Puts the choice that is due at the cursor on the stack, or says how the search ends there."""
+        while True:
+            self.steps += 1
+            if cursor.request == len(self._requests):
+                return Verdict.SOLVED
+            request = self._requests[cursor.request]
+            alternative = cursor.alternative
+            if alternative is None:
+                if request.is_list:
+                    return self._push(cursor, iter(request.alternatives))
+                alternative = request.alternatives[0]
+                cursor = Cursor(cursor.request, alternative)
+            wanted = self.wanted(alternative)
+            if alternative.takes_all and wanted == 0:
+                return Verdict.DEAD
+            if cursor.slot < wanted:
+                break
+            cursor = Cursor(cursor.request + 1)
+        if self.ledger.recorded.get(request.claim, 0) + wanted - cursor.slot > RESULTS_MAX:
+            return self._over_limit(request)
+        return self._push(cursor, self._places(alternative, cursor))
+
+    def wanted(self, alternative: Alternative) -> int:
+        return len(self._supply.everything_for(alternative)) if alternative.takes_all else alternative.count
+
+    def _over_limit(self, request: Request) -> Verdict:
+        if self._frames and self._request_of(self._frames[-1].cursor).claim != request.claim:
+            return Verdict.DEAD
+        return Verdict.OVER_LIMIT
+
+    def _push(self, cursor: Cursor, options: Iterator[Alternative | Place]) -> Verdict | None:
+        key: Hashable = None
+        if self._pruning is not None:
+            key = self._pruning.key(cursor)
+            verdict = self._pruning.recall(key)
+            if verdict is None and self._pruning.is_hopeless(cursor):
+                verdict = Verdict.DEAD
+                self._pruning.learn(key, verdict)
+            if verdict is not None:
+                return verdict
+        self._frames.append(Frame(cursor, self.ledger.mark(), options, key))
+        return None
+
+    def _request_of(self, cursor: Cursor) -> Request:
+        return self._requests[cursor.request]
+
+    # --- Devices ----------------------------------------------------------------------------------------------
+
+    def _places(self, alternative: Alternative, cursor: Cursor) -> Iterator[Place]:
+        """The devices to try, in the total order. Raises the fault of a device when the search gets to it."""
+        if alternative.takes_all:
+            place = self._supply.everything_for(alternative)[cursor.slot]
+            stock = self._supply.stock(alternative, place.strip)
+            if (stock.usable & ~self._taken(alternative, place.strip)) >> place.bit & 1:
+                yield place
+            return
+        after = cursor.after
+        for strip in self._supply.strips[after.strip.number if after is not None else 0 :]:
+            stock = self._supply.stock(alternative, strip)
+            mask = (stock.usable | stock.faulty) & ~self._taken(alternative, strip)
+            if after is not None and after.strip is strip:
+                mask &= -2 << after.bit
+            while mask:
+                lowest = mask & -mask
+                mask ^= lowest
+                place = Place(strip, lowest.bit_length() - 1)
+                if stock.faulty & lowest:
+                    raise self._supply.fault(alternative, place)
+                yield place
+
+    def _taken(self, alternative: Alternative, strip: Strip) -> int:
+        """Devices that earlier picks keep from this one. Admin access is kept off by picks of its own claim alone."""
+        if alternative.is_admin:
+            return self.ledger.taken_by_claim.get((alternative.claim, strip.number), 0)
+        return self.ledger.taken.get(strip.number, 0)
+
+    def _take(self, alternative: Alternative, place: Place) -> bool:
+        """Takes the device for the alternative, in the ledger; where it says no, what it put is rolled back later."""
+        is_share = self._supply.is_shareable(place)
+        if not self._draw(place, is_share) or not self._satisfy(alternative, place):
+            return False
+        charge = self._supply.stock(alternative, place.strip).offer.charges[place.bit]
+        if not self._consume(place, charge, is_share):
+            return False
+        self.ledger.record(Pick(alternative, place, charge, is_share))
+        return True
+
+    def _draw(self, place: Place, is_share: bool) -> bool:
+        """Draws from the pool's counters, for the first share of a device only."""
+        strip, bit = place
+        if not strip.slice.counting >> bit & 1:
+            return True
+        if is_share and (place.position in self.ledger.free or self._supply.is_shared(place)):
+            return True
+        base = self._supply.counters(strip.pool)
+        if base is None:
+            return False
+        ledger = self.ledger
+        for counter_id, amount in strip.slice.draws[bit]:
+            key = (strip.pool.pool_id, counter_id)
+            left = ledger.counters.get(key, base[counter_id]) - amount
+            if left < 0:
+                return False
+            ledger.put(ledger.counters, key, left)
+        return True
+
+    def _satisfy(self, alternative: Alternative, place: Place) -> bool:
+        ledger = self.ledger
+        for constraint in alternative.constraints:
+            values = self._supply.values(constraint, place)
+            after = None if values is None else constraint.after(ledger.states.get(constraint), values)
+            if after is None:
+                if alternative.takes_all:
+                    raise self._supply.constraint_fault(alternative, place)
+                return False
+            ledger.put(ledger.states, constraint, after)
+        return True
+
+    def _consume(self, place: Place, charge: Charge, is_share: bool) -> bool:
+        """Takes from the device's capacity. A device that is given out whole need only have enough left."""
+        position = place.position
+        free = self.ledger.free.get(position)
+        if free is None:
+            if not is_share and not self._supply.is_shared(place):
+                return True
+            free = self._supply.free(place)
+        left = tuple(map(sub, free, charge.nanos))
+        if left and min(left) < 0:
+            return False
+        if is_share:
+            self.ledger.put(self.ledger.free, position, left)
+        return True

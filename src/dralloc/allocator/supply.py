@@ -1,0 +1,182 @@
+"""What one node has for one demand, worked out strip by strip as the search gets there.
+
+Joins what does not change during an allocation: the offers of slices, usage by allocated claims, taint rules, placement.
+Nothing is looked at before it is needed, so an easy problem on a node that sees 100,000 devices looks at a few of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from dralloc.allocator.candidates import Offer, Stage, offer_of
+from dralloc.allocator.constraints import Constraint, Values
+from dralloc.allocator.outcome import Fatal, Fault
+from dralloc.allocator.requests import Alternative, Demand
+from dralloc.allocator.taints import repels
+from dralloc.snapshot.cluster import NodeView, Snapshot, Strip, VisiblePool
+from dralloc.snapshot.identity import PoolId
+from dralloc.snapshot.pools import PoolStatus
+from dralloc.snapshot.slices import CounterId, bits_of
+from dralloc.snapshot.usage import PoolUsage
+
+OPTIONAL_NODE_OPERATIONS = "DRAOptionalNodeOperations"
+
+
+class Stock(NamedTuple):
+    """The devices of a strip for one alternative: those it can take, and those that end the search when it meets them."""
+
+    usable: int
+    faulty: int
+    offer: Offer
+
+
+class Place(NamedTuple):
+    """A device in the total order of a node."""
+
+    strip: Strip
+    bit: int
+
+    @property
+    def position(self) -> int:
+        return self.strip.offset + self.bit
+
+
+class Supply:
+    def __init__(self, snapshot: Snapshot, view: NodeView, demand: Demand) -> None:
+        self.strips = view.strips
+        self.features = demand.features
+        self._snapshot = snapshot
+        self._view = view
+        self._stocks: list[dict[int, Stock]] = [{} for _ in demand.alternatives]
+        self._everything: list[tuple[Place, ...] | None] = [None] * len(demand.alternatives)
+        self._usage: dict[PoolId, PoolUsage] = {}
+        self._counters: dict[PoolId, Mapping[CounterId, int] | None] = {}
+        self._values: dict[tuple[Constraint, int], Values | None] = {}
+
+    # --- Candidates -------------------------------------------------------------------------------------------
+
+    def stock(self, alternative: Alternative, strip: Strip) -> Stock:
+        stocks = self._stocks[alternative.number]
+        stock = stocks.get(strip.number)
+        if stock is None:
+            stock = stocks[strip.number] = self._make_stock(alternative, strip)
+        return stock
+
+    def _make_stock(self, alternative: Alternative, strip: Strip) -> Stock:
+        offer = offer_of(strip.slice, alternative.profile)
+        matched, faulty = self._placed(strip, offer)
+        in_use = 0 if alternative.is_admin else self._in_use(strip)
+        usable = matched & ~(in_use | offer.barred | self._barred_here(alternative, strip))
+        return Stock(usable, faulty & ~in_use, offer)
+
+    def _placed(self, strip: Strip, offer: Offer) -> tuple[int, int]:
+        """Devices that match and are for the node, and those that fail to tell."""
+        if not strip.slice.selects_per_device:
+            return offer.matched, offer.faulty_selection | offer.faulty_capacity
+        here, unclear = self._view.placement(strip)
+        selected = offer.matched | offer.faulty_capacity
+        return offer.matched & here, offer.faulty_selection | offer.faulty_capacity & here | selected & unclear
+
+    def _in_use(self, strip: Strip) -> int:
+        usage = self.usage(strip.pool)
+        dedicated = usage.dedicated[strip.slice_index]
+        return dedicated if self.features.consumable_capacity else dedicated | usage.shared[strip.slice_index]
+
+    def _barred_here(self, alternative: Alternative, strip: Strip) -> int:
+        """Devices that taint rules, or what the node cannot do, keep from being taken."""
+        barred = 0
+        if self.features.device_taints and self.features.taint_rules:
+            for mask, taint in self._snapshot.rules.masks(strip.slice):
+                if repels(taint, alternative.tolerations):
+                    barred |= mask
+        if self._cannot_skip_operations(strip):
+            barred = strip.slice.everything
+        return barred
+
+    def _cannot_skip_operations(self, strip: Strip) -> bool:
+        if not self.features.is_experimental or not strip.slice.source.spec.skip_node_operations:
+            return False
+        is_declared = OPTIONAL_NODE_OPERATIONS in self._view.node.declared_features
+        return not (self.features.optional_node_operations and is_declared)
+
+    def everything_for(self, alternative: Alternative) -> tuple[Place, ...]:
+        """All devices that match an alternative that takes all: in use, tainted or not.
+
+        Raises a fault where that cannot be told, be it that a device cannot be judged or that a pool is not ready.
+        """
+        known = self._everything[alternative.number]
+        if known is None:
+            known = self._everything[alternative.number] = self._find_everything(alternative)
+        return known
+
+    def _find_everything(self, alternative: Alternative) -> tuple[Place, ...]:
+        places: list[Place] = []
+        for pool, strips in zip(self._view.pools, self._view.strips_by_pool, strict=True):
+            if pool.layout.status is not PoolStatus.READY:
+                message = f"asks for all devices, but pool {pool.pool_id} {pool.layout.fault}"
+                raise Fault(Fatal(message, alternative.claim_id, alternative.name))
+            for strip in strips:
+                matched, faulty = self._placed(strip, offer_of(strip.slice, alternative.profile))
+                for bit in bits_of(matched | faulty):
+                    if faulty >> bit & 1:
+                        raise self.fault(alternative, Place(strip, bit))
+                    places.append(Place(strip, bit))
+        return tuple(places)
+
+    # --- Amounts ----------------------------------------------------------------------------------------------
+
+    def usage(self, pool: VisiblePool) -> PoolUsage:
+        usage = self._usage.get(pool.pool_id)
+        if usage is None:
+            usage = self._snapshot.usage.get(pool.pool_id) or PoolUsage.unused(pool.slices.slices)
+            self._usage[pool.pool_id] = usage
+        return usage
+
+    def free(self, place: Place) -> tuple[int, ...]:
+        """What shares given out before leave of the device, in the order of its capacities."""
+        device = place.strip.slice.devices[place.bit]
+        consumed = self.usage(place.strip.pool).of(device.name).consumed
+        return tuple(capacity.value.nanos - consumed.get(name, 0) for name, capacity in device.capacity.items())
+
+    def is_shareable(self, place: Place) -> bool:
+        return self.features.consumable_capacity and bool(place.strip.slice.shareable >> place.bit & 1)
+
+    def is_shared(self, place: Place) -> bool:
+        strip, bit = place
+        return bool(self.usage(strip.pool).shared[strip.slice_index] >> bit & 1)
+
+    def counters(self, pool: VisiblePool) -> Mapping[CounterId, int] | None:
+        """What is left of the pool's counters; None where any is overdrawn, which blocks every device that draws."""
+        if pool.pool_id not in self._counters:
+            left = pool.slices.counters_left(pool.layout, self.usage(pool))
+            self._counters[pool.pool_id] = None if any(amount < 0 for amount in left.values()) else left
+        return self._counters[pool.pool_id]
+
+    def values(self, constraint: Constraint, place: Place) -> Values | None:
+        key = (constraint, place.position)
+        if key not in self._values:
+            indexed = place.strip.slice
+            self._values[key] = constraint.values_of(indexed.pool_id.driver, indexed.devices[place.bit])
+        return self._values[key]
+
+    # --- Faults -----------------------------------------------------------------------------------------------
+
+    def fault(self, alternative: Alternative, place: Place) -> Fault:
+        """What is wrong with a device that a stock has as faulty."""
+        device_id = place.strip.slice.device_id(place.bit)
+        fault = offer_of(place.strip.slice, alternative.profile).faults.get(place.bit)
+        device_class = None
+        if fault is None:
+            message = str(self._view.placement_faults(place.strip)[place.bit])
+        elif fault.stage is Stage.CAPACITY:
+            message = fault.message
+        else:
+            message = f"{fault.stage.value} #{fault.position}: {fault.message}"
+            device_class = alternative.device_class.metadata.name if fault.stage is Stage.CLASS_SELECTOR else None
+        return Fault(Fatal(message, alternative.claim_id, alternative.name, device_class, device_id))
+
+    def constraint_fault(self, alternative: Alternative, place: Place) -> Fault:
+        device_id = place.strip.slice.device_id(place.bit)
+        message = "all devices are asked for, and this one does not satisfy a constraint of the claim"
+        return Fault(Fatal(message, alternative.claim_id, alternative.name, device=device_id))
