@@ -1,14 +1,17 @@
 """What admission asks of the expression language: whether an expression that somebody writes now is a good one.
 
-The language is another package; here is only the question. Length and cost limits belong to the API and are
-held in `validation.expressions`.
+The language is another package; here is only the question, and the language's answer to it. Length and cost
+limits belong to the API and are held in `validation.expressions`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Protocol
 
+from dralloc.cel.check import compile_derived_attribute, compile_selector, environment_for
+from dralloc.cel.errors import CelCompileError
 from dralloc.primitives.features import FeatureGates
 
 
@@ -28,13 +31,23 @@ class ExpressionChecker(Protocol):
         """An expression that computes an attribute of a device."""
 
 
-class _TrustingChecker:
-    def judge_selector(self, expression: str, gates: FeatureGates) -> Judgement:  # noqa: ARG002
-        return Judgement()
+class _CelChecker:
+    """Claims are made from templates, so the same few expressions come again and again."""
 
-    def judge_derived_attribute(self, expression: str, gates: FeatureGates) -> Judgement:  # noqa: ARG002
-        return Judgement()
+    def judge_selector(self, expression: str, gates: FeatureGates) -> Judgement:
+        return _judge(expression, gates, is_selector=True)
+
+    def judge_derived_attribute(self, expression: str, gates: FeatureGates) -> Judgement:
+        return _judge(expression, gates, is_selector=False)
 
 
-# For objects whose expressions were judged before, and for readers that do not care.
-TRUSTING: Final[ExpressionChecker] = _TrustingChecker()
+@lru_cache(maxsize=4096)
+def _judge(expression: str, gates: FeatureGates, *, is_selector: bool) -> Judgement:
+    compile_expression = compile_selector if is_selector else compile_derived_attribute
+    try:
+        return Judgement(cost=compile_expression(expression, environment_for(gates)).cost_max)
+    except CelCompileError as error:
+        return Judgement(fault=f"compilation failed: {error}")
+
+
+CEL: Final[ExpressionChecker] = _CelChecker()

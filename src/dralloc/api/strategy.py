@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 from msgspec.structs import replace
 
 from dralloc.api.authorization import Permission, permit_everything
-from dralloc.api.expressions import TRUSTING, ExpressionChecker
+from dralloc.api.expressions import CEL, ExpressionChecker
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.validation.context import ValidationContext
 from dralloc.primitives.features import FeatureGates
@@ -30,7 +30,7 @@ class Surroundings:
 
     gates: FeatureGates
     now: datetime
-    expressions: ExpressionChecker = TRUSTING
+    expressions: ExpressionChecker = CEL
     # Labels of the namespace that the object is in; None where it could not be read.
     namespace_labels: Mapping[str, str] | None = None
     # Whether the caller may do this; asked where a write needs more than the right to write.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dralloc.api.expressions import TRUSTING, ExpressionChecker
+from dralloc.api.expressions import CEL, ExpressionChecker
 from dralloc.primitives.features import FeatureGates
 from dralloc.primitives.field_errors import FieldPath
 
@@ -14,7 +14,7 @@ class ValidationContext:
     """`flattened`: the object was sent as v1beta1, where requests and devices have another shape."""
 
     gates: FeatureGates
-    expressions: ExpressionChecker = TRUSTING
+    expressions: ExpressionChecker = CEL
     flattened: bool = False
 
     def declared_request(self, request: FieldPath) -> FieldPath:
