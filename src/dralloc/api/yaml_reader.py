@@ -182,7 +182,8 @@ class _Builder:
 def _key(value: Any, event: Any) -> Any:
     """The text that a JSON object can have as the name of a member."""
     if value == "<<":
-        return _MERGE if event.implicit[0] else value
+        is_plain = isinstance(event, events.ScalarEvent) and event.implicit[0]
+        return _MERGE if is_plain else value
     if isinstance(value, bool):
         return "true" if value else "false"
     if not isinstance(value, int | float):
