@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dralloc.cel import types
-from dralloc.cel.declarations import Function, Overload
+from dralloc.cel.declarations import Function, Overload, Resolution
 from dralloc.cel.environment import Environment
 from dralloc.cel.errors import CelTypeError, Problem
 from dralloc.cel.syntax import (
@@ -216,13 +216,27 @@ class _Checker:
             self.types[node.id] = self._resolve_overload(node, function)
 
     def _resolve_overload(self, node: Call, function: Function) -> Type:
-        """The call's type: that of the first overload that fits, `dyn` if others that fit have another one."""
         given = [self.types[argument.id] for argument in node.arguments]
         if node.target is not None:
             given.insert(0, self.types[node.target.id])
+        key = (node.target is None, *given)
+        resolution = function.remembered(key)
+        if resolution is None:
+            resolution = self._find_overloads(function, given, is_method=node.target is not None)
+            if resolution is None:
+                self._report_no_overload(node, function, given)
+                return types.ERROR
+            # Nothing is learned about variables where there are none: then the next time is the same.
+            if not resolution.result.is_open and not any(one.is_open for one in given):
+                function.remember(key, resolution)
+        self.overloads[node.id] = resolution.overload_ids
+        return resolution.result
+
+    def _find_overloads(self, function: Function, given: list[Type], *, is_method: bool) -> Resolution | None:
+        """The overloads that fit. Their type is that of the first, or `dyn` if others have another one."""
         result: Type | None = None
         ids: tuple[str, ...] = ()
-        for overload in function.of_shape(is_method=node.target is not None, count=len(given)):
+        for overload in function.of_shape(is_method=is_method, count=len(given)):
             returned = self._returned(overload, given)
             if returned is None:
                 continue
@@ -231,11 +245,7 @@ class _Checker:
                 result = returned
             elif result is not returned and not types.is_dynamic(result) and result != returned:
                 result = types.DYN
-        if result is None:
-            self._report_no_overload(node, function, given)
-            return types.ERROR
-        self.overloads[node.id] = ids
-        return result
+        return None if result is None else Resolution(ids, result)
 
     def _returned(self, overload: Overload, given: list[Type]) -> Type | None:
         """What the overload returns for these types; None when it does not take them."""

@@ -14,6 +14,8 @@ from typing import Final
 from dralloc.cel import types
 from dralloc.cel.types import Type
 
+RESOLUTIONS_MAX: Final = 256
+
 
 @dataclass(frozen=True, slots=True)
 class Overload:
@@ -27,10 +29,19 @@ class Overload:
 
 
 @dataclass(frozen=True, slots=True)
+class Resolution:
+    """What a call with certain types means: the overloads that take them, and the type of the result."""
+
+    overload_ids: tuple[str, ...]
+    result: Type
+
+
+@dataclass(frozen=True, slots=True)
 class Function:
     name: str
     overloads: tuple[Overload, ...]
     _by_shape: dict[tuple[bool, int], tuple[Overload, ...]] = field(default_factory=dict, compare=False, repr=False)
+    _resolved: dict[tuple[object, ...], Resolution] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         for overload in self.overloads:
@@ -40,6 +51,15 @@ class Function:
     def of_shape(self, *, is_method: bool, count: int) -> tuple[Overload, ...]:
         """The overloads that are called this way with this many parameters (a target counts)."""
         return self._by_shape.get((is_method, count), ())
+
+    def remembered(self, key: tuple[object, ...]) -> Resolution | None:
+        """What was found before for a call of this shape with these types."""
+        return self._resolved.get(key)
+
+    def remember(self, key: tuple[object, ...], resolution: Resolution) -> None:
+        # Users choose the types, so what is kept has a bound.
+        if len(self._resolved) < RESOLUTIONS_MAX:
+            self._resolved[key] = resolution
 
     def extended(self, overloads: Iterable[Overload]) -> Function:
         return Function(self.name, (*self.overloads, *overloads))

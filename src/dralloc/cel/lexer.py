@@ -41,17 +41,18 @@ _STRING: Final = "|".join(
         rf"'(?:[^\\'\n\r]++|{_ESCAPE})*+'",
     )
 )
+_BLANK: Final = re.compile(r"(?:[\t \r\n\f]++|//[^\n]*+)*+")
 _TOKEN: Final = re.compile(
-    rf"""(?P<blank>[\t\ \r\n\f]+|//[^\n]*)
-    |(?P<bytes>[bB](?:{_STRING}))
-    |(?P<string>{_STRING})
-    |(?P<identifier>[A-Za-z_][A-Za-z0-9_]*)
-    |(?P<double>[0-9]+(?:\.[0-9]+(?:[eE][+-]?[0-9]+)?|[eE][+-]?[0-9]+)|\.[0-9]+(?:[eE][+-]?[0-9]+)?)
-    |(?P<uint>(?:0x[0-9a-fA-F]+|[0-9]+)[uU])
-    |(?P<int>0x[0-9a-fA-F]+|[0-9]+)
-    |(?P<escaped>`[A-Za-z0-9_.\-/\ ]+`)
-    |(?P<operator>==|!=|<=|>=|&&|\|\||[-+*/%<>!?:.,()\[\]{{}}])""".replace("\n    ", ""),
-    re.ASCII | re.VERBOSE,
+    _BLANK.pattern + r"(?:(?P<operator>==|!=|<=|>=|&&|\|\||\.(?![0-9])|[-+*/%<>!?:,()\[\]{}])"
+    rf"|(?P<string>{_STRING})"
+    rf"|(?P<bytes>[bB](?:{_STRING}))"
+    r"|(?P<identifier>[A-Za-z_][A-Za-z0-9_]*)"
+    r"|(?P<double>[0-9]+(?:\.[0-9]+(?:[eE][+-]?[0-9]+)?|[eE][+-]?[0-9]+)|\.[0-9]+(?:[eE][+-]?[0-9]+)?)"
+    r"|(?P<uint>(?:0x[0-9a-fA-F]+|[0-9]+)[uU])"
+    r"|(?P<int>0x[0-9a-fA-F]+|[0-9]+)"
+    r"|(?P<escaped>`[A-Za-z0-9_.\-/ ]+`)"
+    r"|(?P<end>\Z))",
+    re.ASCII,
 )
 _GROUP_KINDS: Final = {
     "bytes": BYTES,
@@ -66,32 +67,35 @@ _GROUP_KINDS: Final = {
 def tokenize(text: str) -> list[Token]:
     """The tokens of a text without blanks and comments; the last one is END."""
     tokens: list[Token] = []
-    append, match, position, length = tokens.append, _TOKEN.match, 0, len(text)
-    while position < length:
+    append, match, position = tokens.append, _TOKEN.match, 0
+    while True:
         found = match(text, position)
         if found is None:
-            raise CelSyntaxError(text, [Problem(_unreadable(text, position), position)])
-        group, start, position = found.lastgroup, position, found.end()
-        if group == "blank":
-            continue
-        word = found.group()
+            raise _unreadable(text, position)
+        group, position = str(found.lastgroup), found.end()
+        word = found[group]
         if group == "operator":
-            append(Token(word, word, start))
+            append(Token(word, word, position - len(word)))
         elif group == "identifier":
-            append(Token(word if word in _WORD_TOKENS else IDENTIFIER, word, start))
+            append(Token(word if word in _WORD_TOKENS else IDENTIFIER, word, position - len(word)))
+        elif group == "end":
+            append(Token(END, "", position))
+            return tokens
         else:
-            append(Token(_GROUP_KINDS[str(group)], word, start))
-    append(Token(END, "", length))
-    return tokens
+            append(Token(_GROUP_KINDS[group], word, position - len(word)))
 
 
-def _unreadable(text: str, position: int) -> str:
-    character = text[position]
+def _unreadable(text: str, position: int) -> CelSyntaxError:
+    blank = _BLANK.match(text, position)
+    assert blank is not None, "no blank is a blank, too"
+    offset = blank.end()
+    character = text[offset]
+    message = f"unexpected character {character!r}"
     if character in "\"'":
-        return "syntax error: this text literal has no end, or holds an escape that does not exist"
-    if character in "&|=":
-        return f"syntax error: unexpected {character!r}; the operators are &&, || and =="
-    return f"syntax error: unexpected character {character!r}"
+        message = "this text literal has no end, or holds an escape that does not exist"
+    elif character in "&|=":
+        message = f"unexpected {character!r}; the operators are &&, || and =="
+    return CelSyntaxError(text, [Problem(f"syntax error: {message}", offset)])
 
 
 _SIMPLE_ESCAPES: Final = {

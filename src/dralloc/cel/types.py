@@ -48,7 +48,7 @@ class TypeSizeError(Exception):
 class Type:
     """A type; `name` tells apart the types of one kind (objects, opaque types, variables)."""
 
-    __slots__ = ("is_open", "kind", "name", "parameters", "size")
+    __slots__ = ("_hash", "is_open", "kind", "name", "parameters", "size")
 
     def __init__(self, kind: Kind, name: str, parameters: tuple[Type, ...] = ()) -> None:
         self.kind = kind
@@ -60,6 +60,7 @@ class Type:
         for parameter in parameters:
             self.size += parameter.size
             self.is_open = self.is_open or parameter.is_open
+        self._hash = hash((kind, name, self.size))
         if self.size > SIZE_MAX:
             raise TypeSizeError(f"the type has more than {SIZE_MAX} parts")
 
@@ -73,7 +74,7 @@ class Type:
         )
 
     def __hash__(self) -> int:
-        return hash((self.kind, self.name, self.size))
+        return self._hash
 
     def __repr__(self) -> str:
         return f"<Type {self}>"

@@ -1,0 +1,237 @@
+"""Syntax tree to text: reading what is printed gives the same tree again.
+
+Macros are printed as they were written. Parentheses stand only where they are needed, or where a chain of equal
+logical operators was grouped in another way than the parser does by itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from dralloc.cel.parser import OPERATOR_FUNCTIONS
+from dralloc.cel.syntax import (
+    Call,
+    Comprehension,
+    Expression,
+    Identifier,
+    ListLiteral,
+    Literal,
+    LiteralKind,
+    MapLiteral,
+    MessageLiteral,
+    ParsedExpression,
+    Select,
+)
+
+# How strongly an expression holds together: what is weaker than its place needs parentheses.
+_CONDITIONAL, _OR, _AND, _RELATION, _ADDITION, _MULTIPLICATION, _PREFIX, _MEMBER = range(8)
+
+_SIGNS: Final = {function: sign for sign, function in OPERATOR_FUNCTIONS.items()}
+_LEVELS: Final = {
+    "_?_:_": _CONDITIONAL,
+    "_||_": _OR,
+    "_&&_": _AND,
+    **dict.fromkeys(("_<_", "_<=_", "_>_", "_>=_", "_==_", "_!=_", "@in"), _RELATION),
+    **dict.fromkeys(("_+_", "_-_"), _ADDITION),
+    **dict.fromkeys(("_*_", "_/_", "_%_"), _MULTIPLICATION),
+    **dict.fromkeys(("!_", "-_"), _PREFIX),
+}
+
+# What is still to be printed: a text, or an expression and the level its place needs.
+_Piece = str | tuple[Expression, int]
+
+
+def print_expression(parsed: ParsedExpression) -> str:
+    """The text of an expression."""
+    return print_node(parsed.root, parsed.macros)
+
+
+def print_node(node: Expression, macros: Mapping[int, Call]) -> str:
+    """The text of a part of an expression. `macros` maps the nodes that macros made to the written calls."""
+    printed: list[str] = []
+    waiting: list[_Piece] = [(node, _CONDITIONAL)]
+    while waiting:
+        piece = waiting.pop()
+        if isinstance(piece, str):
+            printed.append(piece)
+        else:
+            part, level = piece
+            waiting += reversed(_pieces(macros.get(part.id, part), level, macros))
+    return "".join(printed)
+
+
+def _pieces(node: Expression, level: int, macros: Mapping[int, Call]) -> list[_Piece]:
+    match node:
+        case Literal():
+            return [_literal(node)]
+        case Identifier():
+            return [node.name]
+        case Select(tests_presence=True):
+            return ["has(", (node.operand, _MEMBER), f".{_field(node.field)})"]
+        case Select():
+            return [(node.operand, _MEMBER), f".{_field(node.field)}"]
+        case ListLiteral():
+            return ["[", *_separated([_element(node, position) for position in range(len(node.elements))]), "]"]
+        case MapLiteral():
+            entries: list[list[_Piece]] = [
+                ["?" if entry.optional else "", (entry.key, _OR), ": ", (entry.value, _CONDITIONAL)]
+                for entry in node.entries
+            ]
+            return ["{", *_separated(entries), "}"]
+        case MessageLiteral():
+            fields: list[list[_Piece]] = [
+                [f"{'?' if entry.optional else ''}{_field(entry.field)}: ", (entry.value, _CONDITIONAL)]
+                for entry in node.entries
+            ]
+            return [f"{node.type_name}{{", *_separated(fields), "}"]
+        case Comprehension():
+            raise ValueError("a comprehension that no macro made has no text")
+        case Call():
+            own = _LEVELS.get(node.function, _MEMBER) if node.target is None else _MEMBER
+            printed = _call(node, macros)
+            return ["(", *printed, ")"] if own < level else printed
+
+
+def _call(node: Call, macros: Mapping[int, Call]) -> list[_Piece]:
+    function, arguments = node.function, node.arguments
+    if node.target is not None:
+        return [(node.target, _MEMBER), f".{function}(", *_arguments(arguments), ")"]
+    level = _LEVELS.get(function)
+    if level in (_OR, _AND):
+        return _logical(node, level, macros)
+    if level == _CONDITIONAL:
+        condition, yes, no = arguments
+        return [(condition, _OR), " ? ", (yes, _OR), " : ", (no, _CONDITIONAL)]
+    if level == _PREFIX:
+        return _prefixed(function[0], arguments[0], macros)
+    if level is not None:
+        left, right = arguments
+        return [(left, level), f" {_SIGNS[function]} ", (right, level + 1)]
+    if function in ("_[_]", "_[?_]"):
+        container, key = arguments
+        return [(container, _MEMBER), "[?" if function == "_[?_]" else "[", (key, _CONDITIONAL), "]"]
+    if function == "_?._":
+        container, key = arguments
+        assert isinstance(key, Literal), "the parser puts the field's name here"
+        return [(container, _MEMBER), f".?{_field(str(key.value))}"]
+    return [f"{function}(", *_arguments(arguments), ")"]
+
+
+def _prefixed(sign: str, operand: Expression, macros: Mapping[int, Call]) -> list[_Piece]:
+    # A minus directly before a number would become a part of it.
+    if sign == "-" and _starts_with_number(operand, macros):
+        return ["-(", (operand, _CONDITIONAL), ")"]
+    return [sign, (operand, _MEMBER)]
+
+
+def _starts_with_number(node: Expression, macros: Mapping[int, Call]) -> bool:
+    while True:
+        node = macros.get(node.id, node)
+        if isinstance(node, Literal):
+            return node.kind in (LiteralKind.INT, LiteralKind.DOUBLE)
+        if isinstance(node, Select) and not node.tests_presence:
+            node = node.operand
+        elif isinstance(node, Call) and node.target is not None:
+            node = node.target
+        elif isinstance(node, Call) and node.function in ("_[_]", "_[?_]", "_?._"):
+            node = node.arguments[0]
+        else:
+            return False
+
+
+def _logical(node: Call, level: int, macros: Mapping[int, Call]) -> list[_Piece]:
+    """A chain without parentheses where the parser would build this very tree from it."""
+    sign = f" {_SIGNS[node.function]} "
+    terms = _balanced_terms(node, macros)
+    if terms is None:
+        left, right = node.arguments
+        return [(left, level + 1), sign, (right, level + 1)]
+    pieces: list[_Piece] = [(terms[0], level + 1)]
+    for term in terms[1:]:
+        pieces += (sign, (term, level + 1))
+    return pieces
+
+
+def _balanced_terms(node: Call, macros: Mapping[int, Call]) -> list[Expression] | None:
+    """The terms of a tree of equal operators, if it is the tree that the parser makes of so many terms."""
+    terms: list[Expression] = []
+    waiting: list[Expression] = [node]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, Call) and part.function == node.function and part.id not in macros:
+            waiting += reversed(part.arguments)
+        else:
+            terms.append(part)
+    return terms if _is_balanced(node, node.function, len(terms) - 1) else None
+
+
+def _is_balanced(part: Expression, function: str, operators: int) -> bool:
+    is_operator = isinstance(part, Call) and part.function == function
+    if operators == 0 or not is_operator:
+        return operators == 0 and not is_operator
+    assert isinstance(part, Call), "just looked"
+    middle = operators // 2
+    left, right = part.arguments
+    return _is_balanced(left, function, middle) and _is_balanced(right, function, operators - middle - 1)
+
+
+def _element(node: ListLiteral, position: int) -> list[_Piece]:
+    element: _Piece = (node.elements[position], _CONDITIONAL)
+    return ["?", element] if position in node.optional else [element]
+
+
+def _arguments(arguments: tuple[Expression, ...]) -> list[_Piece]:
+    return _separated([[(argument, _CONDITIONAL)] for argument in arguments])
+
+
+def _separated(groups: list[list[_Piece]]) -> list[_Piece]:
+    pieces: list[_Piece] = []
+    for position, group in enumerate(groups):
+        pieces += ([", "] if position else []) + group
+    return pieces
+
+
+_PLAIN_FIELD: Final = re.compile(r"(?!(?:in|true|false|null)\Z)[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+
+
+def _field(name: str) -> str:
+    return name if _PLAIN_FIELD.fullmatch(name) else f"`{name}`"
+
+
+def _literal(node: Literal) -> str:
+    value = node.value
+    match node.kind:
+        case LiteralKind.NULL:
+            return "null"
+        case LiteralKind.BOOL:
+            return "true" if value else "false"
+        case LiteralKind.UINT:
+            return f"{value!r}u"
+        case LiteralKind.STRING:
+            return quoted(str(value))
+        case LiteralKind.BYTES:
+            assert isinstance(value, bytes), "a bytes literal holds bytes"
+            return f'b"{"".join(map(_shown_byte, value))}"'
+        case _:
+            return repr(value)
+
+
+_ESCAPES: Final = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_ESCAPED: Final = re.compile(r'[\x00-\x1f\\"\x7f]')
+
+
+def quoted(text: str) -> str:
+    """The text as a literal."""
+    return f'"{_ESCAPED.sub(_escape, text)}"'
+
+
+def _escape(found: re.Match[str]) -> str:
+    character = found[0]
+    return _ESCAPES.get(character) or f"\\u{ord(character):04x}"
+
+
+def _shown_byte(byte: int) -> str:
+    character = chr(byte)
+    return character if 0x20 <= byte < 0x7F and character not in '\\"' else f"\\x{byte:02x}"
