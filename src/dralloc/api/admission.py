@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from dataclasses import replace as change
 from enum import Enum
 from typing import Final, TypeVar
 
@@ -69,10 +68,8 @@ class Refused:
 
 def admit(request: WriteRequest, around: Surroundings) -> Admitted | Refused:
     """Decides on a write. Raises `BadRequest` where the object is not the one that the URL speaks of."""
-    around = change(around, flattened=request.version == V1BETA1)
-    strategy: Strategy[ApiObject] = request.kind.strategy(around)
-    new = _read(request)
-    new = strategy.default(new)
+    strategy: Strategy[ApiObject] = request.kind.strategy(around, flattened=request.version == V1BETA1)
+    new = strategy.default(_read(request))
     _check_place(request, new.metadata)
     new, faults = _judge(request, new, strategy)
     if faults:

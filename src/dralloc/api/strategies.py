@@ -59,7 +59,7 @@ class ResourceSliceStrategy(Strategy[ResourceSlice]):
         return with_generation(replace(new, spec=spec), 1)
 
     def validate_create(self, new: ResourceSlice) -> Iterator[FieldError]:
-        return validate_resource_slice(new, self.around.validation)
+        return validate_resource_slice(new, self.context)
 
     def prepare_update(self, new: ResourceSlice, old: ResourceSlice) -> ResourceSlice:
         # A change that is dropped right after still counts as one.
@@ -68,7 +68,7 @@ class ResourceSliceStrategy(Strategy[ResourceSlice]):
         return with_generation(replace(new, spec=spec), generation)
 
     def validate_update(self, new: ResourceSlice, old: ResourceSlice) -> Iterator[FieldError]:
-        return validate_resource_slice_update(new, old, self.around.validation)
+        return validate_resource_slice_update(new, old, self.context)
 
     def warnings(self, new: ResourceSlice) -> Iterator[str]:
         return warn_of_slice(new.spec)
@@ -80,19 +80,19 @@ class DeviceClassStrategy(Strategy[DeviceClass]):
         return with_generation(replace(new, spec=spec), 1)
 
     def validate_create(self, new: DeviceClass) -> Iterator[FieldError]:
-        return validate_device_class(new, self.around.validation)
+        return validate_device_class(new, self.context)
 
     def prepare_update(self, new: DeviceClass, old: DeviceClass) -> DeviceClass:
         new = replace(new, spec=drop_disabled(CLASS_FEATURES, new.spec, old.spec, self.around.gates))
         return with_generation(new, old.metadata.generation + (settled(new).spec != old.spec))
 
     def validate_update(self, new: DeviceClass, old: DeviceClass) -> Iterator[FieldError]:
-        return validate_device_class_update(new, old, self.around.validation)
+        return validate_device_class_update(new, old, self.context)
 
 
 class ResourceClaimStrategy(Strategy[ResourceClaim]):
     def default(self, obj: ResourceClaim) -> ResourceClaim:
-        return default_resource_claim(obj, flattened=self.around.flattened)
+        return default_resource_claim(obj, flattened=self.context.flattened)
 
     def prepare_create(self, new: ResourceClaim) -> ResourceClaim:
         spec = drop_disabled(CLAIM_SPEC_FEATURES, new.spec, None, self.around.gates)
@@ -100,7 +100,7 @@ class ResourceClaimStrategy(Strategy[ResourceClaim]):
 
     def validate_create(self, new: ResourceClaim) -> Iterator[FieldError]:
         yield from validate_admin_access(new.spec, self.around.namespace_labels)
-        yield from validate_resource_claim(new, self.around.validation)
+        yield from validate_resource_claim(new, self.context)
 
     def prepare_update(self, new: ResourceClaim, old: ResourceClaim) -> ResourceClaim:
         spec = drop_disabled(CLAIM_SPEC_FEATURES, new.spec, old.spec, self.around.gates)
@@ -138,7 +138,7 @@ def _without_stale_devices(new: ResourceClaim, old: ResourceClaim) -> ResourceCl
 
 class ResourceClaimTemplateStrategy(Strategy[ResourceClaimTemplate]):
     def default(self, obj: ResourceClaimTemplate) -> ResourceClaimTemplate:
-        return default_resource_claim_template(obj, flattened=self.around.flattened)
+        return default_resource_claim_template(obj, flattened=self.context.flattened)
 
     def prepare_create(self, new: ResourceClaimTemplate) -> ResourceClaimTemplate:
         spec = drop_disabled(CLAIM_SPEC_FEATURES, new.spec.spec, None, self.around.gates)
@@ -146,7 +146,7 @@ class ResourceClaimTemplateStrategy(Strategy[ResourceClaimTemplate]):
 
     def validate_create(self, new: ResourceClaimTemplate) -> Iterator[FieldError]:
         yield from validate_admin_access(new.spec.spec, self.around.namespace_labels)
-        yield from validate_resource_claim_template(new, self.around.validation)
+        yield from validate_resource_claim_template(new, self.context)
 
     def prepare_update(self, new: ResourceClaimTemplate, old: ResourceClaimTemplate) -> ResourceClaimTemplate:
         spec = drop_disabled(CLAIM_SPEC_FEATURES, new.spec.spec, old.spec.spec, self.around.gates)
@@ -154,7 +154,7 @@ class ResourceClaimTemplateStrategy(Strategy[ResourceClaimTemplate]):
 
     def validate_update(self, new: ResourceClaimTemplate, old: ResourceClaimTemplate) -> Iterator[FieldError]:
         changed = settled(new).spec != old.spec
-        return validate_resource_claim_template_update(new, old, spec_changed=changed, context=self.around.validation)
+        return validate_resource_claim_template_update(new, old, spec_changed=changed, context=self.context)
 
     def warnings(self, new: ResourceClaimTemplate) -> Iterator[str]:
         return warn_of_claim_spec(new.spec.spec, "spec.spec")

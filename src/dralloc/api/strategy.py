@@ -38,21 +38,16 @@ class Surroundings:
     # Given to a new object.
     uid: str = ""
     name_suffix: str = ""
-    # The request came as v1beta1.
-    flattened: bool = False
-
-    @property
-    def validation(self) -> ValidationContext:
-        return ValidationContext(gates=self.gates, expressions=self.expressions, flattened=self.flattened)
 
 
 class Strategy(ABC, Generic[ObjectT]):
-    """The rules of one kind, for one request."""
+    """The rules of one kind, for one request. `flattened`: it came as v1beta1."""
 
-    __slots__ = ("around",)
+    __slots__ = ("around", "context")
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: Surroundings, *, flattened: bool = False) -> None:
         self.around = around
+        self.context = ValidationContext(gates=around.gates, expressions=around.expressions, flattened=flattened)
 
     def default(self, obj: ObjectT) -> ObjectT:
         return obj

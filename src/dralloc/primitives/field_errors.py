@@ -59,13 +59,14 @@ class FieldPath:
         self._is_key = is_key
 
     @classmethod
-    def of(cls, first: str, *names: str) -> FieldPath:
-        return cls(None, first).child(*names)
+    def of(cls, first: str, *more: str) -> FieldPath:
+        path = cls(None, first)
+        return path.child(*more) if more else path
 
-    def child(self, *names: str) -> FieldPath:
-        path = self
-        for name in names:
-            path = FieldPath(path, name)
+    def child(self, name: str, *more: str) -> FieldPath:
+        path = FieldPath(self, name)
+        for deeper in more:
+            path = FieldPath(path, deeper)
         return path
 
     def index(self, position: int) -> FieldPath:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from dralloc.api.gates import has_list
 from dralloc.api.resource_v1 import Counter, Device, DeviceAttribute, DeviceCounterConsumption, NodeAllocatableResource
 from dralloc.api.validation.conditions import validate_binding_conditions
 from dralloc.api.validation.context import ValidationContext
 from dralloc.api.validation.formats import (
+    is_plain_name,
     shortened,
     validate_dns_label,
     validate_dns_subdomain,
@@ -113,6 +115,15 @@ def _members_with_content(attribute: DeviceAttribute) -> int:
     return sum(scalar is not None for scalar in scalars) + sum(bool(items) for items in lists)
 
 
+def _validate_attributes(device: Device, path: FieldPath) -> Iterator[FieldError]:
+    for name, attribute in device.attributes.items():
+        if not is_plain_name(name):
+            yield from validate_qualified_name(name, path)
+        # Any number and any boolean will do.
+        if attribute.string is not None or attribute.version is not None or has_list(attribute):
+            yield from _validate_attribute(attribute, path.key(shortened(name, ATTRIBUTE_KEY_SHOWN_MAX)))
+
+
 def _validate_attribute(attribute: DeviceAttribute, path: FieldPath) -> Iterator[FieldError]:
     if attribute.string is not None:
         yield from _validate_length(attribute.string, path.child("string"))
@@ -146,7 +157,8 @@ def _validate_version(text: str, path: FieldPath) -> Iterator[FieldError]:
 
 def _validate_capacities(device: Device, path: FieldPath, context: ValidationContext) -> Iterator[FieldError]:
     for name, capacity in device.capacity.items():
-        yield from validate_qualified_name(name, path)
+        if not is_plain_name(name):
+            yield from validate_qualified_name(name, path)
         if capacity.request_policy is None:
             continue
         where = path.key(shortened(name, ATTRIBUTE_KEY_SHOWN_MAX)).child("requestPolicy")
