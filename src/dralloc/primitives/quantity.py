@@ -9,6 +9,7 @@ Kubernetes takes that text for canonical. It also remembers how Kubernetes would
 
 from __future__ import annotations
 
+import math
 import re
 from enum import Enum
 from functools import lru_cache
@@ -107,10 +108,32 @@ class Quantity:
         return self.value if held_whole and _fits_int64(self.value) else None
 
     @property
+    def small_integer(self) -> int | None:
+        """The number of units where Kubernetes' `AsInt64()` gives it: not from a fraction, were it zero, nor from a big number."""
+        if not self._storage.is_small or self._storage.scale < 0 or not _fits_int64(self.value):
+            return None
+        return self.value
+
+    @property
+    def approximate_float(self) -> float:
+        """The nearest double, give or take what Kubernetes' `AsApproximateFloat64()` loses on the way."""
+        scale = self._storage.scale
+        mantissa = self.nanos * 10**-scale // NANOS if scale < 0 else self.nanos // (NANOS * 10**scale)
+        try:
+            return float(mantissa) * float(f"1e{scale}")
+        except OverflowError:
+            return math.inf if mantissa > 0 else -math.inf
+
+    @property
     def milli(self) -> int | None:
         """The number of thousandths, or None where it is not exact or does not fit 64 bits."""
         milli, rest = divmod(self.nanos, NANOS_PER_MILLI)
         return milli if rest == 0 and _fits_int64(milli) else None
+
+    @property
+    def decimal_places(self) -> int:
+        """How many digits after the point Kubernetes keeps: three of `1000m`, none of `1`."""
+        return max(0, -self._storage.scale)
 
     @property
     def sign(self) -> int:

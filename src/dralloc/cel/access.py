@@ -1,0 +1,70 @@
+"""Looking into values: fields, keys and positions.
+
+Only maps and lists have something inside. Looking into any other value finds nothing, and that is the same error as a
+missing key: attributes are dynamic, and Kubernetes does not tell a wrong type from a missing thing here.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dralloc.cel.errors import CelEvaluationError
+from dralloc.cel.values import MISSING, DomainMap, Uint, Value, find, type_of
+
+_KEY_KINDS: Final = frozenset({str, int, Uint, bool, float})
+
+
+class MissingKeyError(CelEvaluationError):
+    """There is nothing under a key; the message says how to ask without failing."""
+
+    def __init__(self, key: Value) -> None:
+        super().__init__(f"no such key: {_shown(key)}{_hint(key)}")
+        self.key = key
+
+
+def get_value(value: Value, key: Value) -> Value:
+    """What is under a key. Raises where there is nothing."""
+    found = find_value(value, key)
+    if found is not MISSING:
+        return found
+    if value.__class__ is list:
+        raise CelEvaluationError(f"index out of bounds: {_shown(key)}")
+    raise MissingKeyError(key)
+
+
+def find_value(value: Value, key: Value) -> Value:
+    """What is under a key, or MISSING."""
+    kind = value.__class__
+    if kind is dict or kind is DomainMap:
+        return find(value, key)
+    if kind is list:
+        position = _position(key)
+        return value[position] if 0 <= position < len(value) else MISSING
+    return MISSING
+
+
+def index_key(key: Value) -> Value:
+    """A value that can be a key at all."""
+    if key.__class__ in _KEY_KINDS:
+        return key
+    raise CelEvaluationError(f"invalid qualifier type: {type_of(key).name}")
+
+
+def _position(key: Value) -> int:
+    kind = key.__class__
+    if kind is int or kind is Uint:
+        return int(key)
+    if kind is float and key.is_integer():
+        return int(key)
+    raise CelEvaluationError(f"unsupported index value {_shown(key)} in list")
+
+
+def _shown(key: Value) -> str:
+    return str(int(key)) if key.__class__ is Uint else str(key).lower() if key.__class__ is bool else str(key)
+
+
+def _hint(key: Value) -> str:
+    if key.__class__ is not str:
+        return ""
+    how = f".?{key}.orValue(…)" if key.isidentifier() and key.isascii() else f'[?"{key}"].orValue(…)'
+    return f"; where it may be missing, read it with {how} or ask has(…) first"

@@ -1,0 +1,45 @@
+"""The functions that expressions can call: one module a library, gathered here by name."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dralloc.cel.library import (
+    addresses,
+    formatting,
+    lists,
+    maps,
+    named_formats,
+    optionals,
+    quantities,
+    regex,
+    semvers,
+    sets,
+    standard,
+    strings,
+    time,
+    urls,
+)
+from dralloc.cel.library.functions import Function, gather
+
+FUNCTIONS: Final[dict[str, Function]] = gather(
+    [
+        module.LIBRARY
+        for module in (
+            standard,
+            time,
+            regex,
+            strings,
+            formatting,
+            lists,
+            maps,
+            sets,
+            optionals,
+            quantities,
+            semvers,
+            addresses,
+            urls,
+            named_formats,
+        )
+    ]
+)

@@ -1,0 +1,69 @@
+"""Optional values. `or` and `orValue` leave their argument unevaluated where they can, so they are the evaluator's own."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dralloc.cel.errors import CelEvaluationError
+from dralloc.cel.library.functions import Anything, Library
+from dralloc.cel.meter import Meter
+from dralloc.cel.values import NONE, DomainMap, Duration, Optional, Timestamp, Uint, Value
+
+LIBRARY: Final = Library()
+define: Final = LIBRARY.define
+
+
+@define("optional.of", Anything)
+def of(value: Value) -> Optional:
+    return Optional(value)
+
+
+@define("optional.none")
+def none() -> Optional:
+    return NONE
+
+
+@define("optional.ofNonZeroValue", Anything)
+def of_non_zero(value: Value) -> Optional:
+    return NONE if is_zero(value) else Optional(value)
+
+
+_ZERO_WHEN_FALSE: Final = frozenset({bool, int, Uint, float, str, bytes, list, dict, DomainMap, type(None)})
+# 0001-01-01T00:00:00Z: an instant is zero where Kubernetes' own clock starts.
+_ZERO_INSTANT: Final = Timestamp(-62_135_596_800 * 10**9)
+
+
+def is_zero(value: Value) -> bool:
+    """Whether a value is what an unset field of its type would hold. Values of libraries never are."""
+    kind = value.__class__
+    if kind in _ZERO_WHEN_FALSE:
+        return not value
+    if kind is Duration:
+        return bool(value.nanos == 0)
+    if kind is Timestamp:
+        return bool(value.nanos == _ZERO_INSTANT.nanos)
+    if kind is Optional:
+        return not value.is_present or is_zero(value.value)
+    return False
+
+
+@define("hasValue", Optional)
+def has_value(optional: Optional) -> bool:
+    return optional.is_present
+
+
+@define("value", Optional)
+def value(optional: Optional) -> Value:
+    if not optional.is_present:
+        raise CelEvaluationError("optional.none() dereference")
+    return optional.value
+
+
+@define("optional.unwrap", list, metered=True)
+@define("unwrapOpt", list, metered=True)
+def unwrap(meter: Meter, optionals: list[Value]) -> list[Value]:
+    """The values of those that have one."""
+    meter.spend(len(optionals))
+    if any(optional.__class__ is not Optional for optional in optionals):
+        raise CelEvaluationError("no such overload: unwrap takes a list of optional values")
+    return [optional.value for optional in optionals if optional.is_present]

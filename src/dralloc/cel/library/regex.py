@@ -1,0 +1,79 @@
+"""Regular expressions: RE2, whose running time grows with the text and never explodes."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any, Final
+
+import re2
+
+from dralloc.cel.errors import CelEvaluationError
+from dralloc.cel.library.functions import Library, tenths
+
+LIBRARY: Final = Library()
+define: Final = LIBRARY.define
+
+# The memory of one compiled expression, in bytes.
+MEMORY_MAX: Final = 8 << 20
+
+
+def _options() -> Any:
+    options = re2.Options()
+    options.max_mem = MEMORY_MAX
+    # Otherwise the library itself writes to standard error.
+    options.log_errors = False
+    return options
+
+
+_OPTIONS: Final = _options()
+
+
+@lru_cache(maxsize=1024)
+def compile_pattern(pattern: str) -> Any:
+    """The compiled expression. Raises an error that says what is wrong with it."""
+    try:
+        return re2.compile(pattern, _OPTIONS)
+    except (re2.error, UnicodeEncodeError) as fault:
+        raise CelEvaluationError(f"error parsing regexp: {_reason(fault)}") from None
+
+
+def _reason(fault: Exception) -> str:
+    reason = fault.args[0] if fault.args else fault
+    return reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
+
+
+def _cost(text: str, pattern: str, *_limit: int) -> int:
+    return tenths(len(text) + 1) * math.ceil(len(pattern) * 0.25)
+
+
+@define("matches", str, str, cost=_cost)
+def matches(text: str, pattern: str) -> bool:
+    """Whether the expression matches anywhere in the text."""
+    return compile_pattern(pattern).search(text) is not None
+
+
+@define("find", str, str, cost=_cost)
+def find(text: str, pattern: str) -> str:
+    """The first match, or nothing."""
+    match = compile_pattern(pattern).search(text)
+    found: str = match.group(0) if match else ""
+    return found
+
+
+@define("findAll", str, str, cost=_cost)
+def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
+    """Matches that do not overlap, from the left; at most `limit` of them unless it is negative."""
+    found: list[str] = []
+    end_of_last = -1
+    for match in compile_pattern(pattern).finditer(text):
+        if len(found) == limit:
+            break
+        # An empty match right behind the one before is none.
+        if match.end() > match.start() or match.start() != end_of_last:
+            found.append(match.group(0))
+        end_of_last = match.end()
+    return found
+
+
+LIBRARY.define("findAll", str, str, int, cost=_cost)(find_all)
