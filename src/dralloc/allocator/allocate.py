@@ -6,8 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from dralloc.allocator.landscape import Landscape
 from dralloc.allocator.ledger import Ledger, Pick
 from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal, Fault, Impossible, Outcome
+from dralloc.allocator.pruning import Pruner
 from dralloc.allocator.requests import Alternative, Demand
 from dralloc.allocator.results import Assembly
 from dralloc.allocator.search import RESULTS_MAX, Search, Verdict
@@ -17,6 +19,8 @@ from dralloc.snapshot.node_selectors import Node
 from dralloc.snapshot.pools import PoolStatus
 
 STEPS_MAX: Final = 50_000
+# Most problems are solved or refuted by then. For the others, knowing everything pays.
+PLAIN_STEPS: Final = 200
 ALTERNATIVES_MAX: Final = 8
 
 
@@ -39,8 +43,12 @@ def allocate(problem: AllocationProblem, share_ids: Callable[[], str]) -> Outcom
     supply = Supply(problem.snapshot, view, demand)
     try:
         check(demand, supply)
-        search = Search(demand, supply, problem.steps_max)
-        match search.run():
+        search = Search(demand, supply, min(PLAIN_STEPS, problem.steps_max))
+        verdict = search.run()
+        if verdict is Verdict.OUT_OF_STEPS:
+            search = Search(demand, supply, problem.steps_max)
+            verdict = search.run(Pruner(Landscape(demand, supply), search.ledger))
+        match verdict:
             case Verdict.SOLVED:
                 return _allocated(problem, search.ledger, share_ids)
             case Verdict.OUT_OF_STEPS:

@@ -57,7 +57,7 @@ class DeviceShape:
         return DeviceView.build(
             driver=self.driver,
             attributes=device.attributes,
-            capacity=device.capacity,
+            capacity={name: capacity.value for name, capacity in device.capacity.items()},
             allow_multiple_allocations=bool(device.allow_multiple_allocations),
         )
 

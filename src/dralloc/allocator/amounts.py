@@ -1,0 +1,176 @@
+"""The bound on amounts: how far what is left of a capacity, or of a counter, goes.
+
+Capacities of shareable devices and counters of pools are the same to it: a dimension (memory, say) with many stores of
+different size, and requests that each take at least so much from one store. However they are packed, a store of size s
+serves at most s // a requests that need a or more. It is asked for every amount that occurs, and for the sum.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from dralloc.allocator.landscape import CounterKey, Landscape, mask_union
+from dralloc.allocator.ledger import Ledger
+from dralloc.allocator.requests import Alternative
+from dralloc.allocator.transport import can_meet
+from dralloc.snapshot.slices import bits_of
+
+
+class Option(NamedTuple):
+    """An alternative that is still open, and the devices it could take now."""
+
+    alternative: Alternative
+    need: int
+    devices: int
+
+
+class Want(NamedTuple):
+    """What a request needs at least, whichever of its alternatives serves it."""
+
+    options: tuple[Option, ...]
+    need: int
+    devices: int
+
+
+class Stores(Protocol):
+    """Where the amounts of one dimension are."""
+
+    def units(self, devices: int, amount: int, ledger: Ledger) -> int:
+        """How many takings of the amount the stores behind the devices allow."""
+
+    def total(self, devices: int, ledger: Ledger) -> int:
+        """What is left in the stores behind the devices."""
+
+
+class _Need(NamedTuple):
+    devices: int
+    takings: int
+    amount: int
+
+
+class Dimension:
+    def __init__(self, stores: Stores, takings: Mapping[int, Mapping[int, int]]) -> None:
+        """`takings` says, by the number of an alternative, what it takes of which device; only where that is something."""
+        self._stores = stores
+        self._devices = {number: mask_union(1 << at for at in taken) for number, taken in takings.items()}
+        self._least = {number: min(taken.values()) for number, taken in takings.items()}
+
+    def suffices(self, wants: Sequence[Want], ledger: Ledger) -> bool:
+        needs = [need for want in wants if (need := self._need(want)) is not None]
+        if not needs:
+            return True
+        if sum(need.takings * need.amount for need in needs) > self._stores.total(
+            mask_union(need.devices for need in needs), ledger
+        ):
+            return False
+        return all(self._lasts(amount, needs, ledger) for amount in {need.amount for need in needs})
+
+    def _need(self, want: Want) -> _Need | None:
+        """What a request must take of this dimension: what devices that take nothing of it do not serve."""
+        escapes = mask_union(
+            option.devices & ~self._devices.get(option.alternative.number, 0) for option in want.options
+        )
+        takings = want.need - escapes.bit_count()
+        if takings <= 0:
+            return None
+        # Every option has devices that take something, or its devices alone would be escapes enough.
+        amount = min(self._least[option.alternative.number] for option in want.options)
+        return _Need(want.devices & ~escapes, takings, amount)
+
+    def _lasts(self, amount: int, needs: Sequence[_Need], ledger: Ledger) -> bool:
+        wanted: Counter[int] = Counter()
+        for need in needs:
+            if need.amount >= amount:
+                wanted[need.devices] += need.takings
+        return can_meet(wanted, lambda group: self._stores.units(group, amount, ledger))
+
+
+def dimensions_of(landscape: Landscape) -> list[Dimension]:
+    return [*_capacities(landscape), *_counters(landscape)]
+
+
+# --- Capacities of shareable devices ------------------------------------------------------------------------------
+
+
+class _CapacityStores:
+    """Each device that has the capacity is a store."""
+
+    def __init__(self, landscape: Landscape, index_of: Mapping[int, int]) -> None:
+        self._landscape = landscape
+        self._index_of = index_of
+
+    def units(self, devices: int, amount: int, ledger: Ledger) -> int:
+        return sum(left // amount for left in self._left(devices, ledger))
+
+    def total(self, devices: int, ledger: Ledger) -> int:
+        return sum(self._left(devices, ledger))
+
+    def _left(self, devices: int, ledger: Ledger) -> Iterator[int]:
+        for position in bits_of(devices):
+            left = ledger.free.get(position) or self._landscape.free[position]
+            yield max(left[self._index_of[position]], 0)
+
+
+def _capacities(landscape: Landscape) -> Iterator[Dimension]:
+    index_of: dict[str, dict[int, int]] = {}
+    for position in bits_of(landscape.shareable):
+        for index, name in enumerate(landscape.capacity_names(position)):
+            index_of.setdefault(name, {})[position] = index
+    for indices in index_of.values():
+        takings: dict[int, dict[int, int]] = {}
+        for alternative in landscape.demand.alternatives:
+            for position, index in indices.items():
+                if landscape.usable[alternative.number] >> position & 1:
+                    amount = landscape.charge(alternative, position).nanos[index]
+                    if amount:
+                        takings.setdefault(alternative.number, {})[position] = amount
+        yield Dimension(_CapacityStores(landscape, indices), takings)
+
+
+# --- Counters of pools ----------------------------------------------------------------------------------------------
+
+
+class _CounterStores:
+    """Each counter is a store, behind all devices that draw from it."""
+
+    def __init__(self, landscape: Landscape, devices_of: Mapping[CounterKey, int]) -> None:
+        self._landscape = landscape
+        self._devices_of = devices_of
+
+    def units(self, devices: int, amount: int, ledger: Ledger) -> int:
+        return sum(
+            min(self._left(key, ledger) // amount, (drawing & devices).bit_count())
+            for key, drawing in self._devices_of.items()
+            if drawing & devices
+        )
+
+    def total(self, devices: int, ledger: Ledger) -> int:
+        return sum(self._left(key, ledger) for key, drawing in self._devices_of.items() if drawing & devices)
+
+    def _left(self, key: CounterKey, ledger: Ledger) -> int:
+        return max(ledger.counters.get(key, self._landscape.counters[key]), 0)
+
+
+def _counters(landscape: Landscape) -> Iterator[Dimension]:
+    """One for each name that counters have. Shareable devices are left out: they draw once for any number of requests."""
+    devices_of: dict[str, dict[CounterKey, int]] = {}
+    amounts: dict[str, dict[int, int]] = {}
+    for position, draws in landscape.draws.items():
+        if landscape.shareable >> position & 1:
+            continue
+        for key, amount in draws:
+            name = key[1].counter
+            if amount > 0 and position not in amounts.setdefault(name, {}):
+                amounts[name][position] = amount
+                stores = devices_of.setdefault(name, {})
+                stores[key] = stores.get(key, 0) | 1 << position
+    for name, stores in devices_of.items():
+        takings: dict[int, dict[int, int]] = {}
+        for alternative in landscape.demand.alternatives:
+            usable = landscape.usable[alternative.number]
+            taken = {position: amount for position, amount in amounts[name].items() if usable >> position & 1}
+            if taken:
+                takings[alternative.number] = taken
+        yield Dimension(_CounterStores(landscape, stores), takings)
