@@ -35,11 +35,15 @@ class Misfit:
     path: FieldPath | None
     message: str
 
+    @property
+    def steps(self) -> tuple[str | int, ...]:
+        return self.path.steps if self.path else ()
+
     def __str__(self) -> str:
         """The misfit in the words of Kubernetes' warnings, where it has any."""
         if self.kind is MisfitKind.WRONG_TYPE:
             return f"{self.path}: {self.message}" if self.path else self.message
-        return f'{self.kind.value} "{_dotted(self.path)}"'
+        return f'{self.kind.value} "{_dotted(self.steps)}"'
 
 
 def find_misfits(tree: object, wire_type: type) -> list[Misfit]:
@@ -270,6 +274,6 @@ def _field_path(path: _Path | None) -> FieldPath | None:
     return result
 
 
-def _dotted(path: FieldPath | None) -> str:
-    parts = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in (path.steps if path else ())]
+def _dotted(steps: tuple[str | int, ...]) -> str:
+    parts = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps]
     return "".join(parts).removeprefix(".")

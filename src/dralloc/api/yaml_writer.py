@@ -3,22 +3,29 @@ is quoted, long texts are not folded, texts of several lines are written as such
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
+from dralloc.api.trees import ExactNumber
 from dralloc.api.yaml_reader import resolve_plain
 
 _Base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-_TEXT = "tag:yaml.org,2002:str"
-_NOT_TEXT = "tag:yaml.org,2002:null"
+_TEXT: Final = "tag:yaml.org,2002:str"
+_TAGS: Final = {
+    bool: "tag:yaml.org,2002:bool",
+    int: "tag:yaml.org,2002:int",
+    float: "tag:yaml.org,2002:float",
+    type(None): "tag:yaml.org,2002:null",
+}
 
 
 class _Dumper(_Base):  # type: ignore[misc]  # the base is chosen at run time
     def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
+        """What a scalar without quotes is taken for, by whoever sees more in it than text."""
         tag = super().resolve(kind, value, implicit)
-        if kind is yaml.ScalarNode and implicit[0] and tag == _TEXT and not isinstance(resolve_plain(value), str):
-            return _NOT_TEXT
+        if kind is yaml.ScalarNode and implicit[0] and tag == _TEXT:
+            return _TAGS.get(type(resolve_plain(value)), _TEXT)
         return tag
 
 
@@ -26,9 +33,15 @@ def _represent_text(dumper: Any, text: str) -> Any:
     return dumper.represent_scalar(_TEXT, text, style="|" if "\n" in text else None)
 
 
+def _represent_exact_number(dumper: Any, number: ExactNumber) -> Any:
+    tag = dumper.resolve(yaml.ScalarNode, number.text, (True, False))
+    return dumper.represent_scalar(tag, number.text)
+
+
 # A part that is there twice is written twice: anchors are for people.
 _Dumper.ignore_aliases = lambda _dumper, _value: True
 _Dumper.add_representer(str, _represent_text)
+_Dumper.add_representer(ExactNumber, _represent_exact_number)
 
 
 def write_yaml(tree: Any) -> str:

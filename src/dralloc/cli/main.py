@@ -8,7 +8,7 @@ from importlib import metadata
 
 import typer
 
-from dralloc.cli import conformance
+from dralloc.cli import conformance, convert, validate
 from dralloc.cli.output import fail
 
 app = typer.Typer(
@@ -20,6 +20,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+app.command("validate")(validate.validate)
+app.command("convert")(convert.convert)
 app.command("conformance")(conformance.conformance)
 
 

@@ -21,11 +21,11 @@ def fail(message: str, code: int = BAD_INPUT) -> NoReturn:
     sys.exit(code)
 
 
-def say(text: str, *, err: bool = False, prefix: str = "") -> None:
-    """Prints a line. Manifests may hold text that the terminal's encoding has no signs for."""
+def say(text: str, *, err: bool = False, prefix: str = "", newline: bool = True) -> None:
+    """Prints a text. Manifests may hold text that the terminal's encoding has no signs for."""
     stream = sys.stderr if err else sys.stdout
     encoding = stream.encoding or "utf-8"
-    typer.echo((prefix + text).encode(encoding, "backslashreplace").decode(encoding), err=err)
+    typer.echo((prefix + text).encode(encoding, "backslashreplace").decode(encoding), err=err, nl=newline)
 
 
 def parse_gates(text: str) -> FeatureGates:

@@ -1,0 +1,247 @@
+"""Judges manifests as a compiler judges sources: every fault of every object, with the place where it is written.
+
+Each object is judged as if it were created now, and its status written right after, on a cluster of which nothing
+else is known.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from dataclasses import replace as change
+from enum import Enum
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from dralloc.api.admin_access import ADMIN_ACCESS_LABEL
+from dralloc.api.admission import Admitted, Refused, Verb, WriteRequest, admit
+from dralloc.api.codec import DecodeError, decode
+from dralloc.api.convert import V1BETA1
+from dralloc.api.documents import Document, Manifest, read_manifest
+from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.positions import Position, Steps, nearest
+from dralloc.api.registry import KINDS, Kind, find_kind
+from dralloc.api.schema import MisfitKind, find_misfits
+from dralloc.api.strategy import Surroundings
+from dralloc.primitives.errors import BadRequest
+
+
+class Severity(Enum):
+    ERROR = "error"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One thing to tell about a manifest. Path, kind and name are empty where the text itself is at fault."""
+
+    position: Position
+    severity: Severity
+    message: str
+    path: str = ""
+    kind: str = ""
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """How many objects a manifest has, what the good ones would be stored as, and what there is to tell."""
+
+    object_count: int
+    stored: tuple[ApiObject, ...]
+    diagnostics: tuple[Diagnostic, ...]
+
+
+def judge_manifest(source: bytes, around: Surroundings) -> Judgement:
+    """Everything there is to tell about the objects in the bytes of a file."""
+    manifest = read_manifest(source)
+    stored: list[ApiObject] = []
+    findings: list[_Finding] = []
+    for document in manifest.documents:
+        found, admitted = _judge_document(document, around)
+        findings.extend(found)
+        stored.extend(admitted)
+    diagnostics = list(_located(manifest, findings))
+    if manifest.error is not None:
+        diagnostics.append(Diagnostic(manifest.error.position, Severity.ERROR, str(manifest.error)))
+    diagnostics.sort(key=lambda diagnostic: diagnostic.position)
+    return Judgement(len(manifest.documents), tuple(stored), tuple(diagnostics))
+
+
+# --- One object --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Finding:
+    """A diagnostic whose position is still to be looked up."""
+
+    document: Document
+    severity: Severity
+    message: str
+    path: str = ""
+    steps: Steps = ()
+
+
+# Whether a namespace is labelled cannot be known here: what needs it is taken, with a warning.
+_LABELLED: Final = {ADMIN_ACCESS_LABEL: "true"}
+
+
+def _judge_document(document: Document, around: Surroundings) -> tuple[list[_Finding], tuple[ApiObject, ...]]:
+    kind = find_kind(document.api_version, document.kind)
+    if kind is None:
+        return [_unknown_kind(document)], ()
+    version = document.api_version.rpartition("/")[2]
+    served = kind.served(version)
+    assert served is not None, "the kind was found by its version"
+    misfits = find_misfits(document.tree, served.wire_type)
+    findings = [
+        _Finding(document, Severity.ERROR, misfit.message, str(misfit.path or ""), misfit.steps) for misfit in misfits
+    ]
+    unreadable = [misfit.steps for misfit in misfits if misfit.kind is MisfitKind.WRONG_TYPE]
+    try:
+        sent = decode(_without(document, unreadable), served.wire_type)
+        outcome = _write(document, kind, version, sent, around)
+    except DecodeError as error:
+        return findings or [_Finding(document, Severity.ERROR, str(error))], ()
+    except BadRequest as error:
+        return [*findings, _Finding(document, Severity.ERROR, str(error))], ()
+    if isinstance(outcome, Refused):
+        faults = _faults(document, outcome, Severity.ERROR)
+        return [*findings, *(fault for fault in faults if not _is_about(fault.steps, unreadable))], ()
+    if unreadable:
+        return findings, ()
+    warnings = (_warning(document, text) for text in outcome.warnings)
+    return [*findings, *warnings, *_label_warnings(document, kind, version, sent, around)], (outcome.stored,)
+
+
+def _write(document: Document, kind: Kind, version: str, sent: ApiObject, around: Surroundings) -> Admitted | Refused:
+    """Creates the object, and writes its status where it has one."""
+    creation = WriteRequest(
+        verb=Verb.CREATE,
+        kind=kind,
+        version=version,
+        new=sent,
+        namespace=(sent.metadata.namespace or "default") if kind.namespaced else "",
+        body=document.body,
+    )
+    around = change(around, namespace_labels=_LABELLED)
+    created = admit(creation, around)
+    if isinstance(created, Refused) or "status" not in kind.subresources or not document.tree.get("status"):
+        return created
+    # A status is written to an object that was read before.
+    read = replace(sent, metadata=replace(sent.metadata, resource_version="1"))
+    update = change(creation, verb=Verb.UPDATE, new=read, old=created.stored, subresource="status", body=b"")
+    written = admit(update, around)
+    return written if isinstance(written, Refused) else Admitted(written.stored, created.warnings)
+
+
+def _label_warnings(
+    document: Document, kind: Kind, version: str, sent: ApiObject, around: Surroundings
+) -> Iterator[_Finding]:
+    if b'"adminAccess"' not in document.body:
+        return
+    creation = WriteRequest(verb=Verb.CREATE, kind=kind, version=version, new=sent, namespace=sent.metadata.namespace)
+    outcome = admit(creation, change(around, namespace_labels={}))
+    if isinstance(outcome, Refused):
+        yield from _faults(document, outcome, Severity.WARNING)
+
+
+def _without(document: Document, unreadable: list[Steps]) -> bytes:
+    """The object without the values that are of the wrong type, so that the rest can be judged."""
+    if not unreadable or () in unreadable:
+        return document.body
+    tree = msgspec.json.decode(document.body)
+    for *way, last in unreadable:
+        container = tree
+        for step in way:
+            container = container[step]
+        container[last] = None
+    return msgspec.json.encode(tree)
+
+
+def _is_about(steps: Steps, unreadable: list[Steps]) -> bool:
+    """Whether a fault only follows from values that were left out: it is in one, or it is of the object that has one."""
+    return any(steps == way[: len(steps)] or way == steps[: len(way)] for way in unreadable)
+
+
+def _faults(document: Document, refused: Refused, severity: Severity) -> Iterator[_Finding]:
+    for fault in refused.faults:
+        yield _Finding(document, severity, fault.message, str(fault.path), fault.path.steps)
+
+
+_PATH_OF_WARNING: Final = re.compile(r"((?:spec|status|metadata)[^:\s]*): (.*)", re.DOTALL)
+_STEP: Final = re.compile(r"\[([^\]]*)\]|([^.\[]+)")
+
+
+def _warning(document: Document, text: str) -> _Finding:
+    match = _PATH_OF_WARNING.fullmatch(text)
+    if match is None:
+        return _Finding(document, Severity.WARNING, text, steps=("apiVersion",))
+    steps = tuple(
+        int(bracketed) if bracketed.isdecimal() else bracketed or name for bracketed, name in _STEP.findall(match[1])
+    )
+    return _Finding(document, Severity.WARNING, match[2], match[1], steps)
+
+
+# --- Kinds that are not ours -------------------------------------------------------------------------------------
+
+
+def _unknown_kind(document: Document) -> _Finding:
+    if not isinstance(document.tree, dict):
+        return _Finding(document, Severity.ERROR, "an object is expected, with apiVersion and kind")
+    missing = [name for name in ("apiVersion", "kind") if not document.tree.get(name)]
+    if missing:
+        return _Finding(document, Severity.ERROR, f"{' and '.join(missing)} must be given")
+    group = document.api_version.rpartition("/")[0]
+    ours = [kind for kind in KINDS if kind.group == group]
+    same_name = [kind for kind in ours if kind.kind == document.kind]
+    if same_name:
+        versions = ", ".join(served.version for served in same_name[0].versions)
+        message = f"there is no {document.kind} in {document.api_version}; it exists in {versions}"
+        return _Finding(document, Severity.ERROR, message, steps=("apiVersion",))
+    close = difflib.get_close_matches(document.kind, [kind.kind for kind in ours], n=1)
+    if close:
+        message = f'there is no kind "{document.kind}" in {document.api_version}, did you mean "{close[0]}"?'
+        return _Finding(document, Severity.ERROR, message, steps=("kind",))
+    message = f"{document.kind} of {document.api_version} is not a kind that dralloc knows: not checked"
+    return _Finding(document, Severity.WARNING, message, steps=("kind",))
+
+
+# --- Positions ---------------------------------------------------------------------------------------------------
+
+
+def _located(manifest: Manifest, findings: Iterable[_Finding]) -> Iterator[Diagnostic]:
+    findings = list(findings)
+    positions = manifest.locate(finding.document for finding in findings)
+    for finding in findings:
+        document = finding.document
+        written = _as_written(positions[document.index], document, finding.steps)
+        metadata = document.tree.get("metadata") if isinstance(document.tree, dict) else None
+        name = metadata.get("name") if isinstance(metadata, dict) else None
+        yield Diagnostic(
+            nearest(positions[document.index], written),
+            finding.severity,
+            finding.message,
+            finding.path,
+            document.kind,
+            name if isinstance(name, str) else "",
+        )
+
+
+def _as_written(positions: dict[Steps, Position], document: Document, steps: Steps) -> Steps:
+    """The steps to where a fault is written: faults of v1beta1 objects are told in the shape that v1 has."""
+    written = (*document.prefix, *steps)
+    if document.api_version.endswith(f"/{V1BETA1}"):
+        written = tuple(step for step in written if step != "exactly")
+        device = len(document.prefix) + 3
+        if (
+            steps[:2] == ("spec", "devices")
+            and (*written[:device], "basic") in positions
+            and written[device : device + 1] != ("basic",)
+        ):
+            written = (*written[:device], "basic", *written[device:])
+    return written

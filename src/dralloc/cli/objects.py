@@ -1,0 +1,37 @@
+"""Objects as documents that people read and tools take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Raw
+from msgspec.structs import replace
+
+from dralloc.api.codec import encode
+from dralloc.api.convert import from_hub
+from dralloc.api.json_reader import read_json
+from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.yaml_writer import write_yaml
+
+
+def as_manifest(obj: ApiObject, version: str) -> bytes:
+    """The object's JSON in a version of the API, without what only a server gives."""
+    metadata = replace(obj.metadata, uid="", creation_timestamp=None, generation=0)
+    return encode(from_hub(replace(obj, metadata=metadata), version))
+
+
+def to_yaml(bodies: Sequence[bytes]) -> str:
+    """One document after the other."""
+    return "---\n".join(write_yaml(read_json(body.decode())) for body in bodies)
+
+
+def to_json(bodies: Sequence[bytes]) -> str:
+    """The one object, or a list of all."""
+    if len(bodies) == 1:
+        return pretty(bodies[0])
+    return pretty(msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": [*map(Raw, bodies)]}))
+
+
+def pretty(body: bytes) -> str:
+    return msgspec.json.format(body, indent=2).decode()

@@ -1,0 +1,127 @@
+"""`dralloc validate`: what is wrong with manifests, like a compiler."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dralloc.cli.convert import Version
+from dralloc.cli.output import BAD_INPUT, FEATURE_GATES_HELP, FINDINGS, parse_gates, say
+
+if TYPE_CHECKING:
+    from dralloc.api.diagnostics import Diagnostic
+    from dralloc.api.meta_v1 import ApiObject
+
+
+class OutputFormat(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+
+
+def validate(
+    files: Annotated[list[str], typer.Argument(help="Manifests, directories of them, or - for standard input.")],
+    output: Annotated[
+        OutputFormat, typer.Option("--output", "-o", help="For people or for machines.")
+    ] = OutputFormat.TEXT,
+    feature_gates: Annotated[str, typer.Option(help=FEATURE_GATES_HELP)] = "",
+    output_version: Annotated[
+        Version | None, typer.Option(help="Also print what would be stored, defaults filled in, as this version.")
+    ] = None,
+) -> None:
+    """Check manifests as Kubernetes 1.37 would, without a cluster. Exits with 1 if anything is wrong."""
+    from dralloc.api.diagnostics import Severity, judge_manifest
+    from dralloc.api.strategy import Surroundings
+    from dralloc.cli.manifests import read_sources
+
+    around = Surroundings(gates=parse_gates(feature_gates), now=datetime.now(UTC))
+    report = _Report(output, output_version)
+    for source in read_sources(files):
+        if source.error:
+            report.unreadable(source.name, source.error)
+            continue
+        judgement = judge_manifest(source.content, around)
+        report.objects += judgement.object_count
+        report.files += 1
+        for diagnostic in judgement.diagnostics:
+            report.tell(source.name, diagnostic, is_error=diagnostic.severity is Severity.ERROR)
+        report.stored.extend(judgement.stored)
+    report.conclude()
+
+
+class _Report:
+    """What is told while files are read, and what is told at the end."""
+
+    def __init__(self, output: OutputFormat, version: Version | None) -> None:
+        self.output = output
+        self.version = version
+        self.files = self.objects = self.errors = self.warnings = 0
+        self.all_readable = True
+        self.entries: list[dict[str, Any]] = []
+        self.stored: list[ApiObject] = []
+
+    @property
+    def tells_on_stderr(self) -> bool:
+        """Standard output is for objects, where somebody asked for them."""
+        return self.version is not None
+
+    def unreadable(self, name: str, reason: str) -> None:
+        self.all_readable = False
+        self.entries.append({"file": name, "severity": "error", "message": reason})
+        if self.output is OutputFormat.TEXT:
+            say(f"{name}: error: {reason}", err=True)
+
+    def tell(self, name: str, diagnostic: Diagnostic, *, is_error: bool) -> None:
+        self.errors += is_error
+        self.warnings += not is_error
+        position, severity = diagnostic.position, diagnostic.severity.value
+        if self.output is OutputFormat.TEXT:
+            said = f"{diagnostic.path}: {diagnostic.message}" if diagnostic.path else diagnostic.message
+            # An expression's faults come with a drawing, which is for people who see it alone.
+            said = " ".join(line for line in said.splitlines() if not line.startswith(" | "))
+            say(f"{name}:{position.line}:{position.column}: {severity}: {said}", err=self.tells_on_stderr)
+            return
+        self.entries.append(
+            {
+                "file": name,
+                "line": position.line,
+                "column": position.column,
+                "severity": severity,
+                "path": diagnostic.path,
+                "message": diagnostic.message,
+                "kind": diagnostic.kind,
+                "name": diagnostic.name,
+            }
+        )
+
+    def conclude(self) -> None:
+        from dralloc.cli.objects import as_manifest, to_yaml
+
+        stored = [as_manifest(obj, self.version.value) for obj in self.stored] if self.version else []
+        if self.output is OutputFormat.JSON:
+            self._print_json(stored)
+        else:
+            say(to_yaml(stored), newline=False)
+            counts = f"{_count(self.objects, 'object')} in {_count(self.files, 'file')}"
+            say(f"{counts}: {_count(self.errors, 'error')}, {_count(self.warnings, 'warning')}", err=True)
+        if not self.all_readable:
+            raise typer.Exit(BAD_INPUT)
+        if self.errors:
+            raise typer.Exit(FINDINGS)
+
+    def _print_json(self, stored: list[bytes]) -> None:
+        import msgspec
+
+        from dralloc.cli.objects import pretty
+
+        counts = {"files": self.files, "objects": self.objects, "errors": self.errors, "warnings": self.warnings}
+        report: dict[str, Any] = {**counts, "diagnostics": self.entries}
+        if self.version:
+            report["stored"] = [*map(msgspec.Raw, stored)]
+        say(pretty(msgspec.json.encode(report)))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
