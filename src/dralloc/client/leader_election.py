@@ -1,0 +1,173 @@
+"""One of several equal processes is in charge: the one that keeps renewing a Lease.
+
+Whether a lease has run out is judged by how long *we* have seen it unchanged, on our own monotonic clock, never by comparing
+our time of day with a time that another machine wrote. So clocks may differ, and may jump.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from dralloc.api.coordination_v1 import Lease, LeaseSpec
+from dralloc.api.meta_v1 import ObjectMeta
+from dralloc.client.calls import Calls
+from dralloc.client.resource import ObjectKey, Resource
+from dralloc.client.transport import TransportError
+from dralloc.primitives.clock import Clock
+from dralloc.primitives.errors import AlreadyExists, ApiError, Conflict, NotFound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """How long a lease holds, how long its holder tries to renew it before giving up, and how often anybody looks."""
+
+    lease_s: int = 15
+    renew_deadline_s: float = 10.0
+    retry_s: float = 2.0
+
+    def __post_init__(self) -> None:
+        # A holder must stop before anybody else may start.
+        assert self.retry_s < self.renew_deadline_s < self.lease_s
+
+
+DEFAULT: Final = Timing()
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A lease as it was last read, and since when it has looked like that."""
+
+    lease: Lease
+    since_s: float
+
+
+def may_take(seen: Seen, identity: str, now_s: float) -> bool:
+    """Whether the lease is ours, nobody's, or has run out."""
+    spec = seen.lease.spec
+    if not spec.holder_identity or spec.holder_identity == identity:
+        return True
+    return now_s >= seen.since_s + (spec.lease_duration_seconds or 0)
+
+
+def claimed(lease: Lease, identity: str, now: datetime, timing: Timing) -> Lease:
+    """The lease with us as its holder, renewed now."""
+    spec, moment = lease.spec, now.isoformat(timespec="microseconds").replace("+00:00", "Z")
+    ours = spec.holder_identity == identity
+    renewed = msgspec.structs.replace(
+        spec,
+        holder_identity=identity,
+        lease_duration_seconds=timing.lease_s,
+        renew_time=moment,
+        acquire_time=spec.acquire_time if ours else moment,
+        lease_transitions=(spec.lease_transitions or 0) + (0 if ours or not spec.holder_identity else 1),
+    )
+    return msgspec.structs.replace(lease, spec=renewed)
+
+
+class LeaderElection:
+    """Takes part in one election."""
+
+    def __init__(
+        self,
+        calls: Calls,
+        leases: Resource[Lease],
+        key: ObjectKey,
+        *,
+        identity: str,
+        clock: Clock,
+        timing: Timing = DEFAULT,
+    ) -> None:
+        self._calls = calls
+        self._leases = leases
+        self._key = key
+        self._identity = identity
+        self._clock = clock
+        self._timing = timing
+        self._seen: Seen | None = None
+
+    async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
+        """Wait until we are in charge and run `lead`; when we lose the lease, cancel it and wait again.
+
+        Returns when `lead` does, and gives the lease back then and when it is cancelled.
+        """
+        while True:
+            while not await self._try():
+                await asyncio.sleep(self._timing.retry_s)
+            leading = asyncio.ensure_future(lead())
+            keeping = asyncio.ensure_future(self._keep())
+            try:
+                await asyncio.wait((leading, keeping), return_when=asyncio.FIRST_COMPLETED)
+                if leading.done():
+                    return leading.result()
+            finally:
+                await _cancel(leading, keeping)
+                await self._release()
+
+    async def _keep(self) -> None:
+        """Renew until that has failed for too long."""
+        loop = asyncio.get_running_loop()
+        renewed_s = loop.time()
+        while loop.time() - renewed_s < self._timing.renew_deadline_s:
+            await asyncio.sleep(self._timing.retry_s)
+            remaining_s = renewed_s + self._timing.renew_deadline_s - loop.time()
+            try:
+                async with asyncio.timeout(max(remaining_s, 0)):
+                    if await self._try():
+                        renewed_s = loop.time()
+                    elif not self._holds():
+                        return
+            except TimeoutError:
+                return
+
+    async def _try(self) -> bool:
+        """Take or renew the lease; False where somebody else has it or the server cannot be reached."""
+        try:
+            lease = await self._read()
+            now_s = asyncio.get_running_loop().time()
+            if self._seen is None or self._seen.lease.spec != lease.spec:
+                self._seen = Seen(lease, now_s)
+            if not may_take(self._seen, self._identity, now_s):
+                return False
+            written = await self._calls.replace(
+                self._leases, claimed(lease, self._identity, self._clock.now(), self._timing)
+            )
+        except (ApiError, TransportError):
+            return False
+        self._seen = Seen(written, now_s)
+        return True
+
+    async def _read(self) -> Lease:
+        try:
+            return await self._calls.get(self._leases, self._key)
+        except NotFound:
+            fresh = Lease(metadata=ObjectMeta(name=self._key.name, namespace=self._key.namespace), spec=LeaseSpec())
+        try:
+            return await self._calls.create(self._leases, fresh)
+        except AlreadyExists:
+            return await self._calls.get(self._leases, self._key)
+
+    def _holds(self) -> bool:
+        return self._seen is not None and self._seen.lease.spec.holder_identity == self._identity
+
+    async def _release(self) -> None:
+        """Let the next one start at once. Failing is harmless: the lease runs out."""
+        if not self._holds() or self._seen is None:
+            return
+        lease = self._seen.lease
+        freed = msgspec.structs.replace(lease, spec=msgspec.structs.replace(lease.spec, holder_identity=""))
+        try:
+            self._seen = Seen(await self._calls.replace(self._leases, freed), self._seen.since_s)
+        except (Conflict, ApiError, TransportError):
+            self._seen = None
+
+
+async def _cancel(*tasks: asyncio.Future[None]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
