@@ -179,7 +179,7 @@ class _Compiler:
             device_class=device_class or _NO_CLASS,
             profile=self._profile(stated, device_class or _NO_CLASS),
             takes_all=stated.allocation_mode == ALL,
-            count=1 if stated.count is None else stated.count,
+            count=stated.count,
             is_admin=isinstance(stated, ExactDeviceRequest) and bool(stated.admin_access),
             tolerations=stated.tolerations,
             constraints=tuple(found for found in constraints if found.covers(request.name, name)),
@@ -201,7 +201,7 @@ class _Compiler:
             return "names no device class"
         if device_class is None:
             return "there is no such device class"
-        if stated.allocation_mode not in (None, EXACT_COUNT, ALL):
+        if stated.allocation_mode not in (EXACT_COUNT, ALL):
             return f"has the unknown allocation mode {stated.allocation_mode!r}"
         return None
 

@@ -24,6 +24,6 @@ def tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
         case "Exists":
             return True
         case "Equal":
-            return (toleration.value or "") == (taint.value or "")
+            return toleration.value == taint.value
         case _:
             return False

@@ -1,0 +1,331 @@
+"""Small, valid objects of the resource API: a test states what matters to it, and nothing else.
+
+resource_slice("gpus", device("gpu-0", capacity={"memory": "40Gi"}, shareable=True))
+claim("training", request("gpu", count=2, where='device.attributes["gpu.example.com"].model == "h100"'))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from dralloc.api.meta_v1 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta
+from dralloc.api.resource_v1 import (
+    ALL,
+    EQUAL,
+    EXACT_COUNT,
+    EXISTS,
+    NO_SCHEDULE,
+    AllocationResult,
+    CapacityRequestPolicy,
+    CapacityRequestPolicyRange,
+    CapacityRequirements,
+    CELDeviceSelector,
+    Counter,
+    CounterSet,
+    Device,
+    DeviceAllocationResult,
+    DeviceAttribute,
+    DeviceCapacity,
+    DeviceClaim,
+    DeviceClaimConfiguration,
+    DeviceClass,
+    DeviceClassConfiguration,
+    DeviceClassSpec,
+    DeviceConstraint,
+    DeviceCounterConsumption,
+    DeviceRequest,
+    DeviceRequestAllocationResult,
+    DeviceSelector,
+    DeviceSubRequest,
+    DeviceTaint,
+    DeviceTaintRule,
+    DeviceTaintRuleSpec,
+    DeviceTaintSelector,
+    DeviceToleration,
+    ExactDeviceRequest,
+    ResourceClaim,
+    ResourceClaimSpec,
+    ResourceClaimStatus,
+    ResourcePool,
+    ResourceSlice,
+    ResourceSliceSpec,
+)
+from dralloc.primitives.quantity import Quantity
+from dralloc.snapshot.node_selectors import Node
+
+DRIVER: Final = "gpu.example.com"
+POOL: Final = "pool-a"
+NODE: Final = "node-a"
+CLASS: Final = "gpu"
+
+Attribute = int | bool | str | DeviceAttribute
+Expressions = str | Sequence[str]
+
+# --- Devices and slices -----------------------------------------------------------------------------------------
+
+
+def attribute(value: Attribute) -> DeviceAttribute:
+    match value:
+        case DeviceAttribute():
+            return value
+        case bool():
+            return DeviceAttribute(bool=value)
+        case int():
+            return DeviceAttribute(int=value)
+        case _:
+            return DeviceAttribute(string=value)
+
+
+def version(text: str) -> DeviceAttribute:
+    return DeviceAttribute(version=text)
+
+
+def capacity(
+    value: str,
+    *,
+    default: str | None = None,
+    valid: Sequence[str] = (),
+    minimum: str | None = None,
+    maximum: str | None = None,
+    step: str | None = None,
+) -> DeviceCapacity:
+    """A capacity, with a request policy where any part of one is given."""
+    valid_range = CapacityRequestPolicyRange(min=_quantity(minimum), max=_quantity(maximum), step=_quantity(step))
+    policy = CapacityRequestPolicy(
+        default=_quantity(default),
+        valid_values=tuple(map(Quantity.parse, valid)),
+        valid_range=valid_range if valid_range != CapacityRequestPolicyRange() else None,
+    )
+    return DeviceCapacity(
+        value=Quantity.parse(value), request_policy=policy if policy != CapacityRequestPolicy() else None
+    )
+
+
+def _quantity(text: str | None) -> Quantity | None:
+    return None if text is None else Quantity.parse(text)
+
+
+def device(
+    name: str,
+    *,
+    attributes: Mapping[str, Attribute] | None = None,
+    capacity: Mapping[str, str | DeviceCapacity] | None = None,
+    shareable: bool | None = None,
+    draws: Mapping[str, Mapping[str, str]] | None = None,
+    taints: Iterable[DeviceTaint] = (),
+    node_name: str | None = None,
+    node_selector: NodeSelector | None = None,
+    all_nodes: bool | None = None,
+    binds_to_node: bool | None = None,
+    binding_conditions: Sequence[str] = (),
+) -> Device:
+    """A device. `draws` gives, by counter set, the counters that it consumes."""
+    capacities = (capacity or {}).items()
+    return Device(
+        name=name,
+        attributes={key: attribute(value) for key, value in (attributes or {}).items()},
+        capacity={
+            key: DeviceCapacity(value=Quantity.parse(value)) if isinstance(value, str) else value
+            for key, value in capacities
+        },
+        allow_multiple_allocations=shareable,
+        consumes_counters=tuple(
+            DeviceCounterConsumption(counter_set=counter_set, counters=_counters(counters))
+            for counter_set, counters in (draws or {}).items()
+        ),
+        taints=tuple(taints),
+        node_name=node_name,
+        node_selector=node_selector,
+        all_nodes=all_nodes,
+        binds_to_node=binds_to_node,
+        binding_conditions=tuple(binding_conditions),
+        binding_failure_conditions=("failed",) if binding_conditions else (),
+    )
+
+
+def resource_slice(
+    name: str,
+    *devices: Device,
+    driver: str = DRIVER,
+    pool: str = POOL,
+    generation: int = 1,
+    of: int = 1,
+    node_name: str | None = NODE,
+    node_selector: NodeSelector | None = None,
+    all_nodes: bool | None = None,
+    per_device: bool | None = None,
+    counters: Mapping[str, Mapping[str, str]] | None = None,
+) -> ResourceSlice:
+    """One of `of` slices of a pool. It is for one node, unless another placement is given."""
+    is_placed = node_selector is not None or all_nodes or per_device
+    sets = tuple(CounterSet(name=key, counters=_counters(amounts)) for key, amounts in (counters or {}).items())
+    spec = ResourceSliceSpec(
+        driver=driver,
+        pool=ResourcePool(name=pool, generation=generation, resource_slice_count=of),
+        node_name=None if is_placed else node_name,
+        node_selector=node_selector,
+        all_nodes=all_nodes,
+        per_device_node_selection=per_device,
+        devices=devices or None,
+        shared_counters=sets or None,
+    )
+    return ResourceSlice(metadata=ObjectMeta(name=name), spec=spec)
+
+
+def _counters(amounts: Mapping[str, str]) -> dict[str, Counter]:
+    return {name: Counter(value=Quantity.parse(amount)) for name, amount in amounts.items()}
+
+
+def node(name: str = NODE, **labels: str) -> Node:
+    return Node(name, labels)
+
+
+def node_selector(**labels: str) -> NodeSelector:
+    """The nodes that have all of these labels."""
+    requirements = tuple(
+        NodeSelectorRequirement(key=key, operator="In", values=(value,)) for key, value in labels.items()
+    )
+    return NodeSelector(node_selector_terms=(NodeSelectorTerm(match_expressions=requirements),))
+
+
+# --- Taints -----------------------------------------------------------------------------------------------------
+
+
+def taint(key: str, value: str = "", effect: str = NO_SCHEDULE) -> DeviceTaint:
+    return DeviceTaint(key=key, value=value, effect=effect)
+
+
+def toleration(key: str = "", value: str | None = None, effect: str = "") -> DeviceToleration:
+    """Of one value where it is given, else of any."""
+    return DeviceToleration(key=key, operator=EXISTS if value is None else EQUAL, value=value or "", effect=effect)
+
+
+def taint_rule(
+    name: str, taint: DeviceTaint, *, driver: str | None = None, pool: str | None = None, device: str | None = None
+) -> DeviceTaintRule:
+    """A rule for the devices whose named parts are equal; without any, for every device."""
+    selector = DeviceTaintSelector(driver=driver, pool=pool, device=device)
+    return DeviceTaintRule(
+        metadata=ObjectMeta(name=name), spec=DeviceTaintRuleSpec(device_selector=selector, taint=taint)
+    )
+
+
+# --- Claims -----------------------------------------------------------------------------------------------------
+
+
+def device_class(
+    name: str = CLASS, where: Expressions = (), config: Sequence[DeviceClassConfiguration] = ()
+) -> DeviceClass:
+    spec = DeviceClassSpec(selectors=_selectors(where), config=tuple(config))
+    return DeviceClass(metadata=ObjectMeta(name=name), spec=spec)
+
+
+def request(
+    name: str = "request",
+    *,
+    device_class: str = CLASS,
+    count: int = 1,
+    everything: bool = False,
+    where: Expressions = (),
+    capacity: Mapping[str, str] | None = None,
+    tolerations: Sequence[DeviceToleration] = (),
+    admin: bool | None = None,
+) -> DeviceRequest:
+    exactly = ExactDeviceRequest(
+        device_class_name=device_class,
+        selectors=_selectors(where),
+        allocation_mode=ALL if everything else EXACT_COUNT,
+        count=0 if everything else count,
+        admin_access=admin,
+        tolerations=tuple(tolerations),
+        capacity=_requirements(capacity),
+    )
+    return DeviceRequest(name=name, exactly=exactly)
+
+
+def alternative(
+    name: str,
+    *,
+    device_class: str = CLASS,
+    count: int = 1,
+    everything: bool = False,
+    where: Expressions = (),
+    capacity: Mapping[str, str] | None = None,
+    tolerations: Sequence[DeviceToleration] = (),
+) -> DeviceSubRequest:
+    return DeviceSubRequest(
+        name=name,
+        device_class_name=device_class,
+        selectors=_selectors(where),
+        allocation_mode=ALL if everything else EXACT_COUNT,
+        count=0 if everything else count,
+        tolerations=tuple(tolerations),
+        capacity=_requirements(capacity),
+    )
+
+
+def first_available(name: str, *alternatives: DeviceSubRequest) -> DeviceRequest:
+    return DeviceRequest(name=name, first_available=alternatives)
+
+
+def match(attribute: str, *requests: str) -> DeviceConstraint:
+    """Equal in the attribute: the devices of these requests, or of all."""
+    return DeviceConstraint(match_attribute=attribute, requests=requests)
+
+
+def distinct(attribute: str, *requests: str) -> DeviceConstraint:
+    return DeviceConstraint(distinct_attribute=attribute, requests=requests)
+
+
+def claim(
+    name: str = "claim",
+    *requests: DeviceRequest,
+    namespace: str = "default",
+    constraints: Sequence[DeviceConstraint] = (),
+    config: Sequence[DeviceClaimConfiguration] = (),
+    allocation: AllocationResult | None = None,
+) -> ResourceClaim:
+    devices = DeviceClaim(requests=requests, constraints=tuple(constraints), config=tuple(config))
+    return ResourceClaim(
+        metadata=ObjectMeta(name=name, namespace=namespace, uid=f"uid-of-{namespace}-{name}"),
+        spec=ResourceClaimSpec(devices=devices),
+        status=ResourceClaimStatus(allocation=allocation),
+    )
+
+
+def allocation(*results: DeviceRequestAllocationResult) -> AllocationResult:
+    return AllocationResult(devices=DeviceAllocationResult(results=results))
+
+
+def held(
+    device: str,
+    *,
+    driver: str = DRIVER,
+    pool: str = POOL,
+    request: str = "request",
+    share_id: str | None = None,
+    consumed: Mapping[str, str] | None = None,
+    admin: bool | None = None,
+) -> DeviceRequestAllocationResult:
+    """A device that a claim has, or with a share id a share of it."""
+    return DeviceRequestAllocationResult(
+        request=request,
+        driver=driver,
+        pool=pool,
+        device=device,
+        share_id=share_id,
+        consumed_capacity={name: Quantity.parse(amount) for name, amount in (consumed or {}).items()},
+        admin_access=admin,
+    )
+
+
+def _selectors(where: Expressions) -> tuple[DeviceSelector, ...]:
+    expressions = (where,) if isinstance(where, str) else where
+    return tuple(DeviceSelector(cel=CELDeviceSelector(expression=expression)) for expression in expressions)
+
+
+def _requirements(asked: Mapping[str, str] | None) -> CapacityRequirements | None:
+    if asked is None:
+        return None
+    return CapacityRequirements(requests={name: Quantity.parse(amount) for name, amount in asked.items()})
