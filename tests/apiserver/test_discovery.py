@@ -1,0 +1,155 @@
+"""Discovery: held by the recorded conversation, and by what the two forms of it must agree on."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dralloc.api.registry import KINDS
+from dralloc.apiserver.discovery import (
+    SUBRESOURCES,
+    aggregated_discovery,
+    api_group,
+    api_group_list,
+    api_resource_list,
+    api_versions,
+    group_versions,
+    version_information,
+)
+from dralloc.apiserver.negotiation import Form, discovery_content_type, form_of_discovery, form_of_objects
+from dralloc.primitives.errors import NotAcceptable
+
+CONVERSATION = Path(__file__).parents[1] / "vectors" / "http.jsonl.gz"
+# Recorded with a version that we do not serve.
+NOT_SERVED = {"groupVersion": "resource.k8s.io/v1alpha3", "version": "v1alpha3"}
+
+
+def recorded(path: str) -> Any:
+    with gzip.open(CONVERSATION, "rt") as lines:
+        return next(step["response"] for step in map(json.loads, lines) if step["path"] == path)
+
+
+def test_the_group_is_as_recorded() -> None:
+    want = recorded("/apis/resource.k8s.io")
+    want["versions"].remove(NOT_SERVED)
+    assert api_group(KINDS, "resource.k8s.io") == want
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
+def test_resources_are_as_recorded(version: str) -> None:
+    found = api_resource_list(KINDS, "resource.k8s.io", version)
+    assert found is not None
+    for entry in found["resources"]:
+        if "storageVersionHash" in entry:
+            assert len(entry["storageVersionHash"]) == 12
+            entry["storageVersionHash"] = "<any>"
+    assert found == recorded(f"/apis/resource.k8s.io/{version}")
+
+
+def test_what_is_not_served_is_not_there() -> None:
+    assert api_group(KINDS, "nope.example.com") is None
+    assert api_resource_list(KINDS, "resource.k8s.io", "v9") is None
+    assert api_resource_list(KINDS, "nope.example.com", "v1") is None
+
+
+def test_the_list_of_groups_holds_each_group() -> None:
+    groups = api_group_list(KINDS)["groups"]
+    assert [group["name"] for group in groups] == sorted({kind.group for kind in KINDS} - {""})
+    assert all({"kind": "APIGroup", "apiVersion": "v1", **group} == api_group(KINDS, group["name"]) for group in groups)
+
+
+@pytest.mark.parametrize("version", ["v2", "v2beta1"])
+def test_the_aggregated_document_says_the_same_as_the_lists(version: str) -> None:
+    documents = [aggregated_discovery(KINDS, core=core, version=version) for core in (True, False)]
+    assert {document["apiVersion"] for document in documents} == {f"apidiscovery.k8s.io/{version}"}
+    found = {
+        (group["metadata"].get("name", ""), served["version"]): {
+            resource["resource"]: resource for resource in served["resources"]
+        }
+        for document in documents
+        for group in document["items"]
+        for served in group["versions"]
+    }
+    assert list(found) == group_versions(KINDS)
+    for (group, served), resources in found.items():
+        listed = api_resource_list(KINDS, group, served)
+        assert listed is not None
+        for entry in listed["resources"]:
+            name, _, part = entry["name"].partition("/")
+            resource = resources[name]
+            if part:
+                (resource,) = [below for below in resource["subresources"] if below["subresource"] == part]
+            assert (entry["verbs"], entry["kind"]) == (resource["verbs"], resource["responseKind"]["kind"])
+
+
+def test_every_subresource_of_a_kind_is_known() -> None:
+    assert {name for kind in KINDS for name in kind.subresources} <= SUBRESOURCES.keys()
+
+
+def test_the_core_versions_and_the_address() -> None:
+    assert api_versions("127.0.0.1:6443") == {
+        "kind": "APIVersions",
+        "versions": ["v1"],
+        "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": "127.0.0.1:6443"}],
+    }
+
+
+def test_the_version_is_kubernetes_and_ours() -> None:
+    version = version_information("1.37.0", "dralloc-0.1.0")
+    assert (version["major"], version["minor"], version["gitVersion"]) == ("1", "37", "v1.37.0+dralloc-0.1.0")
+
+
+@pytest.mark.parametrize(
+    ("accept", "want"),
+    [
+        ("", Form.OBJECT),
+        ("*/*", Form.OBJECT),
+        ("application/json", Form.OBJECT),
+        ("application/vnd.kubernetes.protobuf,application/json", Form.OBJECT),
+        (
+            "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json",
+            Form.TABLE,
+        ),
+        ("application/json; as=Table; v=v1; g=meta.k8s.io", Form.TABLE),
+        ("application/json;as=Table;v=v9;g=meta.k8s.io,application/json", Form.OBJECT),
+        ("application/json;as=Table;v=v1;g=meta.k8s.io;q=0.1,application/json;q=0.9", Form.OBJECT),
+        ("application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", Form.METADATA),
+        ("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json", Form.METADATA),
+        ("text/html, image/gif, image/jpeg, *; q=.2, */*; q=.2", Form.OBJECT),
+    ],
+)
+def test_forms_of_objects(accept: str, want: Form) -> None:
+    assert form_of_objects(accept) is want
+
+
+@pytest.mark.parametrize(
+    ("accept", "want"),
+    [
+        ("", None),
+        ("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json", "v2"),
+        ("application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json", "v2beta1"),
+        ("application/json;g=apidiscovery.k8s.io;v=v9;as=APIGroupDiscoveryList,application/json", None),
+    ],
+)  # fmt: skip
+def test_forms_of_discovery(accept: str, want: str | None) -> None:
+    assert form_of_discovery(accept) == want
+
+
+@pytest.mark.parametrize(
+    "accept", ["text/html", "application/json;as=Chart;v=v1;g=meta.k8s.io", "application/json;q=0"]
+)
+def test_forms_that_we_cannot_write(accept: str) -> None:
+    with pytest.raises(NotAcceptable):
+        form_of_objects(accept)
+    with pytest.raises(NotAcceptable):
+        form_of_discovery(accept)
+
+
+def test_the_aggregated_document_is_named_as_recorded() -> None:
+    with gzip.open(CONVERSATION, "rt") as lines:
+        (want,) = [step["contentType"] for step in map(json.loads, lines) if step["name"] == "aggregated discovery"]
+    assert discovery_content_type("v2") == want
