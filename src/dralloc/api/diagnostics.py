@@ -59,6 +59,7 @@ class Judgement:
 def judge_manifest(source: bytes, around: Surroundings) -> Judgement:
     """Everything there is to tell about the objects in the bytes of a file."""
     manifest = read_manifest(source)
+    around = change(around, namespace_labels=_LABELLED)
     stored: list[ApiObject] = []
     findings: list[_Finding] = []
     for document in manifest.documents:
@@ -128,7 +129,6 @@ def _write(document: Document, kind: Kind, version: str, sent: ApiObject, around
         namespace=(sent.metadata.namespace or "default") if kind.namespaced else "",
         body=document.body,
     )
-    around = change(around, namespace_labels=_LABELLED)
     created = admit(creation, around)
     if isinstance(created, Refused) or "status" not in kind.subresources or not document.tree.get("status"):
         return created

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from dralloc.api.positions import Position, PositionTracker, SourceError, Steps, position_of
-from dralloc.api.trees import ExactNumber, RepeatedKeys
+from dralloc.api.trees import ExactNumber, RepeatedKeys, repeated_names
 
 
 def read_json(text: str) -> Any:
@@ -40,8 +40,7 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) == len(pairs):
         return members
-    names = [name for name, _ in pairs]
-    return RepeatedKeys(members, tuple(name for name in members if names.count(name) > 1))
+    return RepeatedKeys(members, repeated_names(name for name, _ in pairs))
 
 
 def _refuse_constant(name: str) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 
@@ -14,6 +15,10 @@ class RepeatedKeys(dict[str, Any]):
     def __init__(self, members: Mapping[str, Any], repeated: tuple[str, ...]) -> None:
         super().__init__(members)
         self.repeated = repeated
+
+
+def repeated_names(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(name for name, count in Counter(names).items() if count > 1)
 
 
 class ExactNumber(float):

@@ -17,7 +17,7 @@ import yaml
 from yaml import events
 
 from dralloc.api.positions import Position, PositionTracker, SourceError, Steps
-from dralloc.api.trees import RepeatedKeys
+from dralloc.api.trees import RepeatedKeys, repeated_names
 
 DEPTH_MAX: Final = 250
 # What aliases may stand for together, in nodes and characters.
@@ -33,7 +33,7 @@ def read_yaml_stream(text: str) -> Iterator[Any]:
         while True:
             event = parser.get_event()
             if isinstance(event, events.DocumentStartEvent):
-                yield _Builder().build(parser)
+                yield _build(parser)
             elif isinstance(event, events.StreamEndEvent):
                 return
     except yaml.YAMLError as error:
@@ -76,126 +76,106 @@ def _track(event: Any, tracker: PositionTracker) -> None:
 
 # --- Trees -------------------------------------------------------------------------------------------------------
 
-_NO_KEY: Final = object()
-_MERGE: Final = object()
+_MAP_TAGS: Final = (None, "!", "tag:yaml.org,2002:map")
+_LIST_TAGS: Final = (None, "!", "tag:yaml.org,2002:seq")
+_MERGE: Final = "<<"
 
 
-class _Collection:
-    """A list or mapping that is being read."""
-
-    __slots__ = ("anchor", "key", "merged", "repeated", "size_before", "value")
-
-    def __init__(self, value: list[Any] | dict[str, Any], anchor: str | None, size_before: int) -> None:
-        self.value = value
-        self.anchor = anchor
-        self.size_before = size_before
-        self.key: Any = _NO_KEY
-        self.repeated: list[str] = []
-        self.merged: list[dict[str, Any]] = []
-
-
-class _Builder:
-    """Builds the tree of one document from its events."""
-
-    __slots__ = ("aliased_size", "anchors", "open", "size")
-
-    def __init__(self) -> None:
-        self.open: list[_Collection] = []
-        # What an anchor names, and how much an alias of it adds.
-        self.anchors: dict[str, tuple[Any, int]] = {}
-        self.size = 0
-        self.aliased_size = 0
-
-    def build(self, parser: Any) -> Any:
-        root: Any = None
-        while True:
-            event = parser.get_event()
-            kind = type(event)
-            if kind is events.ScalarEvent:
-                value = _scalar(event)
-                self.size += 1 + len(event.value)
-                if event.anchor:
-                    self.anchors[event.anchor] = (value, 1 + len(event.value))
-            elif kind is events.MappingStartEvent or kind is events.SequenceStartEvent:
-                self._begin(event)
-                continue
-            elif kind is events.MappingEndEvent or kind is events.SequenceEndEvent:
-                value = self._end()
-            elif kind is events.AliasEvent:
-                value = self._alias(event)
-            else:
-                return root
-            if self.open:
-                self._place(value, event)
-            else:
-                root = value
-
-    def _begin(self, event: Any) -> None:
-        if len(self.open) == DEPTH_MAX:
-            _refuse(event, f"nested more than {DEPTH_MAX} levels deep")
-        is_mapping = type(event) is events.MappingStartEvent
-        wanted = "tag:yaml.org,2002:map" if is_mapping else "tag:yaml.org,2002:seq"
-        if event.tag not in (None, "!", wanted):
-            _refuse(event, f"the tag {event.tag} has no meaning here")
-        self.size += 1
-        self.open.append(_Collection({} if is_mapping else [], event.anchor, self.size))
-
-    def _end(self) -> Any:
-        done = self.open.pop()
-        value = done.value
-        if isinstance(value, dict):
-            for merged in done.merged:
-                value |= {name: member for name, member in merged.items() if name not in value}
-            if done.repeated:
-                value = RepeatedKeys(value, tuple(dict.fromkeys(done.repeated)))
-        if done.anchor:
-            self.anchors[done.anchor] = (value, self.size - done.size_before + 1)
-        return value
-
-    def _alias(self, event: Any) -> Any:
-        if event.anchor not in self.anchors:
-            _refuse(event, f"the alias *{event.anchor} refers to nothing that is complete before it")
-        value, size = self.anchors[event.anchor]
-        self.size += size
-        self.aliased_size += size
-        if self.aliased_size > ALIASED_SIZE_MAX:
-            _refuse(event, "aliases stand for too much: write less, or write it out")
-        return value
-
-    def _place(self, value: Any, event: Any) -> None:
-        top = self.open[-1]
-        container = top.value
-        if isinstance(container, list):
-            container.append(value)
-        elif top.key is _NO_KEY:
-            top.key = value if type(value) is str and value != "<<" else _key(value, event)
-            if top.key in container:
-                top.repeated.append(top.key)
+def _build(parser: Any) -> Any:
+    """The tree of the document whose events come next. This is where the time goes, so it is one loop."""
+    get_event = parser.get_event
+    # What is in the innermost open collection, names and values of a mapping in turn.
+    items: list[Any] = []
+    # For every open collection: what is in the one around it, its first event, and the size of all before it.
+    around: list[tuple[list[Any], Any, int]] = []
+    anchors = _Anchors()
+    size = 0
+    while True:
+        event = get_event()
+        kind = type(event)
+        if kind is events.ScalarEvent:
+            value = event.value
+            size += 1 + len(value)
+            if event.tag is not None:
+                value = _tagged(event)
+            elif event.implicit[0]:
+                value = resolve_plain(value)
+                if type(value) is float and not math.isfinite(value):
+                    _refuse(event, f"{event.value[:40]} is not a number that an object can hold")
+            if event.anchor:
+                anchors.define(event.anchor, value, 1 + len(event.value))
+            items.append(value)
+        elif kind is events.MappingStartEvent or kind is events.SequenceStartEvent:
+            if len(around) == DEPTH_MAX:
+                _refuse(event, f"nested more than {DEPTH_MAX} levels deep")
+            if event.tag not in (_MAP_TAGS if kind is events.MappingStartEvent else _LIST_TAGS):
+                _refuse(event, f"the tag {event.tag} has no meaning here")
+            around.append((items, event, size))
+            items = []
+        elif kind is events.MappingEndEvent or kind is events.SequenceEndEvent:
+            outer, start, size_before = around.pop()
+            value = _mapping(items, start) if kind is events.MappingEndEvent else items
+            size += 1
+            if start.anchor:
+                anchors.define(start.anchor, value, size - size_before)
+            outer.append(value)
+            items = outer
+        elif kind is events.AliasEvent:
+            value, aliased_size = anchors.take(event)
+            size += aliased_size
+            items.append(value)
         else:
-            if top.key is _MERGE:
-                top.merged.extend(_merged(value, event))
-            else:
-                container[top.key] = value
-            top.key = _NO_KEY
+            return items[0] if items else None
 
 
-def _key(value: Any, event: Any) -> Any:
+def _mapping(items: list[Any], start: Any) -> dict[str, Any]:
+    names = items[::2]
+    if not all(type(name) is str for name in names):
+        names = [_name(name, start) for name in names]
+    members = dict(zip(names, items[1::2], strict=True))
+    repeated = repeated_names(names) if len(members) < len(names) else ()
+    if _MERGE in members:
+        members = _merged(members.pop(_MERGE), start) | members
+    return RepeatedKeys(members, repeated) if repeated else members
+
+
+def _name(value: Any, start: Any) -> str:
     """The text that a JSON object can have as the name of a member."""
-    if value == "<<":
-        is_plain = isinstance(event, events.ScalarEvent) and event.implicit[0]
-        return _MERGE if is_plain else value
     if isinstance(value, bool):
         return "true" if value else "false"
-    if not isinstance(value, int | float):
-        _refuse(event, "the name of an entry must be text")
+    if not isinstance(value, str | int | float):
+        _refuse(start, "in this mapping the name of an entry is no text")
     return str(value)
 
 
-def _merged(value: Any, event: Any) -> list[dict[str, Any]]:
-    sources = value if isinstance(value, list) else [value]
-    if not all(isinstance(source, dict) for source in sources):
-        _refuse(event, "<< merges mappings, and this is none")
-    return sources
+def _merged(value: Any, start: Any) -> dict[str, Any]:
+    """What `<<` adds; the first of several mappings wins."""
+    merged: dict[str, Any] = {}
+    for source in value if isinstance(value, list) else [value]:
+        if not isinstance(source, dict):
+            _refuse(start, "in this mapping << merges something that is no mapping")
+        merged = source | merged
+    return merged
+
+
+class _Anchors:
+    """What anchors name, and a bound on what aliases of them may stand for together."""
+
+    def __init__(self) -> None:
+        self._defined: dict[str, tuple[Any, int]] = {}
+        self._taken_size = 0
+
+    def define(self, name: str, value: Any, size: int) -> None:
+        self._defined[name] = (value, size)
+
+    def take(self, event: Any) -> tuple[Any, int]:
+        if event.anchor not in self._defined:
+            _refuse(event, f"the alias *{event.anchor} refers to nothing that is complete before it")
+        value, size = self._defined[event.anchor]
+        self._taken_size += size
+        if self._taken_size > ALIASED_SIZE_MAX:
+            _refuse(event, "aliases stand for too much: write less, or write it out")
+        return value, size
 
 
 # --- Scalars -----------------------------------------------------------------------------------------------------
@@ -211,15 +191,6 @@ _WORDS: Final[dict[str, Any]] = {
 _INTEGER: Final = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO]?[0-7]+|0|[1-9][0-9]*)", re.ASCII)
 _FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", re.ASCII)
 _TAG_PREFIX: Final = "tag:yaml.org,2002:"
-
-
-def _scalar(event: Any) -> Any:
-    if event.tag is not None:
-        return _tagged(event)
-    value = resolve_plain(event.value) if event.implicit[0] else event.value
-    if type(value) is float and not math.isfinite(value):
-        _refuse(event, f"{event.value[:40]} is not a number that an object can hold")
-    return value
 
 
 def _tagged(event: Any) -> Any:
