@@ -78,13 +78,19 @@ def admit(request: WriteRequest, around: Surroundings) -> Admitted | Refused:
 
 
 def _read(request: WriteRequest) -> ApiObject:
+    kind = request.kind
     try:
         new = with_canonical_times(to_hub(request.new))
     except BadTimestamp as error:
         raise BadRequest(
-            f'{request.kind.kind} in version "{request.version}" cannot be handled as a {request.kind.kind}: {error}'
+            f'{kind.kind} in version "{request.version}" cannot be handled as a {kind.kind}: {error}'
         ) from None
-    return new
+    api_version = kind.api_version(kind.hub_version)
+    return (
+        new
+        if new.api_version == api_version and new.kind == kind.kind
+        else replace(new, api_version=api_version, kind=kind.kind)
+    )
 
 
 def _check_place(request: WriteRequest, metadata: ObjectMeta) -> None:

@@ -46,14 +46,14 @@ def to_hub(sent: ApiObject) -> ApiObject:
                 api_version=HUB_API_VERSION, kind=sent.kind, metadata=sent.metadata, spec=template
             )
         case _:
-            return _with_api_version(sent, HUB_API_VERSION)
+            return _in_version(sent, V1)
 
 
 def from_hub(stored: ApiObject, version: str) -> ApiObject:
     """The object as this version of the API shows it."""
-    api_version = f"{hub.GROUP}/{version}"
     if version != V1BETA1:
-        return _with_api_version(stored, api_version)
+        return _in_version(stored, version)
+    api_version = f"{hub.GROUP}/{version}"
     match stored:
         case hub.ResourceSlice():
             slice_spec = _slice_spec_from_hub(stored.spec)
@@ -73,10 +73,12 @@ def from_hub(stored: ApiObject, version: str) -> ApiObject:
                 api_version=api_version, kind=stored.kind, metadata=stored.metadata, spec=template
             )
         case _:
-            return _with_api_version(stored, api_version)
+            return _in_version(stored, version)
 
 
-def _with_api_version(obj: ObjectT, api_version: str) -> ObjectT:
+def _in_version(obj: ObjectT, version: str) -> ObjectT:
+    group, slash, _ = obj.api_version.rpartition("/")
+    api_version = f"{group}{slash}{version}"
     return obj if obj.api_version == api_version else replace(obj, api_version=api_version)
 
 

@@ -9,8 +9,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dralloc.api import resource_v1, v1beta1
+from dralloc.api import batch_v1, coordination_v1, resource_v1, v1beta1
+from dralloc.api.codec import decode, encode
 from dralloc.api.convert import V1, V1BETA1, V1BETA2
+from dralloc.api.core_object import CoreObject, print_core_object, read_core_object
+from dralloc.api.core_strategies import (
+    CoreStrategy,
+    EventStrategy,
+    JobStrategy,
+    LeaseStrategy,
+    NamespaceStrategy,
+    NodeStrategy,
+    PodStrategy,
+    ResourceQuotaStrategy,
+)
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.strategies import (
     DeviceClassStrategy,
@@ -46,6 +58,8 @@ class Kind:
     strategy: type[Strategy[Any]]
     # The shape that is stored and worked with.
     hub: type[ApiObject]
+    # What we know of a kind that we model only in part, and that is stored as `CoreObject`.
+    view: type[ApiObject] | None = None
     subresources: tuple[str, ...] = ()
     short_names: tuple[str, ...] = ()
     # What a list can be filtered by besides labels.
@@ -154,12 +168,90 @@ DEVICE_TAINT_RULE: Final = Kind(
     subresources=("status",),
 )
 
+
+def _core_kind(kind: str, plural: str, strategy: type[CoreStrategy], **options: Any) -> Kind:
+    """A kind that we model only in part; it has one version."""
+    return Kind(
+        **{"group": "", "namespaced": True, "selectable_fields": _NAMESPACED_FIELDS, **options},
+        kind=kind,
+        plural=plural,
+        versions=(_v1(CoreObject),),
+        strategy=strategy,
+        hub=CoreObject,
+        view=strategy.rules.view_type,
+    )
+
+
+POD: Final = _core_kind(
+    "Pod",
+    "pods",
+    PodStrategy,
+    subresources=("binding", "eviction", "status"),
+    short_names=("po",),
+    selectable_fields=(
+        *_NAMESPACED_FIELDS,
+        "spec.nodeName",
+        "spec.restartPolicy",
+        "spec.schedulerName",
+        "status.phase",
+        "status.nominatedNodeName",
+    ),
+)
+NODE: Final = _core_kind(
+    "Node",
+    "nodes",
+    NodeStrategy,
+    namespaced=False,
+    subresources=("status",),
+    short_names=("no",),
+    selectable_fields=("metadata.name", "spec.unschedulable"),
+)
+NAMESPACE: Final = _core_kind(
+    "Namespace",
+    "namespaces",
+    NamespaceStrategy,
+    namespaced=False,
+    subresources=("finalize", "status"),
+    short_names=("ns",),
+    selectable_fields=("metadata.name", "status.phase"),
+)
+EVENT: Final = _core_kind(
+    "Event",
+    "events",
+    EventStrategy,
+    short_names=("ev",),
+    selectable_fields=(
+        *_NAMESPACED_FIELDS,
+        "involvedObject.kind",
+        "involvedObject.namespace",
+        "involvedObject.name",
+        "involvedObject.uid",
+        "involvedObject.apiVersion",
+        "reason",
+        "reportingComponent",
+        "source",
+        "type",
+    ),
+)
+RESOURCE_QUOTA: Final = _core_kind(
+    "ResourceQuota", "resourcequotas", ResourceQuotaStrategy, subresources=("status",), short_names=("quota",)
+)
+LEASE: Final = _core_kind("Lease", "leases", LeaseStrategy, group=coordination_v1.GROUP)
+JOB: Final = _core_kind("Job", "jobs", JobStrategy, group=batch_v1.GROUP, subresources=("status",))
+
 KINDS: Final[tuple[Kind, ...]] = (
     RESOURCE_SLICE,
     DEVICE_CLASS,
     RESOURCE_CLAIM,
     RESOURCE_CLAIM_TEMPLATE,
     DEVICE_TAINT_RULE,
+    POD,
+    NODE,
+    NAMESPACE,
+    EVENT,
+    RESOURCE_QUOTA,
+    LEASE,
+    JOB,
 )
 
 _BY_KIND: Final[Mapping[tuple[str, str], Kind]] = {
@@ -178,3 +270,15 @@ def find_kind(api_version: str, kind: str) -> Kind | None:
 def find_resource(group: str, version: str, plural: str) -> Kind | None:
     """The kind that a URL names."""
     return _BY_RESOURCE.get((group, version, plural))
+
+
+def read_object(kind: Kind, version: str, body: bytes) -> ApiObject:
+    """The object that JSON states, in the shape of the version; raises `DecodeError`."""
+    served = kind.served(version)
+    assert served is not None, f"not a version of {kind.kind}: {version}"
+    return decode(body, served.wire_type) if kind.view is None else read_core_object(body, kind.view)
+
+
+def print_object(obj: ApiObject) -> bytes:
+    """The JSON of an object of any kind and version."""
+    return print_core_object(obj) if isinstance(obj, CoreObject) else encode(obj)

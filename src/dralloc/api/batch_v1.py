@@ -1,0 +1,58 @@
+"""`batch/v1`: what we read of a job, the commonest workload whose pods share one claim."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import field
+
+from dralloc.api.core_v1 import PodSpec
+from dralloc.api.meta_v1 import ApiObject, ObjectMeta
+from dralloc.api.wire import Int32, Time, Wire, printed
+
+GROUP: Final = "batch"
+
+
+class PodTemplateSpec(Wire):
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: PodSpec = field(default_factory=lambda: PodSpec())
+
+
+class JobSpec(Wire):
+    parallelism: Int32 | None = None
+    completions: Int32 | None = None
+    completion_mode: str | None = None
+    backoff_limit: Int32 | None = None
+    suspend: bool | None = None
+    ttl_seconds_after_finished: Int32 | None = None
+    template: PodTemplateSpec = field(default_factory=lambda: PodTemplateSpec())
+
+
+class JobCondition(Wire):
+    type: str = printed("")
+    status: str = printed("")
+    last_probe_time: Time | None = None
+    last_transition_time: Time | None = None
+    reason: str = ""
+    message: str = ""
+
+
+class JobStatus(Wire):
+    conditions: tuple[JobCondition, ...] = ()
+    active: Int32 = 0
+    succeeded: Int32 = 0
+    failed: Int32 = 0
+    start_time: Time | None = None
+    completion_time: Time | None = None
+
+
+class Job(ApiObject):
+    spec: JobSpec = field(default_factory=lambda: JobSpec())
+    status: JobStatus = field(default_factory=lambda: JobStatus())
+
+    @property
+    def is_finished(self) -> bool:
+        return any(
+            condition.type in ("Complete", "Failed") and condition.status == "True"
+            for condition in self.status.conditions
+        )

@@ -1,0 +1,26 @@
+"""`coordination.k8s.io/v1`: leases, by which one of several components is told to be in charge."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import field
+
+from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.wire import Int32, Time, Wire
+
+GROUP: Final = "coordination.k8s.io"
+
+
+class LeaseSpec(Wire):
+    """Times have microseconds here."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: Int32 | None = None
+    acquire_time: Time | None = None
+    renew_time: Time | None = None
+    lease_transitions: Int32 | None = None
+
+
+class Lease(ApiObject):
+    spec: LeaseSpec = field(default_factory=lambda: LeaseSpec())

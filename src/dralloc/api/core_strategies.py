@@ -1,0 +1,194 @@
+"""How objects of the kinds that we model only in part are written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Generic, TypeVar, cast
+
+from msgspec.structs import replace
+
+from dralloc.api.batch_v1 import Job
+from dralloc.api.coordination_v1 import Lease
+from dralloc.api.core_object import CoreObject, view
+from dralloc.api.core_v1 import PENDING, Event, Namespace, Node, Pod, ResourceQuota
+from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.pod_defaults import default_pod_spec, default_template_spec, quality_of_service
+from dralloc.api.strategy import Strategy, with_generation
+from dralloc.api.validation import core
+from dralloc.api.validation.pod import SPEC, validate_pod, validate_pod_status_update, validate_pod_update
+from dralloc.primitives.field_errors import FieldError, forbidden
+
+ViewT = TypeVar("ViewT", bound=ApiObject)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules(Generic[ViewT]):
+    """As what a kind is viewed, and by which rules it is judged."""
+
+    view_type: type[ViewT]
+    create: Callable[[ViewT], Iterator[FieldError]]
+    update: Callable[[ViewT, ViewT], Iterator[FieldError]]
+    status: Callable[[ViewT, ViewT], Iterator[FieldError]] | None = None
+
+
+def with_members(obj: CoreObject, **members: Any) -> CoreObject:
+    """The object with these members; one that is None is left out."""
+    content = {name: value for name, value in {**obj.content, **members}.items() if value is not None}
+    return replace(obj, content=content)
+
+
+class CoreStrategy(Strategy[CoreObject]):
+    """A kind with a spec, and perhaps a status that only its own sub-resource writes."""
+
+    rules: ClassVar[Rules[Any]]
+    has_generation: ClassVar[bool] = False
+
+    def prepare_create(self, new: CoreObject) -> CoreObject:
+        if self.rules.status is not None:
+            new = with_members(new, status=self.initial_status(new))
+        return with_generation(new, 1) if self.has_generation else new
+
+    def initial_status(self, new: CoreObject) -> dict[str, Any]:
+        """What the status of a new object is, whatever its author wrote there."""
+        return cast("dict[str, Any]", new.content.get("status") or {})
+
+    def validate_create(self, new: CoreObject) -> Iterator[FieldError]:
+        return self.rules.create(view(new, self.rules.view_type))
+
+    def prepare_update(self, new: CoreObject, old: CoreObject) -> CoreObject:
+        if self.rules.status is not None:
+            new = with_members(new, status=old.content.get("status"))
+        if not self.has_generation:
+            return new
+        return with_generation(new, old.metadata.generation + (new.content.get("spec") != old.content.get("spec")))
+
+    def validate_update(self, new: CoreObject, old: CoreObject) -> Iterator[FieldError]:
+        return self.rules.update(view(new, self.rules.view_type), view(old, self.rules.view_type))
+
+    def prepare_status(self, new: CoreObject, old: CoreObject) -> CoreObject:
+        return replace(new, content={**old.content, "status": new.content.get("status") or {}})
+
+    def validate_status(self, new: CoreObject, old: CoreObject) -> Iterator[FieldError]:
+        assert self.rules.status is not None, "only a kind with a status has it written"
+        return self.rules.status(view(new, self.rules.view_type), view(old, self.rules.view_type))
+
+
+class NodeStrategy(CoreStrategy):
+    """A node registers itself, status and all."""
+
+    rules = Rules(Node, core.validate_node, core.validate_node_update, core.validate_node_update)
+
+
+class NamespaceStrategy(CoreStrategy):
+    """A namespace is there until everything in it is gone, which its finalizer stands for."""
+
+    rules = Rules(Namespace, core.validate_namespace, core.validate_namespace_update, core.validate_namespace_update)
+
+    def prepare_create(self, new: CoreObject) -> CoreObject:
+        finalizers = dict.fromkeys([*(new.member("spec").get("finalizers") or []), "kubernetes"])
+        new = with_members(new, spec={**new.member("spec"), "finalizers": list(finalizers)})
+        return _with_name_label(super().prepare_create(new))
+
+    def initial_status(self, new: CoreObject) -> dict[str, Any]:  # noqa: ARG002
+        return {"phase": "Active"}
+
+    def prepare_update(self, new: CoreObject, old: CoreObject) -> CoreObject:
+        new = super().prepare_update(with_members(new, spec=old.content.get("spec")), old)
+        return _with_name_label(new)
+
+
+def _with_name_label(namespace: CoreObject) -> CoreObject:
+    """Selectors find a namespace by its name under this label."""
+    labels = {**namespace.metadata.labels, "kubernetes.io/metadata.name": namespace.metadata.name}
+    return replace(namespace, metadata=replace(namespace.metadata, labels=labels))
+
+
+class ResourceQuotaStrategy(CoreStrategy):
+    rules = Rules(
+        ResourceQuota,
+        core.validate_resource_quota,
+        core.validate_resource_quota_update,
+        core.validate_resource_quota_status_update,
+    )
+
+    def initial_status(self, new: CoreObject) -> dict[str, Any]:  # noqa: ARG002
+        return {}
+
+
+class EventStrategy(CoreStrategy):
+    rules = Rules(Event, core.validate_event, core.validate_event_update)
+
+
+class LeaseStrategy(CoreStrategy):
+    rules = Rules(Lease, core.validate_lease, core.validate_lease_update)
+
+
+class JobStrategy(CoreStrategy):
+    rules = Rules(Job, core.validate_job, core.validate_job_update, core.validate_job_update)
+    has_generation = True
+
+    def default(self, obj: CoreObject) -> CoreObject:
+        spec = {
+            "parallelism": 1,
+            "backoffLimit": 6,
+            "completionMode": "NonIndexed",
+            "suspend": False,
+            **obj.member("spec"),
+        }
+        if "parallelism" not in obj.member("spec"):
+            spec.setdefault("completions", 1)
+        template = spec.get("template") or {}
+        spec["template"] = {**template, "spec": default_template_spec(template.get("spec") or {})}
+        return with_members(obj, spec=spec)
+
+    def initial_status(self, new: CoreObject) -> dict[str, Any]:  # noqa: ARG002
+        return {}
+
+
+class PodStrategy(CoreStrategy):
+    rules = Rules(Pod, validate_pod, validate_pod_update, validate_pod_status_update)
+    has_generation = True
+
+    def default(self, obj: CoreObject) -> CoreObject:
+        return with_members(obj, spec=default_pod_spec(obj.member("spec")))
+
+    def initial_status(self, new: CoreObject) -> dict[str, Any]:
+        return {"phase": PENDING, "qosClass": quality_of_service(view(new, Pod).spec)}
+
+    def validate_update(self, new: CoreObject, old: CoreObject) -> Iterator[FieldError]:
+        yield from super().validate_update(new, old)
+        if _fixed(new, old) != _fixed(old, old):
+            yield forbidden(SPEC, f"only these may change in a pod: {CHANGEABLE}")
+
+    def prepare_status(self, new: CoreObject, old: CoreObject) -> CoreObject:
+        """Parts of the status that belong to features that are off come in only where they are already."""
+        new = super().prepare_status(new, old)
+        status = dict(new.member("status"))
+        for gate, member in (
+            ("DRAExtendedResource", "extendedResourceClaimStatus"),
+            ("DRANodeAllocatableResources", "nodeAllocatableResourceClaimStatuses"),
+        ):
+            if gate not in self.around.gates and not old.member("status").get(member):
+                status.pop(member, None)
+        return with_members(new, status=status)
+
+
+CHANGEABLE: Final = (
+    "images of containers, tolerations (added ones), activeDeadlineSeconds, "
+    "terminationGracePeriodSeconds (from a negative one to 1), schedulingGates (removed ones)"
+)
+
+
+def _fixed(pod: CoreObject, old: CoreObject) -> dict[str, Any]:
+    """The part of a pod's spec that cannot change any more, given what the stored pod holds."""
+    spec, before = dict(pod.member("spec")), old.member("spec")
+    spec.pop("activeDeadlineSeconds", None)
+    for member in ("containers", "initContainers"):
+        spec[member] = [{**container, "image": ""} for container in spec.get(member) or []]
+    tolerations, gates = spec.pop("tolerations", None) or [], spec.pop("schedulingGates", None) or []
+    spec["removed tolerations"] = [kept for kept in before.get("tolerations") or [] if kept not in tolerations]
+    spec["added gates"] = [gate for gate in gates if gate not in (before.get("schedulingGates") or [])]
+    if spec.get("terminationGracePeriodSeconds") == 1 and (before.get("terminationGracePeriodSeconds") or 0) < 0:
+        spec["terminationGracePeriodSeconds"] = before["terminationGracePeriodSeconds"]
+    return spec

@@ -1,0 +1,259 @@
+"""What we read of the core kinds: pods, nodes, namespaces, events and quotas.
+
+These are views. Objects of these kinds hold far more than is modelled here, and all of it is kept: they travel
+as `CoreObject`, and nobody stores one of these types in their place.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import field
+
+from dralloc.api.meta_v1 import ApiObject, Condition, NodeSelector, NodeSelectorTerm
+from dralloc.api.wire import Int32, Int64, Time, Wire, printed
+from dralloc.primitives.quantity import Quantity
+
+PENDING: Final = "Pending"
+SUCCEEDED: Final = "Succeeded"
+FAILED: Final = "Failed"
+DEFAULT_SCHEDULER: Final = "default-scheduler"
+
+
+# --- Pod -------------------------------------------------------------------------------------------------------
+
+
+class PodResourceClaim(Wire):
+    """A claim that a pod uses: one that exists, or one to be made from a template for this pod."""
+
+    name: str = printed("")
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class ContainerClaim(Wire):
+    """A claim of the pod that a container gets, or the devices of one request of it."""
+
+    name: str = printed("")
+    request: str = ""
+
+
+class ResourceRequirements(Wire):
+    limits: dict[str, Quantity] = field(default_factory=dict)
+    requests: dict[str, Quantity] = field(default_factory=dict)
+    claims: tuple[ContainerClaim, ...] = ()
+
+
+class Container(Wire):
+    name: str = printed("")
+    image: str = ""
+    resources: ResourceRequirements = field(default_factory=lambda: ResourceRequirements())
+    restart_policy: str | None = None
+
+
+class Toleration(Wire):
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: Int64 | None = None
+
+
+class PreferredSchedulingTerm(Wire):
+    weight: Int32 = printed(0)
+    preference: NodeSelectorTerm = field(default_factory=lambda: NodeSelectorTerm())
+
+
+class NodeAffinity(Wire):
+    required_during_scheduling_ignored_during_execution: NodeSelector | None = None
+    preferred_during_scheduling_ignored_during_execution: tuple[PreferredSchedulingTerm, ...] = ()
+
+
+class Affinity(Wire):
+    node_affinity: NodeAffinity | None = None
+
+
+class PodSchedulingGate(Wire):
+    name: str = printed("")
+
+
+class PodSchedulingGroup(Wire):
+    pod_group_name: str | None = None
+
+
+class PodSpec(Wire):
+    containers: tuple[Container, ...] = printed(())
+    init_containers: tuple[Container, ...] = ()
+    resource_claims: tuple[PodResourceClaim, ...] = ()
+    resources: ResourceRequirements | None = None
+    overhead: dict[str, Quantity] = field(default_factory=dict)
+    node_name: str = ""
+    node_selector: dict[str, str] = field(default_factory=dict)
+    affinity: Affinity | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    scheduler_name: str = ""
+    scheduling_gates: tuple[PodSchedulingGate, ...] = ()
+    scheduling_group: PodSchedulingGroup | None = None
+    priority: Int32 | None = None
+    priority_class_name: str = ""
+    preemption_policy: str | None = None
+    restart_policy: str = ""
+    termination_grace_period_seconds: Int64 | None = None
+    active_deadline_seconds: Int64 | None = None
+
+
+class PodCondition(Wire):
+    type: str = printed("")
+    status: str = printed("")
+    observed_generation: Int64 = 0
+    last_probe_time: Time | None = None
+    last_transition_time: Time | None = None
+    reason: str = ""
+    message: str = ""
+
+
+class PodResourceClaimStatus(Wire):
+    """Which claim was made for an entry of the pod; none where none was needed."""
+
+    name: str = printed("")
+    resource_claim_name: str | None = None
+
+
+class ContainerExtendedResourceRequest(Wire):
+    container_name: str = printed("")
+    resource_name: str = printed("")
+    request_name: str = printed("")
+
+
+class PodExtendedResourceClaimStatus(Wire):
+    request_mappings: tuple[ContainerExtendedResourceRequest, ...] = printed(())
+    resource_claim_name: str = printed("")
+
+
+class PodStatus(Wire):
+    phase: str = ""
+    conditions: tuple[PodCondition, ...] = ()
+    message: str = ""
+    reason: str = ""
+    nominated_node_name: str = ""
+    start_time: Time | None = None
+    resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
+    extended_resource_claim_status: PodExtendedResourceClaimStatus | None = None
+
+
+class Pod(ApiObject):
+    spec: PodSpec = field(default_factory=lambda: PodSpec())
+    status: PodStatus = field(default_factory=lambda: PodStatus())
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether its containers will never run again."""
+        return self.status.phase in (SUCCEEDED, FAILED)
+
+    @property
+    def is_terminating(self) -> bool:
+        return self.metadata.deletion_timestamp is not None
+
+
+# --- Node ------------------------------------------------------------------------------------------------------
+
+
+class Taint(Wire):
+    key: str = printed("")
+    value: str = ""
+    effect: str = printed("")
+    time_added: Time | None = None
+
+
+class NodeSpec(Wire):
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+
+
+class NodeCondition(Wire):
+    type: str = printed("")
+    status: str = printed("")
+    last_heartbeat_time: Time | None = None
+    last_transition_time: Time | None = None
+    reason: str = ""
+    message: str = ""
+
+
+class NodeStatus(Wire):
+    capacity: dict[str, Quantity] = field(default_factory=dict)
+    allocatable: dict[str, Quantity] = field(default_factory=dict)
+    conditions: tuple[NodeCondition, ...] = ()
+
+
+class Node(ApiObject):
+    spec: NodeSpec = field(default_factory=lambda: NodeSpec())
+    status: NodeStatus = field(default_factory=lambda: NodeStatus())
+
+
+# --- Namespace, quota, event -----------------------------------------------------------------------------------
+
+
+class NamespaceSpec(Wire):
+    finalizers: tuple[str, ...] = ()
+
+
+class NamespaceStatus(Wire):
+    phase: str = ""
+    conditions: tuple[Condition, ...] = ()
+
+
+class Namespace(ApiObject):
+    spec: NamespaceSpec = field(default_factory=lambda: NamespaceSpec())
+    status: NamespaceStatus = field(default_factory=lambda: NamespaceStatus())
+
+
+class ResourceQuotaSpec(Wire):
+    hard: dict[str, Quantity] = field(default_factory=dict)
+    scopes: tuple[str, ...] = ()
+
+
+class ResourceQuotaStatus(Wire):
+    hard: dict[str, Quantity] = field(default_factory=dict)
+    used: dict[str, Quantity] = field(default_factory=dict)
+
+
+class ResourceQuota(ApiObject):
+    spec: ResourceQuotaSpec = field(default_factory=lambda: ResourceQuotaSpec())
+    status: ResourceQuotaStatus = field(default_factory=lambda: ResourceQuotaStatus())
+
+
+class ObjectReference(Wire):
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    api_version: str = ""
+    resource_version: str = ""
+    field_path: str = ""
+
+
+class EventSource(Wire):
+    component: str = ""
+    host: str = ""
+
+
+class EventSeries(Wire):
+    count: Int32 = 0
+    last_observed_time: Time | None = None
+
+
+class Event(ApiObject):
+    involved_object: ObjectReference = field(default_factory=lambda: ObjectReference())
+    reason: str = ""
+    message: str = ""
+    source: EventSource = field(default_factory=lambda: EventSource())
+    first_timestamp: Time | None = None
+    last_timestamp: Time | None = None
+    count: Int32 = 0
+    type: str = ""
+    event_time: Time | None = None
+    series: EventSeries | None = None
+    action: str = ""
+    related: ObjectReference | None = None
+    reporting_component: str = ""
+    reporting_instance: str = ""

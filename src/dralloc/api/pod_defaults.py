@@ -1,0 +1,108 @@
+"""What a pod gets that its author did not say, as far as a scheduler, a node or a reader of the pod looks at it.
+
+Works on the JSON of a pod's spec, because that holds more than we model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from dralloc.api.core_v1 import DEFAULT_SCHEDULER, PodSpec
+
+Tree = dict[str, Any]
+
+_POD_DEFAULTS: Final[Mapping[str, Any]] = {
+    "restartPolicy": "Always",
+    "terminationGracePeriodSeconds": 30,
+    "dnsPolicy": "ClusterFirst",
+    "securityContext": {},
+    "schedulerName": DEFAULT_SCHEDULER,
+    "enableServiceLinks": True,
+    "priority": 0,
+    "preemptionPolicy": "PreemptLowerPriority",
+}
+
+_CONTAINER_DEFAULTS: Final[Mapping[str, Any]] = {
+    "terminationMessagePath": "/dev/termination-log",
+    "terminationMessagePolicy": "File",
+    "resources": {},
+}
+
+# A pod stays on a node that is unreachable or not ready for this long, unless it says otherwise.
+_UNHEALTHY_NODE_TAINTS: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_UNHEALTHY_NODE_SECONDS: Final = 300
+
+
+def default_template_spec(spec: Tree) -> Tree:
+    """The spec of a pod to be, as a job holds it: without what only a real pod gets."""
+    defaulted = {**_POD_DEFAULTS, **spec}
+    for member in ("priority", "preemptionPolicy"):
+        if member not in spec:
+            del defaulted[member]
+    return _with_container_defaults(defaulted)
+
+
+def default_pod_spec(spec: Tree) -> Tree:
+    defaulted = _with_container_defaults({**_POD_DEFAULTS, **spec})
+    defaulted["tolerations"] = _with_unhealthy_nodes(_objects(spec.get("tolerations")))
+    return defaulted
+
+
+def _with_container_defaults(spec: Tree) -> Tree:
+    for member in ("containers", "initContainers"):
+        if spec.get(member):
+            spec[member] = [_default_container(container) for container in _objects(spec[member])]
+    return spec
+
+
+def _objects(items: list[Tree | None] | None) -> list[Tree]:
+    """The items of a list; null in it is an object that says nothing."""
+    return [item or {} for item in items or []]
+
+
+def _default_container(container: Tree) -> Tree:
+    defaulted = {**_CONTAINER_DEFAULTS, **container}
+    defaulted.setdefault("imagePullPolicy", _pull_policy(defaulted.get("image") or ""))
+    defaulted["resources"] = _default_resources(defaulted["resources"])
+    return defaulted
+
+
+def _pull_policy(image: str) -> str:
+    """An image without a tag can become another one at any time."""
+    name = image.rpartition("/")[2]
+    tag = name.rpartition(":")[2] if ":" in name else ""
+    return "Always" if "@" not in name and tag in ("", "latest") else "IfNotPresent"
+
+
+def _default_resources(resources: Tree) -> Tree:
+    """A limit without a request is a request as well."""
+    limits = resources.get("limits")
+    return resources if not limits else {**resources, "requests": {**limits, **(resources.get("requests") or {})}}
+
+
+def _with_unhealthy_nodes(tolerations: list[Tree]) -> list[Tree]:
+    added = [
+        {"key": taint, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _UNHEALTHY_NODE_SECONDS}
+        for taint in _UNHEALTHY_NODE_TAINTS
+        if not any(_tolerates_eviction(toleration, taint) for toleration in tolerations)
+    ]
+    return [*tolerations, *added]
+
+
+def _tolerates_eviction(toleration: Tree, taint: str) -> bool:
+    return toleration.get("key", "") in ("", taint) and toleration.get("effect", "") in ("", "NoExecute")
+
+
+def quality_of_service(spec: PodSpec) -> str:
+    """How safe the pod is when its node runs short: whether it asks for what it may use."""
+    amounts = [
+        (container.resources.requests.get(name), container.resources.limits.get(name))
+        for container in (*spec.init_containers, *spec.containers)
+        for name in ("cpu", "memory")
+    ]
+    if not any(request or limit for request, limit in amounts):
+        return "BestEffort"
+    if all(limit and (request is None or request == limit) for request, limit in amounts):
+        return "Guaranteed"
+    return "Burstable"

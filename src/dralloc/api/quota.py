@@ -1,0 +1,135 @@
+"""What a claim counts for in a quota: how many devices of which class it may come to hold.
+
+A request with alternatives is charged for each of them, because any one may be chosen; of one class only the
+most that an alternative asks for. Mode `All` counts as many devices as a claim can hold. Shares are not
+charged by their size.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from dralloc.api.resource_v1 import (
+    ALL,
+    EXACT_COUNT,
+    GROUP,
+    DeviceRequest,
+    DeviceSubRequest,
+    ExactDeviceRequest,
+    ResourceClaim,
+    ResourceClaimSpec,
+)
+from dralloc.primitives.quantity import Quantity
+
+CLAIM_COUNT: Final = f"count/resourceclaims.{GROUP}"
+DEVICES_SUFFIX: Final = f".deviceclass.{GROUP}/devices"
+IMPLICIT_EXTENDED_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
+ALL_DEVICES_COUNT: Final = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaFacts:
+    """What the charge of a claim depends on besides the claim.
+
+    A claim that the scheduler made for the extended resources of a pod doubles what the pod itself is charged;
+    `pod_usage` is that charge, by quota name, and empty for all other claims.
+    """
+
+    # Explicit extended resource names, by class.
+    extended_names: Mapping[str, str] = field(default_factory=dict)
+    counts_extended: bool = True
+    pod_usage: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Excess:
+    """A quota name of which more would be used than is allowed."""
+
+    name: str
+    used: Quantity
+    requested: Quantity
+    limit: Quantity
+
+
+def usage_of_claim(claim: ResourceClaim, facts: QuotaFacts) -> dict[str, Quantity]:
+    """The claim's charge, by quota name."""
+    devices = devices_by_class(claim.spec)
+    usage = {CLAIM_COUNT: 1, **{f"{name}{DEVICES_SUFFIX}": count for name, count in devices.items()}}
+    if facts.counts_extended:
+        usage.update(_extended_usage(devices, facts))
+    return {name: Quantity.of(amount) for name, amount in usage.items()}
+
+
+def devices_by_class(spec: ResourceClaimSpec) -> dict[str, int]:
+    """The most devices that the claim can come to hold, by class."""
+    total: Counter[str] = Counter()
+    for request in spec.devices.requests or ():
+        for class_name, count in _charge(request).items():
+            total[class_name] += count
+    return dict(total)
+
+
+def is_counted(name: str, known_extended: Iterable[str] = ()) -> bool:
+    """Whether claims are charged under this quota name."""
+    return name == CLAIM_COUNT or name.endswith(DEVICES_SUFFIX) or name in map(_quota_name, known_extended)
+
+
+def find_excess(
+    hard: Mapping[str, Quantity], used: Mapping[str, Quantity], usage: Mapping[str, Quantity]
+) -> tuple[Excess, ...]:
+    """Where the usage does not fit into what a quota leaves; an update brings only what it adds."""
+    return tuple(
+        Excess(name, used.get(name, Quantity.ZERO), usage[name], limit)
+        for name, limit in sorted(hard.items())
+        if name in usage and usage[name].sign > 0 and used.get(name, Quantity.ZERO) + usage[name] > limit
+    )
+
+
+def explain_excess(quota: str, excesses: Iterable[Excess]) -> str:
+    """The refusal in Kubernetes' words, which users and tests look for."""
+    listed = list(excesses)
+    requested = ",".join(f"{excess.name}={excess.requested}" for excess in listed)
+    used = ",".join(f"{excess.name}={excess.used}" for excess in listed)
+    limited = ",".join(f"{excess.name}={excess.limit}" for excess in listed)
+    return f"exceeded quota: {quota}, requested: {requested}, used: {used}, limited: {limited}"
+
+
+def added_usage(new: Mapping[str, Quantity], old: Mapping[str, Quantity]) -> dict[str, Quantity]:
+    """What an update uses more than before; negative where it uses less."""
+    return {name: new.get(name, Quantity.ZERO) - old.get(name, Quantity.ZERO) for name in new.keys() | old.keys()}
+
+
+def _charge(request: DeviceRequest) -> dict[str, int]:
+    if request.first_available:
+        most: dict[str, int] = {}
+        for alternative in request.first_available:
+            count = _count(alternative)
+            if count is not None:
+                most[alternative.device_class_name] = max(count, most.get(alternative.device_class_name, 0))
+        return most
+    if request.exactly is not None:
+        return {request.exactly.device_class_name: _count(request.exactly) or 0}
+    return {}
+
+
+def _count(ask: ExactDeviceRequest | DeviceSubRequest) -> int | None:
+    if ask.allocation_mode == ALL:
+        return ALL_DEVICES_COUNT
+    return ask.count if ask.allocation_mode == EXACT_COUNT else None
+
+
+def _extended_usage(devices: Mapping[str, int], facts: QuotaFacts) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for class_name, count in devices.items():
+        total[_quota_name(f"{IMPLICIT_EXTENDED_PREFIX}{class_name}")] += count
+        if class_name in facts.extended_names:
+            total[_quota_name(facts.extended_names[class_name])] += count
+    beyond_pod = {name: count - facts.pod_usage.get(name, 0) for name, count in total.items()}
+    return {name: count for name, count in beyond_pod.items() if count > 0}
+
+
+def _quota_name(extended_name: str) -> str:
+    return f"requests.{extended_name}"

@@ -1,0 +1,264 @@
+"""Pods: everything about claims, and of the rest what users most often get wrong.
+
+Kubernetes knows hundreds of rules for pods. Those about fields that we do not read are not held here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from dralloc.api.core_v1 import (
+    Container,
+    ContainerClaim,
+    Pod,
+    PodExtendedResourceClaimStatus,
+    PodResourceClaim,
+    PodSpec,
+    PodStatus,
+    ResourceRequirements,
+    Toleration,
+)
+from dralloc.api.validation.formats import validate_choice, validate_dns_label, validate_dns_subdomain, validate_format
+from dralloc.api.validation.metadata import validate_labels, validate_metadata, validate_metadata_update
+from dralloc.api.validation.node_selector import validate_label_requirement, validate_node_selector
+from dralloc.primitives import names
+from dralloc.primitives.field_errors import (
+    FieldError,
+    FieldPath,
+    duplicate,
+    forbidden,
+    invalid,
+    not_found,
+    required,
+)
+
+RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
+PREEMPTION_POLICIES: Final = ("PreemptLowerPriority", "Never")
+TAINT_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+TOLERATION_OPERATORS: Final = ("Equal", "Exists")
+
+SPEC: Final = FieldPath.of("spec")
+STATUS: Final = FieldPath.of("status")
+
+
+def validate_pod(pod: Pod) -> Iterator[FieldError]:
+    yield from validate_metadata(pod.metadata, namespaced=True)
+    yield from validate_pod_spec(pod.spec, SPEC)
+
+
+def validate_pod_update(new: Pod, old: Pod) -> Iterator[FieldError]:
+    yield from validate_metadata_update(new.metadata, old.metadata)
+    yield from validate_pod_spec(new.spec, SPEC)
+
+
+def validate_pod_spec(spec: PodSpec, path: FieldPath) -> Iterator[FieldError]:
+    yield from _validate_pod_claims(spec.resource_claims, path.child("resourceClaims"))
+    yield from _validate_containers(spec, path)
+    if spec.resources is not None and spec.resources.claims:
+        yield forbidden(path.child("resources", "claims"), "claims can be given to containers only")
+    if spec.node_name:
+        yield from validate_dns_subdomain(spec.node_name, path.child("nodeName"))
+    if spec.restart_policy:
+        yield from validate_choice(spec.restart_policy, path.child("restartPolicy"), RESTART_POLICIES)
+    if spec.preemption_policy is not None:
+        yield from validate_choice(spec.preemption_policy, path.child("preemptionPolicy"), PREEMPTION_POLICIES)
+    if spec.scheduler_name:
+        yield from validate_dns_subdomain(spec.scheduler_name, path.child("schedulerName"))
+    if spec.termination_grace_period_seconds is not None and spec.termination_grace_period_seconds < 0:
+        seconds = spec.termination_grace_period_seconds
+        yield invalid(path.child("terminationGracePeriodSeconds"), seconds, "must be greater than or equal to 0")
+    yield from _validate_placement(spec, path)
+
+
+# --- Claims ----------------------------------------------------------------------------------------------------
+
+
+def _validate_pod_claims(claims: tuple[PodResourceClaim, ...], path: FieldPath) -> Iterator[FieldError]:
+    seen: set[str] = set()
+    for position, claim in enumerate(claims):
+        where = path.index(position)
+        if not claim.name:
+            yield required(where.child("name"))
+        elif claim.name in seen:
+            yield duplicate(where.child("name"), claim.name)
+        else:
+            yield from validate_dns_label(claim.name, where.child("name"))
+        seen.add(claim.name)
+        if (claim.resource_claim_name is None) == (claim.resource_claim_template_name is None):
+            yield invalid(
+                where, claim.name, "exactly one of resourceClaimName and resourceClaimTemplateName must be set"
+            )
+        if claim.resource_claim_name is not None:
+            yield from validate_dns_subdomain(claim.resource_claim_name, where.child("resourceClaimName"))
+        if claim.resource_claim_template_name is not None:
+            yield from validate_dns_subdomain(
+                claim.resource_claim_template_name, where.child("resourceClaimTemplateName")
+            )
+
+
+def _validate_container_claims(
+    claims: tuple[ContainerClaim, ...], known: frozenset[str], path: FieldPath
+) -> Iterator[FieldError]:
+    """Whole claims, and single requests of them; not both of one claim."""
+    seen: set[tuple[str, str]] = set()
+    for position, claim in enumerate(claims):
+        where = path.index(position)
+        if not claim.name:
+            yield required(where)
+            continue
+        repeats = any(name == claim.name and (not request or not claim.request) for name, request in seen)
+        if repeats or (claim.name, claim.request) in seen:
+            yield duplicate(where, f"{claim.name}/{claim.request}" if claim.request else claim.name)
+        if claim.name not in known:
+            yield not_found(where, claim.name, "must be one of the names in spec.resourceClaims")
+        if claim.request:
+            yield from validate_dns_label(claim.request, where.child("request"))
+        seen.add((claim.name, claim.request))
+
+
+# --- Containers ------------------------------------------------------------------------------------------------
+
+
+def _validate_containers(spec: PodSpec, path: FieldPath) -> Iterator[FieldError]:
+    if not spec.containers:
+        yield required(path.child("containers"))
+    known = frozenset(claim.name for claim in spec.resource_claims)
+    seen: set[str] = set()
+    for field, containers in (("initContainers", spec.init_containers), ("containers", spec.containers)):
+        for position, container in enumerate(containers):
+            where = path.child(field).index(position)
+            yield from _validate_container(container, known, where)
+            if container.name and container.name in seen:
+                yield duplicate(where.child("name"), container.name)
+            seen.add(container.name)
+
+
+def _validate_container(container: Container, known_claims: frozenset[str], path: FieldPath) -> Iterator[FieldError]:
+    if not container.name:
+        yield required(path.child("name"))
+    else:
+        yield from validate_dns_label(container.name, path.child("name"))
+    if not container.image:
+        yield required(path.child("image"))
+    elif container.image != container.image.strip():
+        yield invalid(path.child("image"), container.image, "must not have leading or trailing white space")
+    resources = path.child("resources")
+    yield from _validate_resources(container.resources, resources)
+    yield from _validate_container_claims(container.resources.claims, known_claims, resources.child("claims"))
+
+
+def _validate_resources(resources: ResourceRequirements, path: FieldPath) -> Iterator[FieldError]:
+    for field, amounts in (("limits", resources.limits), ("requests", resources.requests)):
+        for name, amount in amounts.items():
+            where = path.child(field).key(name)
+            yield from validate_format(name, where, names.label_key)
+            if amount.sign < 0:
+                yield invalid(where, amount, "must be greater than or equal to 0")
+    for name, amount in resources.requests.items():
+        limit = resources.limits.get(name)
+        if limit is not None and amount > limit:
+            yield invalid(path.child("requests"), amount, f"must be less than or equal to the limit of {name}, {limit}")
+
+
+# --- Placement -------------------------------------------------------------------------------------------------
+
+
+def _validate_placement(spec: PodSpec, path: FieldPath) -> Iterator[FieldError]:
+    yield from validate_labels(spec.node_selector, path.child("nodeSelector"))
+    for position, toleration in enumerate(spec.tolerations):
+        yield from _validate_toleration(toleration, path.child("tolerations").index(position))
+    gates: set[str] = set()
+    for position, gate in enumerate(spec.scheduling_gates):
+        where = path.child("schedulingGates").index(position)
+        yield from validate_format(gate.name, where, names.label_key)
+        if gate.name in gates:
+            yield duplicate(where, gate.name)
+        gates.add(gate.name)
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    if affinity is None:
+        return
+    base = path.child("affinity", "nodeAffinity")
+    if affinity.required_during_scheduling_ignored_during_execution is not None:
+        where = base.child("requiredDuringSchedulingIgnoredDuringExecution")
+        yield from validate_node_selector(affinity.required_during_scheduling_ignored_during_execution, where)
+    for position, term in enumerate(affinity.preferred_during_scheduling_ignored_during_execution):
+        where = base.child("preferredDuringSchedulingIgnoredDuringExecution").index(position)
+        if not 1 <= term.weight <= 100:
+            yield invalid(where.child("weight"), term.weight, "must be between 1 and 100")
+        for index, requirement in enumerate(term.preference.match_expressions):
+            yield from validate_label_requirement(
+                requirement, where.child("preference", "matchExpressions").index(index)
+            )
+
+
+def _validate_toleration(toleration: Toleration, path: FieldPath) -> Iterator[FieldError]:
+    if toleration.key:
+        yield from validate_format(toleration.key, path.child("key"), names.label_key)
+    elif toleration.operator != "Exists":
+        yield invalid(path.child("operator"), toleration.operator, "must be Exists when key is empty")
+    if toleration.toleration_seconds is not None and toleration.effect != "NoExecute":
+        yield invalid(path.child("effect"), toleration.effect, "must be NoExecute when tolerationSeconds is set")
+    match toleration.operator:
+        case "" | "Equal":
+            yield from validate_format(toleration.value, path.child("operator"), names.label_value)
+        case "Exists":
+            if toleration.value:
+                yield invalid(path.child("operator"), toleration.value, "value must be empty when operator is Exists")
+        case operator:
+            yield from validate_choice(operator, path.child("operator"), TOLERATION_OPERATORS)
+    if toleration.effect:
+        yield from validate_choice(toleration.effect, path.child("effect"), TAINT_EFFECTS)
+
+
+# --- Status ----------------------------------------------------------------------------------------------------
+
+
+def validate_pod_status_update(new: Pod, old: Pod) -> Iterator[FieldError]:
+    yield from validate_metadata_update(new.metadata, old.metadata)
+    if new.status.nominated_node_name:
+        yield from validate_dns_subdomain(new.status.nominated_node_name, STATUS.child("nominatedNodeName"))
+    yield from _validate_claim_statuses(new.status, new.spec)
+    if new.status.extended_resource_claim_status is not None:
+        path = STATUS.child("extendedResourceClaimStatus")
+        yield from _validate_extended_claim(new.status.extended_resource_claim_status, new.spec, path)
+
+
+def _validate_claim_statuses(status: PodStatus, spec: PodSpec) -> Iterator[FieldError]:
+    known = {claim.name for claim in spec.resource_claims}
+    seen: set[str] = set()
+    for position, claim in enumerate(status.resource_claim_statuses):
+        where = STATUS.child("resourceClaimStatuses").index(position)
+        if claim.name not in known:
+            yield invalid(where.child("name"), claim.name, "must be one of the names in spec.resourceClaims")
+        if claim.name in seen:
+            yield duplicate(where.child("name"), claim.name)
+        seen.add(claim.name)
+        if claim.resource_claim_name is not None:
+            yield from validate_dns_subdomain(claim.resource_claim_name, where.child("resourceClaimName"))
+
+
+def _validate_extended_claim(
+    claim: PodExtendedResourceClaimStatus, spec: PodSpec, path: FieldPath
+) -> Iterator[FieldError]:
+    if not claim.resource_claim_name:
+        yield required(path.child("resourceClaimName"))
+    else:
+        yield from validate_dns_subdomain(claim.resource_claim_name, path.child("resourceClaimName"))
+    if not claim.request_mappings:
+        yield required(path.child("requestMappings"))
+    asked = {container.name: container.resources.requests for container in (*spec.init_containers, *spec.containers)}
+    seen: set[tuple[str, str, str]] = set()
+    for position, mapping in enumerate(claim.request_mappings):
+        where = path.child("requestMappings").index(position)
+        if mapping.container_name not in asked:
+            yield invalid(where.child("containerName"), mapping.container_name, "must be a container of the pod")
+        if mapping.resource_name not in asked.get(mapping.container_name, {}):
+            yield invalid(where.child("resourceName"), mapping.resource_name, "must be requested by the container")
+        # Kubernetes leaves the position out here.
+        yield from validate_dns_label(mapping.request_name, path.child("requestName"))
+        triple = (mapping.container_name, mapping.resource_name, mapping.request_name)
+        if triple in seen:
+            for field, value in zip(("containerName", "resourceName", "requestName"), triple, strict=True):
+                yield duplicate(where.child(field), value)
+        seen.add(triple)
