@@ -32,6 +32,7 @@ class AllocationProblem:
     node: Node
     snapshot: Snapshot
     steps_max: int = STEPS_MAX
+    plain_steps: int = PLAIN_STEPS
 
 
 def allocate(problem: AllocationProblem, share_ids: Callable[[], str]) -> Outcome:
@@ -43,7 +44,7 @@ def allocate(problem: AllocationProblem, share_ids: Callable[[], str]) -> Outcom
     supply = Supply(problem.snapshot, view, demand)
     try:
         check(demand, supply)
-        search = Search(demand, supply, min(PLAIN_STEPS, problem.steps_max))
+        search = Search(demand, supply, min(problem.plain_steps, problem.steps_max))
         verdict = search.run()
         if verdict is Verdict.OUT_OF_STEPS:
             search = Search(demand, supply, problem.steps_max)
