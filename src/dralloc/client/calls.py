@@ -121,11 +121,20 @@ class Calls:
         *,
         type: PatchType = PatchType.MERGE,
         subresource: str | None = None,
-        force: bool = False,
     ) -> Object:
-        query = self._managed() | ({"force": "true"} if force else {})
         path = resource.path(namespace=key.namespace, name=key.name, subresource=subresource)
-        response = await self._send("PATCH", path, query, body=encode(patch), headers={"Content-Type": type.value})
+        headers = {"Content-Type": type.value}
+        response = await self._send("PATCH", path, self._managed(), body=encode(patch), headers=headers)
+        return resource.decode(response.body)
+
+    async def apply(
+        self, resource: Resource[Object], key: ObjectKey, item: Object | Mapping[str, Any], *, force: bool = False
+    ) -> Object:
+        """Server-side apply: our fields become what the item says; with `force`, also those that others own."""
+        query = self._managed() | ({"force": "true"} if force else {})
+        path = resource.path(namespace=key.namespace, name=key.name)
+        headers = {"Content-Type": PatchType.APPLY.value}
+        response = await self._send("PATCH", path, query, body=_body(resource, item), headers=headers)
         return resource.decode(response.body)
 
     async def post(self, resource: Resource[Object], key: ObjectKey, subresource: str, body: Any) -> None:

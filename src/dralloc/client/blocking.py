@@ -1,0 +1,103 @@
+"""The same client for scripts and notebooks: it answers when it is done, no `await`.
+
+There is one implementation: an event loop in a thread of its own runs the asynchronous client. A notebook has a loop running
+already, so borrowing that one would not do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from dralloc.client.calls import PatchType, WatchEvent
+from dralloc.client.client import AsyncClient, Item, connect_async
+from dralloc.client.resource import Object
+
+Result = TypeVar("Result")
+
+
+class Client:
+    """One server. Use it in a `with` block, or close it."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="dralloc-client", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._loop.is_closed():
+            return
+        self._run(self._client.__aexit__())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def get(self, object_type: type[Object], name: str, *, namespace: str | None = None) -> Object:
+        return self._run(self._client.get(object_type, name, namespace=namespace))
+
+    def list(
+        self, object_type: type[Object], *, namespace: str | None = "", labels: str = "", fields: str = ""
+    ) -> tuple[Object, ...]:
+        return self._run(self._client.list(object_type, namespace=namespace, labels=labels, fields=fields))
+
+    def create(self, item: Item) -> Any:
+        return self._run(self._client.create(item))
+
+    def replace(self, item: Item) -> Any:
+        return self._run(self._client.replace(item))
+
+    def replace_status(self, item: Item) -> Any:
+        return self._run(self._client.replace_status(item))
+
+    def apply(self, item: Item, *, force: bool = False) -> Any:
+        return self._run(self._client.apply(item, force=force))
+
+    def patch(
+        self,
+        object_type: type[Object],
+        name: str,
+        patch: Any,
+        *,
+        namespace: str | None = None,
+        type: PatchType = PatchType.MERGE,
+        subresource: str | None = None,
+    ) -> Object:
+        return self._run(
+            self._client.patch(object_type, name, patch, namespace=namespace, type=type, subresource=subresource)
+        )
+
+    def delete(self, object_type: type[Object], name: str, *, namespace: str | None = None) -> None:
+        self._run(self._client.delete(object_type, name, namespace=namespace))
+
+    def watch(
+        self, object_type: type[Object], *, namespace: str = "", labels: str = "", fields: str = ""
+    ) -> Iterator[WatchEvent[Object]]:
+        """Every object there is and every change from then on; leaving the loop ends the watch."""
+        events = self._client.watch(object_type, namespace=namespace, labels=labels, fields=fields)
+        try:
+            while True:
+                yield self._run(_next(events))
+        finally:
+            self._run(events.aclose())  # type: ignore[attr-defined]
+
+    def _run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+
+def connect(target: str | Path | None = None, *, token: str | None = None, context: str | None = None) -> Client:
+    """A client for the server that kubectl would use, for the kubeconfig given, or for a URL."""
+    return Client(connect_async(target, token=token, context=context))
+
+
+async def _next(events: AsyncIterator[WatchEvent[Object]]) -> WatchEvent[Object]:
+    return await anext(events)

@@ -1,0 +1,52 @@
+"""The resources that a client knows, found by the type of an object or by what a document says it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache, partial
+from typing import Any
+
+from dralloc.api.codec import decode
+from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.registry import KINDS, Kind, find_kind
+from dralloc.client.resource import Object, Resource
+
+
+class UnknownResource(LookupError):
+    """A type or a document that no resource of ours has; the message says what there is."""
+
+
+@cache
+def resource_for(object_type: type[Object]) -> Resource[Object]:
+    """The resource whose objects have this type, in the version that the project works with."""
+    for kind in KINDS:
+        if object_type is (kind.view or kind.hub):
+            return _resource(kind, object_type)
+    known = ", ".join((kind.view or kind.hub).__name__ for kind in KINDS)
+    raise UnknownResource(f"{object_type.__name__} is not a type of objects that a server keeps; those are {known}")
+
+
+def resource_of(item: ApiObject | Mapping[str, Any]) -> Resource[Any]:
+    """The resource that an object or a document belongs to."""
+    if not isinstance(item, Mapping):
+        return resource_for(type(item))
+    kind = find_kind(str(item.get("apiVersion", "")), str(item.get("kind", "")))
+    if kind is None:
+        raise UnknownResource(f"no resource for apiVersion {item.get('apiVersion')!r}, kind {item.get('kind')!r}")
+    return resource_for(kind.view or kind.hub)
+
+
+def _resource(kind: Kind, object_type: type[Object]) -> Resource[Object]:
+    return Resource(
+        group=kind.group,
+        version=kind.hub_version,
+        plural=kind.plural,
+        kind=kind.kind,
+        namespaced=kind.namespaced,
+        type=object_type,
+        decode=partial(_decode, wire_type=object_type),
+    )
+
+
+def _decode(body: bytes, *, wire_type: type[Object]) -> Object:
+    return decode(body, wire_type)
