@@ -6,10 +6,11 @@ missing key: attributes are dynamic, and Kubernetes does not tell a wrong type f
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from dralloc.cel.errors import CelEvaluationError
-from dralloc.cel.values import MISSING, DomainMap, Uint, Value, find, type_of
+from dralloc.cel.values import MISSING, NONE, DomainMap, Optional, Uint, Value, find, type_of
 
 _KEY_KINDS: Final = frozenset({str, int, Uint, bool, float})
 
@@ -41,6 +42,20 @@ def find_value(value: Value, key: Value) -> Value:
         position = _position(key)
         return value[position] if 0 <= position < len(value) else MISSING
     return MISSING
+
+
+def access_optionally(value: Value, keys: Iterable[Value]) -> Optional:
+    """What is under one key after the other, as an optional, where every step may find nothing."""
+    if value.__class__ is Optional:
+        if not value.is_present:
+            return NONE
+        # What comes out of an optional has lost the default for missing domains.
+        value = dict(value.value) if value.value.__class__ is DomainMap else value.value
+    for key in keys:
+        value = find_value(value, index_key(key))
+        if value is MISSING:
+            return NONE
+    return Optional(value)
 
 
 def index_key(key: Value) -> Value:

@@ -41,6 +41,13 @@ class Attribute(Protocol):
     def versions(self) -> Sequence[str] | None: ...
 
 
+class Capacity(Protocol):
+    """An amount with a policy, which selectors do not see."""
+
+    @property
+    def value(self) -> Quantity: ...
+
+
 class DeviceView:
     """A device as selectors see it."""
 
@@ -57,7 +64,7 @@ class DeviceView:
         self,
         driver: str,
         attributes: Mapping[str, Attribute] | None,
-        capacity: Mapping[str, Quantity] | None,
+        capacity: Mapping[str, Quantity | Capacity] | None,
         allow_multiple_allocations: bool | None,
     ) -> None:
         self.driver = driver
@@ -70,7 +77,7 @@ class DeviceView:
         cls,
         driver: str,
         attributes: Mapping[str, Attribute] | None = None,
-        capacity: Mapping[str, Quantity] | None = None,
+        capacity: Mapping[str, Quantity | Capacity] | None = None,
         allow_multiple_allocations: bool | None = None,
     ) -> DeviceView:
         """The view of a device. It keeps the mappings, which must not change any more."""
@@ -82,7 +89,7 @@ class DeviceView:
             self.attributes = _by_domain(self.driver, _values_of(self._attributes or {}))
             return self.attributes
         if name == "capacity":
-            self.capacity = _by_domain(self.driver, self._capacity or {})
+            self.capacity = _by_domain(self.driver, _amounts_of(self._capacity or {}))
             return self.capacity
         if name == "as_map":
             self.as_map = {
@@ -93,6 +100,10 @@ class DeviceView:
             }
             return self.as_map
         raise AttributeError(name)
+
+
+def _amounts_of(capacity: Mapping[str, Quantity | Capacity]) -> dict[str, Quantity]:
+    return {name: amount if isinstance(amount, Quantity) else amount.value for name, amount in capacity.items()}
 
 
 def _values_of(attributes: Mapping[str, Attribute]) -> dict[str, Value]:

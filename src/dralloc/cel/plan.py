@@ -121,12 +121,14 @@ class Builder(Protocol[Code]):
 class _Piece(Generic[Code]):
     """What a node became. Accesses are collected step by step and made into code when nothing is added any more."""
 
-    __slots__ = ("code", "constant", "is_conditional", "qualifiers", "slot", "tests_presence")
+    __slots__ = ("code", "constant", "is_conditional", "qualifiers", "slot", "tests_presence", "variable")
 
-    def __init__(self, code: Code | None = None, *, constant: Value = MISSING, slot: int | None = None) -> None:
+    def __init__(self, code: Code | None = None, *, constant: Value = MISSING) -> None:
         self.code = code
         self.constant = constant
-        self.slot = slot
+        # Of a variable, or of an access that starts from one: where it is named, and where its value is kept.
+        self.variable: Identifier | None = None
+        self.slot = 0
         self.qualifiers: list[Qualifier[Code]] | None = None
         self.tests_presence = False
         self.is_conditional = False
@@ -157,7 +159,7 @@ class Planner(Generic[Code]):
             self._set_constant(node, _literal_value(node))
             return None
         if isinstance(node, Identifier):
-            self._pieces[node.id] = _Piece(slot=self._slot(node.name))
+            self._set_variable(node, node, self._slot(node.name))
             return None
         if isinstance(node, Select):
             return self._visit_select(node)
@@ -176,6 +178,10 @@ class Planner(Generic[Code]):
     def _set_constant(self, node: Expression, value: Value) -> None:
         self._pieces[node.id] = _Piece(self._builder.constant(node, value), constant=value)
 
+    def _set_variable(self, node: Expression, variable: Identifier, slot: int) -> None:
+        piece = self._pieces[node.id] = _Piece()
+        piece.variable, piece.slot = variable, slot
+
     def _set(self, node: Expression, code: Code) -> None:
         self._pieces[node.id] = _Piece(code)
 
@@ -185,17 +191,15 @@ class Planner(Generic[Code]):
     def _code(self, node: Expression, *, is_charged: bool = True) -> Code:
         """The finished code of a node that was visited."""
         piece = self._pieces[node.id]
-        if piece.qualifiers is None and piece.slot is None:
+        if piece.variable is not None:
+            base = self._builder.variable(piece.variable, piece.slot, is_charged=is_charged)
+        else:
             assert piece.code is not None
-            return piece.code
-        base = piece.code
-        if base is None:
-            assert piece.slot is not None
-            base = self._builder.variable(node, piece.slot, is_charged=is_charged)
+            base = piece.code
         if piece.qualifiers is None:
             return base
         make = self._builder.presence if piece.tests_presence else self._builder.access
-        is_relative = is_charged and piece.slot is None and not piece.is_conditional
+        is_relative = is_charged and piece.variable is None and not piece.is_conditional
         return make(node, base, piece.qualifiers, is_relative=is_relative)
 
     # Names and accesses.
@@ -235,14 +239,16 @@ class Planner(Generic[Code]):
     def _qualify(self, node: Expression, operand: Expression, qualifier: Qualifier[Code]) -> None:
         """Adds a step to the access that the operand is, or starts one."""
         piece = self._pieces[operand.id]
-        if piece.qualifiers is None or piece.tests_presence:
-            is_conditional = piece.is_conditional
-            piece = _Piece(slot=piece.slot) if piece.slot is not None else _Piece(self._code(operand))
-            piece.is_conditional = is_conditional
-            piece.qualifiers = []
-        assert piece.qualifiers is not None
-        piece.qualifiers.append(qualifier)
-        self._pieces[node.id] = piece
+        if piece.qualifiers is not None and not piece.tests_presence:
+            piece.qualifiers.append(qualifier)
+            self._pieces[node.id] = piece
+            return
+        if piece.variable is not None and piece.qualifiers is None:
+            self._set_variable(node, piece.variable, piece.slot)
+        else:
+            self._set(node, self._code(operand))
+            self._pieces[node.id].is_conditional = piece.is_conditional
+        self._pieces[node.id].qualifiers = [qualifier]
 
     # Calls.
 

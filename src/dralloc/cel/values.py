@@ -91,6 +91,9 @@ class DomainMap(dict[str, Map]):
 
     __slots__ = ()
 
+    def __missing__(self, _domain: str) -> Map:
+        return {}
+
 
 BOOL: Final = TypeValue("bool")
 INT: Final = TypeValue("int")

@@ -32,18 +32,13 @@ class Anything:
 _FAMILY: Final[dict[type, type]] = {DomainMap: dict, DerivedQuantity: Quantity}
 
 
-def nominal(*_arguments: Value) -> int:
-    """The cost of most calls."""
-    return 1
-
-
 @dataclass(frozen=True, slots=True)
 class Overload:
-    """One implementation. A metered one takes the evaluation's meter as its first argument."""
+    """One implementation. A metered one takes the evaluation's meter as its first argument. Most cost one, which is None."""
 
     parameters: tuple[type, ...]
     implementation: Implementation
-    cost: Cost
+    cost: Cost | None
     is_metered: bool
 
     def accepts(self, classes: Sequence[type]) -> bool:
@@ -59,17 +54,19 @@ class Function:
 
     name: str
     overloads: list[Overload] = field(default_factory=list)
-    _found: dict[tuple[type, ...], Overload] = field(default_factory=dict)
+    # What was found before, by the classes of the arguments.
+    found: dict[tuple[type, ...], Overload] = field(default_factory=dict)
 
     def overload_for(self, *arguments: Value) -> Overload:
         """The overload for these values."""
+        return self.found.get(tuple([argument.__class__ for argument in arguments])) or self._find(arguments)
+
+    def _find(self, arguments: tuple[Value, ...]) -> Overload:
         classes = tuple([argument.__class__ for argument in arguments])
-        found = self._found.get(classes)
+        found = next((overload for overload in self.overloads if overload.accepts(classes)), None)
         if found is None:
-            found = next((overload for overload in self.overloads if overload.accepts(classes)), None)
-            if found is None:
-                raise no_such_overload(self.name, *arguments)
-            self._found[classes] = found
+            raise no_such_overload(self.name, *arguments)
+        self.found[classes] = found
         return found
 
 
@@ -79,7 +76,7 @@ class Library:
     def __init__(self) -> None:
         self.overloads: list[tuple[str, Overload]] = []
 
-    def define(self, name: str, *parameters: type, cost: Cost = nominal, metered: bool = False) -> Callable[[F], F]:
+    def define(self, name: str, *parameters: type, cost: Cost | None = None, metered: bool = False) -> Callable[[F], F]:
         """Declares the function below as an overload of `name`."""
 
         def declare(implementation: F) -> F:

@@ -1,0 +1,302 @@
+"""The fast path: a selector as one Python function.
+
+The function is written for the usual case and knows nothing about errors and costs. Whenever something is unusual (a key
+is missing, a type is not the expected one, a number is too large) it raises, and the plain evaluator decides. So what
+stands here need not be complete, but what it returns must be right.
+
+A selector comes from whoever may write a claim. Only names that are made up here, and literals in the form that `repr`
+gives them, get into the source; everything else the function uses is handed to it as a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, Final
+
+from dralloc.cel.access import access_optionally, find_value, get_value, index_key
+from dralloc.cel.checker import TypedExpression
+from dralloc.cel.closures import elements_of, pairs_of
+from dralloc.cel.codegen_calls import CALLS, is_text_map
+from dralloc.cel.codegen_source import Source, SourceWriter, TooComplex
+from dralloc.cel.device import DeviceView
+from dralloc.cel.library.functions import Function
+from dralloc.cel.library.maps import insert, insert_all
+from dralloc.cel.library.messages import build_message
+from dralloc.cel.meter import Meter
+from dralloc.cel.plan import DEVICE_SLOT, Loop, Planner, Qualifier
+from dralloc.cel.syntax import Call, Expression, ListLiteral, MapLiteral, MessageLiteral
+from dralloc.cel.types import Kind
+from dralloc.cel.values import MISSING, DomainMap, Map, Value, map_key
+
+Matcher = Callable[[DeviceView], bool]
+
+# Asking for the attributes is what makes a selector fail on a device with a malformed one, even if it reads none.
+_TEMPLATE: Final = """\
+def matches(device):
+    try:
+        device.attributes
+        return {expression}
+    except Exception:
+        return decide(device)
+"""
+
+
+def generate(typed: TypedExpression, decide: Matcher) -> Matcher | None:
+    """A function that says whether a device matches; `decide` is asked in all doubtful cases. None where it would be too complex."""
+    writer = SourceWriter(typed)
+    try:
+        expression = writer.bool_text(Planner(typed, _SourceBuilder(writer)).plan())
+        code = compile(_TEMPLATE.format(expression=expression), "<selector>", "exec")
+    except (TooComplex, SyntaxError, RecursionError, MemoryError, ValueError):
+        return None
+    scope: dict[str, Any] = {**writer.names, "__builtins__": {"Exception": Exception}, "decide": decide, "bool": bool}
+    exec(code, scope)
+    matcher: Matcher = scope["matches"]
+    return matcher
+
+
+_DEVICE_FIELDS: Final = {
+    "driver": "driver",
+    "attributes": "attributes",
+    "capacity": "capacity",
+    "allowMultipleAllocations": "allow_multiple_allocations",
+}
+
+
+class _SourceBuilder:
+    """Writes expressions. See `plan.Builder` for what each method stands for."""
+
+    def __init__(self, writer: SourceWriter) -> None:
+        self._writer = writer
+
+    # Values.
+
+    def constant(self, node: Expression, value: Value) -> Source:
+        return self._writer.constant(node, value)
+
+    def variable(self, node: Expression, slot: int, *, is_charged: bool) -> Source:  # noqa: ARG002
+        if slot == DEVICE_SLOT:
+            return self._writer.expression(node, "device", is_device=True)
+        return self._writer.expression(node, f"v{slot}")
+
+    def access(
+        self,
+        node: Expression,
+        base: Source,
+        qualifiers: Sequence[Qualifier[Source]],
+        *,
+        is_relative: bool,  # noqa: ARG002
+    ) -> Source:
+        plain_count = next((index for index, step in enumerate(qualifiers) if step.is_optional), len(qualifiers))
+        if base.is_optional:
+            plain_count = 0
+        current = self._follow(base, qualifiers[:plain_count])
+        rest = qualifiers[plain_count:]
+        if not rest:
+            return current
+        if len(rest) == 1 and is_text_map(current) and not current.holds_maps and rest[0].key.__class__ is str:
+            return self._optional_entry(node, current, rest[0].key)
+        writer = self._writer
+        keys = [self._key(step) for step in rest]
+        listed = "".join(f"{key.text}, " for key in keys)
+        access = writer.name(access_optionally)
+        return writer.expression(node, f"{access}({writer.value_text(current)}, ({listed}))", current, *keys)
+
+    def _optional_entry(self, node: Expression, current: Source, key: str) -> Source:
+        """`map.?key`, of which mostly only the value or a default is wanted, without the optional around it."""
+        access = self._writer.name(access_optionally)
+        made = self._writer.expression(node, f"{access}({current.text}, ({key!r},))", current)
+        made.entry = (current.text, repr(key))
+        return made
+
+    def _follow(self, base: Source, qualifiers: Sequence[Qualifier[Source]]) -> Source:
+        current = base
+        for step in qualifiers:
+            key = self._key(step)
+            if current.is_device and step.key in _DEVICE_FIELDS:
+                text = f"device.{_DEVICE_FIELDS[step.key]}"
+            elif is_text_map(current) and key.kind is Kind.STRING:
+                text = f"{current.text}[{key.text}]"
+            else:
+                text = f"{self._writer.name(get_value)}({self._writer.value_text(current)}, {self._checked_key(step, key)})"
+            current = self._writer.expression(step.node, text, current, key)
+        return current
+
+    def _key(self, step: Qualifier[Source]) -> Source:
+        return self._writer.key(step.key) if step.code is None else step.code
+
+    def _checked_key(self, step: Qualifier[Source], key: Source) -> str:
+        return key.text if step.code is None else f"{self._writer.name(index_key)}({key.text})"
+
+    def presence(
+        self,
+        node: Expression,
+        base: Source,
+        qualifiers: Sequence[Qualifier[Source]],
+        *,
+        is_relative: bool,  # noqa: ARG002
+    ) -> Source:
+        writer = self._writer
+        if base.is_optional or any(step.is_optional for step in qualifiers):
+            raise TooComplex("has() on an optional value")
+        container, last = self._follow(base, qualifiers[:-1]), self._key(qualifiers[-1])
+        if is_text_map(container) and not container.holds_maps:
+            return writer.expression(node, f"({last.text} in {container.text})", container)
+        text = f"{writer.name(_has)}({writer.value_text(container)}, {last.text})"
+        return writer.expression(node, text, container)
+
+    def make_list(self, node: ListLiteral, elements: Sequence[Source]) -> Source:
+        if node.optional:
+            raise TooComplex("optional elements")
+        listed = ", ".join(self._writer.value_text(element) for element in elements)
+        return self._writer.expression(node, f"[{listed}]", *elements)
+
+    def make_map(self, node: MapLiteral, entries: Sequence[tuple[Source, Source]]) -> Source:
+        if any(entry.optional for entry in node.entries):
+            raise TooComplex("optional entries")
+        name = self._writer.name(map_key)
+        listed = ", ".join(f"{name}({key.text}): {self._writer.value_text(value)}" for key, value in entries)
+        return self._writer.expression(node, f"{{{listed}}}", *(part for entry in entries for part in entry))
+
+    def make_message(self, node: MessageLiteral, values: Sequence[Source]) -> Source:
+        if any(entry.optional for entry in node.entries):
+            raise TooComplex("optional fields")
+        writer = self._writer
+        fields = ", ".join(
+            f"{entry.field!r}: {writer.value_text(value)}" for entry, value in zip(node.entries, values, strict=True)
+        )
+        type_name = node.type_name.removeprefix(".")
+        return writer.expression(node, f"{writer.name(build_message)}({type_name!r}, {{{fields}}})", *values)
+
+    # Calls and operators.
+
+    def call(self, node: Call, function: Function, arguments: Sequence[Source]) -> Source:
+        special = CALLS.get(node.function)
+        made = None if special is None else special(self._writer, node, arguments)
+        return self._writer.call(node, function, arguments) if made is None else made
+
+    def membership(self, node: Expression, operand: Source, members: frozenset[Hashable]) -> Source:
+        writer = self._writer
+        name = writer.name(members)
+        if operand.kind in (Kind.STRING, Kind.INT):
+            return writer.expression(node, f"({operand.text} in {name})", operand)
+        temporary = writer.temporary()
+        plain = (
+            f"{temporary} in {name} if ({temporary} := {writer.value_text(operand)}).__class__ is {writer.name(str)}"
+        )
+        text = f"({plain} else {writer.name(_is_member)}({temporary}, {name}))"
+        return writer.expression(node, text, operand, is_assigning=True)
+
+    def alternative(self, node: Call, optional: Source, otherwise: Source, *, is_unwrapped: bool) -> Source:
+        writer = self._writer
+        if is_unwrapped and optional.entry is not None and otherwise.constant is not MISSING:
+            mapping, key = optional.entry
+            return writer.expression(node, f"{mapping}.get({key}, {otherwise.text})", optional)
+        temporary = writer.temporary()
+        chosen = f"{temporary}.value" if is_unwrapped else temporary
+        text = f"({chosen} if ({temporary} := {optional.text}).is_present else {writer.value_text(otherwise)})"
+        return writer.expression(node, text, optional, otherwise, is_assigning=True)
+
+    def conditional(self, node: Expression, condition: Source, then: Source, otherwise: Source) -> Source:
+        writer = self._writer
+        branches = f"{writer.value_text(then)} if {writer.bool_text(condition)} else {writer.value_text(otherwise)}"
+        is_assigning = condition.kind is not Kind.BOOL
+        return writer.expression(node, f"({branches})", condition, then, otherwise, is_assigning=is_assigning)
+
+    def logical(self, node: Expression, terms: Sequence[Source], *, is_conjunction: bool) -> Source:
+        writer = self._writer
+        operator = " and " if is_conjunction else " or "
+        text = operator.join(writer.bool_text(term) for term in terms)
+        is_assigning = any(term.kind is not Kind.BOOL for term in terms)
+        return writer.expression(node, f"({text})", *terms, is_assigning=is_assigning)
+
+    # Macros.
+
+    def bind(self, node: Expression, slot: int, value: Source, body: Source) -> Source:
+        writer = self._writer
+        bound = writer.value_text(value)
+        if value.kind in (Kind.MAP, Kind.DYN):
+            bound = f"{writer.name(_bound)}({bound})"
+        text = f"((v{slot} := {bound}), {writer.value_text(body)})[1]"
+        return writer.expression(node, text, value, body, is_assigning=True)
+
+    def quantifier(self, node: Expression, loop: Loop[Source], predicate: Source, *, is_universal: bool) -> Source:
+        name = self._writer.name(all if is_universal else any)
+        text = f"{name}({self._writer.bool_text(predicate)} {self._loop_text(loop)})"
+        return self._writer.expression(node, text, loop.range, predicate, is_assigning=predicate.kind is not Kind.BOOL)
+
+    def exists_one(self, node: Expression, loop: Loop[Source], predicate: Source) -> Source:
+        writer = self._writer
+        text = f"({writer.name(sum)}([{writer.bool_text(predicate)} {self._loop_text(loop)}]) == 1)"
+        return writer.expression(node, text, loop.range, predicate, is_assigning=predicate.kind is not Kind.BOOL)
+
+    def collect_list(
+        self,
+        node: Expression,
+        loop: Loop[Source],
+        condition: Source | None,
+        element: Source,
+        *,
+        is_constant: bool,  # noqa: ARG002
+    ) -> Source:
+        text = f"[{self._writer.value_text(element)} {self._loop_text(loop)}{self._filter_text(condition)}]"
+        parts = [loop.range, element] if condition is None else [loop.range, element, condition]
+        return self._writer.expression(node, text, *parts, is_assigning=condition is not None)
+
+    def collect_map(
+        self, node: Expression, loop: Loop[Source], condition: Source | None, arguments: Sequence[Source]
+    ) -> Source:
+        writer = self._writer
+        made = writer.name(_map_of_pairs if len(arguments) == 2 else _map_of_entries)
+        entry = ", ".join(writer.value_text(argument) for argument in arguments)
+        text = f"{made}([({entry}) {self._loop_text(loop)}{self._filter_text(condition)}])"
+        parts = [loop.range, *arguments] if condition is None else [loop.range, *arguments, condition]
+        return writer.expression(node, text, *parts, is_assigning=condition is not None)
+
+    def _loop_text(self, loop: Loop[Source]) -> str:
+        if loop.range.is_assigning:
+            # Python has no assignments where a comprehension says what it goes over.
+            raise TooComplex("a loop over something that needs a temporary name")
+        writer = self._writer
+        elements = writer.value_text(loop.range)
+        if loop.second_slot is not None:
+            pairs = f"{elements}.items()" if is_text_map(loop.range) else f"{writer.name(pairs_of)}({elements})"
+            return f"for v{loop.slot}, v{loop.second_slot} in {pairs}"
+        if loop.range.kind is not Kind.LIST and not is_text_map(loop.range):
+            elements = f"{writer.name(elements_of)}({elements})"
+        return f"for v{loop.slot} in {elements}"
+
+    def _filter_text(self, condition: Source | None) -> str:
+        return "" if condition is None else f" if {self._writer.bool_text(condition)}"
+
+
+# --- What generated code calls -------------------------------------------------------------------------------
+
+
+def _has(value: Value, key: Value) -> bool:
+    return find_value(value, key) is not MISSING
+
+
+def _is_member(value: Value, members: frozenset[Hashable]) -> bool:
+    return map_key(value) in members
+
+
+def _bound(value: Value) -> Value:
+    """A value under a name: see `evaluator.bind` for what is special about an empty map."""
+    return {} if value.__class__ is DomainMap and not value else value
+
+
+def _map_of_pairs(pairs: Iterable[tuple[Value, Value]]) -> Map:
+    made: Map = {}
+    meter = Meter()
+    for key, value in pairs:
+        insert(meter, made, key, value)
+    return made
+
+
+def _map_of_entries(entries: Iterable[Map]) -> Map:
+    made: Map = {}
+    meter = Meter()
+    for entry in entries:
+        insert_all(meter, made, entry)
+    return made

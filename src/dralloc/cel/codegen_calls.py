@@ -1,0 +1,238 @@
+"""Calls for which there is something faster than calling the library: comparisons, above all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from dralloc.cel.codegen_source import Source, SourceWriter, dispatcher, fail_over
+from dralloc.cel.library import FUNCTIONS
+from dralloc.cel.library.regex import compile_pattern
+from dralloc.cel.syntax import Call
+from dralloc.cel.types import Kind
+from dralloc.cel.values import INT_MAX, INT_MIN, MISSING
+from dralloc.primitives.quantity import Quantity
+from dralloc.primitives.semver import Semver
+
+# Writes a call, or returns None where it has nothing better than the library.
+Emitter = Callable[[SourceWriter, Call, Sequence[Source]], Source | None]
+
+# Kinds whose values Python compares as CEL does, when both sides are of the same kind. NaN has no order.
+_EQUAL_KINDS: Final = frozenset({Kind.STRING, Kind.INT, Kind.BOOL, Kind.UINT, Kind.DOUBLE, Kind.BYTES})
+_ORDERED_KINDS: Final = frozenset({Kind.STRING, Kind.INT, Kind.UINT, Kind.BYTES})
+_CLASSES: Final[dict[Kind, type]] = {Kind.STRING: str, Kind.INT: int, Kind.BOOL: bool}
+_DYNAMIC: Final = frozenset({Kind.DYN, Kind.ANY})
+
+
+def is_text_map(source: Source) -> bool:
+    """Whether this is a map whose keys are texts: then a Python dict holds them as they are."""
+    return source.kind is Kind.MAP and source.type.parameters[0].kind is Kind.STRING
+
+
+def _guarded(writer: SourceWriter, source: Source, wanted: type) -> str:
+    """The text of a value that is of a class, or fails."""
+    temporary = writer.temporary()
+    test = f"({temporary} := {writer.value_text(source)}).__class__ is {writer.name(wanted)}"
+    return f"({temporary} if {test} else {writer.name(fail_over)}())"
+
+
+# --- Comparison ----------------------------------------------------------------------------------------------
+
+
+def _comparison(sign: str, kinds: frozenset[Kind]) -> Emitter:
+    def emit(writer: SourceWriter, node: Call, arguments: Sequence[Source]) -> Source | None:
+        left, right = arguments
+        if left.comparison is not None and right.constant.__class__ is int and right.constant == 0:
+            # `a.compareTo(b) >= 0` is `a >= b`.
+            mine, theirs = left.comparison
+            return writer.expression(node, f"({mine} {sign} {theirs})", left)
+        if left.kind is right.kind and left.kind in kinds:
+            return writer.expression(node, f"({left.text} {sign} {right.text})", left, right)
+        if left.kind in _DYNAMIC and right.constant is not MISSING and right.kind in kinds and right.kind in _CLASSES:
+            return _compare_dynamic(writer, node, sign, left, right)
+        if sign in ("==", "!=") and left.kind is Kind.STRING and right.kind in _DYNAMIC:
+            # With a text on the left, whatever else is on the right is unequal.
+            temporary = writer.temporary()
+            is_text = f"({temporary} := {right.text}).__class__ is {writer.name(str)}"
+            text = f"({left.text} {sign} {temporary} if {is_text} else {sign == '!='})"
+            return writer.expression(node, text, left, right, is_assigning=True)
+        return None
+
+    return emit
+
+
+def _compare_dynamic(writer: SourceWriter, node: Call, sign: str, left: Source, right: Source) -> Source:
+    temporary = writer.temporary()
+    is_alike = f"({temporary} := {writer.value_text(left)}).__class__ is {writer.name(_CLASSES[right.kind])}"
+    otherwise = f"{writer.name(dispatcher(FUNCTIONS[f'_{sign}_']))}({temporary}, {right.text})"
+    text = f"({temporary} {sign} {right.text} if {is_alike} else {otherwise})"
+    return writer.expression(node, text, left, right, is_assigning=True)
+
+
+def _equality_of_quantities(emit: Emitter, sign: str) -> Emitter:
+    """A capacity or a constant on the right was not calculated, so that quantities can be compared by their number."""
+
+    def emit_all(writer: SourceWriter, node: Call, arguments: Sequence[Source]) -> Source | None:
+        left, right = arguments
+        if _is_quantity(left) and right.constant.__class__ is Quantity:
+            return writer.expression(node, f"({left.text}.nanos {sign} {right.constant.nanos!r})", left, right)
+        return emit(writer, node, arguments)
+
+    return emit_all
+
+
+def _is_quantity(source: Source) -> bool:
+    return source.kind is Kind.OBJECT and source.type.name == "kubernetes.Quantity"
+
+
+def _comparable(writer: SourceWriter, node: Call, arguments: Sequence[Source]) -> tuple[str, str] | None:
+    """Texts of two Python values that compare as the operands do."""
+    overloads = writer.overloads_of(node)
+    if len(overloads) != 1:
+        return None
+    if overloads[0].startswith("quantity_"):
+        return _operand(writer, arguments[0], Quantity, "nanos"), _operand(writer, arguments[1], Quantity, "nanos")
+    if overloads[0].startswith("semver_"):
+        return _operand(writer, arguments[0], Semver, "precedence"), _operand(
+            writer, arguments[1], Semver, "precedence"
+        )
+    return None
+
+
+def _operand(writer: SourceWriter, source: Source, wanted: type, member: str) -> str:
+    if source.constant.__class__ is wanted:
+        value = getattr(source.constant, member)
+        return repr(value) if isinstance(value, int) else writer.name(value)
+    if source.kind is Kind.OBJECT:
+        return f"{source.text}.{member}"
+    return f"{_guarded(writer, source, wanted)}.{member}"
+
+
+def _order_method(sign: str) -> Emitter:
+    def emit(writer: SourceWriter, node: Call, arguments: Sequence[Source]) -> Source | None:
+        comparison = _comparable(writer, node, arguments)
+        if comparison is None:
+            return None
+        text = f"({comparison[0]} {sign} {comparison[1]})"
+        return writer.expression(node, text, *arguments, is_assigning=_needs_temporary(arguments))
+
+    return emit
+
+
+def _compare_to(writer: SourceWriter, node: Call, arguments: Sequence[Source]) -> Source | None:
+    comparison = _comparable(writer, node, arguments)
+    if comparison is None:
+        return None
+    made = writer.call(node, FUNCTIONS["compareTo"], arguments)
+    made.comparison = comparison
+    made.is_assigning = made.is_assigning or _needs_temporary(arguments)
+    return made
+
+
+def _needs_temporary(arguments: Sequence[Source]) -> bool:
+    return any(argument.kind is not Kind.OBJECT for argument in arguments)
+
+
+# --- Others --------------------------------------------------------------------------------------------------
+
+
+def _not(writer: SourceWriter, node: Call, arguments: Sequence[Source]) -> Source | None:
+    (operand,) = arguments
+    is_assigning = operand.kind is not Kind.BOOL
+    return writer.expression(node, f"(not {writer.bool_text(operand)})", operand, is_assigning=is_assigning)
+
+
+def _in(writer: SourceWriter, node: Call, arguments: Sequence[Source]) -> Source | None:
+    key, container = arguments
+    if is_text_map(container) and key.kind is Kind.STRING:
+        return writer.expression(node, f"({key.text} in {container.text})", key, container)
+    return None
+
+
+_SIZED: Final = frozenset({Kind.STRING, Kind.BYTES, Kind.LIST, Kind.MAP})
+
+
+def _size(writer: SourceWriter, node: Call, arguments: Sequence[Source]) -> Source | None:
+    (operand,) = arguments
+    if operand.kind not in _SIZED:
+        return None
+    return writer.expression(node, f"{writer.name(len)}({operand.text})", operand)
+
+
+def _text_method(method: str) -> Emitter:
+    def emit(writer: SourceWriter, node: Call, arguments: Sequence[Source]) -> Source | None:
+        text, part = arguments
+        if part.kind is not Kind.STRING or text.kind not in (Kind.STRING, *_DYNAMIC):
+            return None
+        receiver = text.text if text.kind is Kind.STRING else _guarded(writer, text, str)
+        made = f"({part.text} in {receiver})" if method == "in" else f"{receiver}.{method}({part.text})"
+        return writer.expression(node, made, *arguments, is_assigning=text.kind is not Kind.STRING)
+
+    return emit
+
+
+def _matches(writer: SourceWriter, node: Call, arguments: Sequence[Source]) -> Source | None:
+    text, pattern = arguments
+    if pattern.constant.__class__ is not str or text.kind not in (Kind.STRING, *_DYNAMIC):
+        return None
+    search = writer.name(compile_pattern(pattern.constant).search)
+    operand = text.text if text.kind is Kind.STRING else _guarded(writer, text, str)
+    return writer.expression(
+        node, f"({search}({operand}) is not None)", text, is_assigning=text.kind is not Kind.STRING
+    )
+
+
+def _arithmetic(sign: str) -> Emitter:
+    def emit(writer: SourceWriter, node: Call, arguments: Sequence[Source]) -> Source | None:
+        left, right = arguments
+        if left.kind is Kind.STRING and right.kind is Kind.STRING and sign == "+":
+            return writer.expression(node, f"({left.text} + {right.text})", left, right)
+        if left.kind is not Kind.INT or right.kind is not Kind.INT:
+            return None
+        temporary = writer.temporary()
+        test = f"{INT_MIN} <= ({temporary} := {left.text} {sign} {right.text}) <= {INT_MAX}"
+        text = f"({temporary} if {test} else {writer.name(fail_over)}())"
+        return writer.expression(node, text, left, right, is_assigning=True)
+
+    return emit
+
+
+def _has_value(writer: SourceWriter, node: Call, arguments: Sequence[Source]) -> Source | None:
+    (optional,) = arguments
+    if optional.entry is None:
+        return None
+    mapping, key = optional.entry
+    return writer.expression(node, f"({key} in {mapping})", optional)
+
+
+def _value(writer: SourceWriter, node: Call, arguments: Sequence[Source]) -> Source | None:
+    (optional,) = arguments
+    if optional.entry is None:
+        return None
+    mapping, key = optional.entry
+    return writer.expression(node, f"{mapping}[{key}]", optional)
+
+
+CALLS: Final[dict[str, Emitter]] = {
+    "_==_": _equality_of_quantities(_comparison("==", _EQUAL_KINDS), "=="),
+    "_!=_": _equality_of_quantities(_comparison("!=", _EQUAL_KINDS), "!="),
+    "_<_": _comparison("<", _ORDERED_KINDS),
+    "_<=_": _comparison("<=", _ORDERED_KINDS),
+    "_>_": _comparison(">", _ORDERED_KINDS),
+    "_>=_": _comparison(">=", _ORDERED_KINDS),
+    "!_": _not,
+    "@in": _in,
+    "_+_": _arithmetic("+"),
+    "_-_": _arithmetic("-"),
+    "_*_": _arithmetic("*"),
+    "size": _size,
+    "startsWith": _text_method("startswith"),
+    "endsWith": _text_method("endswith"),
+    "contains": _text_method("in"),
+    "matches": _matches,
+    "isGreaterThan": _order_method(">"),
+    "isLessThan": _order_method("<"),
+    "compareTo": _compare_to,
+    "hasValue": _has_value,
+    "value": _value,
+}

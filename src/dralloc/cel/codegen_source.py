@@ -1,0 +1,181 @@
+"""Pieces of generated Python source, and the names they may use."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NoReturn
+
+from dralloc.cel import types
+from dralloc.cel.checker import TypedExpression
+from dralloc.cel.errors import CelEvaluationError
+from dralloc.cel.library.functions import Function
+from dralloc.cel.meter import Meter
+from dralloc.cel.syntax import Call, Expression
+from dralloc.cel.types import Kind, Type
+from dralloc.cel.values import MISSING, Value
+
+# CPython's parser takes no more than 200 parentheses within each other; one level here is up to three of them.
+DEPTH_MAX: Final = 50
+LENGTH_MAX: Final = 40_000
+
+# Functions whose results are small, so that they are calculated once where their arguments are known.
+_FOLDED: Final = frozenset({"quantity", "semver", "ip", "cidr", "url", "format.named"})
+
+Dispatch = Callable[..., Value]
+
+
+class TooComplex(Exception):
+    """This expression is left to the plain evaluator."""
+
+
+class Source:
+    """The text of an expression, and what is known about its value."""
+
+    __slots__ = ("comparison", "constant", "depth", "entry", "is_assigning", "is_device", "text", "type")
+
+    def __init__(self, text: str, static_type: Type) -> None:
+        self.text = text
+        self.type = static_type
+        self.constant: Value = MISSING
+        self.depth = 0
+        self.is_device = False
+        # Whether the text assigns to a temporary name, which Python does not allow everywhere.
+        self.is_assigning = False
+        # For `map.?key`: the texts of the map and of the key.
+        self.entry: tuple[str, str] | None = None
+        # For `a.compareTo(b)`: texts of two Python values that compare as the operands do.
+        self.comparison: tuple[str, str] | None = None
+
+    @property
+    def kind(self) -> Kind:
+        return self.type.kind
+
+    @property
+    def is_optional(self) -> bool:
+        return types.is_optional(self.type)
+
+    @property
+    def holds_maps(self) -> bool:
+        """Whether this may be a map of domains, in which even what is missing is found."""
+        return self.kind is Kind.MAP and self.type.parameters[1].kind is Kind.MAP
+
+
+class SourceWriter:
+    """Makes sources, and collects the values that they name."""
+
+    def __init__(self, typed: TypedExpression) -> None:
+        self._typed = typed
+        self.names: dict[str, Any] = {}
+        self._known: dict[int, str] = {}
+        self._temporaries = 0
+
+    def name(self, value: object) -> str:
+        """A name for a value. Equal names mean the same object, which `names` keeps alive."""
+        known = self._known.get(id(value))
+        if known is None:
+            known = self._known[id(value)] = f"k{len(self.names)}"
+            self.names[known] = value
+        return known
+
+    def temporary(self) -> str:
+        self._temporaries += 1
+        return f"t{self._temporaries}"
+
+    def type_of(self, node: Expression) -> Type:
+        return self._typed.types.get(node.id, types.DYN)
+
+    def overloads_of(self, node: Expression) -> tuple[str, ...]:
+        return self._typed.overloads.get(node.id, ())
+
+    def expression(
+        self, node: Expression, text: str, *parts: Source, is_device: bool = False, is_assigning: bool = False
+    ) -> Source:
+        """A source made of others."""
+        made = Source(text, self.type_of(node))
+        made.depth = 1 + max([part.depth for part in parts], default=0)
+        made.is_device = is_device
+        made.is_assigning = is_assigning or any(part.is_assigning for part in parts)
+        if made.depth > DEPTH_MAX or len(text) > LENGTH_MAX:
+            raise TooComplex("the expression is nested too deeply or too long")
+        return made
+
+    def constant(self, node: Expression, value: Value) -> Source:
+        return self._known_source(value, self.type_of(node))
+
+    def key(self, value: Value) -> Source:
+        """A constant that is no node of its own."""
+        return self._known_source(value, types.DYN)
+
+    def _known_source(self, value: Value, static_type: Type) -> Source:
+        made = Source(self._constant_text(value), _LITERAL_TYPES.get(value.__class__, static_type))
+        made.constant = value
+        return made
+
+    def _constant_text(self, value: Value) -> str:
+        kind = value.__class__
+        if kind is str or kind is bool or value is None:
+            return repr(value)
+        if kind is int or (kind is float and math.isfinite(value)):
+            return f"({value!r})"
+        return self.name(value)
+
+    def value_text(self, source: Source) -> str:
+        """The text where the value itself is needed: that of the device is a map."""
+        return "device.as_map" if source.is_device else source.text
+
+    def bool_text(self, source: Source) -> str:
+        """The text of a value that is a bool, or fails."""
+        if source.kind is Kind.BOOL:
+            return source.text
+        temporary = self.temporary()
+        fail = self.name(fail_over)
+        return f"({temporary} if ({temporary} := {source.text}).__class__ is bool else {fail}())"
+
+    def call(self, node: Call, function: Function, arguments: Sequence[Source]) -> Source:
+        """A call of a library function, or its result where everything is known."""
+        constants = [argument.constant for argument in arguments]
+        if function.name in _FOLDED and all(constant is not MISSING for constant in constants):
+            try:
+                return self.constant(node, dispatcher(function)(*constants))
+            except CelEvaluationError:
+                # Then the call fails whenever it is reached, which the plain evaluator reports.
+                pass
+        listed = ", ".join(self.value_text(argument) for argument in arguments)
+        return self.expression(node, f"{self.name(dispatcher(function))}({listed})", *arguments)
+
+
+_LITERAL_TYPES: Final[dict[type, Type]] = {
+    str: types.STRING,
+    int: types.INT,
+    bool: types.BOOL,
+    float: types.DOUBLE,
+}
+
+_DISPATCHERS: Final[dict[str, Dispatch]] = {}
+
+
+def dispatcher(function: Function) -> Dispatch:
+    """A plain function that runs the overload for its arguments."""
+    known = _DISPATCHERS.get(function.name)
+    if known is None:
+        known = _DISPATCHERS.setdefault(function.name, _make_dispatcher(function))
+    return known
+
+
+def _make_dispatcher(function: Function) -> Dispatch:
+    def dispatch(*arguments: Value) -> Value:
+        overload = function.overload_for(*arguments)
+        if overload.is_metered:
+            return overload.implementation(Meter(), *arguments)
+        return overload.implementation(*arguments)
+
+    return dispatch
+
+
+class FallBack(Exception):
+    """The fast path does not know; the plain evaluator does."""
+
+
+def fail_over() -> NoReturn:
+    raise FallBack

@@ -1,0 +1,86 @@
+"""Selectors, ready to run: compiled once, used for any number of devices, pods and threads.
+
+A selector runs as generated code where it can, and is decided by the plain evaluator where that gives up, and always
+where only counting shows whether it stays within its budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property, lru_cache
+from typing import Final
+
+from dralloc.cel.check import CheckedExpression
+from dralloc.cel.check import compile_selector as check_selector
+from dralloc.cel.codegen import generate
+from dralloc.cel.device import DeviceView
+from dralloc.cel.environment import Environment, stored_environment
+from dralloc.cel.errors import CelCompileError, CelEvaluationError
+from dralloc.cel.evaluator import Evaluator
+from dralloc.cel.explain import Explanation, explain
+from dralloc.cel.values import Value, type_of
+
+STORED: Final = stored_environment()
+
+# A large cluster has some hundred different selectors; templates with names in them make more.
+CACHED_MAX: Final = 4096
+
+
+class Selector:
+    """An expression that says of a device whether it is wanted."""
+
+    # Whether a device is wanted. Raises `CelError` where the expression fails on it.
+    matches: Callable[[DeviceView], bool]
+
+    def __init__(self, checked: CheckedExpression) -> None:
+        self.checked = checked
+        generated = generate(checked.typed, self.decide) if checked.stays_within_budget else None
+        self.is_generated = generated is not None
+        self.matches = generated or self.decide
+
+    @property
+    def text(self) -> str:
+        return self.checked.text
+
+    @cached_property
+    def _evaluator(self) -> Evaluator:
+        return Evaluator(self.checked.typed)
+
+    def decide(self, device: DeviceView) -> bool:
+        """The same as `matches`, by the plain evaluator: slower, exact, and with the reason where it fails."""
+        return _as_bool(self._evaluator.evaluate(device.as_map))
+
+    def measure(self, device: DeviceView) -> tuple[bool, int]:
+        """Whether the device is wanted, and what it cost to find out."""
+        value, cost = self._evaluator.measure(device.as_map)
+        return _as_bool(value), cost
+
+    def explain(self, device: DeviceView) -> Explanation:
+        """The value of each part of the expression for a device."""
+        return explain(self.checked.typed, device)
+
+    def __repr__(self) -> str:
+        return f"Selector({self.text!r})"
+
+
+def compile_selector(expression: str, environment: Environment = STORED) -> Selector:
+    """The selector that a text stands for. Raises `CelCompileError`."""
+    compiled = _compile_cached(expression, environment)
+    if isinstance(compiled, CelCompileError):
+        raise compiled.with_traceback(None)
+    return compiled
+
+
+@lru_cache(maxsize=CACHED_MAX)
+def _compile_cached(expression: str, environment: Environment) -> Selector | CelCompileError:
+    # Faults are remembered too: a bad selector is met again on every node.
+    try:
+        return Selector(check_selector(expression, environment))
+    except CelCompileError as fault:
+        return fault
+
+
+def _as_bool(value: Value) -> bool:
+    if value is True or value is False:
+        return bool(value)
+    raise CelEvaluationError(f"the result is of type {type_of(value).name}, but a selector must give a bool")
