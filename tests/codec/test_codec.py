@@ -117,6 +117,7 @@ def test_every_value_of_the_wrong_type_is_named() -> None:
         (b'{"metadata":{"name":"\xff"}}', "not UTF-8"),
         (b'{"metadata":{"name":"a\x00"}}', "not JSON"),
         (b'{"metadata":{"generation":NaN}}', "NaN"),
+        (b'{"metadata":{"name":"\\ud800"}}', "half of a character"),
         (b'{"metadata":{"generation":9223372036854775808}}', "out of range"),
         (b'{"spec":' * 100_000, "nested too deeply"),
         (b'{"spec":{"config":[{"opaque":{"parameters":"\xc3"}}]}}', "not UTF-8"),

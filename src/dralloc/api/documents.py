@@ -91,8 +91,6 @@ def _read_json(text: str) -> Manifest:
             starts.append(start)
     except SourceError as stopped:
         error = stopped
-    except UnicodeEncodeError:
-        error = SourceError(position_of(text, start), "not JSON: a text holds half of a character")
     return Manifest(text, tuple(documents), error, tuple(starts))
 
 

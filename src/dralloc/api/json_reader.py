@@ -48,6 +48,7 @@ def _refuse_constant(name: str) -> Any:
 
 
 _DECODER: Final = json.JSONDecoder(object_pairs_hook=_members, parse_float=ExactNumber, parse_constant=_refuse_constant)
+_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 
 
@@ -57,14 +58,32 @@ def _skip_space(text: str, offset: int) -> int:
     return match.end()
 
 
+def _refuse_half_characters(tree: Any) -> None:
+    """JSON can spell half of a character, and no text can hold it."""
+    pending = [tree]
+    for node in pending:
+        if isinstance(node, str):
+            node.encode()
+        elif isinstance(node, dict):
+            pending.extend(node)
+            pending.extend(node.values())
+        elif isinstance(node, list):
+            pending.extend(node)
+
+
 def _read(text: str, start: int) -> tuple[Any, int]:
     try:
-        return _DECODER.raw_decode(text, start)
+        tree, end = _DECODER.raw_decode(text, start)
+        if _SURROGATE.search(text, start, end):
+            _refuse_half_characters(tree)
+        return tree, end
     except json.JSONDecodeError as error:
         raise SourceError(position_of(text, error.pos), f"not JSON: {error.msg}") from None
     except RecursionError:
         raise SourceError(position_of(text, start), "the value is nested too deeply") from None
-    except (ValueError, ArithmeticError) as error:
+    except UnicodeEncodeError:
+        raise SourceError(position_of(text, start), "not JSON: a text holds half of a character") from None
+    except ValueError as error:
         raise SourceError(position_of(text, start), f"not JSON: {error}") from None
 
 

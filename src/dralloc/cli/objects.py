@@ -12,13 +12,21 @@ from dralloc.api.codec import encode
 from dralloc.api.convert import from_hub
 from dralloc.api.json_reader import read_json
 from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.registry import find_kind
+from dralloc.api.resource_v1 import GROUP
 from dralloc.api.yaml_writer import write_yaml
 
 
 def as_manifest(obj: ApiObject, version: str) -> bytes:
-    """The object's JSON in a version of the API, without what only a server gives."""
-    metadata = replace(obj.metadata, uid="", creation_timestamp=None, generation=0)
-    return encode(from_hub(replace(obj, metadata=metadata), version))
+    """The object's JSON in a version of the API, or in its own where it does not exist in that one.
+
+    It is without what only a server gives.
+    """
+    obj = replace(obj, metadata=replace(obj.metadata, uid="", creation_timestamp=None, generation=0))
+    kind = find_kind(obj.api_version, obj.kind)
+    if kind is None or kind.group != GROUP or kind.served(version) is None:
+        return encode(obj)
+    return encode(from_hub(obj, version))
 
 
 def to_yaml(bodies: Sequence[bytes]) -> str:

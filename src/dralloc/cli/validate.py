@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +15,8 @@ from dralloc.cli.output import BAD_INPUT, FEATURE_GATES_HELP, FINDINGS, parse_ga
 if TYPE_CHECKING:
     from dralloc.api.diagnostics import Diagnostic
     from dralloc.api.meta_v1 import ApiObject
+    from dralloc.api.strategy import Surroundings
+    from dralloc.cli.manifests import Source
 
 
 class OutputFormat(StrEnum):
@@ -32,22 +35,18 @@ def validate(
     ] = None,
 ) -> None:
     """Check manifests as Kubernetes 1.37 would, without a cluster. Exits with 1 if anything is wrong."""
-    from dralloc.api.diagnostics import Severity, judge_manifest
     from dralloc.api.strategy import Surroundings
     from dralloc.cli.manifests import read_sources
 
     around = Surroundings(gates=parse_gates(feature_gates), now=datetime.now(UTC))
     report = _Report(output, output_version)
-    for source in read_sources(files):
-        if source.error:
-            report.unreadable(source.name, source.error)
-            continue
-        judgement = judge_manifest(source.content, around)
-        report.objects += judgement.object_count
-        report.files += 1
-        for diagnostic in judgement.diagnostics:
-            report.tell(source.name, diagnostic, is_error=diagnostic.severity is Severity.ERROR)
-        report.stored.extend(judgement.stored)
+    # Nearly everything that is read is looked at until the end: collecting would find nothing, again and again.
+    gc.disable()
+    try:
+        for source in read_sources(files):
+            report.judge(source, around)
+    finally:
+        gc.enable()
     report.conclude()
 
 
@@ -67,13 +66,27 @@ class _Report:
         """Standard output is for objects, where somebody asked for them."""
         return self.version is not None
 
-    def unreadable(self, name: str, reason: str) -> None:
+    def judge(self, source: Source, around: Surroundings) -> None:
+        from dralloc.api.diagnostics import judge_manifest
+
+        if source.error:
+            self._tell_unreadable(source.name, source.error)
+            return
+        judgement = judge_manifest(source.content, around)
+        self.files += 1
+        self.objects += judgement.object_count
+        self.stored.extend(judgement.stored)
+        for diagnostic in judgement.diagnostics:
+            self._tell(source.name, diagnostic)
+
+    def _tell_unreadable(self, name: str, reason: str) -> None:
         self.all_readable = False
         self.entries.append({"file": name, "severity": "error", "message": reason})
         if self.output is OutputFormat.TEXT:
             say(f"{name}: error: {reason}", err=True)
 
-    def tell(self, name: str, diagnostic: Diagnostic, *, is_error: bool) -> None:
+    def _tell(self, name: str, diagnostic: Diagnostic) -> None:
+        is_error = diagnostic.severity.value == "error"
         self.errors += is_error
         self.warnings += not is_error
         position, severity = diagnostic.position, diagnostic.severity.value
