@@ -8,14 +8,22 @@ from dralloc.cel.syntax import Expression
 
 
 def walk(root: Expression, visit: Callable[[Expression], Iterator[Expression] | None]) -> None:
-    """Calls `visit` for the root. A visitor that is a generator names the children to be visited while it waits."""
+    """Calls `visit` for the root. A visitor that is a generator names the children to be visited while it waits.
+
+    A node that stands in several places is visited once: macros use their target twice, and such macros on the
+    results of such macros would otherwise double the work with each.
+    """
     first = visit(root)
     waiting = [] if first is None else [first]
+    seen = {root.id}
     while waiting:
         child = next(waiting[-1], None)
         if child is None:
             waiting.pop()
             continue
+        if child.id in seen:
+            continue
+        seen.add(child.id)
         children = visit(child)
         if children is not None:
             waiting.append(children)
