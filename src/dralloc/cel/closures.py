@@ -373,10 +373,7 @@ def pairs_of(value: Value) -> Iterable[tuple[Value, Value]]:
 
 def _call(frame: Frame, function: Function, *arguments: Value) -> Value:
     overload = function.overload_for(*arguments)
-    if overload.cost is None:
-        frame.cost += 1
-    else:
-        frame.charge(overload.cost(*arguments))
+    frame.charge(1 if overload.cost is None else overload.cost(*arguments))
     implementation = overload.implementation
     return implementation(frame, *arguments) if overload.is_metered else implementation(*arguments)
 
@@ -388,10 +385,7 @@ def _binary_step(function: Function, second: Run) -> Step:
     def step(frame: Frame, left: Value) -> Value:
         right = second(frame)
         overload = found.get((left.__class__, right.__class__)) or function.overload_for(left, right)
-        if overload.cost is None:
-            frame.cost += 1
-        else:
-            frame.charge(overload.cost(left, right))
+        frame.charge(1 if overload.cost is None else overload.cost(left, right))
         implementation = overload.implementation
         return implementation(frame, left, right) if overload.is_metered else implementation(left, right)
 
