@@ -8,7 +8,7 @@ from importlib import metadata
 
 import typer
 
-from dralloc.cli import conformance, convert, validate
+from dralloc.cli import apiserver, conformance, convert, validate
 from dralloc.cli.output import fail
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app = typer.Typer(
 app.command("validate")(validate.validate)
 app.command("convert")(convert.convert)
 app.command("conformance")(conformance.conformance)
+app.command("apiserver")(apiserver.apiserver)
 
 
 def _print_version(wanted: bool) -> None:

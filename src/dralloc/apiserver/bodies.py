@@ -1,0 +1,113 @@
+"""Bodies of requests: read as JSON or YAML, decoded as the kind that the URL names, unknown fields told or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from dralloc.api.codec import DecodeError, encode, find_stray_fields
+from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.positions import SourceError
+from dralloc.api.registry import read_object
+from dralloc.api.yaml_reader import read_yaml_stream
+from dralloc.apiserver.http import JSON, Request
+from dralloc.apiserver.json_documents import Document
+from dralloc.apiserver.options import IGNORE, STRICT
+from dralloc.apiserver.resources import Resource
+from dralloc.apiserver.statuses import unreadable_body
+from dralloc.primitives.errors import BadRequest
+
+YAML: Final = "application/yaml"
+READABLE: Final = (JSON, YAML)
+
+
+@dataclass(frozen=True, slots=True)
+class SentObject:
+    """What a client sent: decoded, the JSON of it, and what it should be told."""
+
+    object: ApiObject
+    body: bytes
+    warnings: tuple[str, ...] = ()
+
+
+def read_sent(request: Request, resource: Resource, field_validation: str) -> SentObject:
+    """The object that a request's body states, in the version of its URL."""
+    return decode_object(json_of(request), resource, field_validation)
+
+
+def json_of(request: Request) -> bytes:
+    """The body as JSON."""
+    media_type = request.media_type
+    if media_type in ("", JSON):
+        return request.body
+    if media_type == YAML:
+        return yaml_to_json(request.body)
+    raise unreadable_body(READABLE)
+
+
+def yaml_to_json(body: bytes) -> bytes:
+    """The one document of a YAML text. JSON is YAML too, and read as what it is."""
+    if body.lstrip().startswith(b"{"):
+        try:
+            msgspec.json.decode(body)
+        except msgspec.DecodeError:
+            pass
+        else:
+            return body
+    try:
+        documents = [tree for tree in read_yaml_stream(body.decode()) if tree is not None]
+    except (SourceError, UnicodeDecodeError) as error:
+        raise BadRequest(f"the body is not YAML: {error}") from None
+    if len(documents) != 1:
+        raise BadRequest(f"the body must hold one object, and holds {len(documents)}")
+    return encode(documents[0])
+
+
+def decode_object(body: bytes, resource: Resource, field_validation: str) -> SentObject:
+    """The object that JSON states, in the version of the resource."""
+    kind = resource.kind
+    try:
+        sent = read_object(kind, resource.version, body)
+    except DecodeError as error:
+        raise BadRequest(f"{_cannot_be_handled(kind.kind, resource)}: {error}") from None
+    _check_type(sent, resource)
+    strays: Sequence[str] = ()
+    # Of kinds that are modelled in part, everything that is not known is kept.
+    if field_validation != IGNORE and kind.view is None:
+        strays = [str(misfit) for misfit in find_stray_fields(body, type(sent))]
+        if strays and field_validation == STRICT:
+            raise BadRequest(f"{_cannot_be_handled(kind.kind, resource)}: strict decoding error: {', '.join(strays)}")
+    return SentObject(sent, body, tuple(strays))
+
+
+def read_json(body: bytes) -> Any:
+    """Any JSON value, where a request may carry one."""
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadRequest(f"the body is not JSON: {error}") from None
+
+
+def read_document(request: Request) -> Document:
+    """A body that must be an object, of a kind that is not stored (a binding, an eviction)."""
+    document = read_json(json_of(request) or b"{}")
+    if not isinstance(document, dict):
+        raise BadRequest("the body must be an object")
+    return document
+
+
+def _check_type(sent: ApiObject, resource: Resource) -> None:
+    """A body may leave its type out; what it says must be what the URL says."""
+    if sent.kind and sent.kind != resource.kind.kind:
+        raise BadRequest(_cannot_be_handled(sent.kind, resource))
+    if sent.api_version and sent.api_version != resource.api_version:
+        raise BadRequest(
+            f"the API version in the data ({sent.api_version}) does not match the expected API version ({resource.api_version})"
+        )
+
+
+def _cannot_be_handled(kind: str, resource: Resource) -> str:
+    return f'{kind} in version "{resource.version}" cannot be handled as a {resource.kind.kind}'

@@ -1,0 +1,69 @@
+"""Keep something up to date with a part of the store: read it once, then take every change in order.
+
+What the server derives from stored objects (charges against quotas, owners and their dependents, devices in
+use) is kept this way. When the store cannot give the changes in between, everything is read again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+from dralloc.apiserver.listing import read_all
+from dralloc.store.errors import Compacted, StoreClosed, StoreUnavailable, WatcherTooSlow
+from dralloc.store.interface import Event, Record, Store
+
+RETRY_S: Final = 1.0
+
+_logger = logging.getLogger(__name__)
+
+
+class Follower(Protocol):
+    """What is told about every record and change under a prefix."""
+
+    def reset(self, records: Iterable[Record]) -> None:
+        """Start over with exactly these records."""
+
+    def apply(self, event: Event) -> None:
+        """Take the next change."""
+
+
+class Following:
+    """One follower, fed by a task of its own; `ready` once it has seen everything that was stored."""
+
+    def __init__(self, store: Store, prefix: str, follower: Follower) -> None:
+        self._store = store
+        self._prefix = prefix
+        self._follower = follower
+        self._caught_up = asyncio.Event()
+        self._task = asyncio.create_task(self._run(), name=f"follow {prefix}")
+
+    async def ready(self) -> None:
+        await self._caught_up.wait()
+
+    async def stop(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._follow()
+            except StoreClosed:
+                return
+            except (Compacted, WatcherTooSlow):
+                _logger.warning("fell behind the changes under %s: reading it again", self._prefix)
+            except StoreUnavailable as error:
+                _logger.warning("cannot follow %s: %s", self._prefix, error)
+                await asyncio.sleep(RETRY_S)
+
+    async def _follow(self) -> None:
+        records, revision = await read_all(self._store, self._prefix)
+        self._follower.reset(records)
+        self._caught_up.set()
+        with await self._store.watch(self._prefix, after_revision=revision) as watch:
+            while True:
+                for event in await watch.next():
+                    self._follower.apply(event)

@@ -1,0 +1,95 @@
+"""Namespaces: nothing is created where there is none, or where one is on its way out."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Final
+
+from dralloc.api.registry import NAMESPACE, Kind
+from dralloc.api.timestamps import print_timestamp
+from dralloc.apiserver.deletion import is_released
+from dralloc.apiserver.json_documents import Document
+from dralloc.apiserver.resources import key_of
+from dralloc.apiserver.statuses import conflict, forbidden, not_found
+from dralloc.apiserver.stored_form import document_to_stored, read_document, read_metadata
+from dralloc.primitives.clock import Clock
+from dralloc.primitives.errors import Cause
+from dralloc.store.errors import KeyExists, RevisionConflict
+from dralloc.store.interface import Store
+
+# There from the start, as in every cluster.
+FIRST: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
+# Holds a namespace until everything in it is gone.
+CONTENT_FINALIZER: Final = "kubernetes"
+
+_ATTEMPTS_MAX: Final = 20
+
+
+class Namespaces:
+    """What is known of namespaces when something is written into one."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    async def create_first(self) -> None:
+        """Make sure that the namespaces are there that everybody expects."""
+        for name in FIRST:
+            key = key_of(NAMESPACE, "", name)
+            if await self._store.get(key) is None:
+                try:
+                    await self._store.create(key, document_to_stored(self._new(name)))
+                except KeyExists:
+                    continue
+
+    def _new(self, name: str) -> Document:
+        return {
+            "metadata": {
+                "name": name,
+                "uid": str(uuid.uuid4()),
+                "creationTimestamp": print_timestamp(self._clock.now()),
+                "labels": {"kubernetes.io/metadata.name": name},
+            },
+            "spec": {"finalizers": [CONTENT_FINALIZER]},
+            "status": {"phase": "Active"},
+        }
+
+    async def labels_of(self, kind: Kind, namespace: str) -> Mapping[str, str] | None:
+        """The labels of the namespace; `None` where the kind has none, or it is not there."""
+        if not kind.namespaced:
+            return None
+        record = await self._store.get(key_of(NAMESPACE, "", namespace))
+        return read_metadata(record.value).labels if record else None
+
+    async def labels_for_create(self, kind: Kind, namespace: str) -> Mapping[str, str] | None:
+        """The labels of the namespace, which must be there to stay."""
+        if not kind.namespaced:
+            return None
+        record = await self._store.get(key_of(NAMESPACE, "", namespace))
+        if record is None:
+            raise not_found("", "namespaces", namespace)
+        metadata = read_metadata(record.value)
+        if metadata.deletion_timestamp:
+            why = f"unable to create new content in namespace {namespace} because it is being terminated"
+            cause = Cause("NamespaceTerminating", f"namespace {namespace} is being terminated", "metadata.namespace")
+            raise forbidden(kind.group, kind.plural, "", why, (cause,))
+        return metadata.labels
+
+    async def finalize(self, name: str, finalizers: list[str]) -> tuple[bytes, int]:
+        """Set who still holds the namespace; it goes with the last one. Returns what was stored, and when."""
+        key = key_of(NAMESPACE, "", name)
+        for _ in range(_ATTEMPTS_MAX):
+            record = await self._store.get(key)
+            if record is None:
+                raise not_found("", "namespaces", name)
+            before = read_document(record.value)
+            after = {**before, "kind": "Namespace", "spec": {**(before.get("spec") or {}), "finalizers": finalizers}}
+            stored = document_to_stored(after)
+            try:
+                if is_released(after):
+                    return stored, await self._store.delete(key, expected_revision=record.revision)
+                return stored, (await self._store.update(key, stored, expected_revision=record.revision)).revision
+            except RevisionConflict:
+                continue
+        raise conflict("", "namespaces", name)

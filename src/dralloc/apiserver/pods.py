@@ -1,0 +1,102 @@
+"""What is done to pods besides writing them: they are bound to a node, once, and evicted from it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from dralloc.api.registry import POD
+from dralloc.api.timestamps import print_timestamp
+from dralloc.apiserver.deleting import Deleter
+from dralloc.apiserver.deletion import read_delete_options
+from dralloc.apiserver.json_documents import Document
+from dralloc.apiserver.resources import key_of
+from dralloc.apiserver.statuses import conflict, invalid, not_found, wrong_name
+from dralloc.apiserver.stored_form import document_to_stored, read_document
+from dralloc.primitives.clock import Clock
+from dralloc.primitives.field_errors import FieldError, FieldPath, not_supported, required
+from dralloc.store.errors import RevisionConflict
+from dralloc.store.interface import Record, Store
+
+BIND_ATTEMPTS_MAX: Final = 20
+
+
+class Pods:
+    """Binds and evicts pods."""
+
+    def __init__(self, store: Store, clock: Clock, deleter: Deleter) -> None:
+        self._store = store
+        self._clock = clock
+        self._deleter = deleter
+
+    async def bind(self, namespace: str, name: str, binding: Document, *, dry_run: bool = False) -> None:
+        """Assign the pod to the node that the binding names. A pod that has a node keeps it."""
+        if faults := _faults_of_binding(binding):
+            raise invalid("", "Binding", name, faults)
+        key = key_of(POD, namespace, name)
+        for _ in range(BIND_ATTEMPTS_MAX):
+            record = await self._store.get(key)
+            if record is None:
+                raise not_found("", "pods", name)
+            bound = self._bound(record, name, binding)
+            try:
+                if not dry_run:
+                    await self._store.update(key, document_to_stored(bound), expected_revision=record.revision)
+                return
+            except RevisionConflict:
+                continue
+        raise conflict("", "pods/binding", name)
+
+    def _bound(self, record: Record, name: str, binding: Document) -> Document:
+        pod = read_document(record.value)
+        metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
+        _check_bindable(name, metadata, spec, binding.get("metadata") or {})
+        annotations = {
+            **(metadata.get("annotations") or {}),
+            **((binding.get("metadata") or {}).get("annotations") or {}),
+        }
+        if annotations:
+            metadata = {**metadata, "annotations": annotations}
+        scheduled = {
+            "type": "PodScheduled",
+            "status": "True",
+            "lastProbeTime": None,
+            "lastTransitionTime": print_timestamp(self._clock.now()),
+        }
+        conditions = [entry for entry in status.get("conditions") or [] if entry.get("type") != "PodScheduled"]
+        return {
+            **pod,
+            "metadata": metadata,
+            "spec": {**spec, "nodeName": binding["target"]["name"]},
+            "status": {**status, "conditions": [*conditions, scheduled]},
+        }
+
+    async def evict(self, namespace: str, name: str, eviction: Document) -> None:
+        """Delete the pod as the eviction's options say. There are no disruption budgets to ask."""
+        named = (eviction.get("metadata") or {}).get("name")
+        if named and named != name:
+            raise wrong_name(named, name)
+        options = read_delete_options(eviction.get("deleteOptions"), {})
+        await self._deleter.delete(POD, key_of(POD, namespace, name), options)
+
+
+def _faults_of_binding(binding: Document) -> list[FieldError]:
+    target: Any = binding.get("target")
+    target = target if isinstance(target, dict) else {}
+    faults: list[FieldError] = []
+    if target.get("kind", "") not in ("", "Node"):
+        faults.append(not_supported(FieldPath.of("target", "kind"), target["kind"], ("Node", "<empty>")))
+    if not isinstance(target.get("name"), str) or not target["name"]:
+        faults.append(required(FieldPath.of("target", "name")))
+    return faults
+
+
+def _check_bindable(name: str, metadata: Document, spec: Document, expected: Document) -> None:
+    if expected.get("uid") and expected["uid"] != metadata["uid"]:
+        why = f"Precondition failed: UID in precondition: {expected['uid']}, UID in object meta: {metadata['uid']}"
+        raise conflict("", "pods/binding", name, why)
+    if metadata.get("deletionTimestamp"):
+        raise conflict("", "pods/binding", name, f"pod {name} is being deleted, cannot be assigned to a host")
+    if spec.get("nodeName"):
+        raise conflict("", "pods/binding", name, f'pod {name} is already assigned to node "{spec["nodeName"]}"')
+    if spec.get("schedulingGates"):
+        raise conflict("", "pods/binding", name, f"pod {name} has non-empty .spec.schedulingGates")

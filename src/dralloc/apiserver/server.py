@@ -1,0 +1,166 @@
+"""The API as one function from a request to an answer: find what is asked for, do it, tell what became of it.
+
+Everything that goes wrong ends here as a `Status`; nothing else in the server answers with an error.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from dralloc.api.registry import KINDS
+from dralloc.apiserver.deleting import Deleter
+from dralloc.apiserver.endpoints import Endpoints
+from dralloc.apiserver.http import TEXT, Request, Response
+from dralloc.apiserver.metrics import ServerMetrics
+from dralloc.apiserver.namespaces import Namespaces
+from dralloc.apiserver.pods import Pods
+from dralloc.apiserver.reading import Reader
+from dralloc.apiserver.resources import ResourceTable
+from dralloc.apiserver.routing import GroupPath, PlainPath, ResourcePath, VersionPath, parse_path
+from dralloc.apiserver.self_description import SelfDescription
+from dralloc.apiserver.statuses import no_such_resource, status_of, status_response
+from dralloc.apiserver.watching import WatchTable
+from dralloc.apiserver.writing import Writer
+from dralloc.primitives.clock import Clock
+from dralloc.primitives.errors import ApiError, RequestEntityTooLarge, ServiceUnavailable
+from dralloc.primitives.features import FeatureGates
+from dralloc.store.errors import StoreError, StoreFull, StoreUnavailable, ValueTooLarge
+from dralloc.store.interface import Store
+
+_logger = logging.getLogger(__name__)
+
+
+class ApiServer:
+    """One API over one store."""
+
+    def __init__(self, store: Store, *, clock: Clock, gates: FeatureGates) -> None:
+        self._store = store
+        self._resources = ResourceTable(KINDS)
+        self._watches = WatchTable(store)
+        self._description = SelfDescription(self._resources)
+        self._namespaces = Namespaces(store, clock)
+        deleter = Deleter(store, clock, self._resources)
+        self._endpoints = Endpoints(
+            reader=Reader(store, clock, self._watches),
+            writer=Writer(store, clock, gates, self._namespaces),
+            deleter=deleter,
+            pods=Pods(store, clock, deleter),
+        )
+        self.metrics = ServerMetrics(watches=self._watches.__len__)
+        self._ready = False
+
+    async def start(self) -> None:
+        """Get ready to serve."""
+        await self._namespaces.create_first()
+        self._ready = True
+
+    async def stop(self) -> None:
+        """End what runs beside requests. The store stays open: it belongs to whoever opened it."""
+        self.end_streams()
+
+    def end_streams(self) -> None:
+        """Take no more work, and end every watch."""
+        self._ready = False
+        self._watches.end_all()
+
+    async def handle(self, request: Request) -> Response:
+        """The answer to a request, whatever happens."""
+        started = time.perf_counter()
+        path = parse_path(request.path)
+        about = path if isinstance(path, ResourcePath) else None
+        self.metrics.in_flight += 1
+        try:
+            response = await self._answer(request, path)
+        finally:
+            self.metrics.in_flight -= 1
+        verb = _verb(request, about)
+        self.metrics.observe(
+            verb,
+            about,
+            dry_run="dryRun" in request.query,
+            code=response.status,
+            seconds=None if verb == "WATCH" else time.perf_counter() - started,
+        )
+        return response
+
+    async def _answer(
+        self, request: Request, path: ResourcePath | GroupPath | VersionPath | PlainPath | None
+    ) -> Response:
+        try:
+            match path:
+                case ResourcePath():
+                    return await self._on_resource(request, path)
+                case PlainPath():
+                    response = self._on_plain(request, path.path)
+                case GroupPath():
+                    response = self._description.group(path.group)
+                case VersionPath():
+                    response = self._description.version(path.group, path.version)
+                case None:
+                    response = None
+            return response or self._nothing_there(path)
+        except ApiError as error:
+            return status_response(status_of(error))
+        except StoreError as error:
+            return status_response(status_of(_store_failure(error)))
+        except Exception as error:
+            _logger.exception("%s %s", request.method, request.path)
+            return status_response(status_of(ApiError(f"internal error: {type(error).__name__}")))
+
+    async def _on_resource(self, request: Request, path: ResourcePath) -> Response:
+        resource = self._resources.find(path.group, path.version, path.resource)
+        if resource is None:
+            if (path.group, path.resource) == ("", "bindings") and request.method == "POST" and path.namespace:
+                return await self._endpoints.bind_by_body(request, path.namespace)
+            return self._nothing_there(path)
+        try:
+            return await self._endpoints.handler_of(request.method, resource, path)(request, resource, path)
+        except ApiError as error:
+            response = status_response(status_of(error))
+            response.headers += resource.deprecation
+            return response
+
+    def _on_plain(self, request: Request, path: str) -> Response | None:
+        match path.strip("/").partition("/")[0]:
+            case "healthz" | "livez":
+                return Response(body=b"ok", content_type=TEXT)
+            case "readyz":
+                if self._ready:
+                    return Response(body=b"ok", content_type=TEXT)
+                return Response(status=503, body=b"not ready", content_type=TEXT)
+            case "metrics":
+                return Response(
+                    body=self.metrics.text().encode(), content_type="text/plain; version=0.0.4; charset=utf-8"
+                )
+        return self._description.plain(request, path)
+
+    def _nothing_there(self, path: ResourcePath | GroupPath | VersionPath | PlainPath | None) -> Response:
+        """Within a group that is served, a Status; elsewhere what any web server says."""
+        if isinstance(path, ResourcePath | VersionPath) and path.group in self._resources.groups:
+            return status_response(status_of(no_such_resource()))
+        return Response(status=404, body=b"404 page not found\n", content_type=TEXT)
+
+
+def _verb(request: Request, path: ResourcePath | None) -> str:
+    if path is None or path.name:
+        is_apply = request.method == "PATCH" and b"apply-patch" in request.headers.get(b"content-type", b"")
+        return "APPLY" if is_apply else request.method
+    match request.method:
+        case "GET":
+            return "WATCH" if "watch" in request.query else "LIST"
+        case "DELETE":
+            return "DELETECOLLECTION"
+        case method:
+            return method
+
+
+def _store_failure(error: StoreError) -> ApiError:
+    match error:
+        case ValueTooLarge():
+            return RequestEntityTooLarge(f"the object is too large to be stored: {error}")
+        case StoreFull() | StoreUnavailable():
+            return ServiceUnavailable(f"the store cannot do this now: {error}")
+        case _:
+            _logger.error("the store failed", exc_info=error)
+            return ApiError(f"the store failed: {error}")

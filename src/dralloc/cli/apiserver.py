@@ -1,0 +1,82 @@
+"""`dralloc apiserver`: serve the Kubernetes API from this machine, for kubectl and every other client."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dralloc.cli.output import FEATURE_GATES_HELP, fail, parse_gates, say
+
+if TYPE_CHECKING:
+    from dralloc.apiserver.running import ServerSettings
+
+
+def apiserver(
+    data_dir: Annotated[Path, typer.Option(help="Where objects, certificates and the kubeconfig are kept.")] = Path(
+        "~/.dralloc"
+    ),
+    bind: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port to listen on; 0 takes a free one.", min=0, max=65535)] = 6443,
+    store: Annotated[
+        str | None, typer.Option(help="memory://, sqlite:///PATH or etcd://HOST:PORT; a file in the data directory.")
+    ] = None,
+    kubeconfig: Annotated[Path | None, typer.Option(help="Where to write the kubeconfig.")] = None,
+    feature_gates: Annotated[str, typer.Option(help=FEATURE_GATES_HELP)] = "",
+    token_file: Annotated[
+        Path | None, typer.Option(help='More users, one a line: token,user,uid,"group,group".')
+    ] = None,
+    insecure_http: Annotated[
+        bool, typer.Option("--insecure-http", help="Plain http without tokens, on loopback only: for tests.")
+    ] = False,
+) -> None:
+    """Serve the Kubernetes API for devices and claims."""
+    from dralloc.apiserver.running import ServerSettings
+
+    settings = ServerSettings(
+        data_dir=data_dir.expanduser().absolute(),
+        bind=bind,
+        port=port,
+        store=store,
+        kubeconfig=kubeconfig,
+        token_file=token_file,
+        insecure_http=insecure_http,
+        gates=parse_gates(feature_gates),
+    )
+    _serve(settings)
+
+
+def _serve(settings: ServerSettings) -> None:
+    import asyncio
+
+    import uvloop
+
+    from dralloc.apiserver.authentication import BadTokenFile
+    from dralloc.apiserver.running import BadSettings
+    from dralloc.store.errors import StoreError
+
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve_until_told(settings))
+    except (BadSettings, BadTokenFile, StoreError) as error:
+        fail(str(error))
+    except OSError as error:
+        fail(f"cannot serve on {settings.bind}:{settings.port} from {settings.data_dir}: {error.strerror or error}")
+
+
+async def _serve_until_told(settings: ServerSettings) -> None:
+    import asyncio
+    import signal
+
+    from dralloc.apiserver.running import run_server
+
+    ending = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, ending.set)
+    async with run_server(settings) as running:
+        say(f"serving on {running.url}")
+        say(f"kubeconfig: {settings.kubeconfig_path}")
+        say(f"try: KUBECONFIG={settings.kubeconfig_path} kubectl get deviceclasses,resourceslices,resourceclaims -A")
+        await ending.wait()
+        say("ending: watches are closed, requests under way are finished")
