@@ -150,12 +150,12 @@ class ClosureBuilder:
         if not arguments:
             return self._observed(node, lambda frame: _call(frame, function))
         first, rest = arguments[0], [finish(argument) for argument in arguments[1:]]
-        if len(rest) == 1:
-            return self._observed(node, Steps(first, _binary_step(function, rest[0])))
-
-        def step(frame: Frame, value: Value) -> Value:
-            return _call(frame, function, value, *[part(frame) for part in rest])
-
+        if not rest:
+            step = _unary_step(function)
+        elif len(rest) == 1:
+            step = _binary_step(function, rest[0])
+        else:
+            step = _step(function, rest)
         return self._observed(node, Steps(first, step))
 
     def membership(self, node: Expression, operand: Code, members: frozenset[Hashable]) -> Code:
@@ -378,8 +378,24 @@ def _call(frame: Frame, function: Function, *arguments: Value) -> Value:
     return implementation(frame, *arguments) if overload.is_metered else implementation(*arguments)
 
 
+def _step(function: Function, rest: Sequence[Run]) -> Step:
+    return lambda frame, value: _call(frame, function, value, *[part(frame) for part in rest])
+
+
+def _unary_step(function: Function) -> Step:
+    """`_call` with one argument, written out; the next one is for two. Nearly all calls are of these kinds."""
+    found = function.found
+
+    def step(frame: Frame, operand: Value) -> Value:
+        overload = found.get((operand.__class__,)) or function.overload_for(operand)
+        frame.charge(1 if overload.cost is None else overload.cost(operand))
+        implementation = overload.implementation
+        return implementation(frame, operand) if overload.is_metered else implementation(operand)
+
+    return step
+
+
 def _binary_step(function: Function, second: Run) -> Step:
-    """`_call` with two arguments, written out because most calls are of that kind."""
     found = function.found
 
     def step(frame: Frame, left: Value) -> Value:

@@ -41,9 +41,13 @@ def matches(device):
 """
 
 
-def generate(typed: TypedExpression, decide: Matcher) -> Matcher | None:
-    """A function that says whether a device matches; `decide` is asked in all doubtful cases. None where it would be too complex."""
-    writer = SourceWriter(typed)
+def generate(typed: TypedExpression, decide: Matcher, *, is_cheap: bool) -> Matcher | None:
+    """A function that says whether a device matches; `decide` is asked in all doubtful cases.
+
+    None where that would be too complex. An expression `is_cheap` if it cannot come near the cost limit; without that,
+    it must be of a form that shows it.
+    """
+    writer = SourceWriter(typed, is_cheap=is_cheap)
     try:
         expression = writer.bool_text(Planner(typed, _SourceBuilder(writer)).plan())
         code = compile(_TEMPLATE.format(expression=expression), "<selector>", "exec")
@@ -171,6 +175,7 @@ class _SourceBuilder:
     # Calls and operators.
 
     def call(self, node: Call, function: Function, arguments: Sequence[Source]) -> Source:
+        self._writer.allow_call(node)
         special = CALLS.get(node.function)
         made = None if special is None else special(self._writer, node, arguments)
         return self._writer.call(node, function, arguments) if made is None else made
@@ -254,6 +259,7 @@ class _SourceBuilder:
         return writer.expression(node, text, *parts, is_assigning=condition is not None)
 
     def _loop_text(self, loop: Loop[Source]) -> str:
+        self._writer.require_cheap()
         if loop.range.is_assigning:
             # Python has no assignments where a comprehension says what it goes over.
             raise TooComplex("a loop over something that needs a temporary name")

@@ -19,6 +19,20 @@ from dralloc.cel.values import MISSING, Value
 DEPTH_MAX: Final = 50
 LENGTH_MAX: Final = 40_000
 
+# What takes more work than this is left to the plain evaluator, which keeps count of the whole.
+WORK_MAX: Final = 100_000
+
+# What can stand in an expression whose cost is not known to be small: each of these takes a moment, however large its
+# operands are, and none makes large ones.
+_MOMENTARY: Final = frozenset(
+    {
+        "!_", "_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_", "_+_", "_-_", "_*_", "_/_", "_%_", "-_", "@in", "size", "type", "dyn",
+        "int", "uint", "double", "bool", "contains", "startsWith", "endsWith", "hasValue", "value", "optional.of", "optional.none",
+        "quantity", "isQuantity", "sign", "isInteger", "asInteger", "asApproximateFloat", "add", "sub", "compareTo", "isGreaterThan",
+        "isLessThan", "semver", "isSemver", "major", "minor", "patch",
+    }
+)  # fmt: skip
+
 # Functions whose results are small, so that they are calculated once where their arguments are known.
 _FOLDED: Final = frozenset({"quantity", "semver", "ip", "cidr", "url", "format.named"})
 
@@ -64,8 +78,9 @@ class Source:
 class SourceWriter:
     """Makes sources, and collects the values that they name."""
 
-    def __init__(self, typed: TypedExpression) -> None:
+    def __init__(self, typed: TypedExpression, *, is_cheap: bool) -> None:
         self._typed = typed
+        self._is_cheap = is_cheap
         self.names: dict[str, Any] = {}
         self._known: dict[int, str] = {}
         self._temporaries = 0
@@ -77,6 +92,17 @@ class SourceWriter:
             known = self._known[id(value)] = f"k{len(self.names)}"
             self.names[known] = value
         return known
+
+    def require_cheap(self) -> None:
+        """Gives up unless the whole expression is known to cost little."""
+        if not self._is_cheap:
+            raise TooComplex("this may take long")
+
+    def allow_call(self, node: Call) -> None:
+        """Gives up on calls that could take long, or make something large, where nothing is known about that."""
+        is_growing = node.function == "_+_" and self.type_of(node).kind is not Kind.INT
+        if node.function not in _MOMENTARY or is_growing:
+            self.require_cheap()
 
     def temporary(self) -> str:
         self._temporaries += 1
@@ -167,7 +193,7 @@ def _make_dispatcher(function: Function) -> Dispatch:
     def dispatch(*arguments: Value) -> Value:
         overload = function.overload_for(*arguments)
         if overload.is_metered:
-            return overload.implementation(Meter(), *arguments)
+            return overload.implementation(Meter(work_max=WORK_MAX), *arguments)
         return overload.implementation(*arguments)
 
     return dispatch

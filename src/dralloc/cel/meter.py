@@ -12,8 +12,9 @@ from typing import Final
 from dralloc.cel.errors import CostLimitError
 
 COST_MAX: Final = 1_000_000
-# Elements visited and characters written: a few tenths of a second of them.
-WORK_MAX: Final = 20_000_000
+# Characters written and elements copied. Comparing elements takes longer, and counts for more.
+WORK_MAX: Final = 10_000_000
+COMPARISON_WORK: Final = 10
 # A text longer than this cannot be read within the cost limit either.
 TEXT_LENGTH_MAX: Final = 10_000_000
 

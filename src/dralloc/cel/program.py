@@ -34,7 +34,7 @@ class Selector:
 
     def __init__(self, checked: CheckedExpression) -> None:
         self.checked = checked
-        generated = generate(checked.typed, self.decide) if checked.stays_within_budget else None
+        generated = generate(checked.typed, self.decide, is_cheap=checked.stays_within_budget)
         self.is_generated = generated is not None
         self.matches = generated or self.decide
 

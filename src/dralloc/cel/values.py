@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from dralloc.cel.errors import CelEvaluationError, CostLimitError
-from dralloc.cel.meter import Meter
+from dralloc.cel.meter import COMPARISON_WORK, Meter
 from dralloc.primitives.quantity import Quantity
 from dralloc.primitives.semver import Semver
 
@@ -299,14 +299,14 @@ def _numbers_equal(left: Value, right: Value) -> bool:
 
 
 def _lists_equal(left: list[Value], right: list[Value], meter: Meter) -> bool:
-    meter.spend(len(left))
+    meter.spend(COMPARISON_WORK * len(left))
     return len(left) == len(right) and all(
         _not_unequal(mine, theirs, meter) for mine, theirs in zip(left, right, strict=True)
     )
 
 
 def _maps_equal(left: Map, right: Map, meter: Meter) -> bool:
-    meter.spend(len(left))
+    meter.spend(COMPARISON_WORK * len(left))
     if len(left) != len(right):
         return False
     for key, value in left.items():
