@@ -1,0 +1,124 @@
+"""OpenAPI v2 in protobuf: read back by the wire format alone, it holds what kubectl up to 1.28 looks for."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from typing import Any
+
+from dralloc.api.registry import KINDS
+from dralloc.apiserver.discovery import group_versions
+from dralloc.apiserver.openapi import openapi_document
+from dralloc.apiserver.openapi_v2 import openapi_v2_protobuf
+
+DOCUMENTS = [openapi_document(KINDS, group, version, "v0") for group, version in group_versions(KINDS)]
+ENCODED = openapi_v2_protobuf(DOCUMENTS, "v0")
+
+
+def fields(message: bytes) -> dict[int, list[bytes]]:
+    """The length-delimited fields of a message, by their numbers."""
+    found: dict[int, list[bytes]] = defaultdict(list)
+    position = 0
+    while position < len(message):
+        key, position = varint(message, position)
+        assert key & 7 == 2, "every field that we write is length-delimited"
+        length, position = varint(message, position)
+        found[key >> 3].append(message[position : position + length])
+        position += length
+    assert position == len(message)
+    return found
+
+
+def varint(message: bytes, position: int) -> tuple[int, int]:
+    number = shift = 0
+    while True:
+        byte = message[position]
+        number |= (byte & 0x7F) << shift
+        position, shift = position + 1, shift + 7
+        if byte < 0x80:
+            return number, position
+
+
+def named(messages: list[bytes]) -> dict[str, dict[int, list[bytes]]]:
+    pairs = map(fields, messages)
+    return {pair[1][0].decode(): fields(pair[2][0]) for pair in pairs}
+
+
+def extensions(messages: list[bytes]) -> dict[str, Any]:
+    return {name: json.loads(value[2][0]) for name, value in named(messages).items()}
+
+
+DOCUMENT = fields(ENCODED)
+DEFINITIONS = named(fields(DOCUMENT[9][0])[1])
+
+
+def properties(definition: str) -> dict[str, dict[int, list[bytes]]]:
+    return named(fields(DEFINITIONS[definition][25][0])[1])
+
+
+def test_it_is_swagger_2() -> None:
+    assert DOCUMENT[1] == [b"2.0"]
+    assert fields(DOCUMENT[2][0])[1] == [b"Kubernetes"]
+
+
+def test_every_schema_is_defined() -> None:
+    assert DEFINITIONS.keys() == {name for document in DOCUMENTS for name in document["components"]["schemas"]}
+
+
+def test_kinds_are_found_by_group_version_and_kind() -> None:
+    kinds = [
+        entry
+        for definition in DEFINITIONS.values()
+        for entry in extensions(definition[31]).get("x-kubernetes-group-version-kind", ())
+    ]
+    wanted = [
+        {"group": kind.group, "version": served.version, "kind": name}
+        for kind in KINDS
+        for served in kind.versions
+        for name in (kind.kind, kind.list_kind)
+    ]
+    assert sorted(map(str, kinds)) == sorted(map(str, wanted))
+
+
+def test_fields_refer_to_definitions() -> None:
+    status = properties("io.k8s.api.resource.v1.ResourceClaimStatus")
+    assert status["allocation"][1] == [b"#/definitions/io.k8s.api.resource.v1.AllocationResult"]
+    reserved_for = status["reservedFor"]
+    assert fields(reserved_for[22][0])[1] == [b"array"]
+    assert fields(fields(reserved_for[23][0])[1][0])[1] == [b"#/definitions/io.k8s.api.resource.v1.ConsumerReference"]
+    assert extensions(reserved_for[31])["x-kubernetes-patch-merge-key"] == "uid"
+
+
+def test_an_amount_is_text_as_version_2_has_no_choice() -> None:
+    quantity = DEFINITIONS["io.k8s.apimachinery.pkg.api.resource.Quantity"]
+    assert fields(quantity[22][0])[1] == [b"string"]
+
+
+def test_maps_have_a_type_for_their_values() -> None:
+    attributes = properties("io.k8s.api.resource.v1.Device")["attributes"]
+    value = fields(fields(attributes[21][0])[1][0])
+    assert value[1] == [b"#/definitions/io.k8s.api.resource.v1.DeviceAttribute"]
+
+
+def test_what_is_modelled_in_part_lists_no_fields() -> None:
+    pod = DEFINITIONS["io.k8s.api.core.v1.Pod"]
+    assert 25 not in pod
+    assert 25 in DEFINITIONS["io.k8s.api.resource.v1.ResourceClaim"]
+
+
+def test_patches_say_what_they_can_be_told() -> None:
+    paths = named(fields(DOCUMENT[8][0])[2])
+    patch = fields(paths["/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}"][8][0])
+    assert extensions(patch[13])["x-kubernetes-group-version-kind"] == {
+        "group": "resource.k8s.io",
+        "version": "v1",
+        "kind": "ResourceClaim",
+    }
+    # ParametersItem > Parameter > NonBodyParameter > QueryParameterSubSchema
+    parameters = [fields(fields(fields(fields(item)[1][0])[2][0])[3][0]) for item in patch[8]]
+    assert [parameter[4] for parameter in parameters] == [
+        [b"dryRun"],
+        [b"fieldManager"],
+        [b"fieldValidation"],
+        [b"force"],
+    ]
