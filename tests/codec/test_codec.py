@@ -119,7 +119,8 @@ def test_every_value_of_the_wrong_type_is_named() -> None:
         (b'{"metadata":{"generation":NaN}}', "NaN"),
         (b'{"metadata":{"name":"\\ud800"}}', "half of a character"),
         (b'{"metadata":{"generation":9223372036854775808}}', "out of range"),
-        (b'{"spec":' * 100_000, "nested too deeply"),
+        (b'{"spec":' * 100_000, "levels deep"),
+        (b'{"x":' + b"[" * 600 + b"]" * 600 + b"}", "levels deep"),
         (b'{"spec":{"config":[{"opaque":{"parameters":"\xc3"}}]}}', "not UTF-8"),
     ],
 )

@@ -10,9 +10,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dralloc.api.nesting import LEVELS_MAX
 from dralloc.api.positions import Position, SourceError
 from dralloc.api.trees import RepeatedKeys
-from dralloc.api.yaml_reader import ALIASED_SIZE_MAX, DEPTH_MAX, read_yaml_stream
+from dralloc.api.yaml_reader import ALIASED_SIZE_MAX, read_yaml_stream
 from dralloc.api.yaml_writer import write_yaml
 
 
@@ -84,9 +85,9 @@ BILLION_LAUGHS = "a0: &a0 [lol]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n -
         ("a: !mine {}", 1, 4, "has no meaning"),
         ("? [a]\n: b", 1, 1, "no text"),
         ("{<<: 1}", 1, 1, "no mapping"),
-        ("[" * 100_000, 1, DEPTH_MAX + 1, "levels deep"),
-        ("- " * 100_000, 1, 2 * DEPTH_MAX + 1, "levels deep"),
-        ("{a: " * 100_000, 1, 4 * DEPTH_MAX + 1, "levels deep"),
+        ("[" * 100_000, 1, LEVELS_MAX + 1, "levels deep"),
+        ("- " * 100_000, 1, 2 * LEVELS_MAX + 1, "levels deep"),
+        ("{a: " * 100_000, 1, 4 * LEVELS_MAX + 1, "levels deep"),
         (BILLION_LAUGHS, 8, 6, "too much"),
     ],
 )  # fmt: skip

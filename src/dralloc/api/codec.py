@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Raw, Struct, inspect
 
 from dralloc.api.json_reader import read_json
+from dralloc.api.nesting import LEVELS_MAX, is_nested_too_deeply
 from dralloc.api.positions import SourceError
 from dralloc.api.schema import Misfit, MisfitKind, find_misfits
 from dralloc.api.trees import ExactNumber
@@ -32,6 +33,8 @@ class DecodeError(ValueError):
 
 def decode(body: bytes, wire_type: type[T]) -> T:
     """The object that JSON states."""
+    if is_nested_too_deeply(body):
+        raise DecodeError((Misfit(MisfitKind.WRONG_TYPE, None, f"nested more than {LEVELS_MAX} levels deep"),))
     try:
         return _decode(body, wire_type)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -19,12 +19,12 @@ from msgspec.structs import replace
 
 from dralloc.api.admin_access import ADMIN_ACCESS_LABEL
 from dralloc.api.admission import Admitted, Refused, Verb, WriteRequest, admit
-from dralloc.api.codec import DecodeError, decode
+from dralloc.api.codec import DecodeError
 from dralloc.api.convert import V1BETA1
 from dralloc.api.documents import Document, Manifest, read_manifest
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.positions import Position, Steps, nearest
-from dralloc.api.registry import KINDS, Kind, find_kind
+from dralloc.api.registry import KINDS, Kind, find_kind, read_object
 from dralloc.api.schema import MisfitKind, find_misfits
 from dralloc.api.strategy import Surroundings
 from dralloc.primitives.errors import BadRequest
@@ -98,13 +98,16 @@ def _judge_document(document: Document, around: Surroundings) -> tuple[list[_Fin
     version = document.api_version.rpartition("/")[2]
     served = kind.served(version)
     assert served is not None, "the kind was found by its version"
-    misfits = find_misfits(document.tree, served.wire_type)
+    misfits = find_misfits(document.tree, kind.view or served.wire_type)
+    if kind.view is not None:
+        # What we do not know of such a kind is not unknown to others.
+        misfits = [misfit for misfit in misfits if misfit.kind is not MisfitKind.UNKNOWN_FIELD]
     findings = [
         _Finding(document, Severity.ERROR, misfit.message, str(misfit.path or ""), misfit.steps) for misfit in misfits
     ]
     unreadable = [misfit.steps for misfit in misfits if misfit.kind is MisfitKind.WRONG_TYPE]
     try:
-        sent = decode(_without(document, unreadable), served.wire_type)
+        sent = read_object(kind, version, _without(document, unreadable))
         outcome = _write(document, kind, version, sent, around)
     except DecodeError as error:
         return findings or [_Finding(document, Severity.ERROR, str(error))], ()

@@ -15,6 +15,7 @@ from msgspec import Raw
 
 from dralloc.api.codec import encode
 from dralloc.api.json_reader import locate_json, read_json_stream
+from dralloc.api.nesting import LEVELS_MAX, is_nested_too_deeply
 from dralloc.api.positions import Position, SourceError, Steps, position_of
 from dralloc.api.yaml_reader import locate_yaml, read_yaml_stream
 
@@ -87,7 +88,10 @@ def _read_json(text: str) -> Manifest:
     error = None
     try:
         for tree, start, end in read_json_stream(text):
-            documents.extend(_flattened(text[start:end].encode(), tree, len(starts)))
+            body = text[start:end].encode()
+            if is_nested_too_deeply(body):
+                raise SourceError(position_of(text, start), f"nested more than {LEVELS_MAX} levels deep")
+            documents.extend(_flattened(body, tree, len(starts)))
             starts.append(start)
     except SourceError as stopped:
         error = stopped

@@ -16,10 +16,10 @@ from typing import Any, Final, NoReturn
 import yaml
 from yaml import events
 
+from dralloc.api.nesting import LEVELS_MAX
 from dralloc.api.positions import Position, PositionTracker, SourceError, Steps
 from dralloc.api.trees import RepeatedKeys, repeated_names
 
-DEPTH_MAX: Final = 250
 # What aliases may stand for together, in nodes and characters.
 ALIASED_SIZE_MAX: Final = 10_000_000
 
@@ -106,8 +106,8 @@ def _build(parser: Any) -> Any:
                 anchors.define(event.anchor, value, 1 + len(event.value))
             items.append(value)
         elif kind is events.MappingStartEvent or kind is events.SequenceStartEvent:
-            if len(around) == DEPTH_MAX:
-                _refuse(event, f"nested more than {DEPTH_MAX} levels deep")
+            if len(around) == LEVELS_MAX:
+                _refuse(event, f"nested more than {LEVELS_MAX} levels deep")
             if event.tag not in (_MAP_TAGS if kind is events.MappingStartEvent else _LIST_TAGS):
                 _refuse(event, f"the tag {event.tag} has no meaning here")
             around.append((items, event, size))

@@ -12,7 +12,7 @@ from dralloc.api.codec import encode
 from dralloc.api.convert import from_hub
 from dralloc.api.json_reader import read_json
 from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.registry import find_kind
+from dralloc.api.registry import find_kind, print_object
 from dralloc.api.resource_v1 import GROUP
 from dralloc.api.yaml_writer import write_yaml
 
@@ -25,7 +25,7 @@ def as_manifest(obj: ApiObject, version: str) -> bytes:
     obj = replace(obj, metadata=replace(obj.metadata, uid="", creation_timestamp=None, generation=0))
     kind = find_kind(obj.api_version, obj.kind)
     if kind is None or kind.group != GROUP or kind.served(version) is None:
-        return encode(obj)
+        return print_object(obj)
     return encode(from_hub(obj, version))
 
 

@@ -14,10 +14,10 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from dralloc.api.admission import Admitted, Refused, Verb, WriteRequest, admit
-from dralloc.api.codec import DecodeError, decode, encode
+from dralloc.api.codec import DecodeError, encode
 from dralloc.api.convert import from_hub
 from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.registry import Kind, find_kind, find_resource
+from dralloc.api.registry import Kind, find_kind, find_resource, read_object
 from dralloc.api.strategy import Surroundings
 from dralloc.conformance.frame import LineFamily, Options
 from dralloc.primitives.errors import ApiError, BadRequest, Invalid, NotFound
@@ -118,13 +118,11 @@ def _write(
 
 
 def _decode(body: Mapping[str, Any], target: _Target) -> ApiObject:
-    served = target.kind.served(target.version)
-    assert served is not None, "the resource was found by its version"
     api_version = target.kind.api_version(target.version)
     if (body.get("apiVersion") or api_version, body.get("kind") or target.kind.kind) != (api_version, target.kind.kind):
         raise BadRequest(f"the object is a {body.get('kind')} of {body.get('apiVersion')}, and the URL is not of those")
     try:
-        return decode(json.dumps(body).encode(), served.wire_type)
+        return read_object(target.kind, target.version, json.dumps(body).encode())
     except DecodeError as error:
         raise BadRequest(
             f'{target.kind.kind} in version "{target.version}" cannot be handled as a {target.kind.kind}: {error}'
