@@ -132,7 +132,7 @@ def agrees(line: dict[str, Any]) -> bool:
         return bool(line["error"])
     if isinstance(quantity, int):
         return not line["error"] and quantity == line["cmp"]
-    seen = (str(quantity), quantity.int64_value, quantity.exact_int64, quantity.sign, quantity.format.value)
+    seen = (str(quantity), quantity.int64_value, quantity.small_integer, quantity.sign, quantity.format.value)
     return not line["error"] and seen == tuple(line[key] for key in ("string", "value", "int64", "sign", "format"))
 
 

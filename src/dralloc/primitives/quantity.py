@@ -99,20 +99,13 @@ class Quantity:
         return _value_of_small(self) if self._storage.is_small else _value_of_big(self)
 
     @property
-    def exact_int64(self) -> int | None:
+    def small_integer(self) -> int | None:
         """The number as Kubernetes' `AsInt64()` gives it, which CEL's `isInteger` and `asInteger` show.
 
         It looks at how the number is held: `2.0`, `1000m` and `1.5Gi` are whole numbers and have none.
         """
         held_whole = self._storage.is_small and self._storage.scale >= 0
         return self.value if held_whole and _fits_int64(self.value) else None
-
-    @property
-    def small_integer(self) -> int | None:
-        """The number of units where Kubernetes' `AsInt64()` gives it: not from a fraction, were it zero, nor from a big number."""
-        if not self._storage.is_small or self._storage.scale < 0 or not _fits_int64(self.value):
-            return None
-        return self.value
 
     @property
     def approximate_float(self) -> float:
