@@ -1,13 +1,13 @@
 """Writes to `resource.k8s.io`: what is stored, or every cause of the refusal.
 
-A line is a dry run over HTTP. It is put to admission itself, without a server: `setup` is admitted first, then the
+A line is a dry run over HTTP. It is put to admission itself, or to a server if one is named: `setup` first, then the
 request. What counts is the code, the causes of a refusal, and the object without what a server makes up.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -19,15 +19,15 @@ from dralloc.api.convert import from_hub
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.registry import Kind, find_kind, find_resource, read_object
 from dralloc.api.strategy import Surroundings
-from dralloc.conformance.frame import LineFamily, Options
+from dralloc.conformance.api_over_http import judge_over_http
+from dralloc.conformance.connection import connect
+from dralloc.conformance.frame import LineFamily, Options, Verdict
+from dralloc.conformance.writes import Outcome, compare_outcome
 from dralloc.primitives.errors import ApiError, BadRequest, Invalid, NotFound
 
 # No recorded time is that old, so that a time which we made up can be told from one that was sent.
 NOW: Final = datetime(2001, 1, 1, tzinfo=UTC)
 NOW_TEXT: Final = "2001-01-01T00:00:00Z"
-MADE_UP: Final = "<made up>"
-# What recorded objects leave out.
-LEFT_OUT: Final = frozenset({"uid", "creationTimestamp", "resourceVersion", "managedFields", "generation", "selfLink"})
 
 NAMESPACE_LABELS: Final = {"kubernetes.io/metadata.name": "default"}
 
@@ -58,14 +58,11 @@ def _judge(line: Mapping[str, Any], options: Options) -> Iterator[str]:
         _create(prepared, objects, around)
     try:
         target = _target(line["path"])
-        outcome = _write(line["method"], target, line["body"], objects, around)
+        written = _write(line["method"], target, line["body"], objects, around)
     except ApiError as refusal:
-        yield from _compare_code(line, refusal.code, str(refusal))
-        return
-    if isinstance(outcome, Refused):
-        yield from _compare_refusal(line, outcome)
+        yield from compare_outcome(line, Outcome(refusal.code, str(refusal)))
     else:
-        yield from _compare_object(line, outcome, target.version)
+        yield from compare_outcome(line, _outcome(written, line["method"], target.version))
 
 
 # --- The request -------------------------------------------------------------------------------------------------
@@ -129,67 +126,28 @@ def _decode(body: Mapping[str, Any], target: _Target) -> ApiObject:
         ) from None
 
 
-# --- The comparison ----------------------------------------------------------------------------------------------
+def _outcome(written: Admitted | Refused, method: str, version: str) -> Outcome:
+    if isinstance(written, Refused):
+        causes = tuple((fault.reason, str(fault.path)) for fault in written.faults)
+        return Outcome(Invalid.code, causes=causes)
+    stored = json.loads(encode(from_hub(written.stored, version)))
+    return Outcome(200 if method == "PUT" else 201, object=stored)
 
 
-def _compare_code(line: Mapping[str, Any], code: int, message: str) -> Iterator[str]:
-    if line["code"] != code:
-        yield f"code: expected {line['code']} ({_shown(line.get('causes') or line.get('message'))}), got {code}: {message}"
+class ApiFamily:
+    """Writes that are put to admission, or to a server where one is named."""
+
+    def run(self, lines: Iterable[bytes], options: Options) -> Iterator[Verdict]:
+        if options.server is None:
+            yield from LineFamily(identify=_identify, judge=_judge).run(lines, options)
+            return
+        with connect(options) as connection:
+            over_http = LineFamily(identify=_identify, judge=lambda line, _: judge_over_http(line, connection))
+            yield from over_http.run(lines, options)
 
 
-def _compare_refusal(line: Mapping[str, Any], refused: Refused) -> Iterator[str]:
-    causes = sorted([fault.reason, str(fault.path)] for fault in refused.faults)
-    if line["code"] != Invalid.code:
-        yield f"code: expected {line['code']}, got {Invalid.code}: {_shown([str(fault) for fault in refused.faults])}"
-        return
-    expected = sorted(line["causes"])
-    for cause in _difference(expected, causes):
-        yield f"cause missing: {cause[0]} {cause[1]} (of {line['message']!r})"
-    for cause in _difference(causes, expected):
-        yield f"cause too much: {cause[0]} {cause[1]}"
+def _identify(line: Mapping[str, Any]) -> str:
+    return str(line["name"])
 
 
-def _difference(causes: list[list[str]], others: list[list[str]]) -> list[list[str]]:
-    """What is in the one and, as often, not in the other."""
-    left = list(others)
-    missing = []
-    for cause in causes:
-        if cause in left:
-            left.remove(cause)
-        else:
-            missing.append(cause)
-    return missing
-
-
-def _compare_object(line: Mapping[str, Any], admitted: Admitted, version: str) -> Iterator[str]:
-    accepted = 200 if line["method"] == "PUT" else 201
-    if line["code"] != accepted:
-        yield f"code: expected {line['code']} ({_shown(line.get('causes') or line.get('message'))}), got {accepted}"
-        return
-    sent = json.dumps([line["body"], line.get("setup")])
-    expected = _comparable(line["object"], sent)
-    got = _comparable(json.loads(encode(from_hub(admitted.stored, version))), sent)
-    if got != expected:
-        yield f"object: expected {_shown(expected)}, got {_shown(got)}"
-
-
-def _comparable(tree: Any, sent: str) -> Any:
-    """The object without what a server makes up; a time that nobody sent was."""
-    if isinstance(tree, list):
-        return [_comparable(item, sent) for item in tree]
-    if not isinstance(tree, dict):
-        return tree
-    comparable = {name: _comparable(value, sent) for name, value in tree.items() if name != "metadata"}
-    if "metadata" in tree:
-        comparable["metadata"] = {name: value for name, value in tree["metadata"].items() if name not in LEFT_OUT}
-    time = tree.get("timeAdded")
-    if time is not None and f'"{time}"' not in sent:
-        comparable["timeAdded"] = MADE_UP
-    return comparable
-
-
-def _shown(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
-
-
-FAMILY: Final = LineFamily(identify=lambda line: str(line["name"]), judge=_judge)
+FAMILY: Final = ApiFamily()
