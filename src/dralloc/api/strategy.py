@@ -68,10 +68,10 @@ class Strategy(ABC, Generic[ObjectT]):
 
     def prepare_status(self, new: ObjectT, old: ObjectT) -> ObjectT:
         """What a write to the status makes of the object; only for kinds that have one."""
-        raise NotImplementedError
+        raise AssertionError(f"{type(self).__name__}: objects of this kind have no status")
 
     def validate_status(self, new: ObjectT, old: ObjectT) -> Iterator[FieldError]:
-        raise NotImplementedError
+        raise AssertionError(f"{type(self).__name__}: objects of this kind have no status")
 
     def warnings(self, new: ObjectT) -> Iterator[str]:  # noqa: ARG002
         """What is accepted and hardly meant."""

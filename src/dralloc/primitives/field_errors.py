@@ -171,6 +171,8 @@ def internal(path: FieldPath, detail: str) -> FieldError:
 
 
 def _shown(value: object) -> str:
+    if value is None:
+        return "null"
     if isinstance(value, str):
         return f'"{value}"'
     if isinstance(value, bool):

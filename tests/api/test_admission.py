@@ -1,0 +1,355 @@
+"""What admission makes of an object: what is filled in, kept, dropped, counted and warned of."""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dralloc.api.admission import Admitted, Refused, Verb, WriteRequest, admit
+from dralloc.api.codec import decode, encode
+from dralloc.api.convert import from_hub
+from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.registry import KINDS, find_kind
+from dralloc.primitives.errors import BadRequest
+from dralloc.testing.admission import (
+    NOW,
+    NOW_TEXT,
+    causes,
+    create,
+    document_of,
+    stored,
+    surroundings,
+    update,
+    update_status,
+)
+from dralloc.testing.wire_objects import wire_objects
+
+VECTORS: Final = Path(__file__).parents[1] / "vectors" / "api.jsonl.gz"
+
+SLICE: Final[dict[str, Any]] = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "ResourceSlice",
+    "metadata": {"name": "s"},
+    "spec": {
+        "driver": "d.example.com",
+        "nodeName": "n",
+        "pool": {"name": "p", "resourceSliceCount": 1},
+        "devices": [{"name": "x", "taints": [{"key": "k", "effect": "NoSchedule"}]}],
+    },
+}
+CLAIM: Final[dict[str, Any]] = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "ResourceClaim",
+    "metadata": {"name": "c"},
+    "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu"}}]}},
+}
+RULE: Final[dict[str, Any]] = {
+    "apiVersion": "resource.k8s.io/v1beta2",
+    "kind": "DeviceTaintRule",
+    "metadata": {"name": "r"},
+    "spec": {"taint": {"key": "k", "effect": "NoSchedule"}},
+}
+
+
+def changed(document: dict[str, Any], *way: Any, value: Any) -> dict[str, Any]:
+    document = copy.deepcopy(document)
+    node = document
+    for step in way[:-1]:
+        node = node.setdefault(step, {}) if isinstance(node, dict) else node[step]
+    node[way[-1]] = value
+    return document
+
+
+def updated(document: dict[str, Any], old: ApiObject, gates: str = "") -> ApiObject:
+    outcome = update(document, old, surroundings(gates))
+    assert isinstance(outcome, Admitted), causes(outcome)
+    return outcome.stored
+
+
+# --- Metadata --------------------------------------------------------------------------------------------------
+
+
+def test_a_new_object_gets_identity_place_and_time_from_the_server() -> None:
+    sent = changed(
+        CLAIM,
+        "metadata",
+        value={"name": "c", "uid": "mine", "creationTimestamp": "2001-01-01T00:00:00Z", "selfLink": "/x"},
+    )
+    assert document_of(stored(sent))["metadata"] == {
+        "name": "c",
+        "namespace": "default",
+        "uid": "uid-1",
+        "creationTimestamp": NOW_TEXT,
+    }
+
+
+def test_a_name_is_generated_and_leaves_room_for_its_suffix() -> None:
+    assert stored(changed(CLAIM, "metadata", value={"generateName": "gen-"})).metadata.name == "gen-x7k2p"
+    assert stored(changed(CLAIM, "metadata", value={"generateName": "a" * 80})).metadata.name == "a" * 58 + "x7k2p"
+
+
+def test_an_update_keeps_what_the_server_accounts_for() -> None:
+    old = stored(SLICE)
+    document = changed(
+        document_of(old), "metadata", value={"name": "s", "creationTimestamp": "2001-01-01T00:00:00Z", "generation": 9}
+    )
+    assert updated(document, old).metadata == old.metadata
+
+
+@pytest.mark.parametrize(
+    ("metadata", "words"),
+    [
+        ({"name": "other"}, "does not match the name on the URL"),
+        ({"namespace": "other"}, "does not match the namespace"),
+    ],
+)
+def test_an_object_for_another_place_is_not_understood(metadata: dict[str, str], words: str) -> None:
+    old = stored(CLAIM)
+    with pytest.raises(BadRequest, match=words):
+        update(changed(CLAIM, "metadata", value=metadata), old)
+
+
+def test_a_text_that_is_no_time_is_not_understood() -> None:
+    with pytest.raises(BadRequest, match="2026-02-30"):
+        create(changed(RULE, "spec", "taint", "timeAdded", value="2026-02-30T00:00:00Z"))
+
+
+# --- Generations -----------------------------------------------------------------------------------------------
+
+
+def test_generations_count_changes_of_the_spec() -> None:
+    old = stored(SLICE)
+    assert old.metadata.generation == 1
+    same = updated(document_of(old), old)
+    assert same.metadata.generation == 1
+    more = updated(changed(document_of(old), "spec", "pool", "generation", value=2), old)
+    assert more.metadata.generation == 2
+
+
+def test_equal_quantities_are_no_change_however_they_are_written() -> None:
+    old = stored(changed(SLICE, "spec", "devices", 0, "capacity", value={"memory": {"value": "1Ki"}}))
+    again = updated(changed(document_of(old), "spec", "devices", 0, "capacity", "memory", "value", value="1024"), old)
+    assert again.metadata.generation == 1
+
+
+def test_a_change_that_is_dropped_counts_for_a_slice_but_not_for_a_class() -> None:
+    old = stored(SLICE)
+    dropped = updated(changed(document_of(old), "spec", "skipNodeOperations", value=["*"]), old)
+    assert dropped.metadata.generation == 2
+    assert document_of(dropped)["spec"] == document_of(old)["spec"]
+    class_document = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "c"}, "spec": {}}
+    device_class = stored(class_document)
+    gates = "DRAExtendedResource=false"
+    assert (
+        updated(
+            changed(class_document, "spec", "extendedResourceName", value="a.b/c"), device_class, gates
+        ).metadata.generation
+        == 1
+    )
+
+
+def test_claims_have_no_generation_of_their_own() -> None:
+    old = stored(CLAIM)
+    assert old.metadata.generation == 0
+    assert updated(changed(document_of(old), "metadata", "labels", value={"a": "b"}), old).metadata.generation == 0
+
+
+def test_a_rule_with_a_new_effect_counts_from_now() -> None:
+    old = stored(RULE)
+    later = surroundings()
+    later = type(later)(gates=later.gates, now=NOW + timedelta(hours=1), namespace_labels={})
+    same_effect = update(
+        changed(document_of(old) | {"apiVersion": RULE["apiVersion"]}, "spec", "taint", "key", value="other"),
+        old,
+        later,
+    )
+    new_effect = update(
+        changed(document_of(old) | {"apiVersion": RULE["apiVersion"]}, "spec", "taint", "effect", value="NoExecute"),
+        old,
+        later,
+    )
+    assert isinstance(same_effect, Admitted)
+    assert isinstance(new_effect, Admitted)
+    assert document_of(same_effect.stored)["spec"]["taint"]["timeAdded"] == NOW_TEXT
+    assert document_of(new_effect.stored)["spec"]["taint"]["timeAdded"] == "2026-07-01T13:00:00Z"
+    assert (same_effect.stored.metadata.generation, new_effect.stored.metadata.generation) == (2, 2)
+
+
+# --- Status ----------------------------------------------------------------------------------------------------
+
+ALLOCATED: Final[dict[str, Any]] = {
+    "allocation": {"devices": {"results": [{"request": "gpu", "driver": "d", "pool": "p", "device": "x"}]}},
+    "reservedFor": [{"resource": "pods", "name": "p", "uid": "u"}],
+    "devices": [{"driver": "d", "pool": "p", "device": "x"}],
+}
+
+
+def allocated_claim() -> ApiObject:
+    old = stored(CLAIM)
+    outcome = update_status({**document_of(old), "status": ALLOCATED}, old)
+    assert isinstance(outcome, Admitted), causes(outcome)
+    return outcome.stored
+
+
+def test_a_new_claim_has_nothing_yet_whatever_it_says() -> None:
+    assert document_of(stored({**CLAIM, "status": ALLOCATED}))["status"] == {}
+
+
+def test_spec_and_status_are_written_apart() -> None:
+    claim = allocated_claim()
+    relabelled = updated({**document_of(claim), "metadata": {"name": "c", "labels": {"a": "b"}}, "status": {}}, claim)
+    assert document_of(relabelled)["status"] == document_of(claim)["status"]
+    sent = {
+        **document_of(claim),
+        "metadata": {"name": "c", "labels": {"x": "y"}},
+        "spec": {},
+        "status": {**ALLOCATED, "reservedFor": []},
+    }
+    outcome = update_status(sent, claim)
+    assert isinstance(outcome, Admitted)
+    assert document_of(outcome.stored)["spec"] == document_of(claim)["spec"]
+    assert outcome.stored.metadata == claim.metadata
+
+
+def test_giving_devices_back_removes_what_was_said_about_them() -> None:
+    claim = allocated_claim()
+    outcome = update_status({**document_of(claim), "status": {"devices": ALLOCATED["devices"]}}, claim)
+    assert isinstance(outcome, Admitted)
+    assert document_of(outcome.stored)["status"] == {}
+
+
+def test_what_kubernetes_prints_as_null_is_null() -> None:
+    assert document_of(stored(changed(CLAIM, "spec", "devices", "requests", value=[])))["spec"] == {
+        "devices": {"requests": None}
+    }
+    assert document_of(allocated_claim())["status"]["devices"][0]["conditions"] is None
+
+
+# --- Warnings --------------------------------------------------------------------------------------------------
+
+
+def warnings_of(document: dict[str, Any]) -> tuple[str, ...]:
+    outcome = create(document)
+    assert isinstance(outcome, Admitted), causes(outcome)
+    return outcome.warnings
+
+
+def test_traps_are_accepted_with_a_warning() -> None:
+    document = changed(
+        CLAIM,
+        "spec",
+        "devices",
+        value={
+            "requests": [
+                {"name": "a", "exactly": {"deviceClassName": "x", "capacity": {"requests": {"mem-ory": "-1"}}}},
+                {"name": "b", "firstAvailable": [{"name": "s", "deviceClassName": "x", "count": 0}]},
+            ],
+            "constraints": [{"matchAttribute": "a.b/c", "distinctAttribute": "a/b/c"}],
+        },
+    )
+    warnings = warnings_of(document)
+    assert len(warnings) == 5
+    for words in (
+        "write two constraints",
+        "more than one '/'",
+        "no device has a capacity",
+        "is negative",
+        "0 is taken as 1",
+    ):
+        assert any(words in warning for warning in warnings), words
+
+
+def test_old_versions_and_upper_case_drivers_are_warned_of() -> None:
+    old_version = {**CLAIM, "apiVersion": "resource.k8s.io/v1beta1", "spec": {}}
+    assert warnings_of(old_version) == (
+        "resource.k8s.io/v1beta1 ResourceClaim is deprecated in v1.35+, unavailable in v1.38+",
+    )
+    assert warnings_of(changed(SLICE, "spec", "driver", value="GPU.example.com")) != ()
+    assert warnings_of(CLAIM) == ()
+
+
+# --- Whatever is sent ------------------------------------------------------------------------------------------
+
+
+@st.composite
+def writes(draw: st.DrawFn) -> WriteRequest:
+    kind = draw(st.sampled_from([kind for kind in KINDS if kind.group == "resource.k8s.io"]))
+    served = draw(st.sampled_from(kind.versions))
+    new = draw(wire_objects(served.wire_type))
+    old = draw(st.none() | wire_objects(kind.hub))
+    subresource = draw(st.sampled_from(["", *kind.subresources])) if old is not None else ""
+    verb = Verb.CREATE if old is None else Verb.UPDATE
+    return WriteRequest(
+        verb=verb,
+        kind=kind,
+        version=served.version,
+        new=new,
+        old=old,
+        subresource=subresource,
+        namespace=new.metadata.namespace,
+    )
+
+
+ALL_ON: Final = "DRAListTypeAttributes=true,DRANodeAllocatableResources=true,DRAOptionalNodeOperations=true,DRADerivedAttributes=true,DRADeviceCompatibilityGroups=true,DRAPartitionableDevicesType=true,DRAFractionalCapacityRange=true"
+
+
+@pytest.mark.slow
+@pytest.mark.fuzz
+@given(request=writes(), gates=st.sampled_from(["", ALL_ON, "DRAConsumableCapacity=false,DRAPrioritizedList=false"]))
+def test_any_object_is_admitted_or_refused_and_nothing_else(request: WriteRequest, gates: str) -> None:
+    try:
+        outcome = admit(request, surroundings(gates))
+    except BadRequest:
+        return
+    if isinstance(outcome, Refused):
+        assert outcome.faults
+        assert all(str(fault) for fault in outcome.faults)
+    else:
+        assert decode(encode(outcome.stored), request.kind.hub) == outcome.stored
+
+
+@pytest.mark.slow
+def test_writing_back_what_was_read_changes_nothing_in_any_version() -> None:
+    """Over every object that Kubernetes accepted in the recorded answers."""
+    count = 0
+    with gzip.open(VECTORS) as lines:
+        for line in map(json.loads, lines):
+            if line["method"] != "POST" or line["code"] != 201:
+                continue
+            kind = find_kind(line["body"]["apiVersion"], line["body"]["kind"])
+            assert kind is not None
+            first = stored(line["body"])
+            for served in kind.versions:
+                read_back = decode(encode(from_hub(first, served.version)), served.wire_type)
+                request = WriteRequest(
+                    verb=Verb.UPDATE,
+                    kind=kind,
+                    version=served.version,
+                    new=type(read_back)(**{**_fields(read_back), "metadata": _with_resource_version(read_back)}),
+                    old=first,
+                    namespace=first.metadata.namespace,
+                    name=first.metadata.name,
+                )
+                outcome = admit(request, surroundings())
+                assert isinstance(outcome, Admitted), (line["name"], causes(outcome))
+                assert outcome.stored == first, line["name"]
+            count += 1
+    assert count > 500
+
+
+def _fields(obj: ApiObject) -> dict[str, Any]:
+    return {field: getattr(obj, field) for field in obj.__struct_fields__}
+
+
+def _with_resource_version(obj: ApiObject) -> Any:
+    return type(obj.metadata)(
+        **{**{field: getattr(obj.metadata, field) for field in obj.metadata.__struct_fields__}, "resource_version": "7"}
+    )

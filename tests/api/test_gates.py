@@ -1,0 +1,202 @@
+"""Features that are off: their fields go from what is written, and stay in what is there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from dralloc.api.admission import Admitted
+from dralloc.primitives.features import FeatureGates, UnknownGate
+from dralloc.testing.admission import causes, create, document_of, stored, surroundings, update, update_status
+
+SHARE = "11111111-2222-4333-8444-555555555555"
+
+
+def slice_of(device: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    placed = {"allNodes": True} if "perDeviceNodeSelection" not in spec else {}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": "s"},
+        "spec": {
+            "driver": "d",
+            "pool": {"name": "p", "resourceSliceCount": 1},
+            **placed,
+            **({"devices": [{"name": "x", **device}]} if device else {}),
+            **spec,
+        },
+    }
+
+
+def claim_of(exactly: dict[str, Any] | None = None, **devices: Any) -> dict[str, Any]:
+    requests = [{"name": "r", "exactly": {"deviceClassName": "c", **(exactly or {})}}]
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "c"},
+        "spec": {"devices": {"requests": requests, **devices}},
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """`document` uses a feature in the field at `way`; without the feature the field is absent."""
+
+    id: str
+    gate: str
+    document: dict[str, Any]
+    way: tuple[Any, ...]
+
+
+DEVICE = ("spec", "devices", 0)
+EXACTLY = ("spec", "devices", "requests", 0, "exactly")
+
+CASES = [
+    Case("taints", "DRADeviceTaints", slice_of({"taints": [{"key": "k", "effect": "None"}]}), (*DEVICE, "taints")),
+    Case(
+        "counters",
+        "DRAPartitionableDevices",
+        slice_of({"consumesCounters": [{"counterSet": "c", "counters": {"m": {"value": "1"}}}]}),
+        (*DEVICE, "consumesCounters"),
+    ),
+    Case(
+        "binding conditions",
+        "DRADeviceBindingConditions",
+        slice_of({"bindingConditions": ["A"], "bindingFailureConditions": ["B"]}),
+        (*DEVICE, "bindingConditions"),
+    ),
+    Case(
+        "shareable",
+        "DRAConsumableCapacity",
+        slice_of({"allowMultipleAllocations": False}),
+        (*DEVICE, "allowMultipleAllocations"),
+    ),
+    Case(
+        "request policies",
+        "DRAConsumableCapacity",
+        slice_of(
+            {"allowMultipleAllocations": True, "capacity": {"m": {"value": "1", "requestPolicy": {"default": "1"}}}}
+        ),
+        (*DEVICE, "capacity", "m", "requestPolicy"),
+    ),
+    Case("admin access", "DRAAdminAccess", claim_of({"adminAccess": False}), (*EXACTLY, "adminAccess")),
+    Case(
+        "tolerations", "DRADeviceTaints", claim_of({"tolerations": [{"operator": "Exists"}]}), (*EXACTLY, "tolerations")
+    ),
+    Case("capacity", "DRAConsumableCapacity", claim_of({"capacity": {"requests": {"m": "1"}}}), (*EXACTLY, "capacity")),
+    Case(
+        "distinct attributes",
+        "DRAConsumableCapacity",
+        claim_of(constraints=[{"matchAttribute": "a.b/c", "distinctAttribute": "a.b/c"}]),
+        ("spec", "devices", "constraints", 0, "distinctAttribute"),
+    ),
+    Case(
+        "workloads",
+        "DRAReservedForWorkloads",
+        {**claim_of(), "spec": {**claim_of()["spec"], "reservedFor": {"resource": "jobs", "name": "j", "uid": "u"}}},
+        ("spec", "reservedFor"),
+    ),
+    Case(
+        "extended resources",
+        "DRAExtendedResource",
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "DeviceClass",
+            "metadata": {"name": "c"},
+            "spec": {"extendedResourceName": "a.b/c"},
+        },
+        ("spec", "extendedResourceName"),
+    ),
+]
+
+
+def value_at(document: Any, way: tuple[Any, ...]) -> Any:
+    for step in way:
+        if isinstance(document, dict) and step not in document:
+            return None
+        document = document[step]
+    return document
+
+
+def settings(gate: str, *, on: bool) -> str:
+    """The gate switched, and with it what cannot be on without it."""
+    needing = "" if on or gate != "DRADeviceTaints" else ",DRADeviceTaintRules=false"
+    return f"{gate}={str(on).lower()}{needing}"
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_fields_of_a_feature_that_is_off_stay_only_where_it_is_used_already(case: Case) -> None:
+    on, off = surroundings(settings(case.gate, on=True)), surroundings(settings(case.gate, on=False))
+    used = stored(case.document, on)
+    assert value_at(document_of(used), case.way) is not None
+    kept = update(document_of(used), used, off)
+    assert isinstance(kept, Admitted), causes(kept)
+    assert kept.stored == used
+    assert value_at(document_of(stored(case.document, off)), case.way) is None
+
+
+def test_without_prioritized_lists_a_request_that_has_one_is_left_with_nothing() -> None:
+    document = claim_of()
+    document["spec"]["devices"]["requests"] = [{"name": "r", "firstAvailable": [{"name": "s", "deviceClassName": "c"}]}]
+    on = stored(document)
+    off = surroundings("DRAPrioritizedList=false")
+    relabelled = {**document_of(on), "metadata": {"name": "c", "labels": {"a": "b"}}}
+    assert isinstance(update(relabelled, on, off), Admitted)
+    assert causes(create(document, off)) == [("Required", "spec.devices.requests[0]")]
+
+
+STATUS: dict[str, Any] = {
+    "allocation": {
+        "devices": {
+            "results": [
+                {
+                    "request": "r",
+                    "driver": "d",
+                    "pool": "p",
+                    "device": "x",
+                    "shareID": SHARE,
+                    "consumedCapacity": {"m": "1"},
+                }
+            ]
+        }
+    },
+    "devices": [{"driver": "d", "pool": "p", "device": "x", "shareID": SHARE}],
+}
+
+
+def test_shares_are_dropped_from_a_new_allocation_and_kept_in_a_claim_that_asked_for_capacity() -> None:
+    off = surroundings("DRAConsumableCapacity=false")
+    plain = stored(claim_of())
+    dropped = update_status({**document_of(plain), "status": STATUS}, plain, off)
+    assert isinstance(dropped, Admitted), causes(dropped)
+    result = document_of(dropped.stored)["status"]["allocation"]["devices"]["results"][0]
+    assert "shareID" not in result
+    assert "consumedCapacity" not in result
+    asking = stored(claim_of({"capacity": {"requests": {"m": "1"}}}))
+    kept = update_status({**document_of(asking), "status": STATUS}, asking, off)
+    assert isinstance(kept, Admitted), causes(kept)
+    assert document_of(kept.stored)["status"]["allocation"]["devices"]["results"][0]["shareID"] == SHARE
+
+
+def test_without_its_gate_a_claim_is_for_no_pod_but_those_listed() -> None:
+    off = surroundings("DRAReservedForWorkloads=false")
+    plain = stored(claim_of())
+    outcome = update_status({**document_of(plain), "status": {"allocation": {"reservedForAnyPod": True}}}, plain, off)
+    assert isinstance(outcome, Admitted), causes(outcome)
+    assert document_of(outcome.stored)["status"] == {"allocation": {"devices": {}}}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("DRANope=true", "there is no feature gate"),
+        ("DRAConsumableCapacity", "write NAME=true"),
+        ("DynamicResourceAllocation=false", "locked"),
+        ("DRADeviceTaints=false", "needs DRADeviceTaints"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(text: str, words: str) -> None:
+    with pytest.raises(UnknownGate, match=words):
+        FeatureGates.parse(text)

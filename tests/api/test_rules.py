@@ -1,0 +1,73 @@
+"""The rules of validation, as tables: a valid object, what is changed in it, and what is wrong then."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from dralloc.api.admission import Admitted
+from dralloc.api.meta_v1 import ApiObject
+from dralloc.testing.admission import causes, create, document_of, stored, surroundings, update, update_status
+
+CASES: Final = Path(__file__).parents[1] / "cases" / "api"
+
+
+def _load(name: str) -> list[Any]:
+    table = yaml.load((CASES / name).read_text(), _Loader)
+    bases = table.get("bases") or {"": table["base"]}
+    for case in table["cases"]:
+        case["base"] = bases[case.get("base", "")]
+    return [pytest.param(case, id=case["id"]) for case in table["cases"]]
+
+
+class _Loader(yaml.SafeLoader):
+    """Timestamps stay text, as in a manifest."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def _changed(document: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """The document with values put in by JSON pointers; null takes one out."""
+    document = copy.deepcopy(document)
+    for pointer, value in changes.items():
+        *way, last = [step.replace("~1", "/") for step in pointer[1:].split("/")]
+        node: Any = document
+        for step in way:
+            node = node[int(step)] if isinstance(node, list) else node[step]
+        if value is None:
+            node.pop(last, None)
+        else:
+            node[int(last) if isinstance(node, list) else last] = copy.deepcopy(value)
+    return document
+
+
+def _stored_before(case: dict[str, Any]) -> ApiObject:
+    around = surroundings(case.get("old_gates", case.get("gates", "")))
+    old = stored(_changed(case["base"], case.get("old", {})), around)
+    if "old_status" not in case:
+        return old
+    outcome = update_status({**document_of(old), "status": case["old_status"]}, old, around)
+    assert isinstance(outcome, Admitted), causes(outcome)
+    return outcome.stored
+
+
+@pytest.mark.parametrize("case", [*_load("slices.yaml"), *_load("claims.yaml"), *_load("other_kinds.yaml")])
+def test_every_fault_is_found(case: dict[str, Any]) -> None:
+    around = surroundings(case.get("gates", ""))
+    changes = case.get("set", {})
+    if case.get("verb", "create") == "create":
+        outcome = create(_changed(case["base"], changes), around)
+    else:
+        old = _stored_before(case)
+        document = {**document_of(old), "apiVersion": case["base"]["apiVersion"]}
+        write = update if case["verb"] == "update" else update_status
+        outcome = write(_changed(document, changes), old, around)
+    assert causes(outcome) == sorted(map(tuple, case["want"]))

@@ -1,0 +1,26 @@
+"""Where a fault is, and how it reads."""
+
+from __future__ import annotations
+
+from dralloc.primitives.field_errors import FieldPath, invalid, not_supported, required, too_many
+
+SPEC = FieldPath.of("spec")
+
+
+def test_names_positions_and_keys_print_as_kubernetes_prints_them() -> None:
+    path = SPEC.child("devices").index(3).child("capacity").key("gpu.example.com/memory").child("value")
+    assert str(path) == "spec.devices[3].capacity[gpu.example.com/memory].value"
+    assert path.steps == ("spec", "devices", 3, "capacity", "gpu.example.com/memory", "value")
+
+
+def test_paths_are_equal_if_they_lead_to_the_same_place() -> None:
+    assert SPEC.child("a", "b") == FieldPath.of("spec", "a").child("b")
+    assert len({SPEC.index(1), FieldPath.of("spec").index(1), SPEC.index(2)}) == 2
+
+
+def test_a_fault_tells_path_kind_value_and_reason() -> None:
+    assert str(required(SPEC.child("driver"))) == "spec.driver: Required value"
+    assert str(invalid(SPEC, "x", "no good")) == 'spec: Invalid value: "x": no good'
+    assert str(invalid(SPEC, None, "field is immutable")) == "spec: Invalid value: null: field is immutable"
+    assert str(not_supported(SPEC, "c", ("b", "a"))) == 'spec: Unsupported value: "c": supported values: "a", "b"'
+    assert str(too_many(SPEC, 9, 8)) == "spec: Too many: 9: must have at most 8 items"
