@@ -17,7 +17,7 @@ from dralloc.api.canonical import settled, with_canonical_times
 from dralloc.api.convert import V1BETA1, to_hub
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta
 from dralloc.api.registry import Kind
-from dralloc.api.strategy import Strategy, Surroundings
+from dralloc.api.strategy import StatusStrategy, Strategy, Surroundings
 from dralloc.api.timestamps import BadTimestamp, print_timestamp
 from dralloc.api.warnings import warn_of_zero_counts
 from dralloc.primitives.errors import BadRequest
@@ -113,6 +113,7 @@ def _judge(
     old = request.old
     unconditional = tuple(_validate_resource_version(request, new.metadata))
     if request.subresource == "status":
+        assert isinstance(strategy, StatusStrategy), f"{request.kind.kind} has no status"
         new = replace(new, metadata=replace(old.metadata, managed_fields=new.metadata.managed_fields))
         new = strategy.prepare_status(new, old)
         return new, (*unconditional, *strategy.validate_status(new, old))

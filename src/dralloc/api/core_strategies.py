@@ -14,7 +14,7 @@ from dralloc.api.core_object import CoreObject, view
 from dralloc.api.core_v1 import PENDING, Event, Namespace, Node, Pod, ResourceQuota
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_defaults import default_pod_spec, default_template_spec, quality_of_service
-from dralloc.api.strategy import Strategy, with_generation
+from dralloc.api.strategy import StatusStrategy, with_generation
 from dralloc.api.validation import core
 from dralloc.api.validation.pod import SPEC, validate_pod, validate_pod_status_update, validate_pod_update
 from dralloc.primitives.field_errors import FieldError, forbidden
@@ -38,7 +38,7 @@ def with_members(obj: CoreObject, **members: Any) -> CoreObject:
     return replace(obj, content=content)
 
 
-class CoreStrategy(Strategy[CoreObject]):
+class CoreStrategy(StatusStrategy[CoreObject]):
     """A kind with a spec, and perhaps a status that only its own sub-resource writes."""
 
     rules: ClassVar[Rules[Any]]

@@ -27,7 +27,7 @@ from dralloc.api.resource_v1 import (
     ResourceClaimTemplate,
     ResourceSlice,
 )
-from dralloc.api.strategy import Strategy, with_generation
+from dralloc.api.strategy import StatusStrategy, Strategy, with_generation
 from dralloc.api.timestamps import print_timestamp
 from dralloc.api.validation.device_class import validate_device_class, validate_device_class_update
 from dralloc.api.validation.device_taint_rule import (
@@ -90,7 +90,7 @@ class DeviceClassStrategy(Strategy[DeviceClass]):
         return validate_device_class_update(new, old, self.context)
 
 
-class ResourceClaimStrategy(Strategy[ResourceClaim]):
+class ResourceClaimStrategy(StatusStrategy[ResourceClaim]):
     def default(self, obj: ResourceClaim) -> ResourceClaim:
         return default_resource_claim(obj, flattened=self.context.flattened)
 
@@ -160,7 +160,7 @@ class ResourceClaimTemplateStrategy(Strategy[ResourceClaimTemplate]):
         return warn_of_claim_spec(new.spec.spec, "spec.spec")
 
 
-class DeviceTaintRuleStrategy(Strategy[DeviceTaintRule]):
+class DeviceTaintRuleStrategy(StatusStrategy[DeviceTaintRule]):
     def default(self, obj: DeviceTaintRule) -> DeviceTaintRule:
         return default_device_taint_rule(obj, print_timestamp(self.around.now))
 

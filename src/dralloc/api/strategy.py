@@ -66,16 +66,22 @@ class Strategy(ABC, Generic[ObjectT]):
     @abstractmethod
     def validate_update(self, new: ObjectT, old: ObjectT) -> Iterator[FieldError]: ...
 
-    def prepare_status(self, new: ObjectT, old: ObjectT) -> ObjectT:
-        """What a write to the status makes of the object; only for kinds that have one."""
-        raise AssertionError(f"{type(self).__name__}: objects of this kind have no status")
-
-    def validate_status(self, new: ObjectT, old: ObjectT) -> Iterator[FieldError]:
-        raise AssertionError(f"{type(self).__name__}: objects of this kind have no status")
-
     def warnings(self, new: ObjectT) -> Iterator[str]:  # noqa: ARG002
         """What is accepted and hardly meant."""
         yield from ()
+
+
+class StatusStrategy(Strategy[ObjectT]):
+    """The rules of a kind with a status that is written apart from the rest."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def prepare_status(self, new: ObjectT, old: ObjectT) -> ObjectT:
+        """What a write to the status makes of the object, before it is judged."""
+
+    @abstractmethod
+    def validate_status(self, new: ObjectT, old: ObjectT) -> Iterator[FieldError]: ...
 
 
 def with_generation(obj: ObjectT, generation: int) -> ObjectT:
