@@ -160,6 +160,20 @@ def test_directories_are_searched_and_unreadable_files_are_told(tmp_path: Path) 
     assert "no manifests" in missing.stderr
 
 
+@pytest.mark.slow
+def test_large_files_are_judged_in_parts_and_told_as_one(tmp_path: Path) -> None:
+    file = tmp_path / "many.yaml"
+    good = "\n".join([GOOD] + ["# " + "x" * 1000] * 100) + "\n"
+    documents = [good] * 11 + [BAD] + [good] * 11 + [BAD + "a: ["]
+    file.write_text("---\n".join(documents))
+    lines = file.read_text().splitlines()
+    report = json.loads(run(str(file), "-o", "json").stdout)
+    assert (report["files"], report["objects"]) == (1, 23)
+    unknown = [entry for entry in report["diagnostics"] if "coutn" in entry["path"]]
+    assert [lines[entry["line"] - 1].strip() for entry in unknown] == ["coutn: 3"]
+    assert "not YAML" in report["diagnostics"][-1]["message"]
+
+
 def test_gates_decide_what_is_a_fault() -> None:
     source = GOOD.replace(".com}", ".com, capacity: {requests: {memory: 10Gi}}}")
     assert run("-", "--feature-gates", "DRAConsumableCapacity=false", stdin=source).exit_code == 0

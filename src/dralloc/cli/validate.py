@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,9 +12,9 @@ from dralloc.cli.convert import Version
 from dralloc.cli.output import BAD_INPUT, FEATURE_GATES_HELP, FINDINGS, parse_gates, say
 
 if TYPE_CHECKING:
-    from dralloc.api.diagnostics import Diagnostic
+    from dralloc.api.diagnostics import Diagnostic, Judgement
     from dralloc.api.meta_v1 import ApiObject
-    from dralloc.api.strategy import Surroundings
+    from dralloc.cli.judging import Part
     from dralloc.cli.manifests import Source
 
 
@@ -35,18 +34,18 @@ def validate(
     ] = None,
 ) -> None:
     """Check manifests as Kubernetes 1.37 would, without a cluster. Exits with 1 if anything is wrong."""
-    from dralloc.api.strategy import Surroundings
+    from dralloc.cli.judging import JudgeOptions, cut, judge_parts
     from dralloc.cli.manifests import read_sources
 
-    around = Surroundings(gates=parse_gates(feature_gates), now=datetime.now(UTC))
     report = _Report(output, output_version)
-    # Nearly everything that is read is looked at until the end: collecting would find nothing, again and again.
-    gc.disable()
-    try:
-        for source in read_sources(files):
-            report.judge(source, around)
-    finally:
-        gc.enable()
+    options = JudgeOptions(parse_gates(feature_gates), datetime.now(UTC), with_stored=output_version is not None)
+    sources = list(read_sources(files))
+    for source in sources:
+        if source.error:
+            report.tell_unreadable(source)
+    parts = list(cut(source for source in sources if not source.error))
+    for part, judgement in zip(parts, judge_parts(parts, options), strict=True):
+        report.tell(part, judgement)
     report.conclude()
 
 
@@ -66,24 +65,18 @@ class _Report:
         """Standard output is for objects, where somebody asked for them."""
         return self.version is not None
 
-    def judge(self, source: Source, around: Surroundings) -> None:
-        from dralloc.api.diagnostics import judge_manifest
+    def tell_unreadable(self, source: Source) -> None:
+        self.all_readable = False
+        self.entries.append({"file": source.name, "severity": "error", "message": source.error})
+        if self.output is OutputFormat.TEXT:
+            say(f"{source.name}: error: {source.error}", err=True)
 
-        if source.error:
-            self._tell_unreadable(source.name, source.error)
-            return
-        judgement = judge_manifest(source.content, around)
-        self.files += 1
+    def tell(self, part: Part, judgement: Judgement) -> None:
+        self.files += not part.lines_before
         self.objects += judgement.object_count
         self.stored.extend(judgement.stored)
         for diagnostic in judgement.diagnostics:
-            self._tell(source.name, diagnostic)
-
-    def _tell_unreadable(self, name: str, reason: str) -> None:
-        self.all_readable = False
-        self.entries.append({"file": name, "severity": "error", "message": reason})
-        if self.output is OutputFormat.TEXT:
-            say(f"{name}: error: {reason}", err=True)
+            self._tell(part.file, diagnostic)
 
     def _tell(self, name: str, diagnostic: Diagnostic) -> None:
         is_error = diagnostic.severity.value == "error"
