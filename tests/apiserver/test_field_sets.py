@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from dataclasses import dataclass
+from pathlib import Path as FilePath
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dralloc.api.codec import decode, encode
+from dralloc.api.convert import from_hub
+from dralloc.api.registry import find_kind
 from dralloc.apiserver.field_sets import (
     SELF,
     FieldSet,
@@ -23,6 +29,7 @@ from dralloc.apiserver.merge_rules import MergeRule, merge_rule
 from dralloc.apiserver.owned_fields import compare, fields_of, merge, remove
 from dralloc.primitives.errors import BadRequest
 
+VECTORS = FilePath(__file__).parents[1] / "vectors"
 POD = merge_rule("", "Pod")
 CLAIM = merge_rule("resource.k8s.io", "ResourceClaim")
 
@@ -56,11 +63,11 @@ def _tidy(fields: FieldSet) -> FieldSet:
     return {element: {} if below == {SELF: {}} else _tidy(below) for element, below in fields.items()}
 
 
-field_sets = st.sets(st.lists(st.sampled_from(["f:a", "f:b", 'k:{"n":"x"}']), min_size=1, max_size=3).map(tuple)).map(
-    from_members
-)
+field_paths = st.lists(st.sampled_from(["f:a", "f:b", 'k:{"n":"x"}']), min_size=1, max_size=3).map(tuple)
+field_sets = st.sets(field_paths, max_size=5).map(from_members)
 
 
+@pytest.mark.slow
 @given(field_sets, field_sets)
 def test_the_algebra_is_that_of_sets(one: FieldSet, other: FieldSet) -> None:
     assert members(union(one, other)) == members(one) | members(other)
@@ -68,12 +75,14 @@ def test_the_algebra_is_that_of_sets(one: FieldSet, other: FieldSet) -> None:
     assert members(difference(one, other)) == members(one) - members(other)
 
 
+@pytest.mark.slow
 @given(field_sets, field_sets)
 def test_results_are_in_stored_form(one: FieldSet, other: FieldSet) -> None:
     for result in (union(one, other), intersection(one, other), difference(one, other), without_below(one, other)):
         assert result == from_members(members(result))
 
 
+@pytest.mark.slow
 @given(field_sets, field_sets)
 def test_what_is_below_goes_too(one: FieldSet, other: FieldSet) -> None:
     gone = {path for path in members(one) if any(path[:length] in members(other) for length in range(1, len(path) + 1))}
@@ -270,3 +279,30 @@ def test_removing_removes_and_nothing_else(one: Any, other: Any) -> None:
     assert not rest & gone
     below = {path for path in before if any(path[:length] in gone for length in range(1, len(path) + 1))}
     assert before - below <= rest
+
+
+def recorded_objects(count_max: int) -> list[dict[str, Any]]:
+    with gzip.open(VECTORS / "api.jsonl.gz", "rt") as lines:
+        objects = (json.loads(line).get("object") for line in lines)
+        found = [obj for obj in objects if obj and obj.get("apiVersion") == "resource.k8s.io/v1"]
+    return found[:count_max]
+
+
+@pytest.mark.slow
+def test_field_sets_of_all_versions_agree() -> None:
+    """What `merge_rules` says: versions differ only inside of lists that are one piece."""
+    objects = recorded_objects(count_max=400)
+    assert {obj["kind"] for obj in objects} >= {
+        "ResourceClaim",
+        "ResourceSlice",
+        "ResourceClaimTemplate",
+        "DeviceClass",
+    }
+    for document in objects:
+        kind = find_kind(document["apiVersion"], document["kind"])
+        assert kind is not None
+        rule = merge_rule(kind.group, kind.kind)
+        for served in kind.versions[1:]:
+            hub = decode(json.dumps(document).encode(), kind.hub)
+            other = json.loads(encode(from_hub(hub, served.version)))
+            assert fields_of(other, rule) == fields_of(json.loads(encode(hub)), rule), document
