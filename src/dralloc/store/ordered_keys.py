@@ -6,8 +6,6 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
-BLOCK_LENGTH_MAX = 1024
-
 
 class OrderedKeys:
     """Distinct keys in order of their code points, which is also the order of their UTF-8 bytes.
@@ -15,7 +13,8 @@ class OrderedKeys:
     New keys wait in a heap of their own until someone reads: a hundred thousand of them at once are sorted, not inserted.
     """
 
-    def __init__(self, keys: Iterable[str] = ()) -> None:
+    def __init__(self, keys: Iterable[str] = (), *, block_length_max: int = 1024) -> None:
+        self._block_length_max = block_length_max
         self._fresh: list[str] = []
         self._blocks: list[list[str]] = []
         self._last: list[str] = []
@@ -69,7 +68,7 @@ class OrderedKeys:
         if not self._fresh:
             return
         fresh, self._fresh = self._fresh, []
-        if len(fresh) > BLOCK_LENGTH_MAX // 16 * len(self._blocks):
+        if len(fresh) > self._block_length_max // 16 * len(self._blocks):
             self._rebuild(chain(fresh, *self._blocks))
         else:
             for key in fresh:
@@ -77,7 +76,7 @@ class OrderedKeys:
 
     def _rebuild(self, keys: Iterable[str]) -> None:
         ordered = sorted(keys)
-        half = BLOCK_LENGTH_MAX // 2
+        half = self._block_length_max // 2
         self._blocks = [ordered[start : start + half] for start in range(0, len(ordered), half)]
         self._last = [block[-1] for block in self._blocks]
 
@@ -86,7 +85,7 @@ class OrderedKeys:
         block = self._blocks[position]
         insort(block, key)
         self._last[position] = block[-1]
-        if len(block) > BLOCK_LENGTH_MAX:
+        if len(block) > self._block_length_max:
             self._split(position)
 
     def _split(self, position: int) -> None:

@@ -39,7 +39,8 @@ class SqliteStore(LocalStore):
         self._queue: list[_QueuedWrite] = []
         self._compactions: deque[Compaction] = deque()
         self._work = asyncio.Event()
-        self._settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self._settled: asyncio.Future[None] = self._loop.create_future()
         self._committer = asyncio.create_task(self._commit_until_closed())
 
     @classmethod
@@ -65,7 +66,7 @@ class SqliteStore(LocalStore):
             self._check_open()
         self._last_revision = event.revision
         self._pending[event.key] = event
-        done = asyncio.get_running_loop().create_future()
+        done = self._loop.create_future()
         self._queue.append(_QueuedWrite(event, done))
         self._work.set()
         await done
@@ -117,7 +118,7 @@ class SqliteStore(LocalStore):
         events = [write.event for write in batch]
         compaction = self._compactions[0] if self._compactions else None
         try:
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._file.commit, events, compaction)
+            await self._loop.run_in_executor(self._thread, self._file.commit, events, compaction)
         except StoreError as error:
             # What was queued meanwhile builds on what is lost.
             self._settle(batch + self._queue, error)
@@ -141,5 +142,5 @@ class SqliteStore(LocalStore):
                 del self._pending[write.event.key]
             if not write.done.done():
                 write.done.set_result(None) if error is None else write.done.set_exception(error)
-        settled, self._settled = self._settled, asyncio.get_running_loop().create_future()
+        settled, self._settled = self._settled, self._loop.create_future()
         settled.set_result(None)

@@ -46,6 +46,8 @@ class WatchHub:
         touched: set[_Channel] = set()
         for event in events:
             for length in self._lengths:
+                if length > len(event.key):
+                    break
                 channel = self._channels.get(event.key[:length])
                 if channel is not None:
                     channel.events.append(event)

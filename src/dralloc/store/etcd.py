@@ -1,0 +1,168 @@
+"""The store for many machines: a real etcd, so that several API servers can serve one cluster.
+
+Reads and writes go to etcd, which answers with the newest state. Watches share one stream. Whoever shares the etcd cluster
+shares its revisions and its compaction: revisions grow by more than our own writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Self
+
+from dralloc.rpc.generated import etcd_pb2 as pb
+from dralloc.store.errors import Compacted, FutureRevision, KeyExists, RevisionConflict, StoreClosed, StoreError
+from dralloc.store.etcd_api import EtcdAddress, EtcdApi
+from dralloc.store.etcd_feed import EtcdFeed, KeySpace, OwnFeedWatch
+from dralloc.store.interface import FIRST_REVISION, HistoryLimits, Page, PageToken, Record, Store, Watch
+from dralloc.store.revisions import ABSENT
+
+RECORDS_PER_CALL_MAX = 1000
+COMPACTION_CHECK_S = 60.0
+
+
+class EtcdStore(Store):
+    """Our keys under a root in etcd."""
+
+    def __init__(self, api: EtcdApi, keys: KeySpace, *, limits: HistoryLimits) -> None:
+        self._api = api
+        self._keys = keys
+        self._limits = limits
+        self._feed = self._feed_after("", None)
+        self._own_feeds: set[EtcdFeed] = set()
+        self._compactor = asyncio.create_task(self._compact_now_and_then())
+        self._closed = False
+
+    @classmethod
+    async def open(cls, address: EtcdAddress, *, root: str = "", limits: HistoryLimits | None = None) -> Self:
+        """Connects; raises StoreUnavailable if no server answers."""
+        store = cls(EtcdApi(address), KeySpace(root.encode()), limits=limits or HistoryLimits())
+        try:
+            await store.current_revision()
+            await store._feed.start()
+        except BaseException:
+            await store.close()
+            raise
+        return store
+
+    async def current_revision(self) -> int:
+        self._check_open()
+        response = await self._api.range(pb.RangeRequest(key=self._keys.encode("\0"), count_only=True))
+        return response.header.revision
+
+    async def get(self, key: str) -> Record | None:
+        self._check_open()
+        response = await self._api.range(pb.RangeRequest(key=self._keys.encode(key)))
+        return self._keys.record(response.kvs[0]) if response.kvs else None
+
+    async def list_prefix(
+        self, prefix: str, *, revision: int | None = None, limit: int | None = None, page: PageToken | None = None
+    ) -> Page:
+        self._check_open()
+        if limit is not None:
+            return await self._list_page(prefix, revision or 0, limit, page)
+        records: list[Record] = []
+        while True:
+            part = await self._list_page(prefix, revision or 0, RECORDS_PER_CALL_MAX, page)
+            records.extend(part.records)
+            page = part.next
+            if page is None:
+                return Page(records=records, revision=part.revision)
+
+    async def create(self, key: str, value: bytes) -> Record:
+        put = pb.RequestOp(request_put=pb.PutRequest(key=self._keys.encode(key), value=value))
+        return Record(key=key, value=value, revision=await self._swap(key, ABSENT, put))
+
+    async def update(self, key: str, value: bytes, *, expected_revision: int) -> Record:
+        assert expected_revision != ABSENT, "an update replaces a record"
+        put = pb.RequestOp(request_put=pb.PutRequest(key=self._keys.encode(key), value=value))
+        return Record(key=key, value=value, revision=await self._swap(key, expected_revision, put))
+
+    async def delete(self, key: str, *, expected_revision: int) -> int:
+        assert expected_revision != ABSENT, "a deletion removes a record"
+        remove = pb.RequestOp(request_delete_range=pb.DeleteRangeRequest(key=self._keys.encode(key)))
+        return await self._swap(key, expected_revision, remove)
+
+    async def watch(self, prefix: str, *, after_revision: int) -> Watch:
+        self._check_open()
+        if self._feed.ended:
+            self._feed = self._feed_after("", None)
+        await self._feed.start()
+        with contextlib.suppress(Compacted):
+            return self._feed.subscribe(prefix, after_revision=after_revision)
+        await self._check_kept(after_revision)
+        feed = self._feed_after(prefix, after_revision)
+        self._own_feeds = {feed, *(other for other in self._own_feeds if not other.ended)}
+        return OwnFeedWatch(feed, prefix, after_revision=after_revision)
+
+    async def compact(self, revision: int) -> None:
+        self._check_open()
+        # Someone else who shares the cluster may have been faster.
+        with contextlib.suppress(Compacted):
+            await self._api.compact(pb.CompactionRequest(revision=revision))
+        self._feed.forget(revision)
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._compactor.cancel()
+            for feed in (self._feed, *self._own_feeds):
+                feed.close()
+            await self._api.close()
+
+    async def _list_page(self, prefix: str, revision: int, limit: int, token: PageToken | None) -> Page:
+        start = prefix + token.start_after + "\0" if token else prefix
+        at = token.revision if token else revision
+        response = await self._api.range(
+            pb.RangeRequest(
+                key=self._keys.encode(start) or b"\0", range_end=self._keys.end_of(prefix), limit=limit, revision=at
+            )
+        )
+        records = [self._keys.record(pair) for pair in response.kvs]
+        at = at or response.header.revision
+        if not response.more:
+            return Page(records=records, revision=at)
+        last = records[-1].key[len(prefix) :]
+        next_page = PageToken(revision=at, start_after=last, remaining=response.count - len(records))
+        return Page(records=records, revision=at, next=next_page)
+
+    async def _swap(self, key: str, expected_revision: int, change: pb.RequestOp) -> int:
+        """The revision at which the change was made; raises KeyExists or RevisionConflict with what was there instead."""
+        self._check_open()
+        encoded = self._keys.encode(key)
+        unchanged = pb.Compare(
+            result=pb.Compare.EQUAL, target=pb.Compare.MOD, key=encoded, mod_revision=expected_revision
+        )
+        look = pb.RequestOp(request_range=pb.RangeRequest(key=encoded))
+        response = await self._api.txn(pb.TxnRequest(compare=[unchanged], success=[change], failure=[look]))
+        if response.succeeded:
+            return response.header.revision
+        if expected_revision == ABSENT:
+            raise KeyExists(key)
+        found = response.responses[0].response_range.kvs
+        current = self._keys.record(found[0]) if found else None
+        raise RevisionConflict(key, expected=expected_revision, current=current)
+
+    def _feed_after(self, prefix: str, revision: int | None) -> EtcdFeed:
+        return EtcdFeed(self._api, self._keys, prefix=prefix, after_revision=revision, limits=self._limits)
+
+    async def _check_kept(self, revision: int) -> None:
+        if revision < FIRST_REVISION:
+            raise Compacted(revision, compacted=0)
+        with contextlib.suppress(FutureRevision):
+            await self._api.range(pb.RangeRequest(key=self._keys.encode("\0"), revision=revision, count_only=True))
+
+    async def _compact_now_and_then(self) -> None:
+        """Keeps etcd from growing for ever; several servers of one cluster may do it side by side."""
+        compacted = 0
+        while True:
+            await asyncio.sleep(COMPACTION_CHECK_S)
+            overdue = self._feed.revision - self._limits.events_max
+            if overdue - compacted > self._limits.events_max:
+                with contextlib.suppress(StoreError):
+                    await self.compact(overdue)
+                    compacted = overdue
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreClosed

@@ -1,0 +1,162 @@
+"""etcd's v3 API as far as the store needs it: where the servers are, the calls, and what their failures mean."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import msgspec
+
+from dralloc.rpc.generated import etcd_pb2 as pb
+from dralloc.store.errors import (
+    Compacted,
+    FutureRevision,
+    StoreError,
+    StoreFull,
+    StoreUnavailable,
+    ValueTooLarge,
+)
+
+CALL_TIMEOUT_S = 10.0
+
+CHANNEL_OPTIONS = (
+    # A page may be larger than gRPC's 4 MiB.
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    # A server that vanished without a word is noticed; more often than every 5 s etcd takes for an attack.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+)
+
+# A member that lost its leader refuses at once instead of serving a watch on which nothing ever happens.
+METADATA = (("hasleader", "true"),)
+
+
+class EtcdAddress(msgspec.Struct, frozen=True, kw_only=True):
+    """The servers of one cluster, and the files for TLS with them."""
+
+    endpoints: tuple[str, ...]
+    ca_file: Path | None = None
+    certificate_file: Path | None = None
+    key_file: Path | None = None
+
+    def __str__(self) -> str:
+        return f"etcd at {', '.join(self.endpoints)}"
+
+
+class EtcdApi:
+    """Calls to one cluster. Calls wait for a connection; each fails with a StoreError."""
+
+    def __init__(self, address: EtcdAddress) -> None:
+        self._address = address
+        self._channel = _channel(address)
+        self._range = self._method("KV/Range", pb.RangeRequest, pb.RangeResponse)
+        self._txn = self._method("KV/Txn", pb.TxnRequest, pb.TxnResponse)
+        self._compact = self._method("KV/Compact", pb.CompactionRequest, pb.CompactionResponse)
+        self._watch = self._channel.stream_stream(
+            "/etcdserverpb.Watch/Watch",
+            request_serializer=pb.WatchRequest.SerializeToString,
+            response_deserializer=pb.WatchResponse.FromString,
+        )
+
+    async def range(self, request: pb.RangeRequest) -> pb.RangeResponse:
+        response: pb.RangeResponse = await self._call(self._range, request, revision=request.revision)
+        return response
+
+    async def txn(self, request: pb.TxnRequest) -> pb.TxnResponse:
+        response: pb.TxnResponse = await self._call(self._txn, request)
+        return response
+
+    async def compact(self, request: pb.CompactionRequest) -> pb.CompactionResponse:
+        response: pb.CompactionResponse = await self._call(self._compact, request, revision=request.revision)
+        return response
+
+    async def watch(self, request: pb.WatchCreateRequest) -> AsyncGenerator[pb.WatchResponse, None]:
+        """What one watch says until it ends; closing the iterator cancels it."""
+        call = self._watch(metadata=METADATA, wait_for_ready=True)
+        try:
+            await call.write(pb.WatchRequest(create_request=request))
+            async for response in call:
+                yield response
+        except grpc.aio.AioRpcError as error:
+            raise self._explain(error, request.start_revision) from error
+        finally:
+            call.cancel()
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+    def _method(self, path: str, request: Any, response: Any) -> Any:
+        return self._channel.unary_unary(
+            f"/etcdserverpb.{path}",
+            request_serializer=request.SerializeToString,
+            response_deserializer=response.FromString,
+        )
+
+    async def _call(self, method: Any, request: Any, *, revision: int = 0) -> Any:
+        try:
+            return await method(request, timeout=CALL_TIMEOUT_S, metadata=METADATA, wait_for_ready=True)
+        except grpc.aio.AioRpcError as error:
+            raise self._explain(error, revision) from error
+
+    def _explain(self, error: grpc.aio.AioRpcError, revision: int) -> StoreError:
+        code, details = error.code(), error.details() or ""
+        match code:
+            case grpc.StatusCode.OUT_OF_RANGE if "compacted" in details:
+                return Compacted(revision, compacted=0)
+            case grpc.StatusCode.OUT_OF_RANGE if "future" in details:
+                return FutureRevision(revision, current=0)
+            case grpc.StatusCode.RESOURCE_EXHAUSTED if "space" in details:
+                return StoreFull(f"{self._address}: {details}")
+            case grpc.StatusCode.INVALID_ARGUMENT | grpc.StatusCode.RESOURCE_EXHAUSTED if "large" in details:
+                return ValueTooLarge(f"{self._address}: {details}")
+            case _:
+                return StoreUnavailable(f"{self._address}: {details or code.name}")
+
+
+def _channel(address: EtcdAddress) -> grpc.aio.Channel:
+    target = _target(address.endpoints)
+    if address.ca_file is None:
+        return grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS)
+    try:
+        credentials = grpc.ssl_channel_credentials(
+            root_certificates=address.ca_file.read_bytes(),
+            private_key=address.key_file.read_bytes() if address.key_file else None,
+            certificate_chain=address.certificate_file.read_bytes() if address.certificate_file else None,
+        )
+    except OSError as error:
+        raise StoreUnavailable(f"cannot read {error.filename}: {error.strerror}") from error
+    # Several servers are dialled by number, so the name to find in their certificates has to be told.
+    name = address.endpoints[0].rpartition(":")[0].strip("[]")
+    options = (*CHANNEL_OPTIONS, ("grpc.ssl_target_name_override", name))
+    return grpc.aio.secure_channel(target, credentials, options=options)
+
+
+def _target(endpoints: tuple[str, ...]) -> str:
+    """gRPC's way to write servers to fail over between: it takes numbers only, all of one kind."""
+    if len(endpoints) == 1:
+        return endpoints[0]
+    numbers: dict[socket.AddressFamily, list[str]] = {socket.AF_INET: [], socket.AF_INET6: []}
+    for endpoint in endpoints:
+        host, _, port = endpoint.rpartition(":")
+        try:
+            found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+        except OSError as error:
+            raise StoreUnavailable(f"cannot resolve {endpoint}: {error.strerror}") from error
+        for family in {family for family, *_ in found} & numbers.keys():
+            numbers[family].append(next(_numeric(entry) for entry in found if entry[0] == family))
+    if len(numbers[socket.AF_INET]) >= len(numbers[socket.AF_INET6]):
+        return "ipv4:" + ",".join(numbers[socket.AF_INET])
+    return "ipv6:" + ",".join(numbers[socket.AF_INET6])
+
+
+def _numeric(entry: tuple[Any, ...]) -> str:
+    host, port = entry[4][:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

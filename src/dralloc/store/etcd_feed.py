@@ -1,0 +1,173 @@
+"""Watches on etcd: one stream feeds a hub, and the hub any number of watches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from typing import NamedTuple
+
+from dralloc.rpc.generated import etcd_pb2 as pb
+from dralloc.store.errors import Compacted, StoreUnavailable
+from dralloc.store.etcd_api import CALL_TIMEOUT_S, EtcdApi
+from dralloc.store.event_log import SLICE_MIN, EventLog, carried_bytes
+from dralloc.store.interface import Event, HistoryLimits, Record, Watch
+from dralloc.store.watch_hub import WatchHub
+
+RECONNECT_DELAY_S = 0.2
+
+
+class KeySpace(NamedTuple):
+    """The part of etcd's keys that is ours: those that start with a root."""
+
+    root: bytes
+
+    def encode(self, key: str) -> bytes:
+        return self.root + key.encode(errors="surrogateescape")
+
+    def decode(self, key: bytes) -> str:
+        return key[len(self.root) :].decode(errors="surrogateescape")
+
+    def end_of(self, prefix: str) -> bytes:
+        """The end of the range of a prefix, as etcd wants it: the next larger key, or a zero byte for all that follow."""
+        stem = self.encode(prefix).rstrip(b"\xff")
+        return stem[:-1] + bytes((stem[-1] + 1,)) if stem else b"\0"
+
+    def record(self, pair: pb.KeyValue) -> Record:
+        return Record(key=self.decode(pair.key), value=pair.value, revision=pair.mod_revision)
+
+
+class EtcdFeed:
+    """The changes under a prefix after a revision (None: from now on), as long as etcd can tell them without a gap."""
+
+    def __init__(
+        self, api: EtcdApi, keys: KeySpace, *, prefix: str, after_revision: int | None, limits: HistoryLimits
+    ) -> None:
+        self._api = api
+        self._keys = keys
+        self._log = EventLog(compacted=after_revision or 0, limits=limits, weigh=carried_bytes)
+        self._hub = WatchHub(self._log, revision=after_revision or 0)
+        self._started = asyncio.Event()
+        self._task = asyncio.create_task(self._feed(prefix, after_revision))
+
+    async def start(self) -> None:
+        """Returns when etcd has begun to tell changes; raises StoreUnavailable if that takes too long."""
+        try:
+            async with asyncio.timeout(CALL_TIMEOUT_S):
+                await self._started.wait()
+        except TimeoutError:
+            raise StoreUnavailable("etcd does not begin to watch") from None
+
+    @property
+    def revision(self) -> int:
+        """The newest revision that the feed has reached."""
+        return self._hub.revision
+
+    @property
+    def ended(self) -> bool:
+        return self._task.done()
+
+    def subscribe(self, prefix: str, *, after_revision: int) -> Watch:
+        """A watch of a part of the feed; raises Compacted if it starts before the feed."""
+        return self._hub.subscribe(prefix, after_revision=after_revision)
+
+    def forget(self, revision: int) -> None:
+        """Drops the events up to a revision, and with them the watches that have not come so far."""
+        if revision > self._log.compacted:
+            self._log.compact(revision)
+            self._hub.forget(revision)
+
+    def close(self) -> None:
+        self._task.cancel()
+        self._hub.close()
+
+    async def _feed(self, prefix: str, after_revision: int | None) -> None:
+        try:
+            async for events, revision in self._changes(prefix, after_revision):
+                if not self._started.is_set():
+                    self._log.compact(revision)
+                    self._started.set()
+                for event in events:
+                    self._log.append(event)
+                self._hub.publish(events, revision=revision)
+                self.forget(self._log.overdue(events_max=SLICE_MIN + 2 * len(events)))
+        except Compacted as error:
+            self._hub.end_watches(error)
+        finally:
+            self._hub.end_watches(StoreUnavailable("the watch on etcd ended"))
+
+    async def _changes(self, prefix: str, after: int | None) -> AsyncIterator[tuple[Sequence[Event], int]]:
+        """The revision it starts after; then changes and the revision they reach, over as many connections as it takes.
+
+        Raises Compacted.
+        """
+        while True:
+            try:
+                async with aclosing(self._api.watch(self._request(prefix, after))) as responses:
+                    async for response in responses:
+                        if response.canceled:
+                            raise _cancellation(response, after or 0)
+                        events, after = self._understand(response, after)
+                        yield events, after
+            except StoreUnavailable:
+                await asyncio.sleep(RECONNECT_DELAY_S)
+
+    def _request(self, prefix: str, after: int | None) -> pb.WatchCreateRequest:
+        return pb.WatchCreateRequest(
+            key=self._keys.encode(prefix),
+            range_end=self._keys.end_of(prefix),
+            # The last revision and not the next one: etcd refuses only what lies before its compaction, and a deletion at
+            # that very revision is no longer told. Zero is from now on.
+            start_revision=after or 0,
+            progress_notify=True,
+            prev_kv=True,
+        )
+
+    def _understand(self, response: pb.WatchResponse, after: int | None) -> tuple[Sequence[Event], int]:
+        """The new changes in a response, and the revision up to which everything is told."""
+        if after is None:
+            after = response.header.revision
+        events = [self._event(event) for event in response.events if event.kv.mod_revision > after]
+        if events:
+            # Not the header's revision: while a watch catches up, that one is ahead of it.
+            return events, events[-1].revision
+        is_progress = not response.created and not response.events
+        return (), max(after, response.header.revision) if is_progress else after
+
+    def _event(self, event: pb.Event) -> Event:
+        deleted = event.type == pb.Event.DELETE
+        created = not deleted and event.kv.create_revision == event.kv.mod_revision
+        if not created and not event.HasField("prev_kv"):
+            # The state before was compacted while the watch caught up: whoever judges by it has to start over.
+            raise Compacted(event.kv.mod_revision - 1, compacted=0)
+        return Event(
+            revision=event.kv.mod_revision,
+            key=self._keys.decode(event.kv.key),
+            record=None if deleted else self._keys.record(event.kv),
+            previous=None if created else self._keys.record(event.prev_kv),
+        )
+
+
+class OwnFeedWatch(Watch):
+    """A watch with a feed of its own, because it starts further back than the shared one reaches."""
+
+    def __init__(self, feed: EtcdFeed, prefix: str, *, after_revision: int) -> None:
+        self._feed = feed
+        self._watch = feed.subscribe(prefix, after_revision=after_revision)
+
+    @property
+    def revision(self) -> int:
+        return self._watch.revision
+
+    async def next(self, *, limit: int = 1000, timeout_s: float | None = None) -> Sequence[Event]:
+        return await self._watch.next(limit=limit, timeout_s=timeout_s)
+
+    def close(self) -> None:
+        self._watch.close()
+        self._feed.close()
+
+
+def _cancellation(response: pb.WatchResponse, after: int) -> Compacted | StoreUnavailable:
+    if response.compact_revision:
+        return Compacted(after, compacted=response.compact_revision)
+    return StoreUnavailable(f"etcd ended the watch: {response.cancel_reason or 'no reason given'}")

@@ -1,0 +1,84 @@
+"""From an address to an open store.
+
+memory://                                    in this process, gone with it
+sqlite:///absolute/path  or any path         one file on this machine; `?synchronous=normal` may lose the last writes when the power fails
+etcd://host:port[,host:port][/root]          a real etcd; `?ca=FILE[&cert=FILE&key=FILE]` for TLS
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from dralloc.store.errors import BadStoreUrl
+from dralloc.store.interface import HistoryLimits, Store
+from dralloc.store.memory import MemoryStore
+
+ETCD_PORT = 2379
+SYNCHRONOUS = ("full", "normal")
+
+
+async def open_store(url: str, *, limits: HistoryLimits | None = None) -> Store:
+    """The store that the address names, ready; raises BadStoreUrl, StoreUnavailable, StoreFull or CorruptStore."""
+    if "://" not in url:
+        return await _open_sqlite(Path(url), {}, limits)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise BadStoreUrl(f"{url!r} is no address: {error}") from error
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    match parts.scheme:
+        case "memory":
+            _allow(url, options, ())
+            return MemoryStore(limits=limits)
+        case "sqlite":
+            if parts.netloc or parts.path in ("", "/"):
+                raise BadStoreUrl(f"{url!r} names no file: write sqlite:///absolute/path, or just the path")
+            _allow(url, options, ("synchronous",))
+            return await _open_sqlite(Path(unquote(parts.path)), options, limits)
+        case "etcd":
+            _allow(url, options, ("ca", "cert", "key"))
+            return await _open_etcd(parts, options, limits)
+        case scheme:
+            raise BadStoreUrl(f"{url!r}: no store {scheme!r}, only memory, sqlite and etcd")
+
+
+async def _open_sqlite(path: Path, options: dict[str, str], limits: HistoryLimits | None) -> Store:
+    from dralloc.store.sqlite import SqliteStore
+
+    synchronous = options.get("synchronous", "full")
+    if synchronous not in SYNCHRONOUS:
+        raise BadStoreUrl(f"synchronous is {' or '.join(SYNCHRONOUS)}, not {synchronous!r}")
+    return await SqliteStore.open(path, limits=limits, synchronous=synchronous)
+
+
+async def _open_etcd(parts: SplitResult, options: dict[str, str], limits: HistoryLimits | None) -> Store:
+    # gRPC takes a tenth of a second to import, and most stores do not need it.
+    from dralloc.store.etcd import EtcdStore
+    from dralloc.store.etcd_api import EtcdAddress
+
+    files = {name: Path(value) for name, value in options.items()}
+    if ("cert" in files) != ("key" in files) or ("cert" in files and "ca" not in files):
+        raise BadStoreUrl("TLS with etcd takes `ca`, and `cert` and `key` together if the client has a certificate")
+    address = EtcdAddress(
+        endpoints=tuple(_endpoint(text) for text in parts.netloc.split(",")),
+        ca_file=files.get("ca"),
+        certificate_file=files.get("cert"),
+        key_file=files.get("key"),
+    )
+    return await EtcdStore.open(address, root=unquote(parts.path).rstrip("/"), limits=limits)
+
+
+def _endpoint(text: str) -> str:
+    host, port = text, str(ETCD_PORT)
+    if ":" in text.rpartition("]")[2]:
+        host, _, port = text.rpartition(":")
+    if not host or "@" in host or not port.isdecimal():
+        raise BadStoreUrl(f"{text!r} is no host:port of an etcd server")
+    return f"{host}:{port}"
+
+
+def _allow(url: str, options: dict[str, str], names: tuple[str, ...]) -> None:
+    unknown = sorted(options.keys() - set(names))
+    if unknown:
+        raise BadStoreUrl(f"{url!r}: unknown option {', '.join(unknown)}")

