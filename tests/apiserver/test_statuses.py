@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from dralloc.apiserver import statuses
-from dralloc.primitives.errors import ApiError, BadRequest, Cause, ErrorDetails
+from dralloc.primitives.errors import ApiError, BadRequest, Cause, ErrorDetails, TooManyRequests
 from dralloc.primitives.field_errors import FieldPath, invalid, not_supported, required
 
 DRA = "resource.k8s.io"
@@ -179,6 +179,8 @@ def test_success_names_the_object_that_is_gone() -> None:
 
 
 def test_the_answer_has_the_code_of_the_status_and_says_when_to_come_back() -> None:
-    answer = statuses.status_response(statuses.status_of(statuses.too_many_requests("busy", 3)))
+    answer = statuses.status_response(
+        statuses.status_of(TooManyRequests("busy", details=ErrorDetails(retry_after_s=3)))
+    )
     assert (answer.status, answer.headers) == (429, ((b"retry-after", b"3"),))
     assert msgspec.json.decode(answer.body)["message"] == "busy"

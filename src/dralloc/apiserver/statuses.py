@@ -27,7 +27,6 @@ from dralloc.primitives.errors import (
     NotFound,
     RequestEntityTooLarge,
     Timeout,
-    TooManyRequests,
     Unauthorized,
     UnsupportedMediaType,
 )
@@ -129,10 +128,6 @@ def version_too_large(asked: int, current: int) -> Timeout:
     return Timeout(f"Timeout: Too large resource version: {asked}, current: {current}", details=details)
 
 
-def too_many_requests(why: str, retry_after_s: int) -> TooManyRequests:
-    return TooManyRequests(why, details=ErrorDetails(retry_after_s=retry_after_s))
-
-
 def unreadable_body(media_types: Sequence[str]) -> UnsupportedMediaType:
     listed = ", ".join(media_types)
     return UnsupportedMediaType(
@@ -146,10 +141,6 @@ def unwritable_answer(media_types: Sequence[str]) -> NotAcceptable:
 
 def wrong_name(of_object: str, in_url: str) -> BadRequest:
     return BadRequest(f"the name of the object ({of_object}) does not match the name on the URL ({in_url})")
-
-
-def wrong_namespace() -> BadRequest:
-    return BadRequest("the namespace of the provided object does not match the namespace sent on the request")
 
 
 def _qualified(resource: str, group: str) -> str:
