@@ -161,6 +161,7 @@ def merge_by_the_book(target: Any, patch: Any) -> Any:
     return kept | set_
 
 
+@pytest.mark.slow
 @given(objects, objects)
 def test_merge_patch_is_the_rfcs(document: Any, patch: Any) -> None:
     before = copy.deepcopy(document)
@@ -168,6 +169,7 @@ def test_merge_patch_is_the_rfcs(document: Any, patch: Any) -> None:
     assert document == before
 
 
+@pytest.mark.slow
 @given(objects, objects)
 def test_merge_patch_twice_is_once(document: Any, patch: Any) -> None:
     once = apply_merge_patch(document, patch)
@@ -185,6 +187,7 @@ operation = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(objects, st.lists(operation, max_size=3))
 def test_json_patch_agrees_with_a_second_opinion(document: Any, operations: list[Any]) -> None:
     jsonpatch = pytest.importorskip("jsonpatch")

@@ -110,6 +110,7 @@ values = st.recursive(
 objects = st.dictionaries(st.sampled_from("abc"), values, max_size=3)
 
 
+@pytest.mark.slow
 @given(objects, objects)
 def test_without_rules_it_is_a_merge_patch(document: Any, patch: Any) -> None:
     assert apply_strategic_merge_patch(document, patch, POD) == apply_merge_patch(document, patch)
@@ -118,6 +119,7 @@ def test_without_rules_it_is_a_merge_patch(document: Any, patch: Any) -> None:
 keyed_lists = st.lists(st.sampled_from("abcd"), unique=True, max_size=4).map(lambda names: containers(*names))
 
 
+@pytest.mark.slow
 @given(keyed_lists, keyed_lists)
 def test_a_merged_list_holds_both_lists_elements_and_keeps_each_ones_order(server: Any, patched: Any) -> None:
     merged = apply_strategic_merge_patch({"spec": {"containers": server}}, {"spec": {"containers": patched}}, POD)[
@@ -129,6 +131,7 @@ def test_a_merged_list_holds_both_lists_elements_and_keeps_each_ones_order(serve
     assert [element for element in merged if element in untouched] == untouched
 
 
+@pytest.mark.slow
 @given(keyed_lists, keyed_lists)
 def test_a_strategic_patch_twice_is_once(server: Any, patched: Any) -> None:
     patch = {"spec": {"containers": patched}}
