@@ -117,6 +117,11 @@ def test_an_object_for_another_place_is_not_understood(metadata: dict[str, str],
         update(changed(CLAIM, "metadata", value=metadata), old)
 
 
+def test_an_object_without_namespaces_is_in_none() -> None:
+    with pytest.raises(BadRequest, match="does not match the namespace"):
+        create(changed(SLICE, "metadata", value={"name": "s", "namespace": "default"}))
+
+
 def test_a_text_that_is_no_time_is_not_understood() -> None:
     with pytest.raises(BadRequest, match="2026-02-30"):
         create(changed(RULE, "spec", "taint", "timeAdded", value="2026-02-30T00:00:00Z"))

@@ -86,11 +86,9 @@ def _read(request: WriteRequest) -> ApiObject:
             f'{kind.kind} in version "{request.version}" cannot be handled as a {kind.kind}: {error}'
         ) from None
     api_version = kind.api_version(kind.hub_version)
-    return (
-        new
-        if new.api_version == api_version and new.kind == kind.kind
-        else replace(new, api_version=api_version, kind=kind.kind)
-    )
+    if (new.api_version, new.kind) == (api_version, kind.kind):
+        return new
+    return replace(new, api_version=api_version, kind=kind.kind)
 
 
 def _check_place(request: WriteRequest, metadata: ObjectMeta) -> None:
@@ -98,7 +96,8 @@ def _check_place(request: WriteRequest, metadata: ObjectMeta) -> None:
         raise BadRequest(
             f"the name of the object ({metadata.name}) does not match the name on the URL ({request.name})"
         )
-    if request.kind.namespaced and metadata.namespace and metadata.namespace != request.namespace:
+    namespace = request.namespace if request.kind.namespaced else ""
+    if metadata.namespace and metadata.namespace != namespace:
         raise BadRequest("the namespace of the provided object does not match the namespace sent on the request")
 
 

@@ -20,7 +20,7 @@ class Gate:
 _DRA: Final = ("DynamicResourceAllocation",)
 
 # As Kubernetes 1.37 has them, and our own at the end. `DRAPrioritizedList` is locked there; here it can
-# be switched off, because the upgrade path of KEP-4816 is a promise (mission, P1).
+# be switched off, because KEP-4816 describes that upgrade path.
 GATES: Final[Mapping[str, Gate]] = {
     gate.name: gate
     for gate in (
