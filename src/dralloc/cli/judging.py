@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import os
-import re
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
@@ -25,10 +24,8 @@ from dralloc.primitives.features import FeatureGates
 # Below this, starting processes takes longer than they save.
 PART_SIZE_MIN: Final = 1_000_000
 
-# A line that begins with three dashes begins a document, wherever it stands.
-_DOCUMENT_START: Final = re.compile(rb"^---(?=[ \t\r\n]|\Z)", re.MULTILINE)
-# JSON has no such lines, and directives speak of the documents that follow them.
-_INSEPARABLE: Final = re.compile(rb"\A\s*[{\[]|^%", re.MULTILINE)
+# A line of three dashes begins a document, wherever it stands.
+_SEPARATOR: Final = b"\n---\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +56,17 @@ def judge_parts(parts: list[Part], options: JudgeOptions) -> Iterator[Judgement]
 
 
 def cut(sources: Iterable[Source]) -> Iterator[Part]:
-    """The parts of every file."""
+    """The parts of every file, each at least so large that it is worth a process."""
     for source in sources:
         content = source.content
-        start = line = 0
-        for match in () if _INSEPARABLE.search(content) else _DOCUMENT_START.finditer(content):
-            if match.start() - start >= PART_SIZE_MIN:
-                part = content[start : match.start()]
-                yield Part(source.name, part, line)
-                start, line = match.start(), line + part.count(b"\n")
-        yield Part(source.name, content[start:], line)
+        # A directive speaks of the document that follows it, so it must not be cut off.
+        is_separable = b"\n%" not in content
+        start = lines = 0
+        while is_separable and (found := content.find(_SEPARATOR, start + PART_SIZE_MIN)) >= 0:
+            part = content[start : found + 1]
+            yield Part(source.name, part, lines)
+            start, lines = found + 1, lines + part.count(b"\n")
+        yield Part(source.name, content[start:], lines)
 
 
 def _judge(part: Part, options: JudgeOptions) -> Judgement:
