@@ -28,7 +28,11 @@ GATES: Final[Mapping[str, Gate]] = {
         Gate("DRAAdminAccess", default=True, requires=_DRA),
         Gate("DRAPrioritizedList", default=True, requires=_DRA),
         Gate("DRAResourceClaimDeviceStatus", default=True),
-        Gate("DRAResourceClaimGranularStatusAuthorization", default=True, requires=(*_DRA, "DRAResourceClaimDeviceStatus")),
+        Gate(
+            "DRAResourceClaimGranularStatusAuthorization",
+            default=True,
+            requires=(*_DRA, "DRAResourceClaimDeviceStatus"),
+        ),
         Gate("DRAConsumableCapacity", default=True, requires=_DRA),
         Gate("DRAFractionalCapacityRange", default=False, requires=("DRAConsumableCapacity",)),
         Gate("DRAPartitionableDevices", default=True, requires=_DRA),
