@@ -574,7 +574,8 @@ class _Parser:
         return True
 
     def _check_depth(self, frame: _Frame) -> None:
-        if frame.expression_depth > DEPTH_MAX:
+        # Inside the frame one more relation and one more calculation begin.
+        if max(frame.expression_depth, frame.relation_depth + 1, frame.calculation_depth + 1) > DEPTH_MAX:
             self._too_deep()
 
     def _too_deep(self) -> NoReturn:

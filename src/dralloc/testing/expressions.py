@@ -1,0 +1,177 @@
+"""Random expressions for property tests: trees that the parser can make, and texts of the whole language."""
+
+from __future__ import annotations
+
+import string
+from itertools import count
+from typing import Any, Final
+
+from hypothesis import strategies as st
+
+from dralloc.cel.syntax import (
+    Call,
+    Expression,
+    FieldEntry,
+    Identifier,
+    ListLiteral,
+    Literal,
+    LiteralKind,
+    MapEntry,
+    MapLiteral,
+    MessageLiteral,
+    Select,
+)
+
+_NAMES: Final = ("a", "b", "x1", "_y", "Zed", ".root")
+_FIELDS: Final = (*_NAMES[:5], "for", "in", "true", "with-dash", "a.b/c d")
+_FUNCTIONS: Final = ("f", "size", "lists.range", "optional.of", "g2")
+_METHODS: Final = ("f", "size", "contains", "g2", "for")
+_BINARY: Final = (
+    "_&&_", "_||_", "_<_", "_<=_", "_>_", "_>=_", "_==_", "_!=_", "@in", "_+_", "_-_", "_*_", "_/_", "_%_", "_[_]", "_[?_]",
+)  # fmt: skip
+
+
+def _literals() -> st.SearchStrategy[dict[str, Any]]:
+    return st.one_of(
+        st.just({"kind": LiteralKind.NULL, "value": None}),
+        st.booleans().map(lambda value: {"kind": LiteralKind.BOOL, "value": value}),
+        st.integers(-(2**63), 2**63 - 1).map(lambda value: {"kind": LiteralKind.INT, "value": value}),
+        st.integers(0, 2**64 - 1).map(lambda value: {"kind": LiteralKind.UINT, "value": value}),
+        st.floats(allow_nan=False, allow_infinity=False).map(
+            lambda value: {"kind": LiteralKind.DOUBLE, "value": value}
+        ),
+        st.text(st.characters(exclude_categories=["Cs"]), max_size=8).map(
+            lambda value: {"kind": LiteralKind.STRING, "value": value}
+        ),
+        st.binary(max_size=8).map(lambda value: {"kind": LiteralKind.BYTES, "value": value}),
+    )
+
+
+@st.composite
+def expression_trees(draw: st.DrawFn, depth: int = 4) -> Expression:
+    """A tree without macros; what it means does not matter."""
+    numbers = count(1)
+
+    def node(depth: int) -> Expression:
+        common: dict[str, Any] = {"id": next(numbers), "offset": 0}
+        shapes = ("literal", "name") if depth == 0 else _SHAPES
+        match draw(st.sampled_from(shapes)):
+            case "literal":
+                return Literal(**common, **draw(_literals()))
+            case "name":
+                return Identifier(**common, name=draw(st.sampled_from(_NAMES)))
+            case "field":
+                field, tests = draw(st.sampled_from(_FIELDS)), draw(st.booleans())
+                return Select(**common, operand=node(depth - 1), field=field, tests_presence=tests)
+            case "optional field":
+                key = Literal(id=next(numbers), offset=0, kind=LiteralKind.STRING, value=draw(st.sampled_from(_FIELDS)))
+                return Call(**common, function="_?._", arguments=(node(depth - 1), key))
+            case "prefix":
+                return Call(**common, function=draw(st.sampled_from(("!_", "-_"))), arguments=(node(depth - 1),))
+            case "binary":
+                function = draw(st.sampled_from(_BINARY))
+                return Call(**common, function=function, arguments=(node(depth - 1), node(depth - 1)))
+            case "conditional":
+                arguments = (node(depth - 1), node(depth - 1), node(depth - 1))
+                return Call(**common, function="_?_:_", arguments=arguments)
+            case "call":
+                return Call(**common, function=draw(st.sampled_from(_FUNCTIONS)), arguments=nodes(depth))
+            case "method":
+                function = draw(st.sampled_from(_METHODS))
+                return Call(**common, function=function, target=node(depth - 1), arguments=nodes(depth))
+            case "list":
+                elements = nodes(depth)
+                optional = draw(st.frozensets(st.sampled_from(range(len(elements))))) if elements else frozenset()
+                return ListLiteral(**common, elements=elements, optional=optional)
+            case "map":
+                entries = tuple(
+                    MapEntry(id=next(numbers), offset=0, key=key, value=node(depth - 1), optional=draw(st.booleans()))
+                    for key in nodes(depth)
+                )
+                return MapLiteral(**common, entries=entries)
+            case _:
+                fields = tuple(
+                    FieldEntry(
+                        id=next(numbers),
+                        offset=0,
+                        field=draw(st.sampled_from(_FIELDS)),
+                        value=value,
+                        optional=draw(st.booleans()),
+                    )
+                    for value in nodes(depth)
+                )
+                type_name = draw(st.sampled_from(("Message", "a.b.Message", ".pkg.M")))
+                return MessageLiteral(**common, type_name=type_name, entries=fields)
+
+    def nodes(depth: int) -> tuple[Expression, ...]:
+        return tuple(node(depth - 1) for _ in range(draw(st.integers(0, 2))))
+
+    return node(depth)
+
+
+_SHAPES: Final = (
+    "literal", "name", "field", "optional field", "prefix", "binary", "conditional", "call", "method", "list", "map", "message",
+)  # fmt: skip
+
+_LEAVES: Final = (
+    "1", "-2", "3u", "0x1f", "1.5", "1e3", ".5", "true", "false", "null", '"text"', "'%s %d'", r"r'\d+'", "b'ab'", '"10Gi"', '"1.2.3"',
+    '"10.0.0.0/8"', '"2024-01-01T00:00:00Z"', '"1h"', "device", "device.driver", "device.attributes", "device.capacity",
+    "device.allowMultipleAllocations", 'device.attributes["gpu.example.com"]', 'device.attributes["gpu.example.com"].model',
+    'device.attributes["gpu.example.com"].?model', 'device.attributes[?"none"].?x', 'device.capacity["gpu.example.com"].memory',
+    "x", "y", "int", "list", "google.protobuf.Timestamp", "[]", "{}", "[1, 2, 3]", '{"a": 1}', '["a", "b"]',
+)  # fmt: skip
+_TEMPLATES: Final = (
+    "({0})", "!{0}", "-{0}", "{0} && {1}", "{0} || {1}", "{0} == {1}", "{0} != {1}", "{0} < {1}", "{0} >= {1}", "{0} + {1}", "{0} - {1}",
+    "{0} * {1}", "{0} / {1}", "{0} % {1}", "{0} in {1}", "{0} ? {1} : {2}", "{0}[{1}]", "{0}[?{1}]", "{0}.a", "{0}.?a", "has({0}.a)",
+    "[{0}, {1}]", "[?{0}]", "{{{0}: {1}}}", "size({0})", "{0}.size()", "type({0})", "dyn({0})", "int({0})", "string({0})", "double({0})",
+    "uint({0})", "bool({0})", "bytes({0})", "duration({0})", "timestamp({0})", "quantity({0})", "semver({0})", "ip({0})", "cidr({0})",
+    "url({0})", "{0}.all(x, {1})", "{0}.exists(x, {1})", "{0}.exists_one(x, {1})", "{0}.map(x, {1})", "{0}.map(x, {1}, {2})",
+    "{0}.filter(x, {1})", "{0}.all(x, y, {1})", "{0}.transformList(x, y, {1})", "{0}.transformMap(x, y, {1})",
+    "{0}.transformMapEntry(x, y, {1})", "[{0}].sortBy(x, {1})", "cel.bind(x, {0}, {1})", "{0}.optMap(x, {1})", "{0}.optFlatMap(x, {1})",
+    "optional.of({0})", "optional.none()", "{0}.orValue({1})", "{0}.or({1})", "{0}.hasValue()", "{0}.value()", "lists.range({0})",
+    "sets.contains({0}, {1})", "sets.equivalent({0}, {1})", "{0}.contains({1})", "{0}.startsWith({1})", "{0}.matches({1})", "{0}.find({1})",
+    "{0}.split({1})", "{0}.join({1})", "{0}.replace({1}, {2})", "{0}.substring({1})", "{0}.format([{1}, {2}])", "{0}.lowerAscii()",
+    "{0}.sort()", "{0}.distinct()", "{0}.flatten()", "{0}.slice({1}, {2})", "{0}.reverse()", "{0}.sum()", "{0}.max()", "{0}.isSorted()",
+    "{0}.indexOf({1})", "{0}.includes({1})", "{0}.compareTo({1})", "{0}.isLessThan({1})", "{0}.add({1})", "{0}.isInteger()",
+    "{0}.major()", "{0}.getFullYear()", "{0}.getHours()", "{0}.family()", "{0}.containsIP({1})", "{0}.getHost()",
+    "format.dns1123Label().validate({0})", "{0}.first()", "{0}.unwrapOpt()", "google.protobuf.Int64Value{{value: {0}}}",
+)  # fmt: skip
+
+
+def expression_texts(depth: int = 3) -> st.SearchStrategy[str]:
+    """Texts that can be read; few of them are of the right types."""
+    return st.recursive(
+        st.sampled_from(_LEAVES),
+        lambda inner: st.builds(
+            str.format, st.sampled_from(_TEMPLATES), _grouped(inner), _grouped(inner), _grouped(inner)
+        ),
+        max_leaves=2**depth,
+    )
+
+
+def _grouped(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    return inner.map(lambda text: text if text in _LEAVES else f"({text})")
+
+
+def scrambled_texts() -> st.SearchStrategy[str]:
+    """Texts that are nearly expressions, and texts that are nothing."""
+    pieces = st.sampled_from(
+        [
+            *_LEAVES,
+            *"()[]{}.,?:!-+*/%<>=&|`'\"\\#@ \n\t",
+            "&&",
+            "||",
+            "==",
+            "in",
+            "for",
+            "//",
+            '"""',
+            "\u00e9",
+            "\U0001f600",
+        ]
+    )
+    return st.one_of(
+        st.lists(pieces, max_size=12).map("".join),
+        st.text(st.sampled_from(string.printable), max_size=40),
+        st.text(max_size=20),
+    )

@@ -1,0 +1,65 @@
+"""Printing: what is printed reads as the same tree, and looks as a person would write it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+
+from dralloc.cel.parser import parse
+from dralloc.cel.printer import print_expression
+from dralloc.cel.syntax import Expression, ParsedExpression
+from dralloc.testing.expressions import expression_texts, expression_trees
+
+
+@pytest.mark.fuzz
+@given(expression_trees())
+def test_reading_what_is_printed_gives_the_tree(tree: Expression) -> None:
+    printed = print_expression(ParsedExpression(text="", root=tree, macros={}))
+    assert parse(printed).root == tree
+
+
+@pytest.mark.fuzz
+@given(expression_texts())
+def test_macros_are_printed_as_written(text: str) -> None:
+    parsed = parse(text)
+    printed = print_expression(parsed)
+    again = parse(printed)
+    assert again.root == parsed.root
+    assert print_expression(again) == printed
+
+
+# Written, and printed when that is not the same.
+PRINTED = [
+    ("a&&b&&c", "a && b && c"),
+    ("(a && b) && c", "a && b && c"),
+    ("a && (b && c)", "a && (b && c)"),
+    ("(a || b) && c", "(a || b) && c"),
+    ("((a + b)) * c - (d - e)", "(a + b) * c - (d - e)"),
+    ("a ? b : (c ? d : e)", "a ? b : c ? d : e"),
+    ("(a ? b : c) ? d : e", "(a ? b : c) ? d : e"),
+    ("-(5)", "-(5)"),
+    ("-(-5).a", "-(-5.a)"),
+    ("-5u", "-5u"),
+    ("!(!a)", "!(!a)"),
+    ("'it\\'s \"\\n\\x07'", '"it\'s \\"\\n\\u0007"'),
+    ("b'\\x00a\"'", 'b"\\x00a\\x22"'),
+    ("a.`in`.`b-c`", "a.`in`.`b-c`"),
+    ("[ 1,2 , ?a ]", "[1, 2, ?a]"),
+    ("{1 : 2, ?(a ? b : c) : d}", "{1: 2, ?(a ? b : c): d}"),
+    ("A . B { c : 1 }", "A.B{c: 1}"),
+    ("lists . range( 3 )", "lists.range(3)"),
+    ("has( a.b ) && x.all( y,y.exists(z , z>1) )", "has(a.b) && x.all(y, y.exists(z, z > 1))"),
+    ("cel.bind(x, a.?b.orValue( 1 ), x in [x])", "cel.bind(x, a.?b.orValue(1), x in [x])"),
+    ("device.driver == 'x' // why", 'device.driver == "x"'),
+]
+
+
+@pytest.mark.parametrize(("written", "printed"), PRINTED, ids=[written for written, _ in PRINTED])
+def test_prints(written: str, printed: str) -> None:
+    assert print_expression(parse(written)) == printed
+
+
+@pytest.mark.parametrize("text", ["[" * 249 + "]" * 249, "a" + ".b" * 250, "(1 + " * 124 + "1" + ")" * 124])
+def test_prints_the_deepest_expressions(text: str) -> None:
+    printed = print_expression(parse(text))
+    assert print_expression(parse(printed)) == printed
