@@ -20,7 +20,7 @@ DEPTH_MAX: Final = 50
 LENGTH_MAX: Final = 40_000
 
 # What takes more work than this is left to the plain evaluator, which keeps count of the whole.
-WORK_MAX: Final = 100_000
+WORK_MAX: Final = 20_000
 
 # What can stand in an expression whose cost is not known to be small: each of these takes a moment, however large its
 # operands are, and none makes large ones.

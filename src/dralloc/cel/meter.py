@@ -12,9 +12,10 @@ from typing import Final
 from dralloc.cel.errors import CostLimitError
 
 COST_MAX: Final = 1_000_000
-# Characters written and elements copied. Comparing elements takes longer, and counts for more.
-WORK_MAX: Final = 10_000_000
-COMPARISON_WORK: Final = 10
+# Elements looked at: about a second of them.
+WORK_MAX: Final = 2_000_000
+# Characters and elements that are only copied, for the work of one that is looked at.
+COPIES_PER_WORK: Final = 10
 # A text longer than this cannot be read within the cost limit either.
 TEXT_LENGTH_MAX: Final = 10_000_000
 
@@ -34,6 +35,10 @@ class Meter:
         self.cost += cost
         if self.cost > self.cost_max:
             raise CostLimitError(f"operation cancelled: actual cost limit exceeded: the limit is {self.cost_max}")
+
+    def spend_copying(self, count: int) -> None:
+        """Work for so many characters or elements that are copied."""
+        self.spend(count // COPIES_PER_WORK)
 
     def spend(self, work: int) -> None:
         self.work += work

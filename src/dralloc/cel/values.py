@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from dralloc.cel.errors import CelEvaluationError, CostLimitError
-from dralloc.cel.meter import COMPARISON_WORK, Meter
+from dralloc.cel.meter import Meter
 from dralloc.primitives.quantity import Quantity
 from dralloc.primitives.semver import Semver
 
@@ -298,17 +298,28 @@ def _numbers_equal(left: Value, right: Value) -> bool:
     return int(left) == int(right)
 
 
+# Going into a list or map, in terms of elements looked at.
+_ENTERING_WORK: Final = 5
+
+
 def _lists_equal(left: list[Value], right: list[Value], meter: Meter) -> bool:
-    meter.spend(COMPARISON_WORK * len(left))
-    return len(left) == len(right) and all(
-        _not_unequal(mine, theirs, meter) for mine, theirs in zip(left, right, strict=True)
-    )
+    if len(left) != len(right):
+        return False
+    meter.spend(len(left) + _ENTERING_WORK)
+    for mine, theirs in zip(left, right, strict=True):
+        kind = mine.__class__
+        if kind is theirs.__class__ and kind in _PLAIN:
+            if mine != theirs:
+                return False
+        elif not _not_unequal(mine, theirs, meter):
+            return False
+    return True
 
 
 def _maps_equal(left: Map, right: Map, meter: Meter) -> bool:
-    meter.spend(COMPARISON_WORK * len(left))
     if len(left) != len(right):
         return False
+    meter.spend(len(left) + _ENTERING_WORK)
     for key, value in left.items():
         other = find(right, key_value(key))
         if other is MISSING or not _not_unequal(value, other, meter):

@@ -47,7 +47,7 @@ def format_text(meter: Meter, template: str, arguments: list[Value]) -> str:
         if used >= len(arguments):
             raise CelEvaluationError(f"index {used} out of range")
         parts.append(_format_clause(meter, match[2], match[1], arguments[used]))
-        meter.spend(len(parts[-1]))
+        meter.spend_copying(len(parts[-1]))
         used += 1
     parts.append(template[position:])
     limited_text_length(sum(map(len, parts)))
@@ -195,7 +195,8 @@ def _literal_key(meter: Meter, key: Value) -> str:
 
 def _literal(meter: Meter, value: Value) -> str:
     kind = value.__class__
-    meter.spend(len(value) + 1 if kind is str or kind is bytes else 1)
+    # Every character is looked at, to see whether it must be escaped.
+    meter.spend(len(value) + 2 if kind is str or kind is bytes else 2)
     if kind is str:
         return go_quoted(value)
     if kind is bytes:

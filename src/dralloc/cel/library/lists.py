@@ -122,7 +122,8 @@ def flatten(meter: Meter, elements: list[Value], depth: int = 1) -> list[Value]:
 
 
 def _flatten_once(meter: Meter, elements: list[Value]) -> list[Value]:
-    meter.spend(sum(size_of(element) if element.__class__ is list else 1 for element in elements))
+    meter.spend(len(elements))
+    meter.spend_copying(sum(size_of(element) for element in elements if element.__class__ is list))
     flat: list[Value] = []
     for element in elements:
         if element.__class__ is list:

@@ -178,7 +178,7 @@ def concatenate_bytes(left: bytes, right: bytes) -> bytes:
 
 @define("_+_", list, list, metered=True)
 def concatenate_lists(meter: Meter, left: list[Value], right: list[Value]) -> list[Value]:
-    meter.spend(len(left) + len(right))
+    meter.spend_copying(len(left) + len(right))
     return left + right
 
 

@@ -91,7 +91,7 @@ def trim(text: str) -> str:
 @define("split", str, str, int, cost=text_rewriting_cost, metered=True)
 def split(meter: Meter, text: str, separator: str, limit: int = -1) -> list[str]:
     """The parts between separators; with a limit, the last part holds the rest."""
-    meter.spend(len(text))
+    meter.spend_copying(len(text))
     if limit == 0:
         return []
     if separator:
@@ -120,7 +120,7 @@ def replace(meter: Meter, text: str, old: str, new: str, limit: int = -1) -> str
     """Replaces from the left, at most `limit` times unless it is negative. Nothing is found around every character."""
     count = text.count(old)
     replaced = count if limit < 0 else min(count, limit)
-    meter.spend(limited_text_length(len(text) + replaced * (len(new) - len(old))))
+    meter.spend_copying(limited_text_length(len(text) + replaced * (len(new) - len(old))))
     return text.replace(old, new, replaced)
 
 
@@ -145,5 +145,5 @@ def join(texts: list[Value], separator: str = "") -> str:
 @define("strings.quote", str, metered=True)
 def quote(meter: Meter, text: str) -> str:
     """The text as a literal would be written."""
-    meter.spend(limited_text_length(2 * len(text) + 2))
+    meter.spend_copying(limited_text_length(2 * len(text) + 2))
     return f'"{text.translate(_QUOTED)}"'
