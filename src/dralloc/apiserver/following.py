@@ -23,8 +23,8 @@ _logger = logging.getLogger(__name__)
 class Follower(Protocol):
     """What is told about every record and change under a prefix."""
 
-    def reset(self, records: Iterable[Record]) -> None:
-        """Start over with exactly these records."""
+    def reset(self, records: Iterable[Record], revision: int) -> None:
+        """Start over with exactly these records, which are what was stored at the revision."""
 
     def apply(self, event: Event) -> None:
         """Take the next change."""
@@ -61,7 +61,7 @@ class Following:
 
     async def _follow(self) -> None:
         records, revision = await read_all(self._store, self._prefix)
-        self._follower.reset(records)
+        self._follower.reset(records, revision)
         self._caught_up.set()
         with await self._store.watch(self._prefix, after_revision=revision) as watch:
             while True:

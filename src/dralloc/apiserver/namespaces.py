@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from dralloc.api.registry import NAMESPACE, Kind
@@ -78,13 +78,25 @@ class Namespaces:
 
     async def finalize(self, name: str, finalizers: list[str]) -> tuple[bytes, int]:
         """Set who still holds the namespace; it goes with the last one. Returns what was stored, and when."""
+        return await self._change_holders(name, lambda _: finalizers)
+
+    async def release(self, name: str, finalizer: str) -> None:
+        """One of those who hold the namespace lets go."""
+        await self._change_holders(name, lambda held: [one for one in held if one != finalizer])
+
+    async def _change_holders(self, name: str, change: Callable[[list[str]], list[str]]) -> tuple[bytes, int]:
         key = key_of(NAMESPACE, "", name)
         for _ in range(_ATTEMPTS_MAX):
             record = await self._store.get(key)
             if record is None:
                 raise not_found("", "namespaces", name)
             before = read_document(record.value)
-            after = {**before, "kind": "Namespace", "spec": {**(before.get("spec") or {}), "finalizers": finalizers}}
+            spec = before.get("spec") or {}
+            after = {
+                **before,
+                "kind": "Namespace",
+                "spec": {**spec, "finalizers": change(spec.get("finalizers") or [])},
+            }
             stored = document_to_stored(after)
             try:
                 if is_released(after):

@@ -1,36 +1,54 @@
 """Promises over several objects (quotas, the capacity of devices) that a write must not break.
 
-A gatekeeper looks at what is stored and at what was promised to writes under way. What it promises counts at
-once for everybody, so that two writes that fit one by one, but not together, cannot both pass; it is given back
-if the write fails, and when it succeeds the stored object takes its place.
+A gatekeeper knows what every stored object counts for, and what it has promised to writes under way. A promise
+counts at once for everybody, so that two writes that fit one by one, but not together, cannot both pass; it is
+given back if the write fails, and turns into what is stored when it succeeds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from dralloc.api.meta_v1 import ApiObject
+from dralloc.store.interface import Event, Record
 
-GiveBack = Callable[[], None]
+T = TypeVar("T")
+
+
+class Promise(Protocol):
+    """What one write was promised."""
+
+    def keep(self, revision: int) -> None:
+        """The write is stored, at this revision."""
+
+    def give_back(self) -> None:
+        """Nothing was stored."""
 
 
 class Gatekeeper(Protocol):
-    async def reserve(self, key: str, new: ApiObject, old: ApiObject | None) -> GiveBack | None:
+    """Refuses writes that would break a promise."""
+
+    async def reserve(self, key: str, new: ApiObject, old: ApiObject | None) -> Promise | None:
         """Promise the write what it needs, or refuse it. `None`: it needs nothing."""
 
 
 class Reservations:
-    """What one write was promised: given back unless the write was stored."""
+    """All that one write was promised: given back unless the write was stored."""
 
-    def __init__(self, promises: Sequence[GiveBack]) -> None:
+    def __init__(self, promises: Sequence[Promise]) -> None:
         self._promises = promises
-        self._kept = False
 
-    def keep(self) -> None:
-        """The write is stored: from now on the gatekeepers see it there."""
-        self._kept = True
+    def keep(self, revision: int) -> None:
+        for promise in self._promises:
+            promise.keep(revision)
+        self._promises = ()
+
+    def give_back(self) -> None:
+        for promise in self._promises:
+            promise.give_back()
+        self._promises = ()
 
     def __enter__(self) -> Reservations:
         return self
@@ -38,27 +56,97 @@ class Reservations:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._kept:
-            for give_back in self._promises:
-                give_back()
-
-
-_NOTHING = Reservations(())
+        self.give_back()
 
 
 async def reserve_all(
     gatekeepers: Sequence[Gatekeeper], key: str, new: ApiObject, old: ApiObject | None
 ) -> Reservations:
     """Ask every gatekeeper; if one refuses, what the others promised is given back."""
-    if not gatekeepers:
-        return _NOTHING
-    promises: list[GiveBack] = []
+    promises: list[Promise] = []
     try:
         for gatekeeper in gatekeepers:
-            give_back = await gatekeeper.reserve(key, new, old)
-            if give_back is not None:
-                promises.append(give_back)
+            promise = await gatekeeper.reserve(key, new, old)
+            if promise is not None:
+                promises.append(promise)
     except BaseException:
-        Reservations(promises).__exit__(None, None, None)
+        Reservations(promises).give_back()
         raise
     return Reservations(promises)
+
+
+class Ledger(Generic[T]):
+    """What stored objects count for, and what is promised: a follower of the store (see `following`).
+
+    `read` says what a stored object counts for, `None` if for nothing; `add` is told of everything that begins
+    (1) or ceases (-1) to count, so that sums can be kept.
+    """
+
+    def __init__(self, read: Callable[[Record], T | None], add: Callable[[T, int], None]) -> None:
+        self._read = read
+        self._add = add
+        # By key, with the revision at which it was so.
+        self._stored: dict[str, tuple[int, T]] = {}
+        self._promised: dict[str, list[T]] = {}
+        # The store told us of everything up to this revision; of later writes we know from their makers.
+        self._told = 0
+
+    def keys_where(self, matches: Callable[[T], bool]) -> Iterable[str]:
+        """Keys of objects that count, or will if they are stored, for something that matches."""
+        yield from (key for key, (_, value) in self._stored.items() if matches(value))
+        yield from (key for key, values in self._promised.items() if any(map(matches, values)))
+
+    def reset(self, records: Iterable[Record], revision: int) -> None:
+        """Start over with what was stored at a revision."""
+        listed = {record.key: record for record in records}
+        for key, (known_at, _) in list(self._stored.items()):
+            if key not in listed and known_at <= revision:
+                self._set(key, revision, None)
+        for record in listed.values():
+            self._learn(record.key, record.revision, record)
+        self._told = revision
+
+    def apply(self, event: Event) -> None:
+        self._learn(event.key, event.revision, event.record)
+        self._told = event.revision
+
+    def promise(self, key: str, value: T) -> Promise:
+        self._promised.setdefault(key, []).append(value)
+        self._add(value, 1)
+        return _LedgerPromise(self, key, value)
+
+    def settle(self, key: str, value: T, revision: int | None) -> None:
+        """End a promise; with a revision, the value is stored from there on."""
+        promised = self._promised[key]
+        promised.remove(value)
+        if not promised:
+            del self._promised[key]
+        self._add(value, -1)
+        if revision is not None and revision > self._told and self._is_news(key, revision):
+            self._set(key, revision, value)
+
+    def _learn(self, key: str, revision: int, record: Record | None) -> None:
+        if self._is_news(key, revision):
+            self._set(key, revision, self._read(record) if record is not None else None)
+
+    def _is_news(self, key: str, revision: int) -> bool:
+        return key not in self._stored or self._stored[key][0] < revision
+
+    def _set(self, key: str, revision: int, value: T | None) -> None:
+        _, before = self._stored.pop(key, (0, None))
+        if before is not None:
+            self._add(before, -1)
+        if value is not None:
+            self._stored[key] = (revision, value)
+            self._add(value, 1)
+
+
+class _LedgerPromise(Generic[T]):
+    def __init__(self, ledger: Ledger[T], key: str, value: T) -> None:
+        self._ledger, self._key, self._value = ledger, key, value
+
+    def keep(self, revision: int) -> None:
+        self._ledger.settle(self._key, self._value, revision)
+
+    def give_back(self) -> None:
+        self._ledger.settle(self._key, self._value, None)

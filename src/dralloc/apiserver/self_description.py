@@ -21,6 +21,8 @@ from dralloc.apiserver.http import Request, Response
 from dralloc.apiserver.json_documents import Document
 from dralloc.apiserver.negotiation import discovery_content_type, form_of_discovery
 from dralloc.apiserver.openapi import document_place, openapi_document, openapi_index
+from dralloc.apiserver.openapi_v2 import CONTENT_TYPE as OPENAPI_V2
+from dralloc.apiserver.openapi_v2 import openapi_v2_protobuf
 from dralloc.apiserver.resources import ResourceTable
 
 KUBERNETES: Final = "1.37.0"
@@ -32,7 +34,6 @@ class SelfDescription:
 
     def __init__(self, resources: ResourceTable) -> None:
         self._kinds = resources.kinds
-        self._documents: dict[str, bytes] = {}
 
     def plain(self, request: Request, path: str) -> Response | None:
         """The answer to a path outside the groups, or `None` if it is not about us."""
@@ -48,6 +49,8 @@ class SelfDescription:
             case "/openapi/v3":
                 hashes = {place: sha256(body).hexdigest()[:32].upper() for place, body in self._openapi.items()}
                 return _answer(openapi_index(self._kinds, hashes))
+            case "/openapi/v2":
+                return Response(body=self._openapi_v2, content_type=OPENAPI_V2)
         document = self._openapi.get(path.removeprefix("/openapi/v3/")) if path.startswith("/openapi/v3/") else None
         return None if document is None else Response(body=document)
 
@@ -70,8 +73,15 @@ class SelfDescription:
 
     @cached_property
     def _openapi(self) -> dict[str, bytes]:
+        return {place: encode(document) for place, document in self._openapi_documents().items()}
+
+    @cached_property
+    def _openapi_v2(self) -> bytes:
+        return openapi_v2_protobuf(self._openapi_documents().values(), f"v{KUBERNETES}")
+
+    def _openapi_documents(self) -> dict[str, Document]:
         return {
-            document_place(group, version): encode(openapi_document(self._kinds, group, version, f"v{KUBERNETES}"))
+            document_place(group, version): openapi_document(self._kinds, group, version, f"v{KUBERNETES}")
             for group, version in group_versions(self._kinds)
         }
 

@@ -7,15 +7,21 @@ from __future__ import annotations
 
 import logging
 import time
+from typing import Protocol
 
-from dralloc.api.registry import KINDS
+from dralloc.api.registry import KINDS, RESOURCE_CLAIM
+from dralloc.apiserver.collecting import Collector
 from dralloc.apiserver.deleting import Deleter
+from dralloc.apiserver.device_guard import DeviceGuard
 from dralloc.apiserver.endpoints import Endpoints
+from dralloc.apiserver.expiring import EventExpiry
 from dralloc.apiserver.http import TEXT, Request, Response
 from dralloc.apiserver.metrics import ServerMetrics
 from dralloc.apiserver.namespaces import Namespaces
 from dralloc.apiserver.pods import Pods
+from dralloc.apiserver.quota_admission import ExtendedNames, QuotaGate
 from dralloc.apiserver.reading import Reader
+from dralloc.apiserver.reservations import Gatekeeper
 from dralloc.apiserver.resources import ResourceTable
 from dralloc.apiserver.routing import GroupPath, PlainPath, ResourcePath, VersionPath, parse_path
 from dralloc.apiserver.self_description import SelfDescription
@@ -31,19 +37,31 @@ from dralloc.store.interface import Store
 _logger = logging.getLogger(__name__)
 
 
+class Stoppable(Protocol):
+    """Something that runs beside requests."""
+
+    async def stop(self) -> None: ...
+
+
 class ApiServer:
     """One API over one store."""
 
     def __init__(self, store: Store, *, clock: Clock, gates: FeatureGates) -> None:
-        self._store = store
         self._resources = ResourceTable(KINDS)
         self._watches = WatchTable(store)
         self._description = SelfDescription(self._resources)
         self._namespaces = Namespaces(store, clock)
         deleter = Deleter(store, clock, self._resources)
+        self._collector = Collector(store, self._resources, deleter, self._namespaces)
+        self._expiry = EventExpiry(store, clock, deleter)
+        classes, guard = ExtendedNames(store), DeviceGuard(store)
+        quotas = {kind.kind: QuotaGate(store, kind, classes, gates) for kind in KINDS if kind.namespaced}
+        gatekeepers: dict[str, tuple[Gatekeeper, ...]] = {name: (quota,) for name, quota in quotas.items()}
+        gatekeepers[RESOURCE_CLAIM.kind] += (guard,)
+        self._beside: tuple[Stoppable, ...] = (self._collector, self._expiry, guard, classes, *quotas.values())
         self._endpoints = Endpoints(
             reader=Reader(store, clock, self._watches),
-            writer=Writer(store, clock, gates, self._namespaces),
+            writer=Writer(store, clock, gates, self._namespaces, gatekeepers),
             deleter=deleter,
             pods=Pods(store, clock, deleter),
         )
@@ -53,11 +71,15 @@ class ApiServer:
     async def start(self) -> None:
         """Get ready to serve."""
         await self._namespaces.create_first()
+        self._collector.start()
+        self._expiry.start()
         self._ready = True
 
     async def stop(self) -> None:
         """End what runs beside requests. The store stays open: it belongs to whoever opened it."""
         self.end_streams()
+        for task in self._beside:
+            await task.stop()
 
     def end_streams(self) -> None:
         """Take no more work, and end every watch."""

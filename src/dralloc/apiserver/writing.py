@@ -106,6 +106,7 @@ class Writer:
     clock: Clock
     gates: FeatureGates
     namespaces: Namespaces
+    # By kind.
     gatekeepers: Mapping[str, Sequence[Gatekeeper]] = field(default_factory=dict)
 
     async def create(self, target: Target, sent: SentObject, *, settles_owners: bool = False) -> Written:
@@ -125,7 +126,7 @@ class Writer:
                         continue
                     raise already_exists(kind.group, kind.plural, name) from None
                 if revision is not None:
-                    reserved.keep()
+                    reserved.keep(revision)
                 return Written(stored, revision, True, (*sent.warnings, *admitted.warnings))
         raise name_not_generated(kind.group, kind.plural, name)
 
@@ -166,7 +167,7 @@ class Writer:
             if target.dry_run:
                 return Written(stored, record.revision, warnings=warnings)
             revision = await self._store_changed(target.kind, record, new, stored)
-            reserved.keep()
+            reserved.keep(revision)
         return Written(stored, revision, warnings=warnings)
 
     async def _store_new(self, key: str, stored: bytes, *, dry_run: bool) -> int | None:

@@ -1,0 +1,154 @@
+"""No device is given out twice, and none beyond its capacity, whoever writes the allocation.
+
+Schedulers decide on what they last saw. Two of them, or one that was restarted, can decide on the same device;
+the second write is refused here with a conflict, and that scheduler looks again. Like Kubernetes, the server
+accepts allocations of devices that nobody published: it guards what is given out, it does not judge it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from dralloc.api.codec import decode
+from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.registry import RESOURCE_CLAIM, RESOURCE_SLICE
+from dralloc.api.resource_v1 import DeviceRequestAllocationResult, ResourceClaim, ResourceSlice
+from dralloc.apiserver.following import Following
+from dralloc.apiserver.reservations import Ledger, Promise
+from dralloc.apiserver.resources import name_of, namespace_of, prefix_of
+from dralloc.apiserver.statuses import conflict
+from dralloc.snapshot.identity import DeviceId, PoolId
+from dralloc.snapshot.usage import FREE, DeviceUsage, counted_results
+from dralloc.store.interface import Event, Record, Store
+
+Results = tuple[DeviceRequestAllocationResult, ...]
+
+
+class DeviceGuard:
+    """The gatekeeper of claims: follows claims and slices from the first allocation on."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._usage: dict[DeviceId, DeviceUsage] = {}
+        self._ledger = Ledger[Results](_results_of_record, self._add)
+        self._capacities = _Capacities()
+        self._following: list[Following] = []
+
+    async def reserve(self, key: str, new: ApiObject, old: ApiObject | None) -> Promise | None:
+        assert isinstance(new, ResourceClaim), "the guard of claims"
+        if old is None or not isinstance(old, ResourceClaim) or old.status.allocation is not None:
+            return None
+        results = counted_results(new)
+        if not results:
+            return None
+        await self._ready()
+        self._check(key, results)
+        return self._ledger.promise(key, results)
+
+    async def stop(self) -> None:
+        for following in self._following:
+            await following.stop()
+
+    async def _ready(self) -> None:
+        if not self._following:
+            self._following = [
+                Following(self._store, prefix_of(RESOURCE_CLAIM), self._ledger),
+                Following(self._store, prefix_of(RESOURCE_SLICE), self._capacities),
+            ]
+        for following in self._following:
+            await following.ready()
+
+    def _add(self, results: Results, sign: int) -> None:
+        for result in results:
+            device = _device(result)
+            usage = self._usage.get(device, FREE).changed_by(result, sign)
+            if usage.is_free:
+                self._usage.pop(device, None)
+            else:
+                self._usage[device] = usage
+
+    def _check(self, key: str, results: Results) -> None:
+        wanted: dict[DeviceId, DeviceUsage] = {}
+        for result in results:
+            device = _device(result)
+            before = self._usage.get(device, FREE)
+            if before.dedicated or (before.shares and result.share_id is None):
+                self._refuse(key, f"device {device} is given to {self._holder(device)}")
+            wanted[device] = wanted.get(device, FREE).changed_by(result, 1)
+        for device, usage in wanted.items():
+            capacities, consumed = self._capacities.of(device), self._usage.get(device, FREE).consumed
+            for name, amount in usage.consumed.items():
+                if name in capacities and consumed.get(name, 0) + amount > capacities[name]:
+                    self._refuse(key, f"device {device} has not that much {name} left")
+
+    def _holder(self, device: DeviceId) -> str:
+        holders = self._ledger.keys_where(lambda results: any(_device(result) == device for result in results))
+        key = next(iter(holders), None)
+        return f"claim {namespace_of(RESOURCE_CLAIM, key)}/{name_of(key)}" if key else "another claim"
+
+    def _refuse(self, key: str, why: str) -> None:
+        raise conflict(RESOURCE_CLAIM.group, RESOURCE_CLAIM.plural, name_of(key), why)
+
+
+@dataclass(frozen=True, slots=True)
+class _PublishedCapacities:
+    """Of one slice: the capacities of the devices that can be shared, in nanos."""
+
+    pool: PoolId
+    generation: int
+    devices: Mapping[str, Mapping[str, int]]
+
+    @classmethod
+    def of(cls, published: ResourceSlice) -> _PublishedCapacities:
+        spec = published.spec
+        devices = {
+            device.name: {name: capacity.value.nanos for name, capacity in device.capacity.items()}
+            for device in spec.devices or ()
+            if device.allow_multiple_allocations and device.capacity
+        }
+        return cls(PoolId.of_slice(published), spec.pool.generation, devices)
+
+
+class _Capacities:
+    """What published devices hold. Of several slices that name a device, that of the newest generation counts."""
+
+    def __init__(self) -> None:
+        self._slices: dict[str, _PublishedCapacities] = {}
+        self._pools: defaultdict[PoolId, set[str]] = defaultdict(set)
+
+    def of(self, device: DeviceId) -> Mapping[str, int]:
+        """The device's capacities in nanos; none if it is not published."""
+        published = [self._slices[key] for key in self._pools.get(device.pool_id, ())]
+        naming = [slice_ for slice_ in published if device.device in slice_.devices]
+        newest = max(naming, key=lambda slice_: slice_.generation, default=None)
+        return newest.devices[device.device] if newest else {}
+
+    def reset(self, records: Iterable[Record], revision: int) -> None:  # noqa: ARG002
+        self._slices.clear()
+        self._pools.clear()
+        for record in records:
+            self._learn(record.key, record)
+
+    def apply(self, event: Event) -> None:
+        self._learn(event.key, event.record)
+
+    def _learn(self, key: str, record: Record | None) -> None:
+        before = self._slices.pop(key, None)
+        if before is not None:
+            self._pools[before.pool].discard(key)
+        if record is not None:
+            now = self._slices[key] = _PublishedCapacities.of(decode(record.value, ResourceSlice))
+            self._pools[now.pool].add(key)
+
+
+def _results_of_record(record: Record) -> Results | None:
+    # Most claims that are read are not allocated, and need not be decoded to know that.
+    if b'"allocation":' not in record.value:
+        return None
+    return counted_results(decode(record.value, ResourceClaim)) or None
+
+
+def _device(result: DeviceRequestAllocationResult) -> DeviceId:
+    return DeviceId(result.driver, result.pool, result.device)
