@@ -108,7 +108,8 @@ def _judge_document(document: Document, around: Surroundings) -> tuple[list[_Fin
     unreadable = [misfit.steps for misfit in misfits if misfit.kind is MisfitKind.WRONG_TYPE]
     try:
         sent = read_object(kind, version, _without(document, unreadable))
-        outcome = _write(document, kind, version, sent, around)
+        creation = _creation(document, kind, version, sent)
+        outcome = _write(document, creation, around)
     except DecodeError as error:
         return findings or [_Finding(document, Severity.ERROR, str(error))], ()
     except BadRequest as error:
@@ -119,12 +120,11 @@ def _judge_document(document: Document, around: Surroundings) -> tuple[list[_Fin
     if unreadable:
         return findings, ()
     warnings = (_warning(document, text) for text in outcome.warnings)
-    return [*findings, *warnings, *_label_warnings(document, kind, version, sent, around)], (outcome.stored,)
+    return [*findings, *warnings, *_label_warnings(document, creation, around)], (outcome.stored,)
 
 
-def _write(document: Document, kind: Kind, version: str, sent: ApiObject, around: Surroundings) -> Admitted | Refused:
-    """Creates the object, and writes its status where it has one."""
-    creation = WriteRequest(
+def _creation(document: Document, kind: Kind, version: str, sent: ApiObject) -> WriteRequest:
+    return WriteRequest(
         verb=Verb.CREATE,
         kind=kind,
         version=version,
@@ -132,25 +132,25 @@ def _write(document: Document, kind: Kind, version: str, sent: ApiObject, around
         namespace=(sent.metadata.namespace or "default") if kind.namespaced else "",
         body=document.body,
     )
+
+
+def _write(document: Document, creation: WriteRequest, around: Surroundings) -> Admitted | Refused:
+    """Creates the object, and writes its status where it has one."""
     created = admit(creation, around)
-    if isinstance(created, Refused) or "status" not in kind.subresources or not document.tree.get("status"):
+    if isinstance(created, Refused) or "status" not in creation.kind.subresources or not document.tree.get("status"):
         return created
     # A status is written to an object that was read before.
-    read = replace(sent, metadata=replace(sent.metadata, resource_version="1"))
+    read = replace(creation.new, metadata=replace(creation.new.metadata, resource_version="1"))
     update = change(creation, verb=Verb.UPDATE, new=read, old=created.stored, subresource="status", body=b"")
     written = admit(update, around)
     return written if isinstance(written, Refused) else Admitted(written.stored, created.warnings)
 
 
-def _label_warnings(
-    document: Document, kind: Kind, version: str, sent: ApiObject, around: Surroundings
-) -> Iterator[_Finding]:
-    if b'"adminAccess"' not in document.body:
-        return
-    creation = WriteRequest(verb=Verb.CREATE, kind=kind, version=version, new=sent, namespace=sent.metadata.namespace)
-    outcome = admit(creation, change(around, namespace_labels={}))
-    if isinstance(outcome, Refused):
-        yield from _faults(document, outcome, Severity.WARNING)
+def _label_warnings(document: Document, creation: WriteRequest, around: Surroundings) -> Iterator[_Finding]:
+    if b'"adminAccess"' in document.body:
+        outcome = admit(creation, change(around, namespace_labels={}))
+        if isinstance(outcome, Refused):
+            yield from _faults(document, outcome, Severity.WARNING)
 
 
 def _without(document: Document, unreadable: list[Steps]) -> bytes:
