@@ -6,21 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from dralloc.allocator.landscape import Landscape
 from dralloc.allocator.ledger import Ledger, Pick
 from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal, Fault, Impossible, Outcome
-from dralloc.allocator.pruning import Pruner
 from dralloc.allocator.requests import Alternative, Demand
 from dralloc.allocator.results import Assembly
-from dralloc.allocator.search import RESULTS_MAX, Search, Verdict
+from dralloc.allocator.search import RESULTS_MAX, Verdict
+from dralloc.allocator.solve import DEFAULT_EFFORT, Effort, solve
 from dralloc.allocator.supply import Supply
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.node_selectors import Node
 from dralloc.snapshot.pools import PoolStatus
 
-STEPS_MAX: Final = 50_000
-# Most problems are solved or refuted by then. For the others, knowing everything pays.
-PLAIN_STEPS: Final = 200
 ALTERNATIVES_MAX: Final = 8
 
 
@@ -31,8 +27,7 @@ class AllocationProblem:
     demand: Demand
     node: Node
     snapshot: Snapshot
-    steps_max: int = STEPS_MAX
-    plain_steps: int = PLAIN_STEPS
+    effort: Effort = DEFAULT_EFFORT
 
 
 def allocate(problem: AllocationProblem, share_ids: Callable[[], str]) -> Outcome:
@@ -44,16 +39,12 @@ def allocate(problem: AllocationProblem, share_ids: Callable[[], str]) -> Outcom
     supply = Supply(problem.snapshot, view, demand)
     try:
         check(demand, supply)
-        search = Search(demand, supply, min(problem.plain_steps, problem.steps_max))
-        verdict = search.run()
-        if verdict is Verdict.OUT_OF_STEPS:
-            search = Search(demand, supply, problem.steps_max)
-            verdict = search.run(Pruner(Landscape(demand, supply), search.ledger))
-        match verdict:
+        solution = solve(demand, supply, problem.effort)
+        match solution.verdict:
             case Verdict.SOLVED:
-                return _allocated(problem, search.ledger, share_ids)
+                return _allocated(problem, solution.ledger, share_ids)
             case Verdict.OUT_OF_STEPS:
-                return BudgetExhausted(search.steps)
+                return BudgetExhausted(solution.steps)
             case _:
                 return Impossible(
                     tuple(pool.pool_id for pool in view.pools if pool.layout.status is PoolStatus.INVALID)

@@ -84,14 +84,19 @@ class Landscape:
         end = len(self.demand.requests)
         horizon = [end]
         for index in reversed(range(end)):
-            horizon.append(index if self._may_fault(index) else horizon[-1])
+            may_fault = any(self.may_fault(found) for found in self.demand.requests[index].alternatives)
+            horizon.append(index if may_fault else horizon[-1])
         return tuple(reversed(horizon))
 
-    def _may_fault(self, request: int) -> bool:
-        return any(
-            self.faulty[found.number] or (found.takes_all and found.constraints)
-            for found in self.demand.requests[request].alternatives
-        )
+    def may_fault(self, alternative: Alternative) -> bool:
+        """Whether the plain search may meet a fault while it serves the alternative."""
+        if self.faulty[alternative.number]:
+            return True
+        if not alternative.takes_all or not alternative.constraints:
+            return False
+        # A constraint is asked about a device only if that can be taken, so one that cannot be, and comes first, is the end.
+        everything = self._supply.everything_for(alternative)
+        return bool(everything) and bool(self.usable[alternative.number] >> everything[0].position & 1)
 
     @cached_property
     def limited_claims(self) -> frozenset[int]:
@@ -111,12 +116,12 @@ class Landscape:
     def twins(self) -> tuple[int, ...]:
         """For each alternative the number of the first one that asks for the same."""
         first: dict[Hashable, int] = {}
-        return tuple(
-            first.setdefault(
-                (found.profile, found.is_admin, found.takes_all, found.count, found.constraints), found.number
-            )
-            for found in self.demand.alternatives
-        )
+        return tuple(first.setdefault(self._wish(found), found.number) for found in self.demand.alternatives)
+
+    def _wish(self, alternative: Alternative) -> Hashable:
+        # What keeps admin access off a device is a matter of its claim.
+        claim = alternative.claim if alternative.is_admin else None
+        return alternative.profile, alternative.takes_all, alternative.count, alternative.constraints, claim
 
     @cached_property
     def has_admin_access(self) -> bool:
@@ -171,7 +176,9 @@ class Landscape:
 
     def _draws_of(self, place: Place) -> Draws:
         strip, bit = place
-        if not strip.slice.counting >> bit & 1 or (self._supply.is_shareable(place) and self._supply.is_shared(place)):
+        if not self.demand.features.partitionable_devices or not strip.slice.counting >> bit & 1:
+            return ()
+        if self._supply.is_shareable(place) and self._supply.is_shared(place):
             return ()
         return tuple(((strip.pool.pool_id, counter_id), amount) for counter_id, amount in strip.slice.draws[bit])
 

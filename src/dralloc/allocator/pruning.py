@@ -24,28 +24,46 @@ from dralloc.allocator.supply import Place
 from dralloc.snapshot.slices import bits_of
 
 
+class Knowledge:
+    """What was found out about a problem; it holds for every search of it, also for searches of a part."""
+
+    def __init__(self) -> None:
+        self.verdicts: dict[Hashable, Verdict] = {}
+        # By the end of a run of requests: the last of them from which on they cannot be served, even with nothing taken.
+        self.doomed: dict[int, int] = {}
+
+
 class Pruner:
-    def __init__(self, landscape: Landscape, ledger: Ledger) -> None:
+    def __init__(self, landscape: Landscape, ledger: Ledger, knowledge: Knowledge) -> None:
         self._landscape = landscape
         self._ledger = ledger
         self._bounds = Bounds(landscape, ledger)
-        self._verdicts: dict[Hashable, Verdict] = {}
+        self._knowledge = knowledge
 
     # --- Bounds ---------------------------------------------------------------------------------------------------
 
     def is_hopeless(self, cursor: Cursor) -> bool:
-        landscape = self._landscape
-        end = landscape.horizon[cursor.request]
+        end = self._end_of_faultless(cursor)
         # Where order matters, it matters whether a state fails or passes the limit, which bounds do not tell.
-        return cursor.request < end and not landscape.order_matters and self._bounds.refute(cursor, end)
+        if cursor.request == end or self._landscape.order_matters:
+            return False
+        return cursor.request <= self._knowledge.doomed.get(end, -1) or self._bounds.refute(cursor, end)
+
+    def _end_of_faultless(self, cursor: Cursor) -> int:
+        """The first request from the cursor on where the search may meet a fault; the current one if it may do so there."""
+        if cursor.alternative is None:
+            return self._landscape.horizon[cursor.request]
+        if self._landscape.may_fault(cursor.alternative):
+            return cursor.request
+        return self._landscape.horizon[cursor.request + 1]
 
     # --- Memory ---------------------------------------------------------------------------------------------------
 
     def recall(self, key: Hashable) -> Verdict | None:
-        return self._verdicts.get(key)
+        return self._knowledge.verdicts.get(key)
 
     def learn(self, key: Hashable, verdict: Verdict) -> None:
-        self._verdicts[key] = verdict
+        self._knowledge.verdicts[key] = verdict
 
     def key(self, cursor: Cursor) -> Hashable:
         landscape, ledger = self._landscape, self._ledger

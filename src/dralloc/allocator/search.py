@@ -86,12 +86,18 @@ class Search:
         self._supply = supply
         self._frames: list[Frame] = []
         self._pruning: Pruning | None = None
+        self._end = len(demand.requests)
 
     def run(self, pruning: Pruning | None = None) -> Verdict:
         """Leaves the first solution in the ledger. Raises Fault where the search meets one."""
+        return self.run_part(0, len(self._requests), pruning)
+
+    def run_part(self, start: int, end: int, pruning: Pruning | None) -> Verdict:
+        """Serves only the requests from the start up to the end."""
         self._pruning = pruning
+        self._end = end
         frames = self._frames
-        verdict = self._open(Cursor(0))
+        verdict = self._open(Cursor(start))
         while verdict is None or verdict is Verdict.DEAD or verdict is Verdict.OVER_LIMIT:
             if not frames:
                 return Verdict.DEAD
@@ -114,6 +120,7 @@ class Search:
             is_over = frame.limited == frame.tried > 0
             return self._close(frame, Verdict.OVER_LIMIT if is_over else Verdict.DEAD)
         frame.tried += 1
+        self.steps += 1
         return self._choose(frame, option)
 
     def _close(self, frame: Frame, verdict: Verdict) -> Verdict:
@@ -145,8 +152,7 @@ class Search:
     def _open(self, cursor: Cursor) -> Verdict | None:
         """Puts the choice that is due at the cursor on the stack, or says how the search ends there."""
         while True:
-            self.steps += 1
-            if cursor.request == len(self._requests):
+            if cursor.request == self._end:
                 return Verdict.SOLVED
             request = self._requests[cursor.request]
             alternative = cursor.alternative
