@@ -1,0 +1,63 @@
+"""A real API server for a test: in this process, or behind a socket on loopback, empty and gone afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+from dralloc.apiserver.app import ApiApplication
+from dralloc.apiserver.authentication import ADMINISTRATOR, Authenticator
+from dralloc.apiserver.server import ApiServer
+from dralloc.apiserver.serving import Endpoint, serving
+from dralloc.client.client import AsyncClient, connect_async
+from dralloc.client.in_process import InProcessTransport
+from dralloc.primitives.clock import Clock
+from dralloc.primitives.features import FeatureGates
+from dralloc.store.interface import HistoryLimits
+from dralloc.store.memory import MemoryStore
+
+TOKEN = "a-token-for-tests"
+
+
+class WallClock:
+    """The time of day."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+
+@asynccontextmanager
+async def api_application(
+    *, clock: Clock | None = None, gates: FeatureGates | None = None, limits: HistoryLimits | None = None
+) -> AsyncIterator[ApiApplication]:
+    """A server over a store in memory, with one user: the administrator, by `TOKEN`."""
+    async with MemoryStore(limits=limits) as store:
+        server = ApiServer(store, clock=clock or WallClock(), gates=gates or FeatureGates.defaults())
+        await server.start()
+        try:
+            yield ApiApplication(server, Authenticator({TOKEN: ADMINISTRATOR}))
+        finally:
+            await server.stop()
+
+
+@asynccontextmanager
+async def api_in_process(
+    *, clock: Clock | None = None, gates: FeatureGates | None = None, limits: HistoryLimits | None = None
+) -> AsyncIterator[AsyncClient]:
+    """A client of a server in this process."""
+    async with api_application(clock=clock, gates=gates, limits=limits) as application:
+        yield AsyncClient(InProcessTransport(application, token=TOKEN))
+
+
+@asynccontextmanager
+async def api_over_http(
+    *, clock: Clock | None = None, gates: FeatureGates | None = None, limits: HistoryLimits | None = None
+) -> AsyncIterator[AsyncClient]:
+    """A client of a server behind a socket on loopback."""
+    async with (
+        api_application(clock=clock, gates=gates, limits=limits) as application,
+        serving(application, Endpoint()) as url,
+        connect_async(url, token=TOKEN) as client,
+    ):
+        yield client
