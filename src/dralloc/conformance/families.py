@@ -10,6 +10,7 @@ from dralloc.conformance.frame import Family
 
 FAMILIES: Final[Mapping[str, str]] = {
     "quantity": "dralloc.conformance.quantity",
+    "cel": "dralloc.conformance.cel",
     "api": "dralloc.conformance.api",
     "http": "dralloc.conformance.http",
 }
