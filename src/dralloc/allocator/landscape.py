@@ -247,7 +247,8 @@ class Landscape:
         strip, bit = self.places[position]
         is_shareable = bool(self.shareable >> position & 1)
         pool_id = strip.pool.pool_id if strip.slice.counting >> bit & 1 else None
-        return is_shareable, self.free.get(position), self.draws.get(position), pool_id
+        groups = strip.slice.groups[bit] if pool_id is not None else ()
+        return is_shareable, self.free.get(position), self.draws.get(position), pool_id, groups
 
     def _refined(self, kinds: dict[int, int], alternative: Alternative) -> dict[int, int]:
         return dict(self._numbered((at, (kind, self._role(alternative, at))) for at, kind in kinds.items()))

@@ -12,6 +12,7 @@ from dralloc.allocator.capacity import Charge
 from dralloc.allocator.constraints import Constraint, Values
 from dralloc.allocator.requests import Alternative
 from dralloc.allocator.supply import Place
+from dralloc.snapshot.groups import Groups
 from dralloc.snapshot.identity import PoolId
 from dralloc.snapshot.slices import CounterId
 
@@ -31,7 +32,18 @@ class Pick(NamedTuple):
 
 
 class Ledger:
-    __slots__ = ("_journal", "chosen", "counters", "free", "picks", "recorded", "states", "taken", "taken_by_claim")
+    __slots__ = (
+        "_journal",
+        "chosen",
+        "counters",
+        "free",
+        "groups",
+        "picks",
+        "recorded",
+        "states",
+        "taken",
+        "taken_by_claim",
+    )
 
     def __init__(self) -> None:
         self._journal: list[tuple[dict[Any, Any], Any, Any]] = []
@@ -42,6 +54,8 @@ class Ledger:
         self.free: dict[int, tuple[int, ...]] = {}
         # What is left of the counters that were drawn from.
         self.counters: dict[tuple[PoolId, CounterId], int] = {}
+        # The compatibility groups that devices drawing from a counter set have in common.
+        self.groups: dict[tuple[PoolId, str], Groups] = {}
         self.states: dict[Constraint, Values] = {}
         # The alternative of each request that has several.
         self.chosen: dict[int, Alternative] = {}

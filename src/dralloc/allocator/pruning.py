@@ -79,6 +79,7 @@ class Pruner:
             tuple(
                 sorted(item for item in ledger.counters.items() if item[0] in landscape.counters_ahead[cursor.request])
             ),
+            frozenset(ledger.groups.items()),
             tuple(ledger.states.get(constraint) for constraint in landscape.constraints_ahead[cursor.request]),
         )
 

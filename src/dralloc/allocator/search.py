@@ -12,13 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from enum import Enum
-from operator import sub
 from typing import Final, NamedTuple, Protocol
 
-from dralloc.allocator.capacity import Charge
-from dralloc.allocator.ledger import Ledger, Pick
+from dralloc.allocator.ledger import Ledger
 from dralloc.allocator.requests import Alternative, Demand, Request
 from dralloc.allocator.supply import Place, Supply
+from dralloc.allocator.taking import Taking
 from dralloc.snapshot.cluster import Strip
 
 RESULTS_MAX: Final = 32
@@ -84,6 +83,7 @@ class Search:
         self._steps_max = steps_max
         self._requests = demand.requests
         self._supply = supply
+        self._taking = Taking(supply, self.ledger)
         self._frames: list[Frame] = []
         self._pruning: Pruning | None = None
         self._end = len(demand.requests)
@@ -144,8 +144,8 @@ class Search:
             if likeness in frame.seen:
                 return Verdict.DEAD
             frame.seen.add(likeness)
-        assert cursor.alternative is not None
-        if not self._take(cursor.alternative, option):
+        assert cursor.alternative is not None, "a place is an option only where an alternative is chosen"
+        if not self._taking.take(cursor.alternative, option):
             return Verdict.DEAD
         return self._open(Cursor(cursor.request, cursor.alternative, cursor.slot + 1, option))
 
@@ -224,60 +224,3 @@ class Search:
         if alternative.is_admin:
             return self.ledger.taken_by_claim.get((alternative.claim, strip.number), 0)
         return self.ledger.taken.get(strip.number, 0)
-
-    def _take(self, alternative: Alternative, place: Place) -> bool:
-        """Takes the device for the alternative, in the ledger; where it says no, what it put is rolled back later."""
-        is_share = self._supply.is_shareable(place)
-        if not self._draw(place, is_share) or not self._satisfy(alternative, place):
-            return False
-        charge = self._supply.stock(alternative, place.strip).offer.charges[place.bit]
-        if not self._consume(place, charge, is_share):
-            return False
-        self.ledger.record(Pick(alternative, place, charge, is_share))
-        return True
-
-    def _draw(self, place: Place, is_share: bool) -> bool:
-        """Draws from the pool's counters, for the first share of a device only."""
-        strip, bit = place
-        if not strip.slice.counting >> bit & 1:
-            return True
-        if is_share and (place.position in self.ledger.free or self._supply.is_shared(place)):
-            return True
-        base = self._supply.counters(strip.pool)
-        if base is None:
-            return False
-        ledger = self.ledger
-        for counter_id, amount in strip.slice.draws[bit]:
-            key = (strip.pool.pool_id, counter_id)
-            left = ledger.counters.get(key, base[counter_id]) - amount
-            if left < 0:
-                return False
-            ledger.put(ledger.counters, key, left)
-        return True
-
-    def _satisfy(self, alternative: Alternative, place: Place) -> bool:
-        ledger = self.ledger
-        for constraint in alternative.constraints:
-            values = self._supply.values(constraint, place)
-            after = None if values is None else constraint.after(ledger.states.get(constraint), values)
-            if after is None:
-                if alternative.takes_all:
-                    raise self._supply.constraint_fault(alternative, place)
-                return False
-            ledger.put(ledger.states, constraint, after)
-        return True
-
-    def _consume(self, place: Place, charge: Charge, is_share: bool) -> bool:
-        """Takes from the device's capacity. A device that is given out whole need only have enough left."""
-        position = place.position
-        free = self.ledger.free.get(position)
-        if free is None:
-            if not is_share and not self._supply.is_shared(place):
-                return True
-            free = self._supply.free(place)
-        left = tuple(map(sub, free, charge.nanos))
-        if left and min(left) < 0:
-            return False
-        if is_share:
-            self.ledger.put(self.ledger.free, position, left)
-        return True

@@ -15,6 +15,7 @@ from dralloc.allocator.outcome import Fatal, Fault
 from dralloc.allocator.requests import Alternative, Demand
 from dralloc.allocator.taints import repels
 from dralloc.snapshot.cluster import NodeView, Snapshot, Strip, VisiblePool
+from dralloc.snapshot.groups import Groups
 from dralloc.snapshot.identity import PoolId
 from dralloc.snapshot.pools import PoolStatus
 from dralloc.snapshot.slices import CounterId, bits_of
@@ -52,6 +53,7 @@ class Supply:
         self._everything: list[tuple[Place, ...] | None] = [None] * len(demand.alternatives)
         self._usage: dict[PoolId, PoolUsage] = {}
         self._counters: dict[PoolId, Mapping[CounterId, int] | None] = {}
+        self._groups: dict[PoolId, Mapping[str, Groups]] = {}
         self._values: dict[tuple[Constraint, int], Values | None] = {}
 
     # --- Candidates -------------------------------------------------------------------------------------------
@@ -152,6 +154,12 @@ class Supply:
             left = pool.slices.counters_left(pool.layout, self.usage(pool))
             self._counters[pool.pool_id] = None if any(amount < 0 for amount in left.values()) else left
         return self._counters[pool.pool_id]
+
+    def groups(self, pool: VisiblePool) -> Mapping[str, Groups]:
+        """The compatibility groups of devices in use, by counter set."""
+        if pool.pool_id not in self._groups:
+            self._groups[pool.pool_id] = pool.slices.groups_in_use(pool.layout, self.usage(pool))
+        return self._groups[pool.pool_id]
 
     def values(self, constraint: Constraint, place: Place) -> Values | None:
         key = (constraint, place.position)

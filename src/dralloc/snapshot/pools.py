@@ -13,6 +13,7 @@ from enum import Enum
 from functools import cached_property
 from typing import NamedTuple
 
+from dralloc.snapshot.groups import Groups, admit
 from dralloc.snapshot.identity import PoolId
 from dralloc.snapshot.node_selectors import Node
 from dralloc.snapshot.slices import CounterId, IndexedSlice, bits_of
@@ -188,9 +189,23 @@ class PoolSlices:
     def counters_left(self, layout: Layout, usage: PoolUsage) -> dict[CounterId, int]:
         """What devices in use, wherever they are, leave of the counters. Each draws once, however many share it."""
         left = dict(layout.counters)
+        for indexed, bit in self._drawing(layout, usage):
+            for counter_id, amount in indexed.draws[bit]:
+                left[counter_id] -= amount
+        return left
+
+    def groups_in_use(self, layout: Layout, usage: PoolUsage) -> dict[str, Groups]:
+        """By counter set, the compatibility groups that are common to the devices in use that draw from it."""
+        in_use: dict[str, Groups] = {}
+        for indexed, bit in self._drawing(layout, usage):
+            for counter_set, groups in indexed.groups[bit]:
+                # Devices in use that do not go together leave no common group; then none can join them but their like.
+                in_use[counter_set] = admit(in_use.get(counter_set), groups) or frozenset()
+        return in_use
+
+    def _drawing(self, layout: Layout, usage: PoolUsage) -> Iterator[tuple[IndexedSlice, int]]:
+        """The devices in use that draw from counters."""
         for index in (*layout.slices, *layout.elsewhere):
             indexed = self.slices[index]
             for bit in bits_of((usage.dedicated[index] | usage.shared[index]) & indexed.counting):
-                for counter_id, amount in indexed.draws[bit]:
-                    left[counter_id] -= amount
-        return left
+                yield indexed, bit

@@ -18,6 +18,7 @@ import msgspec
 from dralloc.api.resource_v1 import Device, ResourceSlice, ResourceSliceSpec
 from dralloc.cel.device import DeviceView
 from dralloc.snapshot import node_selectors
+from dralloc.snapshot.groups import Groups
 from dralloc.snapshot.identity import DeviceId, PoolId
 from dralloc.snapshot.node_selectors import ANYWHERE, Anchor, Node, NodeSelectorError
 
@@ -208,6 +209,14 @@ class IndexedSlice:
     def draws(self) -> tuple[Draws, ...]:
         """For each device what it draws from its pool's counters."""
         return tuple(_draws(device) for device in self.devices)
+
+    @cached_property
+    def groups(self) -> tuple[tuple[tuple[str, Groups], ...], ...]:
+        """For each device the counter sets that it draws from, with its compatibility groups there."""
+        return tuple(
+            tuple((use.counter_set, frozenset(use.compatibility_groups)) for use in device.consumes_counters)
+            for device in self.devices
+        )
 
 
 def _draws(device: Device) -> Draws:
