@@ -71,7 +71,7 @@ def test_agreement(agreed: bytes) -> None:
         line(result=None, error="no such overload"),
         line(device=OTHER_DEVICE),
         line(device=OTHER_DEVICE, result=None, error="no such key: other"),
-        line(device=BAD_DEVICE, result=None, error="attribute a: not a version"),
+        line(device=BAD_DEVICE, result=None, error="attribute other: not a version"),
     ],
 )
 def test_a_spoiled_answer_is_a_disagreement(spoiled: bytes) -> None:
