@@ -11,6 +11,7 @@ from dralloc.conformance.frame import Family
 FAMILIES: Final[Mapping[str, str]] = {
     "quantity": "dralloc.conformance.quantity",
     "cel": "dralloc.conformance.cel",
+    "allocation": "dralloc.conformance.allocation",
     "api": "dralloc.conformance.api",
     "http": "dralloc.conformance.http",
 }

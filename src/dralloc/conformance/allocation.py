@@ -1,0 +1,132 @@
+"""Allocations: which devices the claims of a pod get on a node, or why none.
+
+The order of results and of configuration counts, share ids do not. Of an error it counts that it is one, and which claim,
+request, class and device it names. Where Kubernetes gave up, any definite answer agrees; that it is right is for tests to say,
+which look at it with other eyes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct, field
+
+from dralloc.allocator.allocate import AllocationProblem, allocate
+from dralloc.allocator.features import Features
+from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal, Impossible, Outcome
+from dralloc.allocator.requests import compile_demand
+from dralloc.api.codec import DecodeError, decode, encode
+from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
+from dralloc.api.wire import Wire
+from dralloc.conformance.frame import BadVectors, Options, Verdict
+from dralloc.primitives.features import GATES, FeatureGates
+from dralloc.snapshot.cluster import Snapshot
+from dralloc.snapshot.node_selectors import Node
+
+# What stands for every share id in a recorded answer.
+ANY_SHARE_ID: Final = "*"
+
+
+class _Stated(Wire):
+    """What a line states of a problem."""
+
+    name: str = ""
+    features: tuple[str, ...] = ()
+    node: ApiObject = field(default_factory=ApiObject)
+    classes: tuple[DeviceClass, ...] = ()
+    slices: tuple[ResourceSlice, ...] = ()
+    allocated: tuple[ResourceClaim, ...] = ()
+    claims: tuple[ResourceClaim, ...] = ()
+
+
+class _Recorded(Struct):
+    """What a line has of the answer, where null is an answer too."""
+
+    expect: dict[str, Any]
+
+
+class AllocationFamily:
+    def run(self, lines: Iterable[bytes], _options: Options) -> Iterator[Verdict]:
+        for number, text in enumerate(lines, start=1):
+            try:
+                name, problem = read_line(text)
+                expected = msgspec.json.decode(text, type=_Recorded).expect
+            except (msgspec.MsgspecError, DecodeError, ValueError) as error:
+                raise BadVectors(f"line {number}: {error}") from None
+            outcome = allocate(problem, lambda: ANY_SHARE_ID)
+            yield Verdict(name, tuple(differences(expected, outcome)))
+
+
+def read_line(text: bytes) -> tuple[str, AllocationProblem]:
+    """The problem that a line states, and its name."""
+    stated = decode(text, _Stated)
+    node = Node(stated.node.metadata.name or "", stated.node.metadata.labels)
+    classes = {found.metadata.name or "": found for found in stated.classes}
+    demand = compile_demand(stated.claims, classes, Features.of(_gates(stated.features)))
+    snapshot = Snapshot.of(slices=stated.slices, claims=stated.allocated, nodes=[node])
+    return stated.name, AllocationProblem(demand, node, snapshot)
+
+
+def _gates(names: tuple[str, ...]) -> FeatureGates:
+    if unknown := sorted(set(names) - set(GATES)):
+        raise ValueError(f"there is no feature gate {', '.join(unknown)}")
+    return FeatureGates.only(names)
+
+
+def differences(expected: Mapping[str, Any], outcome: Outcome) -> Iterator[str]:
+    match outcome:
+        case BudgetExhausted():
+            yield "no answer within the budget"
+        case _ if expected.get("timedOut"):
+            if isinstance(outcome, Fatal):
+                yield f"expected devices or none, got the error {outcome}"
+        case Fatal():
+            yield from _differences_of_errors(expected, outcome)
+        case Impossible():
+            if outcome.is_node_fault != bool(expected.get("onNodeOnly")) or expected.get("results"):
+                yield f"expected {_shown(expected)}, got that it does not fit"
+            elif "error" in expected and not outcome.is_node_fault:
+                yield f"expected the error {expected['error']!r}, got that it does not fit"
+        case Allocated():
+            results = msgspec.json.decode(encode(outcome.results))
+            if results != expected.get("results"):
+                yield f"expected {_shown(expected)}, got {msgspec.json.encode(results).decode()}"
+
+
+# --- Errors -----------------------------------------------------------------------------------------------------
+
+_NAMED: Final = {
+    "claim": re.compile(r"\bclaim (\S+?)[,:]"),
+    "request": re.compile(r"\brequest (\S+?):"),
+    "class": re.compile(r"\bclass (\S+?)(?:[:\s]|$)"),
+    "device": re.compile(r"\bdevice (\S+/\S+/\S+?)(?:[:\s]|$)"),
+}
+
+
+def _differences_of_errors(expected: Mapping[str, Any], fatal: Fatal) -> Iterator[str]:
+    text = expected.get("error")
+    if text is None or expected.get("onNodeOnly"):
+        yield f"expected {_shown(expected)}, got the error {fatal}"
+        return
+    named = {
+        "claim": str(fatal.claim),
+        # Kubernetes names an alternative without the request that it belongs to.
+        "request": (fatal.request or "").rpartition("/")[2],
+        "class": fatal.device_class,
+        "device": str(fatal.device),
+    }
+    for what, pattern in _NAMED.items():
+        found = pattern.search(text)
+        if found is not None and found[1] != named[what]:
+            yield f"expected the error {text!r}, got {fatal}: the {what} differs"
+
+
+def _shown(expected: Mapping[str, Any]) -> str:
+    return msgspec.json.encode(expected.get("error") or expected.get("results")).decode()
+
+
+FAMILY: Final = AllocationFamily()
