@@ -32,7 +32,7 @@ class CallEstimate(NamedTuple):
     size: Size | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CallArguments:
     """A call with what is known about its arguments; sizes are None when they are not known."""
 

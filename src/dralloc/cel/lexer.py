@@ -41,9 +41,9 @@ _STRING: Final = "|".join(
         rf"'(?:[^\\'\n\r]++|{_ESCAPE})*+'",
     )
 )
-_BLANK: Final = re.compile(r"(?:[\t \r\n\f]++|//[^\n]*+)*+")
 _TOKEN: Final = re.compile(
-    _BLANK.pattern + r"(?:(?P<operator>==|!=|<=|>=|&&|\|\||\.(?![0-9])|[-+*/%<>!?:,()\[\]{}])"
+    r"(?:[\t \r\n\f]++|//[^\n]*+)*+"
+    r"(?:(?P<operator>==|!=|<=|>=|&&|\|\||\.(?![0-9])|[-+*/%<>!?:,()\[\]{}])"
     rf"|(?P<string>{_STRING})"
     rf"|(?P<bytes>[bB](?:{_STRING}))"
     r"|(?P<identifier>[A-Za-z_][A-Za-z0-9_]*)"
@@ -51,7 +51,8 @@ _TOKEN: Final = re.compile(
     r"|(?P<uint>(?:0x[0-9a-fA-F]+|[0-9]+)[uU])"
     r"|(?P<int>0x[0-9a-fA-F]+|[0-9]+)"
     r"|(?P<escaped>`[A-Za-z0-9_.\-/ ]+`)"
-    r"|(?P<end>\Z))",
+    r"|(?P<end>\Z)"
+    r"|(?P<unreadable>[\s\S]))",
     re.ASCII,
 )
 _GROUP_KINDS: Final = {
@@ -67,28 +68,27 @@ _GROUP_KINDS: Final = {
 def tokenize(text: str) -> list[Token]:
     """The tokens of a text without blanks and comments; the last one is END."""
     tokens: list[Token] = []
-    append, match, position = tokens.append, _TOKEN.match, 0
-    while True:
-        found = match(text, position)
-        if found is None:
-            raise _unreadable(text, position)
-        group, position = str(found.lastgroup), found.end()
+    append, new_token = tokens.append, tuple.__new__
+    for found in _TOKEN.finditer(text):
+        group = found.lastgroup
+        assert group is not None, "every alternative has a name"
         word = found[group]
-        if group == "operator":
-            append(Token(word, word, position - len(word)))
-        elif group == "identifier":
-            append(Token(word if word in _WORD_TOKENS else IDENTIFIER, word, position - len(word)))
+        kind = word
+        if group == "identifier":
+            if word not in _WORD_TOKENS:
+                kind = IDENTIFIER
         elif group == "end":
-            append(Token(END, "", position))
-            return tokens
-        else:
-            append(Token(_GROUP_KINDS[group], word, position - len(word)))
+            append(Token(END, "", len(text)))
+            break
+        elif group == "unreadable":
+            raise _unreadable(text, found.start(group))
+        elif group != "operator":
+            kind = _GROUP_KINDS[group]
+        append(new_token(Token, (kind, word, found.end() - len(word))))
+    return tokens
 
 
-def _unreadable(text: str, position: int) -> CelSyntaxError:
-    blank = _BLANK.match(text, position)
-    assert blank is not None, "no blank is a blank, too"
-    offset = blank.end()
+def _unreadable(text: str, offset: int) -> CelSyntaxError:
     character = text[offset]
     message = f"unexpected character {character!r}"
     if character in "\"'":
