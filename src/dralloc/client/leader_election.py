@@ -20,7 +20,7 @@ from dralloc.client.calls import Calls
 from dralloc.client.resource import ObjectKey, Resource
 from dralloc.client.transport import TransportError
 from dralloc.primitives.clock import Clock
-from dralloc.primitives.errors import AlreadyExists, ApiError, Conflict, NotFound
+from dralloc.primitives.errors import AlreadyExists, ApiError, NotFound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,14 +157,15 @@ class LeaderElection:
 
     async def _release(self) -> None:
         """Let the next one start at once. Failing is harmless: the lease runs out."""
-        if not self._holds() or self._seen is None:
-            return
-        lease = self._seen.lease
-        freed = msgspec.structs.replace(lease, spec=msgspec.structs.replace(lease.spec, holder_identity=""))
+        self._seen = None
         try:
-            self._seen = Seen(await self._calls.replace(self._leases, freed), self._seen.since_s)
-        except (Conflict, ApiError, TransportError):
-            self._seen = None
+            # Read anew: a renewal may have been cut off after the server had it.
+            lease = await self._calls.get(self._leases, self._key)
+            if lease.spec.holder_identity == self._identity:
+                freed = msgspec.structs.replace(lease.spec, holder_identity=None)
+                await self._calls.replace(self._leases, msgspec.structs.replace(lease, spec=freed))
+        except (ApiError, TransportError):
+            return
 
 
 async def _cancel(*tasks: asyncio.Future[None]) -> None:

@@ -1,0 +1,65 @@
+"""A network that loses things: the fault injection of tests and simulations, repeatable by its seed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from random import Random
+
+from dralloc.client.transport import Request, Response, Stream, Transport, TransportError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Faults:
+    """How likely it is that a request never arrives, that its answer is lost, that a piece of a stream is its last."""
+
+    lose_request: float = 0.0
+    lose_answer: float = 0.0
+    break_stream: float = 0.0
+
+
+class FaultyTransport:
+    """Another transport, with losses. A lost answer is the worst: the server did it, and the client does not know."""
+
+    def __init__(self, inner: Transport, random: Random, faults: Faults) -> None:
+        self._inner = inner
+        self._random = random
+        self.faults = faults
+
+    async def send(self, request: Request) -> Response:
+        if self._random.random() < self.faults.lose_request:
+            raise TransportError(f"lost: {request.method} {request.path}")
+        response = await self._inner.send(request)
+        if self._random.random() < self.faults.lose_answer:
+            raise TransportError(f"lost the answer to {request.method} {request.path}")
+        return response
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[Stream]:
+        if self._random.random() < self.faults.lose_request:
+            raise TransportError(f"lost: {request.method} {request.path}")
+        async with self._inner.stream(request) as stream:
+            yield _BreakingStream(stream, self._random, self.faults)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+class _BreakingStream:
+    def __init__(self, inner: Stream, random: Random, faults: Faults) -> None:
+        self._inner = inner
+        self._random = random
+        self._faults = faults
+
+    @property
+    def status(self) -> int:
+        return self._inner.status
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        async for piece in self._inner.pieces():
+            if self._random.random() < self._faults.break_stream:
+                # What is cut off in the middle of a line is the hard case.
+                yield piece[: self._random.randrange(len(piece))]
+                raise TransportError("the stream broke")
+            yield piece

@@ -1,0 +1,142 @@
+"""The informer is true to the server, whatever the connection does, and tells each change once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from dralloc.api.meta_v1 import ObjectMeta
+from dralloc.api.resource_v1 import DeviceClass
+from dralloc.client.calls import Calls
+from dralloc.client.client import AsyncClient
+from dralloc.client.in_process import InProcessTransport
+from dralloc.client.informer import Informer
+from dralloc.client.reflector import Reflector
+from dralloc.client.resource import ObjectKey
+from dralloc.client.resources import resource_for
+from dralloc.store.interface import HistoryLimits
+from dralloc.testing.api import TOKEN, api_application
+from dralloc.testing.faults import Faults, FaultyTransport
+from dralloc.testing.virtual_time import VirtualClock, run_virtual
+
+CLASSES = resource_for(DeviceClass)
+HARSH = Faults(lose_request=0.2, lose_answer=0.1, break_stream=0.3)
+
+
+def revised(name: str, revision: str, uid: str = "u", **labels: str) -> DeviceClass:
+    return DeviceClass(metadata=ObjectMeta(name=name, resource_version=revision, uid=uid, labels=labels))
+
+
+class Journal:
+    """What a handler was told, and what the world looks like to somebody who knows nothing else."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.world: dict[str, DeviceClass] = {}
+
+    def __call__(self, before: DeviceClass | None, after: DeviceClass | None) -> None:
+        known = after or before
+        assert known is not None
+        name = known.metadata.name
+        assert self.world.get(name) == before, "what changes is what was told before"
+        if after is None:
+            del self.world[name]
+            self.lines.append(f"- {name}")
+        else:
+            self.world[name] = after
+            self.lines.append(f"{'+' if before is None else '~'} {name}")
+
+
+def test_a_list_that_shows_nothing_new_is_no_news() -> None:
+    journal = Journal()
+    informer: Informer[DeviceClass] = Informer()
+    informer.subscribe(journal)
+    informer.replace([revised("a", "1"), revised("b", "2")])
+    informer.replace([revised("a", "1"), revised("b", "3")])
+    assert journal.lines == ["+ a", "+ b", "~ b"]
+
+
+def test_what_a_list_does_not_show_any_more_was_deleted() -> None:
+    journal = Journal()
+    informer: Informer[DeviceClass] = Informer()
+    informer.subscribe(journal)
+    informer.replace([revised("a", "1")])
+    informer.replace([])
+    informer.remove(ObjectKey("", "a"))
+    assert journal.lines == ["+ a", "- a"]
+
+
+def test_an_object_made_again_under_its_name_is_another_object() -> None:
+    journal = Journal()
+    informer: Informer[DeviceClass] = Informer()
+    informer.subscribe(journal)
+    informer.replace([revised("a", "1", uid="first")])
+    informer.replace([revised("a", "9", uid="second")])
+    assert journal.lines == ["+ a", "- a", "+ a"]
+
+
+def test_a_late_subscriber_is_told_what_is_there() -> None:
+    informer: Informer[DeviceClass] = Informer()
+    informer.put(revised("a", "1"))
+    journal = Journal()
+    informer.subscribe(journal)
+    assert journal.lines == ["+ a"]
+
+
+def test_indices_follow_changes() -> None:
+    informer: Informer[DeviceClass] = Informer({"tier": lambda item: item.metadata.labels.values()})
+    informer.put(revised("a", "1", tier="fast"))
+    informer.put(revised("b", "2", tier="fast"))
+    informer.put(revised("a", "3", tier="slow"))
+    assert [item.metadata.name for item in informer.by("tier", "fast")] == ["b"]
+    assert [item.metadata.name for item in informer.by("tier", "slow")] == ["a"]
+    informer.remove(ObjectKey("", "b"))
+    assert informer.by("tier", "fast") == ()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_copy_ends_equal_to_the_server_through_losses_and_compactions(seed: int) -> None:
+    async def scenario() -> None:
+        random = Random(seed)
+        clock = VirtualClock(asyncio.get_running_loop())
+        # So little history that a broken watch often comes back too late and has to list anew.
+        limits = HistoryLimits(events_max=8) if seed % 2 else None
+        async with api_application(clock=clock, limits=limits) as application:
+            client = AsyncClient(InProcessTransport(application, token=TOKEN))
+            faulty = FaultyTransport(InProcessTransport(application, token=TOKEN), random, HARSH)
+            informer: Informer[DeviceClass] = Informer()
+            journal = Journal()
+            informer.subscribe(journal)
+            reflecting = asyncio.ensure_future(Reflector(Calls(faulty), CLASSES, informer).run())
+            await change_at_random(client, random)
+            faulty.faults = Faults()
+            await until(lambda: informer.synced.is_set() and len(informer) == len(journal.world))
+            expected = {item.metadata.name: item.metadata for item in await client.list(DeviceClass)}
+            await until(lambda: {name: item.metadata for name, item in journal.world.items()} == expected)
+            reflecting.cancel()
+            await asyncio.gather(reflecting, return_exceptions=True)
+
+    run_virtual(scenario())
+
+
+async def change_at_random(client: AsyncClient, random: Random) -> None:
+    for step in range(120):
+        name = f"c{random.randrange(6)}"
+        existing = {item.metadata.name for item in await client.list(DeviceClass)}
+        if name not in existing:
+            await client.create(DeviceClass(metadata=ObjectMeta(name=name)))
+        elif random.random() < 0.4:
+            await client.delete(DeviceClass, name)
+        else:
+            await client.patch(DeviceClass, name, {"metadata": {"labels": {"step": str(step)}}})
+        await asyncio.sleep(random.choice((0, 0, 0.05, 3)))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let virtual time pass until the condition holds; a minute is for ever."""
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.05)
