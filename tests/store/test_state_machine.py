@@ -146,7 +146,7 @@ class StoresAgree(RuleBasedStateMachine):
     next_pages: Bundle[NextPage] = Bundle("next_pages")
 
     def urls(self, directory: Path) -> Sequence[str]:
-        raise NotImplementedError
+        return "memory://", f"sqlite://{directory}/store.db?synchronous=normal"
 
     @initialize()
     def open_stores(self) -> None:
@@ -288,15 +288,10 @@ async def read(watch: Watch, count: int, patience_s: float) -> list[Event]:
     return events
 
 
-class LocalStoresAgree(StoresAgree):
-    def urls(self, directory: Path) -> Sequence[str]:
-        return "memory://", f"sqlite://{directory}/store.db?synchronous=normal"
-
-
 @pytest.mark.slow
 @pytest.mark.fuzz
 def test_memory_and_sqlite_agree_with_the_model() -> None:
-    run_state_machine_as_test(LocalStoresAgree, settings=settings(stateful_step_count=30))
+    run_state_machine_as_test(StoresAgree, settings=settings(stateful_step_count=30))
 
 
 @pytest.mark.slow
@@ -307,7 +302,6 @@ def test_etcd_agrees_with_the_others(etcd_server: EtcdServer) -> None:
         patience_s = 20.0
 
         def urls(self, directory: Path) -> Sequence[str]:
-            etcd = f"etcd://{etcd_server.endpoint}/machine-{next(roots)}"
-            return "memory://", f"sqlite://{directory}/store.db?synchronous=normal", etcd
+            return *super().urls(directory), f"etcd://{etcd_server.endpoint}/machine-{next(roots)}"
 
     run_state_machine_as_test(AllStoresAgree, settings=settings(max_examples=15, stateful_step_count=25))

@@ -70,6 +70,7 @@ class EtcdStore(Store):
                 return Page(records=records, revision=part.revision)
 
     async def create(self, key: str, value: bytes) -> Record:
+        assert key.startswith("/"), "a key is a path"
         put = pb.RequestOp(request_put=pb.PutRequest(key=self._keys.encode(key), value=value))
         return Record(key=key, value=value, revision=await self._swap(key, ABSENT, put))
 
@@ -111,13 +112,11 @@ class EtcdStore(Store):
             await self._api.close()
 
     async def _list_page(self, prefix: str, revision: int, limit: int, token: PageToken | None) -> Page:
-        start = prefix + token.start_after + "\0" if token else prefix
+        start, end = self._keys.range_of(prefix)
+        if token is not None:
+            start = self._keys.encode(prefix + token.start_after + "\0")
         at = token.revision if token else revision
-        response = await self._api.range(
-            pb.RangeRequest(
-                key=self._keys.encode(start) or b"\0", range_end=self._keys.end_of(prefix), limit=limit, revision=at
-            )
-        )
+        response = await self._api.range(pb.RangeRequest(key=start, range_end=end, limit=limit, revision=at))
         records = [self._keys.record(pair) for pair in response.kvs]
         at = at or response.header.revision
         if not response.more:

@@ -21,8 +21,6 @@ from dralloc.store.errors import (
     ValueTooLarge,
 )
 
-CALL_TIMEOUT_S = 10.0
-
 CHANNEL_OPTIONS = (
     # A page may be larger than gRPC's 4 MiB.
     ("grpc.max_receive_message_length", -1),
@@ -40,9 +38,10 @@ METADATA = (("hasleader", "true"),)
 
 
 class EtcdAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """The servers of one cluster, and the files for TLS with them."""
+    """The servers of one cluster, how long a call to them may take, and the files for TLS with them."""
 
     endpoints: tuple[str, ...]
+    timeout_s: float = 5.0
     ca_file: Path | None = None
     certificate_file: Path | None = None
     key_file: Path | None = None
@@ -55,6 +54,7 @@ class EtcdApi:
     """Calls to one cluster. Calls wait for a connection; each fails with a StoreError."""
 
     def __init__(self, address: EtcdAddress) -> None:
+        self.timeout_s = address.timeout_s
         self._address = address
         self._channel = _channel(address)
         self._range = self._method("KV/Range", pb.RangeRequest, pb.RangeResponse)
@@ -102,7 +102,7 @@ class EtcdApi:
 
     async def _call(self, method: Any, request: Any, *, revision: int = 0) -> Any:
         try:
-            return await method(request, timeout=CALL_TIMEOUT_S, metadata=METADATA, wait_for_ready=True)
+            return await method(request, timeout=self.timeout_s, metadata=METADATA, wait_for_ready=True)
         except grpc.aio.AioRpcError as error:
             raise self._explain(error, revision) from error
 

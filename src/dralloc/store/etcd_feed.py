@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from dralloc.rpc.generated import etcd_pb2 as pb
 from dralloc.store.errors import Compacted, StoreUnavailable
-from dralloc.store.etcd_api import CALL_TIMEOUT_S, EtcdApi
+from dralloc.store.etcd_api import EtcdApi
 from dralloc.store.event_log import SLICE_MIN, EventLog, carried_bytes
 from dralloc.store.interface import Event, HistoryLimits, Record, Watch
 from dralloc.store.watch_hub import WatchHub
@@ -28,10 +28,10 @@ class KeySpace(NamedTuple):
     def decode(self, key: bytes) -> str:
         return key[len(self.root) :].decode(errors="surrogateescape")
 
-    def end_of(self, prefix: str) -> bytes:
-        """The end of the range of a prefix, as etcd wants it: the next larger key, or a zero byte for all that follow."""
-        stem = self.encode(prefix).rstrip(b"\xff")
-        return stem[:-1] + bytes((stem[-1] + 1,)) if stem else b"\0"
+    def range_of(self, prefix: str) -> tuple[bytes, bytes]:
+        """Where the keys with a prefix begin, and the first key after them. Every key starts with a slash."""
+        start = self.encode(prefix or "/")
+        return start, start[:-1] + bytes((start[-1] + 1,))
 
     def record(self, pair: pb.KeyValue) -> Record:
         return Record(key=self.decode(pair.key), value=pair.value, revision=pair.mod_revision)
@@ -53,7 +53,7 @@ class EtcdFeed:
     async def start(self) -> None:
         """Returns when etcd has begun to tell changes; raises StoreUnavailable if that takes too long."""
         try:
-            async with asyncio.timeout(CALL_TIMEOUT_S):
+            async with asyncio.timeout(self._api.timeout_s):
                 await self._started.wait()
         except TimeoutError:
             raise StoreUnavailable("etcd does not begin to watch") from None
@@ -113,9 +113,10 @@ class EtcdFeed:
                 await asyncio.sleep(RECONNECT_DELAY_S)
 
     def _request(self, prefix: str, after: int | None) -> pb.WatchCreateRequest:
+        start, end = self._keys.range_of(prefix)
         return pb.WatchCreateRequest(
-            key=self._keys.encode(prefix),
-            range_end=self._keys.end_of(prefix),
+            key=start,
+            range_end=end,
             # The last revision and not the next one: etcd refuses only what lies before its compaction, and a deletion at
             # that very revision is no longer told. Zero is from now on.
             start_revision=after or 0,

@@ -1,7 +1,8 @@
 """The one interface of all stores: revisioned bytes under string keys.
 
 Every successful write takes the next revision of the whole store, so a revision names one state of all keys. Readers see a
-write once it is acknowledged and never before. An empty store is at revision 1; 0 names no state.
+write once it is acknowledged and never before. An empty store is at revision 1; 0 names no state. Keys are paths: they start
+with a slash.
 """
 
 from __future__ import annotations

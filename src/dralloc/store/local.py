@@ -45,6 +45,7 @@ class LocalStore(Store):
         return self._map.page(prefix, revision=revision, limit=limit, token=page)
 
     async def create(self, key: str, value: bytes) -> Record:
+        assert key.startswith("/"), "a key is a path"
         event = await self._write(Change(key=key, value=value, expected_revision=ABSENT))
         assert event.record is not None, "a creation leaves a record"
         return event.record

@@ -2,7 +2,7 @@
 
 memory://                                    in this process, gone with it
 sqlite:///absolute/path  or any path         one file on this machine; `?synchronous=normal` may lose the last writes when the power fails
-etcd://host:port[,host:port][/root]          a real etcd; `?ca=FILE[&cert=FILE&key=FILE]` for TLS
+etcd://host:port[,host:port][/root]          a real etcd; `?timeout=SECONDS` for a call; `?ca=FILE[&cert=FILE&key=FILE]` for TLS
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ async def open_store(url: str, *, limits: HistoryLimits | None = None) -> Store:
             _allow(url, options, ("synchronous",))
             return await _open_sqlite(Path(unquote(parts.path)), options, limits)
         case "etcd":
-            _allow(url, options, ("ca", "cert", "key"))
+            _allow(url, options, ("timeout", "ca", "cert", "key"))
             return await _open_etcd(parts, options, limits)
         case scheme:
             raise BadStoreUrl(f"{url!r}: no store {scheme!r}, only memory, sqlite and etcd")
@@ -57,11 +57,15 @@ async def _open_etcd(parts: SplitResult, options: dict[str, str], limits: Histor
     from dralloc.store.etcd import EtcdStore
     from dralloc.store.etcd_api import EtcdAddress
 
+    timeout = options.pop("timeout", "5")
+    if not timeout.isdecimal() or not int(timeout):
+        raise BadStoreUrl(f"timeout is a number of seconds, not {timeout!r}")
     files = {name: Path(value) for name, value in options.items()}
     if ("cert" in files) != ("key" in files) or ("cert" in files and "ca" not in files):
         raise BadStoreUrl("TLS with etcd takes `ca`, and `cert` and `key` together if the client has a certificate")
     address = EtcdAddress(
         endpoints=tuple(_endpoint(text) for text in parts.netloc.split(",")),
+        timeout_s=int(timeout),
         ca_file=files.get("ca"),
         certificate_file=files.get("cert"),
         key_file=files.get("key"),

@@ -40,7 +40,7 @@ SCHEMA = f"""
 # After these nothing was written and the next try is as good as the first. After any other failure, of fsync above all, what
 # is on the disk is unknown, and only opening the file again tells.
 HARMLESS_ERRORS = frozenset({"SQLITE_FULL", "SQLITE_IOERR_WRITE"})
-CORRUPTION_ERRORS = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_SCHEMA", "SQLITE_MISMATCH")
+CORRUPTION_ERRORS = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR", "SQLITE_SCHEMA", "SQLITE_MISMATCH")
 
 
 class Compaction(msgspec.Struct, frozen=True, kw_only=True):
@@ -193,6 +193,8 @@ class SqliteFile:
             raise StoreUnavailable(f"cannot open {self._path}: {error.strerror}") from error
         except sqlite3.Error as error:
             raise self._explain(error) from error
+        except UnicodeDecodeError as error:
+            raise self._corrupt("what should be text is not") from error
 
     def _explain(self, error: sqlite3.Error) -> StoreError:
         name = _name(error)

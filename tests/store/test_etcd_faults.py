@@ -1,0 +1,244 @@
+"""What the etcd store does when servers end, forget or refuse."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import ipaddress
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from dralloc.store.errors import Compacted, RevisionConflict, StoreFull, StoreUnavailable, ValueTooLarge
+from dralloc.store.interface import Event, HistoryLimits, Record, Store, Watch
+from dralloc.store.opening import open_store
+from dralloc.testing.etcd_server import EtcdServer, etcd_program
+
+TEST_TIMEOUT_S = 60.0
+
+
+@pytest.fixture
+def own_server(tmp_path: Path) -> Iterator[EtcdServer]:
+    """A server that only this test uses, and may end."""
+    with EtcdServer(tmp_path / "etcd") as server:
+        yield server
+
+
+async def read(watch: Watch, count: int) -> list[Event]:
+    events: list[Event] = []
+    while len(events) < count:
+        events.extend(await watch.next())
+    return events
+
+
+async def create_when_possible(store: Store, key: str) -> None:
+    """Creates a key; tries again as long as the server does not answer."""
+    while True:
+        try:
+            await store.create(key, b"")
+        except StoreUnavailable:
+            continue
+        return
+
+
+def etcdctl(server: EtcdServer, *arguments: str) -> str:
+    program = Path(etcd_program()).with_name("etcdctl")
+    command = [str(program), f"--endpoints={server.endpoint}", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
+
+
+@pytest.mark.slow
+def test_a_watch_goes_on_without_gap_or_repeat_after_a_crash_of_the_server(own_server: EtcdServer) -> None:
+    async def run() -> None:
+        async with asyncio.timeout(TEST_TIMEOUT_S), await open_store(f"etcd://{own_server.endpoint}/r") as store:
+            start = await store.current_revision()
+            watch = await store.watch("/", after_revision=start)
+            await store.create("/1", b"")
+            assert [event.key for event in await read(watch, 1)] == ["/1"]
+            await store.create("/2", b"")
+            own_server.kill()
+            own_server.start()
+            await create_when_possible(store, "/3")
+            await create_when_possible(store, "/4")
+            assert [event.key for event in await read(watch, 3)] == ["/2", "/3", "/4"]
+            assert len((await store.list_prefix("/")).records) == 4
+
+    asyncio.run(run())
+
+
+@pytest.mark.slow
+def test_a_watch_that_missed_what_is_compacted_ends_and_the_next_one_works(own_server: EtcdServer) -> None:
+    async def run() -> None:
+        async with asyncio.timeout(TEST_TIMEOUT_S), await open_store(f"etcd://{own_server.endpoint}/r") as store:
+            first = await store.create("/1", b"")
+            watch = await store.watch("/", after_revision=first.revision)
+            own_server.kill()
+            own_server.start()
+            # While we do not look, someone else writes and compacts.
+            etcdctl(own_server, "put", "/r/1", "new")
+            etcdctl(own_server, "put", "/r/2", "new")
+            etcdctl(own_server, "compact", str(first.revision + 2))
+            with pytest.raises(Compacted):
+                await read(watch, 1)
+            page = await store.list_prefix("/")
+            with await store.watch("/", after_revision=page.revision) as again:
+                record = await store.create("/3", b"")
+                assert [event.record for event in await read(again, 1)] == [record]
+
+    asyncio.run(run())
+
+
+@pytest.mark.slow
+def test_a_call_to_a_server_that_ended_says_so(own_server: EtcdServer) -> None:
+    async def run() -> None:
+        async with await open_store(f"etcd://{own_server.endpoint}?timeout=1") as store:
+            own_server.kill()
+            with pytest.raises(StoreUnavailable, match=own_server.endpoint):
+                await store.get("/a")
+
+    asyncio.run(run())
+
+
+@pytest.mark.slow
+def test_the_next_server_is_asked_where_one_is_gone(etcd_server: EtcdServer, etcd_url: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        gone = f"127.0.0.1:{server.getsockname()[1]}"
+
+    async def run() -> None:
+        async with await open_store(etcd_url.replace("etcd://", f"etcd://{gone},")) as store:
+            await store.create("/a", b"")
+            assert await store.get("/a")
+
+    asyncio.run(run())
+
+
+def test_two_servers_on_one_etcd_see_each_other(etcd_url: str) -> None:
+    async def run() -> None:
+        async with await open_store(etcd_url) as one, await open_store(etcd_url) as other:
+            watch = await one.watch("/", after_revision=await one.current_revision())
+            record = await other.create("/a", b"1")
+            assert await one.get("/a") == record
+            assert [event.record for event in await read(watch, 1)] == [record]
+            await one.update("/a", b"2", expected_revision=record.revision)
+            with pytest.raises(RevisionConflict):
+                await other.update("/a", b"3", expected_revision=record.revision)
+
+    asyncio.run(run())
+
+
+def test_roots_keep_stores_apart(etcd_server: EtcdServer) -> None:
+    async def run() -> None:
+        address = f"etcd://{etcd_server.endpoint}"
+        async with await open_store(f"{address}/one") as one, await open_store(f"{address}/one-more") as other:
+            watch = await one.watch("", after_revision=await one.current_revision())
+            await other.create("/a", b"other")
+            record = await one.create("/a", b"one")
+            assert [event.record for event in await read(watch, 1)] == [record]
+            assert list((await one.list_prefix("/")).records) == [record]
+            async with await open_store(address) as everything:
+                keys = [found.key for found in (await everything.list_prefix("")).records]
+                assert {"/one/a", "/one-more/a"} <= set(keys)
+
+    asyncio.run(run())
+
+
+@pytest.mark.slow
+def test_lists_longer_than_a_call_are_whole_and_of_one_revision(etcd_url: str) -> None:
+    async def run() -> None:
+        async with await open_store(etcd_url) as store:
+            created = await asyncio.gather(*(store.create(f"/{number:04}", bytes(6000)) for number in range(1500)))
+            page = await store.list_prefix("/")
+            assert list(page.records) == created
+            assert page.next is None
+
+    asyncio.run(run())
+
+
+def test_a_value_that_etcd_does_not_take_is_refused(etcd_url: str) -> None:
+    async def run() -> None:
+        async with await open_store(etcd_url) as store:
+            with pytest.raises(ValueTooLarge):
+                await store.create("/a", bytes(3 << 20))
+            assert await store.get("/a") is None
+
+    asyncio.run(run())
+
+
+def test_a_watch_of_the_past_is_told_everything_though_the_shared_stream_began_later(etcd_url: str) -> None:
+    async def run() -> None:
+        async with await open_store(etcd_url) as store:
+            start = await store.current_revision()
+            records = [await store.create(f"/{number}", b"") for number in range(5)]
+        async with await open_store(etcd_url, limits=HistoryLimits(events_max=10)) as store:
+            watch = await store.watch("/", after_revision=start)
+            records.append(await store.create("/5", b""))
+            assert [event.record for event in await read(watch, 6)] == records
+            watch.close()
+            left_open = await store.watch("/", after_revision=start)
+        with pytest.raises(StoreUnavailable):
+            await read(left_open, 7)
+
+    asyncio.run(run())
+
+
+@pytest.mark.slow
+def test_a_full_etcd_says_so(tmp_path: Path) -> None:
+    async def run(endpoint: str) -> None:
+        async with await open_store(f"etcd://{endpoint}") as store:
+            writes = (store.create(f"/{number}", bytes(1 << 20)) for number in range(40))
+            outcomes = await asyncio.gather(*writes, return_exceptions=True)
+            kept = [outcome for outcome in outcomes if isinstance(outcome, Record)]
+            assert all(isinstance(outcome, StoreFull) for outcome in outcomes if outcome not in kept)
+            assert 0 < len(kept) < 40
+            assert set(kept) <= set((await store.list_prefix("/")).records)
+
+    with EtcdServer(tmp_path, arguments=["--quota-backend-bytes=8000000"]) as server:
+        asyncio.run(run(server.endpoint))
+
+
+@pytest.mark.slow
+def test_servers_and_clients_can_prove_who_they_are(tmp_path: Path) -> None:
+    ca, cert, key = write_certificates(tmp_path)
+    tls = [f"--cert-file={cert}", f"--key-file={key}", f"--trusted-ca-file={ca}", "--client-cert-auth"]
+
+    async def run(url: str) -> None:
+        async with await open_store(url) as store:
+            await store.create("/a", b"")
+
+    with EtcdServer(tmp_path / "etcd", arguments=tls) as server:
+        asyncio.run(run(f"etcd://{server.endpoint}?ca={ca}&cert={cert}&key={key}"))
+        with pytest.raises(StoreUnavailable):
+            asyncio.run(run(f"etcd://{server.endpoint}?ca={ca}&timeout=1"))
+
+
+def write_certificates(directory: Path) -> tuple[Path, Path, Path]:
+    """A certificate that signs itself, good for server and client, and its key."""
+    private = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "etcd")])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(private.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(private, hashes.SHA256())
+    )
+    cert, key = directory / "cert.pem", directory / "key.pem"
+    cert.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    key.write_bytes(
+        private.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    )
+    return cert, cert, key
