@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache
 
 from dralloc.allocator.capacity import NO_CHARGE, CapacityError, Charge, charge_for
 from dralloc.allocator.taints import repels
 from dralloc.api.resource_v1 import DeviceToleration
 from dralloc.cel.errors import CelError
-from dralloc.cel.program import Selector, compile_selector
+from dralloc.cel.program import compile_selector
 from dralloc.primitives.quantity import Quantity
 from dralloc.snapshot.slices import DeviceShape, IndexedSlice, bits_of
 
@@ -189,18 +188,7 @@ def _answer(shape: DeviceShape, expression: str) -> bool | CelError:
 
 
 def _evaluate(shape: DeviceShape, expression: str) -> bool | CelError:
-    selector = _compiled(expression)
-    if isinstance(selector, CelError):
-        return selector
     try:
-        return selector.matches(shape.view)
+        return compile_selector(expression).matches(shape.view)
     except CelError as error:
-        return error
-
-
-@lru_cache(maxsize=1024)
-def _compiled(expression: str) -> Selector | CelError:
-    try:
-        return compile_selector(expression)
-    except CelError as error:
-        return error
+        return error.with_traceback(None)

@@ -75,6 +75,8 @@ class _Maker:
         self._tainted = random.choice((0.0, 0.2))
         self._failing = random.choice((0.0, 0.0, 0.1))
         self._uniform = random.random() < 0.4
+        # Many small requests for about as many devices: the first solution is far from the first try.
+        self._tight = random.random() < 0.3
 
     def world(self) -> World:
         slices = tuple(self._slices())
@@ -108,25 +110,25 @@ class _Maker:
         count = self._random.choice((1, 1, 2))
         generation = self._random.choice((1, 1, 2))
         is_drawing = self._chance() < self._drawing
-        announced = count + is_drawing + (self._chance() < 0.04)
+        announced = count + is_drawing + (self._chance() < 0.02)
         per_device = self._chance() < 0.1
         on_all = self._chance() < 0.2
         for index in range(count):
-            names = (f"dev-{index}-{number}" for number in range(self._random.randint(1, 5)))
+            names = (f"dev-{index}-{number}" for number in range(self._random.randint(2, 6)))
             yield build.resource_slice(
                 f"{driver}-{pool}-{index}",
                 *(self._device(name, is_drawing, per_device) for name in names),
                 driver=driver,
                 pool=pool,
-                generation=generation - (self._chance() < 0.05),
+                generation=generation - (self._chance() < 0.03),
                 of=announced,
                 all_nodes=True if on_all and not per_device else None,
-                node_name="node-a" if self._chance() < 0.9 else "node-b",
+                node_name="node-a" if self._chance() < 0.95 else "node-b",
                 per_device=True if per_device else None,
             )
         if is_drawing:
             amounts = {
-                name: {"units": str(self._random.randint(1, 6)), "memory": str(self._random.randint(2, 8))}
+                name: {"units": str(self._random.randint(3, 6)), "memory": str(self._random.randint(4, 9))}
                 for name in ("card-0", "card-1")
             }
             yield build.resource_slice(
@@ -143,7 +145,7 @@ class _Maker:
         pick = self._random.choice
         attributes: dict[str, build.Attribute] = {}
         if self._uniform or self._chance() < 0.85:
-            attributes[pick(("numa", NUMA))] = pick((0, 0, 1, 2))
+            attributes[pick(("numa", NUMA))] = pick((0, 0, 0, 1, 1, 2, 3))
         if self._uniform or self._chance() < 0.7:
             attributes["model"] = pick(("a", "b"))
         is_shareable = self._chance() < self._shareable
@@ -194,7 +196,7 @@ class _Maker:
     def _allocated(self, slices: tuple[ResourceSlice, ...]) -> Iterator[ResourceClaim]:
         for each in slices:
             for device in each.spec.devices or ():
-                if self._chance() > 0.15:
+                if self._chance() > 0.1:
                     continue
                 is_share = bool(device.allow_multiple_allocations) and self._chance() < 0.8
                 consumed = {name: self._random.choice("12") for name in device.capacity}
@@ -211,8 +213,11 @@ class _Maker:
     # --- Claims -----------------------------------------------------------------------------------------------------
 
     def _claim(self, name: str, features: Features) -> ResourceClaim:
-        requests = [self._request(f"r{index}", features) for index in range(self._random.choice((1, 2, 2, 3, 4)))]
-        constraints = [self._constraint(requests) for _ in range(self._random.choice((0, 0, 1, 2)))]
+        requests = [
+            self._request(f"r{index}", features)
+            for index in range(self._random.choice((4, 5, 6) if self._tight else (1, 2, 3, 3, 4, 5)))
+        ]
+        constraints = [self._constraint(requests) for _ in range(self._random.choice((0, 1, 1, 2)))]
         return build.claim(name, *requests, constraints=constraints)
 
     def _request(self, name: str, features: Features) -> DeviceRequest:
@@ -225,13 +230,15 @@ class _Maker:
         return build.request(name, admin=True if is_admin else None, **self._wishes(features))
 
     def _wishes(self, features: Features) -> _Wishes:
-        asks_capacity = features.consumable_capacity and self._chance() < 0.5 * max(self._shareable, 0.2)
+        asks_capacity = features.consumable_capacity and self._chance() < 0.6 * self._shareable
         return {
-            "device_class": "any" if self._chance() < 0.7 else "some",
-            "count": self._random.choice((1, 1, 1, 2, 2, 3, 4, 14)) if self._chance() < 0.9 else 1,
-            "everything": self._chance() < 0.06,
-            "where": self._selectors(0.3),
-            "capacity": {self._random.choice(("memory", "memory", "memory", "slots")): self._random.choice("1234")}
+            "device_class": "any" if self._chance() < 0.8 else "some",
+            "count": 14
+            if self._chance() < 0.02
+            else self._random.choice((1,) if self._tight else (1, 1, 1, 1, 2, 2, 3)),
+            "everything": self._chance() < 0.04,
+            "where": self._selectors(0.5 if self._tight else 0.25),
+            "capacity": {self._random.choice(("memory",) * 12 + ("slots",)): self._random.choice("1123")}
             if asks_capacity
             else None,
             "tolerations": tuple(self._tolerations()),
@@ -253,7 +260,7 @@ class _Maker:
             for name in (request.name, *(f"{request.name}/{sub.name}" for sub in request.first_available))
         ]
         covered = (
-            () if self._chance() < 0.5 else tuple(self._random.sample(names, k=self._random.randint(1, len(names))))
+            () if self._chance() < 0.3 else tuple(self._random.sample(names, k=self._random.randint(1, len(names))))
         )
         kind = build.match if self._chance() < 0.6 else build.distinct
-        return kind(self._random.choice((NUMA, NUMA, MODEL)), *covered)
+        return kind(self._random.choice((NUMA, NUMA, NUMA, MODEL)), *covered)

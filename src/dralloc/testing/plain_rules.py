@@ -1,0 +1,280 @@
+"""The rules for one device: may this request have it, and what is left afterwards.
+
+The middle of the plain allocator; see there. A state is a value, and taking a device gives a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dralloc.allocator.capacity import CapacityError, Charge, charge_for
+from dralloc.allocator.taints import repels
+from dralloc.api.resource_v1 import (
+    ALL,
+    Device,
+    DeviceAttribute,
+    DeviceConstraint,
+    DeviceSubRequest,
+    ExactDeviceRequest,
+    ResourceSlice,
+)
+from dralloc.cel.device import DeviceView
+from dralloc.cel.errors import CelError
+from dralloc.cel.program import compile_selector
+from dralloc.snapshot.node_selectors import NodeSelectorError
+from dralloc.testing.plain_pools import (
+    PlainFatal,
+    PlainPool,
+    PlainPools,
+    PoolKey,
+    World,
+    draws_of,
+    held_devices,
+    is_placed,
+)
+
+Candidate = tuple[PlainPool, ResourceSlice, Device]
+DeviceKey = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to serve a request."""
+
+    claim: int
+    name: str
+    stated: ExactDeviceRequest | DeviceSubRequest
+    constraints: tuple[DeviceConstraint, ...]
+
+    @property
+    def is_admin(self) -> bool:
+        return isinstance(self.stated, ExactDeviceRequest) and bool(self.stated.admin_access)
+
+    @property
+    def takes_all(self) -> bool:
+        return self.stated.allocation_mode == ALL
+
+
+@dataclass(frozen=True)
+class Given:
+    """A device given to a request; `consumed` where it is a share."""
+
+    request: str
+    device: DeviceKey
+    consumed: tuple[tuple[str, str], ...] | None
+
+
+@dataclass(frozen=True)
+class State:
+    # Who took a device whole, of this pod's claims.
+    takers: tuple[tuple[DeviceKey, int], ...] = ()
+    given: tuple[tuple[int, Given], ...] = ()
+    # What was taken of shared devices, and of counters.
+    shares: Mapping[DeviceKey, Mapping[str, int]] = field(default_factory=dict)
+    drawn: Mapping[tuple[PoolKey, tuple[str, str]], int] = field(default_factory=dict)
+    # For each claim and constraint the attributes of the devices taken so far.
+    seen: Mapping[tuple[int, int], tuple[DeviceAttribute, ...]] = field(default_factory=dict)
+
+
+class PlainRules:
+    def __init__(self, world: World, pools: PlainPools) -> None:
+        self._world = world
+        self._pools = pools
+        self._everything: dict[tuple[int, str], list[Candidate]] = {}
+        self._held: dict[DeviceKey, list[Any]] = {}
+        for result in held_devices(world):
+            self._held.setdefault((result.driver, result.pool, result.device), []).append(result)
+        self._selected: dict[tuple[int, str, DeviceKey], bool] = {}
+        # All devices in the order in which they are tried.
+        self.candidates = [(pool, each, device) for pool in pools.ordered for each, device in pool.devices]
+        self.requests = [
+            list(self._ways(index, request))
+            for index, claim in enumerate(world.claims)
+            for request in claim.spec.devices.requests or ()
+        ]
+
+    def _ways(self, claim: int, request: Any) -> Iterator[Way]:
+        constraints = self._world.claims[claim].spec.devices.constraints
+        for stated in request.first_available or (request.exactly,):
+            name = f"{request.name}/{stated.name}" if request.first_available else request.name
+            covering = tuple(
+                found for found in constraints if not found.requests or {request.name, name} & set(found.requests)
+            )
+            yield Way(claim, name, stated, covering)
+
+    def size(self, way: Way) -> int:
+        if way.stated.device_class_name not in self._world.classes:
+            raise PlainFatal(self.claim_name(way.claim), way.name)
+        if not way.takes_all:
+            return way.stated.count
+        if (way.claim, way.name) not in self._everything:
+            self._everything[way.claim, way.name] = list(self._find_everything(way))
+        return len(self._everything[way.claim, way.name])
+
+    def everything(self, way: Way) -> list[Candidate]:
+        self.size(way)
+        return self._everything[way.claim, way.name]
+
+    def _find_everything(self, way: Way) -> Iterator[Candidate]:
+        for pool in self._pools.ordered:
+            if pool.is_incomplete or pool.is_invalid:
+                raise PlainFatal(self.claim_name(way.claim), way.name)
+            for each, device in pool.devices:
+                if self._is_selected(way, each, device) and not isinstance(self._charge(way, each, device), str):
+                    yield pool, each, device
+
+    def claim_name(self, claim: int) -> str:
+        metadata = self._world.claims[claim].metadata
+        return f"{metadata.namespace}/{metadata.name}"
+
+    def may_try(self, way: Way, candidate: Candidate, state: State) -> bool:
+        """Whether a search goes as far as to take the device."""
+        pool, each, device = candidate
+        if self._is_in_use(way, pool, device, state) or not self._is_selected(way, each, device):
+            return False
+        return not isinstance(self._charge(way, each, device), str)
+
+    def _is_in_use(self, way: Way, pool: PlainPool, device: Device, state: State) -> bool:
+        key = (*pool.key, device.name)
+        if way.is_admin:
+            return (key, way.claim) in state.takers
+        return any(taken == key for taken, _ in state.takers) or any(
+            result.share_id is None or not self._world.features.consumable_capacity
+            for result in self._held.get(key, ())
+        )
+
+    def _is_selected(self, way: Way, each: ResourceSlice, device: Device) -> bool:
+        key = (way.claim, way.name, (each.spec.driver, each.spec.pool.name, device.name))
+        if key not in self._selected:
+            self._selected[key] = self._select(way, each, device)
+        return self._selected[key]
+
+    def _select(self, way: Way, each: ResourceSlice, device: Device) -> bool:
+        if device.binding_conditions and not self._world.features.binding_conditions:
+            return False
+        selectors = (*self._world.classes[way.stated.device_class_name].spec.selectors, *way.stated.selectors)
+        at = (self.claim_name(way.claim), way.name, f"{each.spec.driver}/{each.spec.pool.name}/{device.name}")
+        try:
+            view = DeviceView.build(
+                each.spec.driver,
+                device.attributes,
+                {name: capacity.value for name, capacity in device.capacity.items()},
+                device.allow_multiple_allocations,
+            )
+            if not all(
+                compile_selector(selector.cel.expression).matches(view) for selector in selectors if selector.cel
+            ):
+                return False
+            return not each.spec.per_device_node_selection or is_placed(device, self._world.node)
+        except (CelError, NodeSelectorError):
+            raise PlainFatal(*at) from None
+
+    def _charge(self, way: Way, each: ResourceSlice, device: Device) -> Charge | str:
+        if not self._world.features.consumable_capacity:
+            return Charge((), ())
+        asked = way.stated.capacity.requests if way.stated.capacity is not None else {}
+        try:
+            return charge_for(device.capacity, asked, fractional_ranges=self._world.features.fractional_ranges)
+        except CapacityError:
+            at = f"{each.spec.driver}/{each.spec.pool.name}/{device.name}"
+            raise PlainFatal(self.claim_name(way.claim), way.name, at) from None
+
+    def take(self, way: Way, candidate: Candidate, state: State) -> State | None:
+        pool, each, device = candidate
+        key = (*pool.key, device.name)
+        if self._is_in_use(way, pool, device, state):
+            return None
+        is_share = bool(device.allow_multiple_allocations) and self._world.features.consumable_capacity
+        drawn = self._draw(pool, device, is_share, state)
+        if drawn is None or self._is_repelled(way, each, device):
+            return None
+        seen = self._satisfy(way, each, device, state)
+        charge = self._charge(way, each, device)
+        assert isinstance(charge, Charge)
+        taken = {name: amount.nanos for name, amount in zip(device.capacity, charge.amounts, strict=False)}
+        if seen is None or not self._fits(key, device, taken, state):
+            return None
+        consumed = None
+        takers, shares = (*state.takers, (key, way.claim)), state.shares
+        if is_share:
+            before = state.shares.get(key, {})
+            takers = state.takers
+            shares = {**state.shares, key: {name: before.get(name, 0) + amount for name, amount in taken.items()}}
+            consumed = tuple(
+                sorted((name, str(amount)) for name, amount in zip(device.capacity, charge.amounts, strict=True))
+            )
+        given = (*state.given, (way.claim, Given(way.name, key, consumed)))
+        return replace(state, takers=takers, given=given, shares=shares, drawn=drawn, seen=seen)
+
+    def _draw(self, pool: PlainPool, device: Device, is_share: bool, state: State) -> Mapping[Any, int] | None:
+        if not device.consumes_counters:
+            return state.drawn
+        if not self._world.features.partitionable_devices:
+            return None
+        key = (*pool.key, device.name)
+        if is_share and (key in state.shares or any(result.share_id for result in self._held.get(key, ()))):
+            return state.drawn
+        drawn = dict(state.drawn)
+        for counter, amount in draws_of(device):
+            drawn[pool.key, counter] = drawn.get((pool.key, counter), 0) + amount
+        is_enough = all(drawn.get((pool.key, counter), 0) <= left for counter, left in pool.counters.items())
+        return drawn if is_enough else None
+
+    def _is_repelled(self, way: Way, each: ResourceSlice, device: Device) -> bool:
+        if not self._world.features.device_taints:
+            return False
+        from_rules = [
+            rule.spec.taint
+            for rule in self._world.rules
+            if self._world.features.taint_rules
+            and (selector := rule.spec.device_selector) is not None
+            and selector.driver in (None, each.spec.driver)
+            and selector.pool in (None, each.spec.pool.name)
+            and selector.device in (None, device.name)
+        ]
+        return any(repels(taint, way.stated.tolerations) for taint in (*device.taints, *from_rules))
+
+    def _satisfy(self, way: Way, each: ResourceSlice, device: Device, state: State) -> Mapping[Any, Any] | None:
+        seen = dict(state.seen)
+        constraints = self._world.claims[way.claim].spec.devices.constraints
+        for number, constraint in enumerate(constraints):
+            if constraint not in way.constraints:
+                continue
+            attribute = _attribute(constraint, each.spec.driver, device)
+            before = seen.get((way.claim, number), ())
+            if attribute is None or not _agrees(constraint, before, attribute):
+                if way.takes_all:
+                    at = f"{each.spec.driver}/{each.spec.pool.name}/{device.name}"
+                    raise PlainFatal(self.claim_name(way.claim), way.name, at)
+                return None
+            seen[way.claim, number] = (*before, attribute)
+        return seen
+
+    def _fits(self, key: DeviceKey, device: Device, taken: Mapping[str, int], state: State) -> bool:
+        for name, amount in taken.items():
+            used = state.shares.get(key, {}).get(name, 0) + sum(
+                result.consumed_capacity[name].nanos
+                for result in self._held.get(key, ())
+                if result.share_id and name in result.consumed_capacity
+            )
+            if used + amount > device.capacity[name].value.nanos:
+                return False
+        return True
+
+
+def _attribute(constraint: DeviceConstraint, driver: str, device: Device) -> DeviceAttribute | None:
+    name = constraint.match_attribute or constraint.distinct_attribute or ""
+    domain, _, identifier = name.partition("/")
+    found = device.attributes.get(name)
+    return found if found is not None or domain != driver else device.attributes.get(identifier)
+
+
+def _agrees(constraint: DeviceConstraint, before: tuple[DeviceAttribute, ...], attribute: DeviceAttribute) -> bool:
+    if not before:
+        return True
+    is_scalar = any(value is not None for value in (attribute.string, attribute.int, attribute.bool, attribute.version))
+    if constraint.match_attribute is not None:
+        return is_scalar and attribute == before[0]
+    return is_scalar and attribute not in before
