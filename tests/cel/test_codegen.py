@@ -115,6 +115,12 @@ def test_the_unusual_is_left_to_the_evaluator(expression: str) -> None:
     assert outcome(selector.matches, device_view()) == outcome(selector.decide, device_view())
 
 
+def test_both_sides_of_a_comparison_are_evaluated() -> None:
+    # What the text on the left would be compared with is no text, and still its error counts.
+    selector = compile_selector(f"string({D}.none) != {D}.index")
+    assert outcome(selector.matches, device_view()) is CelError
+
+
 def test_a_list_on_the_way_does_not_count_from_its_end() -> None:
     assert fast_answer("[1, 2][-1] == 2", device_view()) is None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Final
 
 from dralloc.cel.codegen_source import Source, SourceWriter, dispatcher, fail_over
@@ -16,6 +17,8 @@ from dralloc.primitives.semver import Semver
 
 # Writes a call, or returns None where it has nothing better than the library.
 Emitter = Callable[[SourceWriter, Call, Sequence[Source]], Source | None]
+
+TEXTS_REMEMBERED: Final = 256
 
 # Kinds whose values Python compares as CEL does, when both sides are of the same kind. NaN has no order.
 _EQUAL_KINDS: Final = frozenset({Kind.STRING, Kind.INT, Kind.BOOL, Kind.UINT, Kind.DOUBLE, Kind.BYTES})
@@ -50,7 +53,7 @@ def _comparison(sign: str, kinds: frozenset[Kind]) -> Emitter:
             return writer.expression(node, f"({left.text} {sign} {right.text})", left, right)
         if left.kind in _DYNAMIC and right.constant is not MISSING and right.kind in kinds and right.kind in _CLASSES:
             return _compare_dynamic(writer, node, sign, left, right)
-        if sign in ("==", "!=") and left.kind is Kind.STRING and right.kind in _DYNAMIC:
+        if sign in ("==", "!=") and left.constant.__class__ is str and right.kind in _DYNAMIC:
             # With a text on the left, whatever else is on the right is unequal.
             temporary = writer.temporary()
             is_text = f"({temporary} := {right.text}).__class__ is {writer.name(str)}"

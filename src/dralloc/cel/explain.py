@@ -44,6 +44,7 @@ NESTING_SHOWN_MAX: Final = 4
 
 _ACCESSES: Final = frozenset({"_[_]", "_[?_]", "_?._"})
 _LOGICAL: Final = frozenset({"_&&_", "_||_"})
+_SPELLED_OUT: Final = frozenset({"quantity", "semver", "duration", "timestamp", "dyn"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +156,8 @@ def _says_itself(node: Expression) -> bool:
     """Whether the text of a part is its value, or a name whose value is shown elsewhere."""
     if isinstance(node, ListLiteral):
         return all(isinstance(element, Literal) for element in node.elements)
+    if isinstance(node, Call) and node.target is None and node.function in _SPELLED_OUT:
+        return all(isinstance(argument, Literal) for argument in node.arguments)
     return isinstance(node, Literal | Identifier)
 
 

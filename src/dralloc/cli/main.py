@@ -8,7 +8,7 @@ from importlib import metadata
 
 import typer
 
-from dralloc.cli import apiserver, conformance, convert, validate
+from dralloc.cli import apiserver, cel, conformance, convert, validate
 from dralloc.cli.output import fail
 
 app = typer.Typer(
@@ -22,6 +22,7 @@ app = typer.Typer(
 
 app.command("validate")(validate.validate)
 app.command("convert")(convert.convert)
+app.command("cel")(cel.cel)
 app.command("conformance")(conformance.conformance)
 app.command("apiserver")(apiserver.apiserver)
 

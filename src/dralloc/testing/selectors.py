@@ -20,7 +20,7 @@ from dralloc.primitives.semver import Semver
 
 DRIVER: Final = "gpu.example.com"
 
-Plain = bool | int | str | Semver | Sequence[Any]
+Plain = bool | int | str | Semver | list[Any]
 
 GPU: Final[Mapping[str, Plain]] = {
     "model": "a100",

@@ -1,0 +1,318 @@
+"""`dralloc cel`: try a selector on the devices of some slices."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from dralloc.cli.output import FEATURE_GATES_HELP, FINDINGS, fail, parse_gates, say
+
+if TYPE_CHECKING:
+    from dralloc.api.inventory import Inventory
+    from dralloc.api.resource_v1 import ResourceSlice
+    from dralloc.cel.device import DeviceView
+    from dralloc.cel.explain import Part
+    from dralloc.cel.program import Selector
+
+VALUES_SHOWN_MAX: Final = 5
+
+
+class OutputFormat(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A device, and what the selector says of it; `matches` is None where it fails."""
+
+    driver: str
+    pool: str
+    device: str
+    view: DeviceView
+    matches: bool | None
+    error: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.driver}/{self.pool}/{self.device}"
+
+
+def cel(
+    expression: Annotated[str, typer.Argument(help="A selector, such as 'device.driver == \"gpu.example.com\"'.")],
+    files: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--filename", "-f", help="Manifests with ResourceSlices, directories of them, or - for standard input."
+        ),
+    ] = None,
+    explain: Annotated[
+        bool, typer.Option(help="Show the value of each part of the expression for one device.")
+    ] = False,
+    device: Annotated[
+        str | None,
+        typer.Option(help="Only devices of this name; driver/pool/device where the name alone is not enough."),
+    ] = None,
+    output: Annotated[
+        OutputFormat, typer.Option("--output", "-o", help="For people or for machines.")
+    ] = OutputFormat.TABLE,
+    feature_gates: Annotated[str, typer.Option(help=FEATURE_GATES_HELP)] = "",
+) -> None:
+    """Try a selector on devices. Exits with 1 if it fails on one of them, or would be refused in a new object."""
+    from dralloc.api.inventory import take_inventory
+    from dralloc.cel.check import Refusal, check_selector, environment_for
+    from dralloc.cel.errors import CelCompileError
+    from dralloc.cel.program import compile_selector
+
+    try:
+        selector = compile_selector(expression)
+    except CelCompileError as error:
+        fail(f"the expression cannot be used\n{error}")
+    checked = check_selector(expression, environment_for(parse_gates(feature_gates)))
+    refusal = checked.message if isinstance(checked, Refusal) else ""
+    slices = list(_read_slices(files or []))
+    candidates = [candidate for candidate in _candidates(selector, slices) if _is_meant(candidate, device)]
+    if files and not candidates:
+        fail(f"there is no device called {device}" if device else "there are no devices in these files")
+    if explain:
+        _explain(selector, candidates, output)
+    else:
+        _report(_Findings(selector, candidates, take_inventory(slices), refusal), output)
+    if refusal or any(candidate.matches is None for candidate in candidates):
+        raise typer.Exit(FINDINGS)
+
+
+# --- Devices ---------------------------------------------------------------------------------------------------
+
+
+def _read_slices(files: list[str]) -> Iterator[ResourceSlice]:
+    from dralloc.api.codec import DecodeError
+    from dralloc.api.convert import to_hub
+    from dralloc.api.documents import read_manifest
+    from dralloc.api.registry import find_kind, read_object
+    from dralloc.api.resource_v1 import ResourceSlice
+    from dralloc.cli.manifests import read_sources
+
+    for source in read_sources(files):
+        if source.error:
+            fail(f"{source.name}: {source.error}")
+        manifest = read_manifest(source.content)
+        if manifest.error is not None:
+            place = manifest.error.position
+            fail(f"{source.name}:{place.line}:{place.column}: {manifest.error}")
+        for document in manifest.documents:
+            kind = find_kind(document.api_version, document.kind)
+            if kind is None or kind.hub is not ResourceSlice:
+                continue
+            try:
+                found = to_hub(read_object(kind, document.api_version.rpartition("/")[2], document.body))
+            except DecodeError as error:
+                fail(f"{source.name}: {error}; dralloc validate {source.name} says where")
+            assert isinstance(found, ResourceSlice)
+            yield found
+
+
+def _candidates(selector: Selector, slices: list[ResourceSlice]) -> Iterator[Candidate]:
+    from dralloc.cel.device import DeviceView
+    from dralloc.cel.errors import CelError
+
+    for resource_slice in slices:
+        spec = resource_slice.spec
+        for found in spec.devices or ():
+            view = DeviceView.build(spec.driver, found.attributes, found.capacity, found.allow_multiple_allocations)
+            try:
+                matches, error = selector.matches(view), ""
+            except CelError as failure:
+                matches, error = None, str(failure)
+            yield Candidate(spec.driver, spec.pool.name, found.name, view, matches, error)
+
+
+def _is_meant(candidate: Candidate, wanted: str | None) -> bool:
+    return wanted is None or wanted in (candidate.device, candidate.name)
+
+
+# --- Findings --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Findings:
+    selector: Selector
+    candidates: list[Candidate]
+    inventory: Inventory
+    refusal: str
+
+    @property
+    def counts(self) -> dict[str, int]:
+        answers = Counter(candidate.matches for candidate in self.candidates)
+        return {
+            "devices": len(self.candidates),
+            "matching": answers[True],
+            "other": answers[False],
+            "failing": answers[None],
+        }
+
+    def names(self) -> Iterator[dict[str, Any]]:
+        """What the expression asks for, on how many devices that exists, and with which values."""
+        from dralloc.api.inventory import ATTRIBUTE, CAPACITY, find_unknown_names
+
+        reads = self.selector.checked.reads
+        likely = {
+            (unknown.sort, unknown.domain, unknown.name): unknown.likely
+            for unknown in find_unknown_names(reads, self.inventory)
+        }
+        for sort, asked in ((ATTRIBUTE, reads.attributes), (CAPACITY, reads.capacity)):
+            for domain, name in sorted(asked):
+                meant = likely.get((sort, domain, name))
+                yield {
+                    "sort": sort,
+                    "name": f"{domain}/{name}",
+                    "devices": self.inventory.count(sort, (domain, name)),
+                    "values": self._values(sort, domain, name),
+                    "likely": "/".join(meant) if meant else None,
+                }
+
+    def _values(self, sort: str, domain: str, name: str) -> dict[str, int]:
+        """The most frequent values, and how many devices have them."""
+        from dralloc.api.inventory import ATTRIBUTE
+        from dralloc.cel.errors import CelError
+        from dralloc.cel.explain import shown_value
+
+        counted: Counter[str] = Counter()
+        for candidate in self.candidates:
+            try:
+                domains = candidate.view.attributes if sort == ATTRIBUTE else candidate.view.capacity
+            except CelError:
+                continue
+            if name in domains[domain]:
+                counted[shown_value(domains[domain][name])] += 1
+        return dict(counted.most_common())
+
+
+def _report(findings: _Findings, output: OutputFormat) -> None:
+    if output is not OutputFormat.TABLE:
+        _print_data(
+            {
+                "expression": findings.selector.text,
+                "cost": {"estimated": findings.selector.checked.cost_max},
+                "refusedAsNew": findings.refusal or None,
+                "counts": findings.counts,
+                "names": list(findings.names()),
+                "devices": [
+                    {
+                        "driver": candidate.driver,
+                        "pool": candidate.pool,
+                        "device": candidate.device,
+                        "matches": candidate.matches,
+                        "error": candidate.error or None,
+                    }
+                    for candidate in findings.candidates
+                ],
+            },
+            output,
+        )
+        return
+    if findings.candidates:
+        _print_table(findings.candidates)
+        counts = findings.counts
+        say(f"\n{counts['matching']} of {_devices(counts['devices'])} match, {counts['failing']} fail")
+        for entry in findings.names():
+            say(_sentence(entry, findings.inventory.device_count))
+    else:
+        say(f"The expression can be used. It costs at most {findings.selector.checked.cost_max:,}.")
+    if findings.refusal:
+        say(f"warning: a new object with this expression would be refused: {findings.refusal}", err=True)
+
+
+def _print_table(candidates: list[Candidate]) -> None:
+    rows = [("DRIVER", "POOL", "DEVICE", "MATCHES")]
+    rows += [(one.driver, one.pool, one.device, _shown_answer(one)) for one in candidates]
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    for row in rows:
+        say("   ".join((*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3])))
+
+
+def _shown_answer(candidate: Candidate) -> str:
+    return f"error: {candidate.error}" if candidate.matches is None else str(candidate.matches).lower()
+
+
+def _sentence(entry: dict[str, Any], device_count: int) -> str:
+    text = f"{entry['sort']} {entry['name']} exists on {entry['devices']} of {_devices(device_count)}"
+    if entry["likely"]:
+        return f"{text}; is {entry['likely']} meant?"
+    values = [f"{value} ({count})" for value, count in list(entry["values"].items())[:VALUES_SHOWN_MAX]]
+    more = len(entry["values"]) - len(values)
+    return f"{text}: {', '.join([*values, f'{more} other values'] if more else values)}" if values else text
+
+
+def _devices(number: int) -> str:
+    return f"{number} device" if number == 1 else f"{number} devices"
+
+
+# --- Explanations ----------------------------------------------------------------------------------------------
+
+
+def _explain(selector: Selector, candidates: list[Candidate], output: OutputFormat) -> None:
+    from dralloc.cel.errors import CelError
+
+    if not candidates:
+        fail("an explanation needs a device: name files with -f")
+    # Without a name, the device about which there is most to tell.
+    candidate = min(candidates, key=lambda one: {None: 0, False: 1, True: 2}[one.matches])
+    try:
+        parts = selector.explain(candidate.view).parts
+    except CelError as error:
+        fail(f"{candidate.name}: {error}", FINDINGS)
+    if output is OutputFormat.TABLE:
+        say(f"{candidate.name}: {_shown_answer(candidate)}\n")
+        _print_parts(parts)
+    else:
+        _print_data(
+            {"device": candidate.name, "matches": candidate.matches, "parts": [_as_data(part) for part in parts]},
+            output,
+        )
+
+
+def _as_data(part: Part) -> dict[str, Any]:
+    return {
+        "text": part.text,
+        "depth": part.depth,
+        "values": list(part.values),
+        "times": part.times,
+        "error": part.error,
+    }
+
+
+def _print_parts(parts: tuple[Part, ...]) -> None:
+    shown = [_shown_part(part) for part in parts]
+    width = min(max(map(len, shown)), 40)
+    for part, text in zip(parts, shown, strict=True):
+        say(f"{text.ljust(width)}   {'  ' * part.depth}{part.text}")
+        if part.is_origin:
+            say(f"{' ' * width}   {'  ' * part.depth}^ {part.error}")
+
+
+def _shown_part(part: Part) -> str:
+    if part.error is not None:
+        return "error"
+    if not part.times:
+        return "not needed"
+    more = part.times - len(part.values)
+    return ", ".join((*part.values, f"… {more} more") if more else part.values)
+
+
+def _print_data(data: dict[str, Any], output: OutputFormat) -> None:
+    import msgspec
+
+    from dralloc.api.yaml_writer import write_yaml
+    from dralloc.cli.objects import pretty
+
+    if output is OutputFormat.JSON:
+        say(pretty(msgspec.json.encode(data)))
+    else:
+        say(write_yaml(data), newline=False)
