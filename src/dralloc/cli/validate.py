@@ -46,6 +46,7 @@ def validate(
     parts = list(cut(source for source in sources if not source.error))
     for part, judgement in zip(parts, judge_parts(parts, options), strict=True):
         report.tell(part, judgement)
+    report.tell_about_names([source for source in sources if not source.error])
     report.conclude()
 
 
@@ -77,6 +78,19 @@ class _Report:
         self.stored.extend(judgement.stored)
         for diagnostic in judgement.diagnostics:
             self._tell(part.file, diagnostic)
+
+    def tell_about_names(self, sources: list[Source]) -> None:
+        """What selectors ask for and no device in these files has: that takes all files at once."""
+        from dralloc.api.documents import read_manifest
+        from dralloc.api.selector_names import warn_about_names
+
+        for needed in (b"ResourceSlice", b"expression"):
+            # Reading is dear, and mostly there is nothing to compare.
+            if not any(needed in source.content for source in sources):
+                return
+        manifests = [read_manifest(source.content) for source in sources]
+        for index, diagnostic in warn_about_names(manifests):
+            self._tell(sources[index].name, diagnostic)
 
     def _tell(self, name: str, diagnostic: Diagnostic) -> None:
         is_error = diagnostic.severity.value == "error"
