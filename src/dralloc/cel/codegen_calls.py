@@ -178,11 +178,20 @@ def _matches(writer: SourceWriter, node: Call, arguments: Sequence[Source]) -> S
     text, pattern = arguments
     if pattern.constant.__class__ is not str or text.kind not in (Kind.STRING, *_DYNAMIC):
         return None
-    search = writer.name(compile_pattern(pattern.constant).search)
+    matcher = writer.name(_remembering_matcher(pattern.constant))
     operand = text.text if text.kind is Kind.STRING else _guarded(writer, text, str)
-    return writer.expression(
-        node, f"({search}({operand}) is not None)", text, is_assigning=text.kind is not Kind.STRING
-    )
+    return writer.expression(node, f"{matcher}({operand})", text, is_assigning=text.kind is not Kind.STRING)
+
+
+def _remembering_matcher(pattern: str) -> Callable[[str], bool]:
+    """Whether a text matches. Devices repeat the same few texts, and calling RE2 from Python takes long."""
+    search = compile_pattern(pattern).search
+
+    @lru_cache(maxsize=TEXTS_REMEMBERED)
+    def matches(text: str) -> bool:
+        return search(text) is not None
+
+    return matches
 
 
 def _arithmetic(sign: str) -> Emitter:
