@@ -187,6 +187,28 @@ def test_a_watch_of_the_past_is_told_everything_though_the_shared_stream_began_l
     asyncio.run(run())
 
 
+def test_etcd_is_compacted_as_it_grows(etcd_url: str) -> None:
+    async def run() -> None:
+        async with (
+            asyncio.timeout(TEST_TIMEOUT_S),
+            await open_store(etcd_url, limits=HistoryLimits(events_max=20)) as store,
+        ):
+            first = record = await store.create("/a", b"")
+            while await is_kept(store, first.revision):
+                record = await store.update("/a", b"", expected_revision=record.revision)
+            assert record.revision - first.revision >= 20
+            assert await is_kept(store, record.revision - 10)
+
+    async def is_kept(store: Store, revision: int) -> bool:
+        try:
+            await store.list_prefix("/", revision=revision, limit=1)
+        except Compacted:
+            return False
+        return True
+
+    asyncio.run(run())
+
+
 @pytest.mark.slow
 def test_a_full_etcd_says_so(tmp_path: Path) -> None:
     async def run(endpoint: str) -> None:

@@ -18,7 +18,6 @@ from dralloc.store.interface import FIRST_REVISION, HistoryLimits, Page, PageTok
 from dralloc.store.revisions import ABSENT
 
 RECORDS_PER_CALL_MAX = 1000
-COMPACTION_CHECK_S = 60.0
 
 
 class EtcdStore(Store):
@@ -30,7 +29,8 @@ class EtcdStore(Store):
         self._limits = limits
         self._feed = self._feed_after("", None)
         self._own_feeds: set[EtcdFeed] = set()
-        self._compactor = asyncio.create_task(self._compact_now_and_then())
+        self._compaction: asyncio.Task[None] | None = None
+        self._compact_above = 2 * limits.events_max
         self._closed = False
 
     @classmethod
@@ -106,7 +106,8 @@ class EtcdStore(Store):
     async def close(self) -> None:
         if not self._closed:
             self._closed = True
-            self._compactor.cancel()
+            if self._compaction is not None:
+                self._compaction.cancel()
             for feed in (self._feed, *self._own_feeds):
                 feed.close()
             await self._api.close()
@@ -135,6 +136,7 @@ class EtcdStore(Store):
         look = pb.RequestOp(request_range=pb.RangeRequest(key=encoded))
         response = await self._api.txn(pb.TxnRequest(compare=[unchanged], success=[change], failure=[look]))
         if response.succeeded:
+            self._compact_if_overdue(response.header.revision)
             return response.header.revision
         if expected_revision == ABSENT:
             raise KeyExists(key)
@@ -151,16 +153,16 @@ class EtcdStore(Store):
         with contextlib.suppress(FutureRevision):
             await self._api.range(pb.RangeRequest(key=self._keys.encode("\0"), revision=revision, count_only=True))
 
-    async def _compact_now_and_then(self) -> None:
-        """Keeps etcd from growing for ever; several servers of one cluster may do it side by side."""
-        compacted = 0
-        while True:
-            await asyncio.sleep(COMPACTION_CHECK_S)
-            overdue = self._feed.revision - self._limits.events_max
-            if overdue - compacted > self._limits.events_max:
-                with contextlib.suppress(StoreError):
-                    await self.compact(overdue)
-                    compacted = overdue
+    def _compact_if_overdue(self, revision: int) -> None:
+        """Keeps etcd from growing for ever. Several servers of one cluster may do it side by side."""
+        if revision > self._compact_above:
+            self._compact_above = revision + self._limits.events_max
+            self._compaction = asyncio.create_task(self._try_to_compact(revision - self._limits.events_max))
+
+    async def _try_to_compact(self, revision: int) -> None:
+        # Whatever kept it from succeeding, it comes round again.
+        with contextlib.suppress(StoreError):
+            await self.compact(revision)
 
     def _check_open(self) -> None:
         if self._closed:
