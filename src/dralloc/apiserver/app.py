@@ -1,14 +1,12 @@
 """The ASGI face of the API: authenticate, read the body, hand the request over, send the answer.
 
-No framework: this is all that lies between a connection and the API, and it is where one client's slowness
-or size is kept from becoming everybody's.
+No framework: this is all that lies between a connection and the API.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
 from contextlib import aclosing
 from typing import Any, Final
 
@@ -24,10 +22,6 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 # As in Kubernetes: larger objects do not fit into etcd either.
 BODY_BYTES_MAX: Final = 3 * 1024 * 1024
 BODY_TIME_MAX_S: Final = 60.0
-# A reader that takes nothing for so long has lost its place.
-STALLED_READER_S: Final = 60.0
-
-_logger = logging.getLogger(__name__)
 
 
 class ApiApplication:
@@ -91,10 +85,10 @@ async def _send_whole(send: Send, response: Response, *, close: bool = False) ->
     await send({"type": "http.response.body", "body": response.body})
 
 
-async def _send_stream(receive: Receive, send: Send, response: Response, stream: AsyncIterator[bytes]) -> None:
-    """Send piece after piece until the stream ends, the reader goes away, or it stops reading."""
+async def _send_stream(receive: Receive, send: Send, response: Response, stream: AsyncGenerator[bytes, None]) -> None:
+    """Send piece after piece until the stream ends or the reader goes away."""
+    # Headers leave before the first piece: to a client, a silent watch without them looks hung.
     await send(_head(response))
-    # Headers must leave before the first event: to a client, a silent watch without them looks hung.
     sending = asyncio.ensure_future(_send_pieces(send, stream))
     leaving = asyncio.ensure_future(_disconnected(receive))
     try:
@@ -103,17 +97,14 @@ async def _send_stream(receive: Receive, send: Send, response: Response, stream:
         for task in (sending, leaving):
             task.cancel()
         await asyncio.gather(sending, leaving, return_exceptions=True)
-    if sending.cancelled() or sending.exception() is None:
-        return
-    if not isinstance(sending.exception(), TimeoutError):
-        _logger.error("a stream broke", exc_info=sending.exception())
+    if not sending.cancelled() and (error := sending.exception()) is not None:
+        raise error
 
 
-async def _send_pieces(send: Send, stream: AsyncIterator[bytes]) -> None:
-    async with aclosing(stream):  # type: ignore[type-var]
+async def _send_pieces(send: Send, stream: AsyncGenerator[bytes, None]) -> None:
+    async with aclosing(stream):
         async for piece in stream:
-            async with asyncio.timeout(STALLED_READER_S):
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

@@ -99,6 +99,14 @@ def read_document(request: Request) -> Document:
     return document
 
 
+def member(document: Document, name: str) -> Document:
+    """The object that is a member of a document that a client sent; empty where there is none."""
+    value = document.get(name)
+    if value is not None and not isinstance(value, dict):
+        raise BadRequest(f"{name} must be an object")
+    return value or {}
+
+
 def _check_type(sent: ApiObject, resource: Resource) -> None:
     """A body may leave its type out; what it says must be what the URL says."""
     if sent.kind and sent.kind != resource.kind.kind:

@@ -8,7 +8,7 @@ from typing import Final
 from dralloc.api.registry import RESOURCE_SLICE
 from dralloc.api.resource_v1 import ResourceSlice
 from dralloc.apiserver.authorization import check_slice_owner
-from dralloc.apiserver.bodies import read_document, read_sent
+from dralloc.apiserver.bodies import member, read_document, read_sent
 from dralloc.apiserver.deleting import Deleted, Deleter
 from dralloc.apiserver.deletion import read_delete_options
 from dralloc.apiserver.http import Request, Response
@@ -152,7 +152,7 @@ class Endpoints:
     async def bind_by_body(self, request: Request, namespace: str) -> Response:
         """A binding that names its pod itself."""
         binding = read_document(request)
-        name = (binding.get("metadata") or {}).get("name")
+        name = member(binding, "metadata").get("name")
         if not isinstance(name, str) or not name:
             raise BadRequest("a binding has the name of its pod")
         return await self._bound(request, namespace, name)
@@ -171,7 +171,7 @@ class Endpoints:
 
     async def _finalize(self, request: Request, resource: Resource, path: ResourcePath) -> Response:
         """A namespace whose content somebody has cleaned up loses that one's hold."""
-        finalizers = (read_document(request).get("spec") or {}).get("finalizers") or []
+        finalizers = member(read_document(request), "spec").get("finalizers") or []
         if not isinstance(finalizers, list) or not all(isinstance(name, str) for name in finalizers):
             raise BadRequest("spec.finalizers must be a list of names")
         return _written(resource, Written(*await self._writer.namespaces.finalize(path.name, finalizers)))

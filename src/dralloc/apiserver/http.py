@@ -5,7 +5,7 @@ The network side (`app`) and an in-process client use the same pair, so both mee
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import parse_qsl
@@ -38,13 +38,13 @@ class Request:
 
 @dataclass(slots=True)
 class Response:
-    """An answer: a body, or a stream of pieces that ends when the iterator does."""
+    """An answer: a body, or a stream of pieces that ends when the generator does; closing it ends it early."""
 
     status: int = 200
     body: bytes = b""
     content_type: str = JSON
     headers: tuple[tuple[bytes, bytes], ...] = ()
-    stream: AsyncIterator[bytes] | None = None
+    stream: AsyncGenerator[bytes, None] | None = None
 
 
 def parse_query(query: bytes) -> dict[str, str]:

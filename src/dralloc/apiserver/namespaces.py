@@ -99,6 +99,8 @@ class Namespaces:
             }
             stored = document_to_stored(after)
             try:
+                if stored == record.value:
+                    return stored, record.revision
                 if is_released(after):
                     return stored, await self._store.delete(key, expected_revision=record.revision)
                 return stored, (await self._store.update(key, stored, expected_revision=record.revision)).revision

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from dralloc.api.codec import encode
-from dralloc.apiserver.bodies import SentObject, decode_object, read_json, yaml_to_json
+from dralloc.apiserver.bodies import SentObject, decode_object, member, read_json, yaml_to_json
 from dralloc.apiserver.http import Request
 from dralloc.apiserver.json_documents import Document, Json
 from dralloc.apiserver.merge_rules import merge_rule
@@ -56,7 +56,7 @@ def _patcher(media_type: str, target: Target, patch: Json) -> Callable[[Document
 async def _apply(writer: Writer, target: Target, applied: Json, options: WriteOptions) -> Written:
     if not isinstance(applied, dict):
         raise BadRequest("what is applied must be an object")
-    name = (applied.get("metadata") or {}).get("name")
+    name = member(applied, "metadata").get("name")
     if name and name != target.name:
         raise wrong_name(name, target.name)
     rule, empty = merge_rule(target.kind.group, target.kind.kind), empty_document(target.kind)

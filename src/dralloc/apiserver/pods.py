@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from dralloc.api.registry import POD
 from dralloc.api.timestamps import print_timestamp
+from dralloc.apiserver.bodies import member
 from dralloc.apiserver.deleting import Deleter
 from dralloc.apiserver.deletion import read_delete_options
 from dralloc.apiserver.json_documents import Document
@@ -30,14 +31,13 @@ class Pods:
 
     async def bind(self, namespace: str, name: str, binding: Document, *, dry_run: bool = False) -> None:
         """Assign the pod to the node that the binding names. A pod that has a node keeps it."""
-        if faults := _faults_of_binding(binding):
-            raise invalid("", "Binding", name, faults)
+        node, expected = _node_of(name, member(binding, "target")), member(binding, "metadata")
         key = key_of(POD, namespace, name)
         for _ in range(BIND_ATTEMPTS_MAX):
             record = await self._store.get(key)
             if record is None:
                 raise not_found("", "pods", name)
-            bound = self._bound(record, name, binding)
+            bound = self._bound(record, node, expected)
             try:
                 if not dry_run:
                     await self._store.update(key, document_to_stored(bound), expected_revision=record.revision)
@@ -46,14 +46,11 @@ class Pods:
                 continue
         raise conflict("", "pods/binding", name)
 
-    def _bound(self, record: Record, name: str, binding: Document) -> Document:
+    def _bound(self, record: Record, node: str, expected: Document) -> Document:
         pod = read_document(record.value)
         metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
-        _check_bindable(name, metadata, spec, binding.get("metadata") or {})
-        annotations = {
-            **(metadata.get("annotations") or {}),
-            **((binding.get("metadata") or {}).get("annotations") or {}),
-        }
+        _check_bindable(metadata, spec, expected)
+        annotations = {**(metadata.get("annotations") or {}), **member(expected, "annotations")}
         if annotations:
             metadata = {**metadata, "annotations": annotations}
         scheduled = {
@@ -66,31 +63,34 @@ class Pods:
         return {
             **pod,
             "metadata": metadata,
-            "spec": {**spec, "nodeName": binding["target"]["name"]},
+            "spec": {**spec, "nodeName": node},
             "status": {**status, "conditions": [*conditions, scheduled]},
         }
 
     async def evict(self, namespace: str, name: str, eviction: Document) -> None:
         """Delete the pod as the eviction's options say. There are no disruption budgets to ask."""
-        named = (eviction.get("metadata") or {}).get("name")
+        named = member(eviction, "metadata").get("name")
         if named and named != name:
             raise wrong_name(named, name)
         options = read_delete_options(eviction.get("deleteOptions"), {})
         await self._deleter.delete(POD, key_of(POD, namespace, name), options)
 
 
-def _faults_of_binding(binding: Document) -> list[FieldError]:
-    target: Any = binding.get("target")
-    target = target if isinstance(target, dict) else {}
+def _node_of(pod: str, target: Document) -> str:
+    """The node that a binding names."""
     faults: list[FieldError] = []
     if target.get("kind", "") not in ("", "Node"):
         faults.append(not_supported(FieldPath.of("target", "kind"), target["kind"], ("Node", "<empty>")))
-    if not isinstance(target.get("name"), str) or not target["name"]:
+    node = target.get("name")
+    if not isinstance(node, str) or not node:
         faults.append(required(FieldPath.of("target", "name")))
-    return faults
+    if faults:
+        raise invalid("", "Binding", pod, faults)
+    return str(node)
 
 
-def _check_bindable(name: str, metadata: Document, spec: Document, expected: Document) -> None:
+def _check_bindable(metadata: Document, spec: Document, expected: Document) -> None:
+    name = metadata["name"]
     if expected.get("uid") and expected["uid"] != metadata["uid"]:
         why = f"Precondition failed: UID in precondition: {expected['uid']}, UID in object meta: {metadata['uid']}"
         raise conflict("", "pods/binding", name, why)

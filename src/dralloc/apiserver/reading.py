@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -162,7 +162,7 @@ class _ListParts:
     def whole(self, records: Sequence[Record]) -> bytes:
         return self.head + b",".join(self.show(records)) + b"]}"
 
-    async def stream(self, records: Sequence[Record]) -> AsyncIterator[bytes]:
+    async def stream(self, records: Sequence[Record]) -> AsyncGenerator[bytes, None]:
         """A long list in pieces: none is made before the reader has taken the one before."""
         piece = self.head
         for start in range(0, len(records), SLICE):

@@ -1,8 +1,8 @@
 """Listening sockets: uvicorn embedded in our own event loop, with the limits that keep one client from hurting others.
 
-uvicorn has no bound on the size of a request's head, on the time a client may take to send it, nor a view of
-client certificates; the protocol class below adds the three. Bodies and slow readers are bounded in `app`,
-which sees them.
+uvicorn has no bound on the size of a request's head, on the time that a client takes to send it or to read an
+answer, nor a view of client certificates; the protocol class below adds them. Bodies are bounded in `app`, which
+sees them.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from dralloc.apiserver.certificates import TlsFiles
 
 HEAD_BYTES_MAX: Final = 64 * 1024
 HEAD_TIME_MAX_S: Final = 15.0
+# A reader that takes nothing for so long, while we hold something for it, is cut off.
+STALLED_READER_S: Final = 60.0
 CONNECTIONS_MAX: Final = 4096
 KEEP_ALIVE_S: Final = 120
 # What requests in flight get to finish, once the server is told to end.
@@ -41,13 +43,23 @@ _TOO_MANY: Final = (
 
 
 @dataclass(frozen=True, slots=True)
+class Limits:
+    """What one client may take."""
+
+    connections_max: int = CONNECTIONS_MAX
+    head_bytes_max: int = HEAD_BYTES_MAX
+    head_time_max_s: float = HEAD_TIME_MAX_S
+    stalled_reader_s: float = STALLED_READER_S
+
+
+@dataclass(frozen=True, slots=True)
 class Endpoint:
     """Where to listen. Port 0 takes a free one."""
 
     host: str = "127.0.0.1"
     port: int = 0
     tls: TlsFiles | None = None
-    connections_max: int = CONNECTIONS_MAX
+    limits: Limits = Limits()
 
 
 @asynccontextmanager
@@ -81,26 +93,28 @@ class _Server(uvicorn.Server):
 
 
 class _LimitedProtocol(HttpToolsProtocol):
-    """One connection, with bounds on the head of a request and on the time it takes to arrive."""
+    """One connection, with bounds on the head of a request and on the time that sending and reading take."""
 
-    connections_max = CONNECTIONS_MAX
+    limits = Limits()
     _head_bytes = 0
     _in_head = True
-    _head_deadline: asyncio.TimerHandle | None = None
+    _deadline: asyncio.TimerHandle | None = None
+    _stalled: asyncio.TimerHandle | None = None
     _user: User | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > self.connections_max:
+        if len(self.connections) > self.limits.connections_max:
             transport.write(_TOO_MANY)
             transport.close()
             return
         _detect_vanished_peers(transport.get_extra_info("socket"))
         self._user = _certificate_user(transport.get_extra_info("ssl_object"))
-        self._head_deadline = self.loop.call_later(HEAD_TIME_MAX_S, self._head_is_late)
+        self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._head_is_complete()
+        self._expect_nothing()
+        self.resume_writing()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -109,11 +123,11 @@ class _LimitedProtocol(HttpToolsProtocol):
         self._head_bytes += len(data)
         super().data_received(data)
         if self._in_head and not self.transport.is_closing():
-            if self._head_bytes > HEAD_BYTES_MAX:
+            if self._head_bytes > self.limits.head_bytes_max:
                 self.transport.write(_HEAD_TOO_LARGE)
                 self.transport.close()
-            elif self._head_deadline is None:
-                self._head_deadline = self.loop.call_later(HEAD_TIME_MAX_S, self._head_is_late)
+            elif self._deadline is None:
+                self._expect_head()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -121,19 +135,32 @@ class _LimitedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_head, self._head_bytes = False, 0
-        self._head_is_complete()
+        self._expect_nothing()
         if self._user is not None:
             self.scope["extensions"] = {"user": {"user": self._user}}
         super().on_headers_complete()
 
-    def _head_is_complete(self) -> None:
-        if self._head_deadline is not None:
-            self._head_deadline.cancel()
-            self._head_deadline = None
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stalled = self.loop.call_later(self.limits.stalled_reader_s, self.transport.abort)
 
-    def _head_is_late(self) -> None:
-        self._head_deadline = None
+    def resume_writing(self) -> None:
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
+        super().resume_writing()
+
+    def timeout_keep_alive_handler(self) -> None:
+        # Closing would wait for the reader of what is still unsent, for as long as that one likes.
         self.transport.abort()
+
+    def _expect_head(self) -> None:
+        self._deadline = self.loop.call_later(self.limits.head_time_max_s, self.transport.abort)
+
+    def _expect_nothing(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
 
 
 def _configuration(app: ApiApplication, endpoint: Endpoint) -> uvicorn.Config:
@@ -147,7 +174,7 @@ def _configuration(app: ApiApplication, endpoint: Endpoint) -> uvicorn.Config:
         }
     return uvicorn.Config(
         app,
-        http=type("Protocol", (_LimitedProtocol,), {"connections_max": endpoint.connections_max}),
+        http=type("Protocol", (_LimitedProtocol,), {"limits": endpoint.limits}),
         loop="none",
         ws="none",
         lifespan="off",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -90,7 +90,7 @@ class WatchTable:
         for watch in tuple(self._open):
             watch.close()
 
-    async def stream(self, request: WatchRequest, frames: Frames) -> AsyncIterator[bytes]:
+    async def stream(self, request: WatchRequest, frames: Frames) -> AsyncGenerator[bytes, None]:
         """The lines of one watch."""
         try:
             revision = request.after_revision
@@ -111,7 +111,7 @@ class WatchTable:
             self._open.discard(watch)
             watch.close()
 
-    async def _initial_state(self, request: WatchRequest, frames: Frames) -> AsyncIterator[tuple[bytes, int]]:
+    async def _initial_state(self, request: WatchRequest, frames: Frames) -> AsyncGenerator[tuple[bytes, int], None]:
         """What is there now, in pieces, and the revision at which it is so."""
         token: PageToken | None = None
         while True:
@@ -126,7 +126,7 @@ class WatchTable:
             yield frames.bookmark(page.revision, initial_events_end=True), page.revision
 
 
-async def _changes(watch: Watch, request: WatchRequest, frames: Frames) -> AsyncIterator[bytes]:
+async def _changes(watch: Watch, request: WatchRequest, frames: Frames) -> AsyncGenerator[bytes, None]:
     loop = asyncio.get_running_loop()
     # Spread out, so that watches that began together do not all come back together.
     deadline = loop.time() + (request.timeout_s or random.uniform(TIMEOUT_MIN_S, 2 * TIMEOUT_MIN_S))

@@ -1,0 +1,191 @@
+"""An API server in this process, for tests: requests without sockets, on a store in memory, in any time.
+
+`async with local_api(clock) as api:` and then `await api.create(path, {...})`. Answers come as documents.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import wraps
+from typing import Any, Final
+
+import msgspec
+
+from dralloc.apiserver.authentication import ADMINISTRATOR, User
+from dralloc.apiserver.http import Request, Response
+from dralloc.apiserver.server import ApiServer
+from dralloc.primitives.clock import Clock
+from dralloc.primitives.features import FeatureGates
+from dralloc.store.interface import HistoryLimits
+from dralloc.store.memory import MemoryStore
+from dralloc.testing.virtual_time import VirtualClock, run_virtual
+
+RESOURCE: Final = "/apis/resource.k8s.io/v1"
+MERGE_PATCH: Final = "application/merge-patch+json"
+JSON_PATCH: Final = "application/json-patch+json"
+APPLY_PATCH: Final = "application/apply-patch+yaml"
+AS_TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io"
+
+
+CLAIMS: Final = f"{RESOURCE}/namespaces/default/resourceclaims"
+PODS: Final = "/api/v1/namespaces/default/pods"
+
+
+def claim_document(name: str = "c", **metadata: Any) -> dict[str, Any]:
+    """A claim for one device, as a client sends it."""
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu"}}
+    return {"metadata": {"name": name, **metadata}, "spec": {"devices": {"requests": [request]}}}
+
+
+def pod_document(name: str = "p", **metadata: Any) -> dict[str, Any]:
+    """A pod, as a client sends it."""
+    return {"metadata": {"name": name, **metadata}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
+
+
+class FixedClock:
+    """A time of day that stands still until it is moved."""
+
+    def __init__(self, now: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
+        self.time = now
+
+    def now(self) -> datetime:
+        return self.time
+
+
+class Refused(AssertionError):
+    """An answer that was expected to be a yes."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(f"{answer.code}: {answer.document}")
+        self.answer = answer
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    code: int
+    document: Any
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def causes(self) -> list[tuple[str, str]]:
+        """Reasons and fields of a refusal."""
+        return [(cause["reason"], cause.get("field", "")) for cause in self.document["details"]["causes"]]
+
+
+class LocalApi:
+    """Calls a server as clients do."""
+
+    def __init__(self, server: ApiServer, user: User = ADMINISTRATOR) -> None:
+        self.server = server
+        self.user = user
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        content_type: str = "application/json",
+        accept: str = "application/json",
+        **query: str,
+    ) -> Answer:
+        """Any request; the answer is read to its end."""
+        response = await self._send(method, path, body, content_type, accept, query)
+        pieces = [response.body]
+        if response.stream is not None:
+            async with aclosing(response.stream) as stream:
+                pieces += [piece async for piece in stream]
+        content = b"".join(pieces)
+        is_json = response.content_type.startswith("application/json")
+        warnings = tuple(value.decode() for name, value in response.headers if name == b"warning")
+        return Answer(response.status, msgspec.json.decode(content) if is_json else content.decode(), warnings)
+
+    async def get(self, path: str, **query: str) -> Any:
+        return _accepted(await self.call("GET", path, **query))
+
+    async def create(self, path: str, body: Mapping[str, Any], **query: str) -> Any:
+        return _accepted(await self.call("POST", path, body, **query))
+
+    async def update(self, path: str, body: Mapping[str, Any], **query: str) -> Any:
+        return _accepted(await self.call("PUT", path, body, **query))
+
+    async def patch(self, path: str, patch: Any, *, content_type: str = MERGE_PATCH, **query: str) -> Any:
+        return _accepted(await self.call("PATCH", path, patch, content_type=content_type, **query))
+
+    async def delete(self, path: str, options: Mapping[str, Any] | None = None, **query: str) -> Any:
+        return _accepted(await self.call("DELETE", path, options, **query))
+
+    async def exists(self, path: str) -> bool:
+        return (await self.call("GET", path)).code == 200
+
+    async def watch(self, path: str, *, accept: str = "application/json", **query: str) -> AsyncIterator[Any]:
+        """The events of a watch, as they come."""
+        response = await self._send("GET", path, None, "", accept, {"watch": "1", **query})
+        assert response.stream is not None, f"{response.status}: {response.body.decode()}"
+        async with aclosing(response.stream) as stream:
+            async for piece in stream:
+                for line in piece.splitlines():
+                    yield msgspec.json.decode(line)
+
+    async def _send(
+        self, method: str, path: str, body: Any, content_type: str, accept: str, query: Mapping[str, str]
+    ) -> Response:
+        content = body.encode() if isinstance(body, str) else b"" if body is None else msgspec.json.encode(body)
+        headers = {b"content-type": content_type.encode(), b"accept": accept.encode()}
+        return await self.server.handle(Request(method, path, query, headers, content, self.user))
+
+
+@asynccontextmanager
+async def local_api(
+    clock: Clock | None = None, gates: FeatureGates | None = None, limits: HistoryLimits | None = None
+) -> AsyncIterator[LocalApi]:
+    """A server that runs inside the block."""
+    async with MemoryStore(limits=limits) as store:
+        server = ApiServer(store, clock=clock or FixedClock(), gates=gates or FeatureGates.defaults())
+        await server.start()
+        try:
+            yield LocalApi(server)
+        finally:
+            await server.stop()
+
+
+def with_api(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """A test that gets a server of its own as its first argument, and runs in virtual time."""
+
+    async def run(*args: Any, **kwargs: Any) -> None:
+        async with local_api(VirtualClock(asyncio.get_running_loop())) as api:
+            await test(api, *args, **kwargs)
+
+    @wraps(test)
+    def wrapper(*args: Any, **kwargs: Any) -> None:
+        run_virtual(run(*args, **kwargs))
+
+    # pytest looks for what a test takes; the server does not come from there.
+    signature = inspect.signature(test)
+    wrapper.__signature__ = signature.replace(parameters=list(signature.parameters.values())[1:])  # type: ignore[attr-defined]
+    return wrapper
+
+
+async def refusal(request: Awaitable[Any]) -> Answer:
+    """The answer to a request that must be refused."""
+    try:
+        await request
+    except Refused as refused:
+        return refused.answer
+    raise AssertionError("the request was accepted")
+
+
+async def settle() -> None:
+    """Let everything happen that does not wait for time to pass."""
+    await asyncio.sleep(0.001)
+
+
+def _accepted(answer: Answer) -> Any:
+    if answer.code >= 300:
+        raise Refused(answer)
+    return answer.document

@@ -1,0 +1,153 @@
+"""What several objects together must not break: quotas, and devices that are given out once and not beyond their capacity."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from dralloc.testing.local_api import CLAIMS, MERGE_PATCH, PODS, RESOURCE, LocalApi, refusal, settle, with_api
+from dralloc.testing.local_api import claim_document as claim
+from dralloc.testing.local_api import pod_document as pod
+
+# --- quotas -------------------------------------------------------------------------------------------------
+
+
+def quota(**hard: str) -> dict[str, Any]:
+    return {"metadata": {"name": "q"}, "spec": {"hard": hard}}
+
+
+def alternatives(name: str, **counts: int) -> dict[str, Any]:
+    first_available = [
+        {"name": f"a{number}", "deviceClassName": class_name, "count": count}
+        for number, (class_name, count) in enumerate(counts.items())
+    ]
+    return {
+        "metadata": {"name": name},
+        "spec": {"devices": {"requests": [{"name": "r", "firstAvailable": first_available}]}},
+    }
+
+
+@with_api
+async def test_a_claim_needs_quota_for_every_alternative(api: LocalApi) -> None:
+    await api.create(
+        "/api/v1/namespaces/default/resourcequotas", quota(**{"small.deviceclass.resource.k8s.io/devices": "3"})
+    )
+    await api.create(CLAIMS, alternatives("fits", big=9, small=2))
+    refused = await refusal(api.create(CLAIMS, alternatives("too-much", big=1, small=2)))
+    assert refused.code == 403
+    assert "exceeded quota: q, requested: small.deviceclass.resource.k8s.io/devices=2" in refused.document["message"]
+    await api.delete(f"{CLAIMS}/fits")
+    await settle()
+    await api.create(CLAIMS, alternatives("now-it-fits", small=3))
+
+
+@with_api
+async def test_concurrent_claims_do_not_pass_a_quota_together(api: LocalApi) -> None:
+    await api.create(
+        "/api/v1/namespaces/default/resourcequotas", quota(**{"count/resourceclaims.resource.k8s.io": "7"})
+    )
+    answers = await asyncio.gather(*(api.call("POST", CLAIMS, claim(f"c{number}")) for number in range(20)))
+    assert sorted(answer.code for answer in answers) == [201] * 7 + [403] * 13
+    for number, answer in enumerate(answers):
+        if answer.code == 201:
+            await api.delete(f"{CLAIMS}/c{number}")
+    await settle()
+    again = await asyncio.gather(*(api.call("POST", CLAIMS, claim(f"d{number}")) for number in range(20)))
+    assert sum(answer.code == 201 for answer in again) == 7
+
+
+@with_api
+async def test_what_was_there_before_the_quota_counts(api: LocalApi) -> None:
+    await api.create(PODS, pod("before"))
+    await api.create("/api/v1/namespaces/default/resourcequotas", quota(**{"count/pods": "1"}))
+    assert (await refusal(api.create(PODS, pod("after")))).code == 403
+    await api.create(CLAIMS, claim())
+    await api.delete("/api/v1/namespaces/default/resourcequotas/q")
+    await api.create(PODS, pod("after"))
+
+
+@with_api
+async def test_dry_runs_and_failures_give_their_quota_back(api: LocalApi) -> None:
+    await api.create(
+        "/api/v1/namespaces/default/resourcequotas", quota(**{"count/resourceclaims.resource.k8s.io": "2"})
+    )
+    await api.create(CLAIMS, claim("a"))
+    for _ in range(5):
+        await api.create(CLAIMS, claim("dry"), dryRun="All")
+        assert (await refusal(api.create(CLAIMS, claim("a")))).code == 409
+    await api.create(CLAIMS, claim("b"))
+
+
+# --- devices ------------------------------------------------------------------------------------------------
+
+SHARE = "11111111-2222-4333-8444-{:012}"
+
+
+def allocated(device: str, share: int | None = None, memory: str | None = None, **more: Any) -> dict[str, Any]:
+    result: dict[str, Any] = {"request": "gpu", "driver": "d.example.com", "pool": "p", "device": device, **more}
+    if share is not None:
+        result |= {"shareID": SHARE.format(share), "consumedCapacity": {"memory": memory or "0"}}
+    return {"status": {"allocation": {"devices": {"results": [result]}}}}
+
+
+async def publish(api: LocalApi, memory: str, generation: int = 1) -> None:
+    device = {"name": "gpu", "allowMultipleAllocations": True, "capacity": {"memory": {"value": memory}}}
+    pool = {"name": "p", "generation": generation, "resourceSliceCount": 1}
+    spec = {"driver": "d.example.com", "allNodes": True, "pool": pool, "devices": [device]}
+    await api.create(f"{RESOURCE}/resourceslices", {"metadata": {"name": f"s{generation}"}, "spec": spec})
+
+
+async def allocate(api: LocalApi, name: str, device: str, *share: Any, **more: Any) -> int:
+    """Create a claim and allocate it; returns the code of the latter."""
+    await api.create(CLAIMS, claim(name))
+    body = allocated(device, *share, **more)
+    return (await api.call("PATCH", f"{CLAIMS}/{name}/status", body, content_type=MERGE_PATCH)).code
+
+
+@with_api
+async def test_a_device_is_given_out_once(api: LocalApi) -> None:
+    assert await allocate(api, "first", "gpu-0") == 200
+    assert await allocate(api, "second", "gpu-0") == 409
+    assert await allocate(api, "share", "gpu-0", 1) == 409
+    assert await allocate(api, "admin", "gpu-1") == 200
+    await api.patch(f"{CLAIMS}/first/status", {"status": {"allocation": None}})
+    await settle()
+    await api.patch(f"{CLAIMS}/second/status", allocated("gpu-0"))
+
+
+@with_api
+async def test_of_concurrent_allocations_of_one_device_one_succeeds(api: LocalApi) -> None:
+    for number in range(10):
+        await api.create(CLAIMS, claim(f"c{number}"))
+    paths = [f"{CLAIMS}/c{number}/status" for number in range(10)]
+    answers = await asyncio.gather(
+        *(api.call("PATCH", path, allocated("gpu-0"), content_type=MERGE_PATCH) for path in paths)
+    )
+    assert sorted(answer.code for answer in answers) == [200] + [409] * 9
+    assert "device d.example.com/p/gpu-0 is given to claim default/c0" in answers[1].document["message"]
+
+
+@with_api
+async def test_shares_do_not_pass_the_capacity_of_the_newest_generation(api: LocalApi) -> None:
+    await publish(api, "10Gi")
+    assert await allocate(api, "a", "gpu", 1, "6Gi") == 200
+    assert await allocate(api, "b", "gpu", 2, "6Gi") == 409
+    assert await allocate(api, "c", "gpu", 3, "4Gi") == 200
+    assert await allocate(api, "whole", "gpu") == 409
+    await publish(api, "20Gi", generation=2)
+    await settle()
+    await api.patch(f"{CLAIMS}/b/status", allocated("gpu", 2, "6Gi"))
+    await publish(api, "1Gi", generation=3)
+    await settle()
+    assert await allocate(api, "of-nothing", "gpu", 4, "0") == 200
+    assert await allocate(api, "of-something", "gpu", 5, "1") == 409
+
+
+@with_api
+async def test_admin_access_takes_nothing_from_anybody(api: LocalApi) -> None:
+    await api.patch(
+        "/api/v1/namespaces/default", {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}
+    )
+    assert await allocate(api, "holder", "gpu-0") == 200
+    assert await allocate(api, "admin", "gpu-0", adminAccess=True) == 200
+    assert await allocate(api, "other", "gpu-0") == 409
