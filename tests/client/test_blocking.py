@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,22 +13,17 @@ from dralloc.api.resource_v1 import DeviceClass
 from dralloc.client.blocking import Client
 from dralloc.client.credentials import BadKubeconfig
 from dralloc.primitives.errors import NotFound
+from dralloc.testing.server_process import server_process
 
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     """Over TLS, with the certificate and the token that the server made at its first start."""
-    directory = tmp_path_factory.mktemp("server")
-    command = [sys.executable, "-m", "dralloc", "apiserver", "--data-dir", str(directory), "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        kubeconfig = next(line.split(": ", 1)[1].strip() for line in server.stdout if line.startswith("kubeconfig:"))
-        try:
-            with dralloc.connect(kubeconfig) as connected:
-                yield connected
-        finally:
-            server.terminate()
-            server.wait(timeout=20)
+    with (
+        server_process(tmp_path_factory.mktemp("server")) as server,
+        dralloc.connect(server.kubeconfig) as connected,
+    ):
+        yield connected
 
 
 def test_a_script_creates_reads_watches_and_deletes(client: Client) -> None:

@@ -1,0 +1,46 @@
+"""`dralloc apiserver` as users run it: a process of its own, with TLS and a kubeconfig, on a free port of loopback."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+STOP_TIMEOUT_S = 30
+
+
+@dataclass(frozen=True, slots=True)
+class ServerProcess:
+    """A server that is ready."""
+
+    url: str
+    kubeconfig: Path
+    process: subprocess.Popen[str]
+
+
+@contextmanager
+def server_process(directory: Path, *options: str) -> Iterator[ServerProcess]:
+    """Start a server that keeps its data in the directory, and stop it at the end of the block."""
+    command = [sys.executable, "-m", "dralloc", "apiserver", "--data-dir", str(directory), "--port", "0", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            said = _read_announcement(process)
+            yield ServerProcess(url=said["serving on"], kubeconfig=Path(said["kubeconfig:"]), process=process)
+        finally:
+            process.terminate()
+            process.wait(timeout=STOP_TIMEOUT_S)
+
+
+def _read_announcement(process: subprocess.Popen[str]) -> dict[str, str]:
+    """What the server says once it is ready, by the words before the value."""
+    assert process.stdout is not None
+    said: dict[str, str] = {}
+    for line in process.stdout:
+        words, _, value = line.strip().rpartition(" ")
+        said[words] = value
+        if "kubeconfig:" in said:
+            return said
+    raise RuntimeError(f"the server ended with {process.wait()} before it was ready")

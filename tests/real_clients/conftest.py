@@ -1,0 +1,15 @@
+"""A real server in a process of its own, for clients that other people wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from dralloc.testing.server_process import ServerProcess, server_process
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with server_process(tmp_path_factory.mktemp("server")) as running:
+        yield running
