@@ -19,9 +19,12 @@ from dralloc.cel.check import (
 )
 from dralloc.cel.environment import stored_environment
 from dralloc.cel.errors import CelCompileError, CelError, CelProgramError, CelTypeError
+from dralloc.cel.program import Selector
 from dralloc.cel.reads import Reads
 from dralloc.primitives.features import FeatureGates
-from dralloc.testing.expressions import expression_texts
+from dralloc.primitives.semver import Semver
+from dralloc.testing.expressions import expression_texts, typed_texts
+from dralloc.testing.selectors import device_view
 
 STORED = stored_environment()
 NEW = environment_for(FeatureGates.defaults())
@@ -204,6 +207,25 @@ def test_judging_raises_nothing_but_cel_errors(text: str) -> None:
         checked = compile_selector(text)
         assert checked.reads is checked.reads
         assert checked.cost_max >= 0
+
+
+DEVICE = device_view({"bool": True, "int": 4, "string": "a100", "version": Semver.parse("1.2.3")}, {"memory": "80Gi"})
+
+
+@pytest.mark.fuzz
+@given(typed_texts())
+def test_what_runs_costs_no_more_than_is_said(text: str) -> None:
+    with contextlib.suppress(CelError):
+        checked = compile_selector(text)
+        _, cost = Selector(checked).measure(DEVICE)
+        assert cost <= 3 * checked.cost_max + 10 or not checked.cost.is_upper_bound
+
+
+@pytest.mark.fuzz
+@given(typed_texts())
+def test_what_may_be_written_can_run_later(text: str) -> None:
+    if isinstance(check_selector(text, NEW), CheckedExpression):
+        compile_selector(text)
 
 
 def test_a_refusal_is_a_cel_error_for_those_who_compile() -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from dralloc.cel.parser import parse
 from dralloc.cel.printer import print_expression
 from dralloc.cel.syntax import Expression, ParsedExpression
-from dralloc.testing.expressions import expression_texts, expression_trees
+from dralloc.testing.expressions import expression_texts, expression_trees, typed_texts
 
 
 @pytest.mark.fuzz
@@ -19,7 +20,7 @@ def test_reading_what_is_printed_gives_the_tree(tree: Expression) -> None:
 
 
 @pytest.mark.fuzz
-@given(expression_texts())
+@given(st.one_of(expression_texts(), typed_texts()))
 def test_macros_are_printed_as_written(text: str) -> None:
     parsed = parse(text)
     printed = print_expression(parsed)

@@ -13,7 +13,7 @@ from typing import Final
 
 from dralloc.cel import types
 from dralloc.cel.checker import TypedExpression, check_types
-from dralloc.cel.cost import estimate_cost
+from dralloc.cel.cost import CostEstimate, estimate_cost
 from dralloc.cel.environment import Environment, new_environment, stored_environment
 from dralloc.cel.errors import CelCompileError, CelTypeError, Problem
 from dralloc.cel.literals import check_literals
@@ -63,9 +63,13 @@ class CheckedExpression:
         return self.typed.result
 
     @cached_property
-    def cost_max(self) -> int:
-        """The most that running it once can cost."""
+    def cost(self) -> CostEstimate:
         return estimate_cost(self.typed)
+
+    @property
+    def cost_max(self) -> int:
+        """The most that running it once can cost, as Kubernetes estimates it."""
+        return self.cost.max
 
     @cached_property
     def reads(self) -> Reads:
@@ -75,7 +79,7 @@ class CheckedExpression:
     @property
     def stays_within_budget(self) -> bool:
         """Whether it cannot pass the limit while running, for a device within the API's limits."""
-        return self.cost_max * _ESTIMATE_ERROR_MAX <= COST_MAX
+        return self.cost.is_upper_bound and self.cost.max * _ESTIMATE_ERROR_MAX <= COST_MAX
 
 
 def environment_for(gates: FeatureGates) -> Environment:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+from functools import cache
 from itertools import count
 from typing import Any, Final
 
@@ -113,6 +114,9 @@ _SHAPES: Final = (
     "literal", "name", "field", "optional field", "prefix", "binary", "conditional", "call", "method", "list", "map", "message",
 )  # fmt: skip
 
+_D: Final = 'device.attributes["gpu.example.com"]'
+_C: Final = 'device.capacity["gpu.example.com"]'
+
 _LEAVES: Final = (
     "1", "-2", "3u", "0x1f", "1.5", "1e3", ".5", "true", "false", "null", '"text"', "'%s %d'", r"r'\d+'", "b'ab'", '"10Gi"', '"1.2.3"',
     '"10.0.0.0/8"', '"2024-01-01T00:00:00Z"', '"1h"', "device", "device.driver", "device.attributes", "device.capacity",
@@ -150,7 +154,79 @@ def expression_texts(depth: int = 3) -> st.SearchStrategy[str]:
 
 
 def _grouped(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    return inner.map(lambda text: text if text in _LEAVES else f"({text})")
+    return inner.map(lambda text: text if text in _LEAVES or text.isalnum() else f"({text})")
+
+
+# For each type how to make a value of it: from nothing, and from values of other types.
+_TYPED_LEAVES: Final = {
+    "bool": ("true", "false", "device.allowMultipleAllocations", f"{_D}.bool", f"has({_D}.int)", f"'int' in {_D}"),
+    "int": ("0", "7", "-3", "9223372036854775807", f"{_D}.int", f"{_D}.?int.orValue(2)", f"{_D}.none"),
+    "double": ("0.5", "-1e3", "2.0"),
+    "uint": ("0u", "5u"),
+    "string": ("''", "'abc'", "'a,b'", "'é'", "device.driver", f"{_D}.string", f"{_D}.?none.orValue('x')"),
+    "list<int>": ("[]", "[1, 2, 3]", "[3, 1, 3]", "lists.range(4)"),
+    "list<string>": ("[]", "['b', 'a']", f"{_D}.map(k, k)", "device.attributes.map(d, d)"),
+    "map": ("{}", "{'a': 1, 'b': 2}"),
+    "quantity": ("quantity('10Gi')", "quantity('1500m')", f"{_C}.memory", f"{_C}['memory']"),
+    "semver": ("semver('1.2.3')", "semver('v1.2', true)", f"{_D}.version"),
+    "duration": ("duration('90s')", "duration('1h')"),
+    "timestamp": ("timestamp('2024-02-29T12:00:00Z')", "timestamp(0)"),
+    "optional": ("optional.none()", "optional.of(1)", f"{_D}.?int", "[1][?0]"),
+}
+_TYPED_TEMPLATES: Final = {
+    "bool": (
+        ("!({})", "bool"), ("{} && {}", "bool", "bool"), ("{} || {}", "bool", "bool"), ("({} ? {} : {})", "bool", "bool", "bool"),
+        ("{} == {}", "int", "int"), ("{} < {}", "int", "int"), ("{} >= {}", "double", "int"), ("{} == {}", "string", "string"),
+        ("{} != {}", "list<int>", "list<int>"), ("{} == {}", "map", "map"), ("{} <= {}", "string", "string"), ("{} in {}", "int", "list<int>"),
+        ("{} in {}", "string", "map"), ("{}.contains({})", "string", "string"), ("{}.startsWith({})", "string", "string"),
+        ("{}.matches('[a-c]+')", "string"), ("{}.all(x, x > {})", "list<int>", "int"), ("{}.exists(x, x == {})", "list<string>", "string"),
+        ("{}.exists_one(x, {})", "list<int>", "bool"), ("{}.all(i, v, i < v || {})", "list<int>", "bool"), ("{}.isSorted()", "list<int>"),
+        ("{}.isLessThan({})", "quantity", "quantity"), ("{} == {}", "quantity", "quantity"), ("{}.isGreaterThan({})", "semver", "semver"),
+        ("{}.isInteger()", "quantity"), ("{}.hasValue()", "optional"), ("{} == {}", "optional", "optional"), ("{} < {}", "duration", "duration"),
+        ("{} > {}", "timestamp", "timestamp"), ("sets.contains({}, {})", "list<int>", "list<int>"), ("dyn({}) == dyn({})", "int", "string"),
+        ("cel.bind(x, {}, x == x && {})", "string", "bool"), ("type({}) == int", "int"), ("isQuantity({})", "string"),
+    ),
+    "int": (
+        ("{} + {}", "int", "int"), ("({} - {})", "int", "int"), ("{} * {}", "int", "int"), ("({}) / ({})", "int", "int"), ("({}) % ({})", "int", "int"),
+        ("-({})", "int"), ("size({})", "string"), ("{}.size()", "list<string>"), ("{}[{}]", "list<int>", "int"), ("{}.sum()", "list<int>"),
+        ("{}.max()", "list<int>"), ("{}.indexOf({})", "string", "string"), ("int({})", "double"), ("int({})", "string"), ("{}.compareTo({})", "quantity", "quantity"),
+        ("{}.major()", "semver"), ("{}.getHours()", "duration"), ("{}.getFullYear()", "timestamp"), ("{}.orValue({})", "optional", "int"),
+        ("{}[{}]", "map", "string"), ("{}.?a.orValue({})", "map", "int"), ("({} ? {} : {})", "bool", "int", "int"), ("{}.asInteger()", "quantity"),
+    ),
+    "double": (("{} + {}", "double", "double"), ("({}) / ({})", "double", "double"), ("double({})", "int"), ("{}.asApproximateFloat()", "quantity")),
+    "uint": (("{} + {}", "uint", "uint"), ("uint({})", "int")),
+    "string": (
+        ("{} + {}", "string", "string"), ("{}.lowerAscii()", "string"), ("{}.replace({}, {})", "string", "string", "string"), ("{}.substring({})", "string", "int"),
+        ("{}.join({})", "list<string>", "string"), ("string({})", "int"), ("string({})", "double"), ("'%s-%d'.format([{}, {}])", "string", "int"),
+        ("{}.find('[a-z]')", "string"), ("{}.charAt({})", "string", "int"), ("{}.trim()", "string"), ("strings.quote({})", "string"), ("string({})", "timestamp"),
+    ),
+    "list<int>": (
+        ("[{}, {}]", "int", "int"), ("{} + {}", "list<int>", "list<int>"), ("{}.map(x, x + {})", "list<int>", "int"), ("{}.filter(x, x > {})", "list<int>", "int"),
+        ("{}.map(s, s.size())", "list<string>"), ("{}.sort()", "list<int>"), ("{}.reverse()", "list<int>"), ("{}.distinct()", "list<int>"),
+        ("[{}, {}].flatten()", "list<int>", "list<int>"), ("{}.slice(0, {})", "list<int>", "int"), ("{}.sortBy(x, -x)", "list<int>"),
+        ("{}.transformList(i, v, i * v)", "list<int>"), ("[?{}]", "optional"),
+    ),
+    "list<string>": (("[{}, {}]", "string", "string"), ("{}.split({})", "string", "string"), ("{}.findAll('[a-z]')", "string"), ("{}.map(k, k)", "map"), ("{}.sort()", "list<string>")),
+    "map": (("{{{}: {}}}", "string", "int"), ("{}.transformMap(k, v, v + {})", "map", "int"), ("{}.transformMapEntry(i, v, {{v: i}})", "list<string>")),
+    "quantity": (("{}.add({})", "quantity", "quantity"), ("{}.sub({})", "quantity", "int"), ("quantity(string({}))", "int")),
+    "semver": (("semver(string({}) + '.0.0')", "int"),),
+    "duration": (("{} + {}", "duration", "duration"), ("{} - {}", "timestamp", "timestamp")),
+    "timestamp": (("{} + {}", "timestamp", "duration"), ("timestamp({})", "int")),
+    "optional": (("optional.of({})", "int"), ("{}.or({})", "optional", "optional"), ("{}.optMap(x, x + {})", "optional", "int"), ("{}[?{}]", "list<int>", "int"), ("{}.first()", "list<int>")),
+}  # fmt: skip
+
+
+@cache
+def typed_texts(kind: str = "bool", depth: int = 3) -> st.SearchStrategy[str]:
+    """Texts of which most are of the right types, so that they run; some of them fail only then."""
+    leaves = st.sampled_from(_TYPED_LEAVES[kind])
+    if depth == 0:
+        return leaves
+    made = [
+        st.builds(template.format, *(_grouped(typed_texts(part, depth - 1)) for part in parts))
+        for template, *parts in _TYPED_TEMPLATES[kind]
+    ]
+    return st.one_of(leaves, *made)
 
 
 def scrambled_texts() -> st.SearchStrategy[str]:
