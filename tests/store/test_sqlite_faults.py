@@ -31,11 +31,11 @@ class SmallDisk:
         self.directory = directory
         self.directory.mkdir()
         mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(directory)]
-        self._mounted = subprocess.run(mount, capture_output=True, check=False).returncode == 0
+        self.mounted = subprocess.run(mount, capture_output=True, check=False).returncode == 0
         self._limits = resource.getrlimit(resource.RLIMIT_FSIZE)
 
     def fill(self) -> None:
-        if not self._mounted:
+        if not self.mounted:
             resource.setrlimit(resource.RLIMIT_FSIZE, (256 << 10, self._limits[1]))
             return
         with contextlib.suppress(OSError), (self.directory / "filler").open("wb", buffering=0) as filler:
@@ -43,14 +43,14 @@ class SmallDisk:
                 filler.write(bytes(4096))
 
     def free(self) -> None:
-        if self._mounted:
+        if self.mounted:
             (self.directory / "filler").unlink(missing_ok=True)
         else:
             resource.setrlimit(resource.RLIMIT_FSIZE, self._limits)
 
     def remove(self) -> None:
         self.free()
-        if self._mounted:
+        if self.mounted:
             subprocess.run(["umount", str(self.directory)], check=True)
 
 
@@ -97,12 +97,13 @@ def test_a_full_disk_refuses_writes_until_there_is_room_and_loses_nothing(small_
 
 
 def test_a_store_is_not_made_on_a_full_disk(small_disk: SmallDisk) -> None:
-    if (small_disk.directory / "probe").parent.is_mount():
+    path = small_disk.directory / "store.db"
+    if small_disk.mounted:
         small_disk.fill()
         with pytest.raises((StoreFull, StoreUnavailable), match=r"store\.db"):
-            asyncio.run(open_store(str(small_disk.directory / "store.db")))
+            asyncio.run(create_one(path))
         small_disk.free()
-    asyncio.run(create_one(small_disk.directory / "store.db"))
+    asyncio.run(create_one(path))
 
 
 async def create_one(path: Path) -> None:

@@ -123,6 +123,10 @@ class SqliteStore(LocalStore):
             # What was queued meanwhile builds on what is lost.
             self._settle(batch + self._queue, error)
             return
+        except BaseException:
+            # Cancelled with the event loop, or a bug: no one may wait for an answer that will not come.
+            self._settle(batch + self._queue, StoreClosed())
+            raise
         if compaction is not None:
             self._compactions.popleft()
         self._install(events)
