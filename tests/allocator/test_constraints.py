@@ -1,0 +1,99 @@
+"""Devices that must agree in an attribute, or differ in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from dralloc.allocator.constraints import Constraint
+from dralloc.api.resource_v1 import Device, DeviceAttribute
+from dralloc.testing.builders import DRIVER, Attribute, device, version
+
+NUMA = f"{DRIVER}/numa"
+
+
+def accepted(constraint: Constraint, *devices: Device) -> list[bool]:
+    """For each device in turn whether it may join those before it."""
+    state, answers = None, []
+    for found in devices:
+        values = constraint.values_of(DRIVER, found)
+        after = None if values is None else constraint.after(state, values)
+        answers.append(after is not None)
+        state = after if after is not None else state
+    return answers
+
+
+def constraint(*, equal: bool, lists: bool = False, attribute: str = NUMA) -> Constraint:
+    return Constraint(attribute=attribute, wants_equal=equal, requests=frozenset(), accepts_lists=lists)
+
+
+def with_numa(*values: Attribute | None) -> list[Device]:
+    return [device("d", attributes={} if value is None else {"numa": value}) for value in values]
+
+
+def ints(*values: int) -> DeviceAttribute:
+    return DeviceAttribute(ints=values)
+
+
+@dataclass(frozen=True)
+class Case:
+    id: str
+    values: tuple[Attribute | None, ...]
+    equal: list[bool]
+    distinct: list[bool]
+    lists: bool = False
+
+
+CASES = [
+    Case("the same", (1, 1), [True, True], [True, False]),
+    Case("different", (1, 2), [True, False], [True, True]),
+    Case("missing, also as the first", (None, 1), [False, True], [False, True]),
+    Case("of another type", (1, "1"), [True, False], [True, True]),
+    Case("truth is not a number", (1, True), [True, False], [True, True]),
+    Case("a refused device leaves no trace", (1, 2, 1), [True, False, True], [True, True, False]),
+    Case("versions as text", (version("1.0.0"), version("1.0.0+a")), [True, False], [True, True]),
+    Case("a list may be the first", (ints(1), 1), [True, False], [True, True]),
+    Case("a list may not be the second", (1, ints(1)), [True, False], [True, False]),
+    Case("a value of no kind may be the first", (DeviceAttribute(), DeviceAttribute()), [True, False], [True, False]),
+    Case("lists on: something in common", (ints(1, 2), ints(2, 3)), [True, True], [True, False], lists=True),
+    Case(
+        "lists on: common to all",
+        (ints(1, 2), ints(2, 3), ints(3, 1)),
+        [True, True, False],
+        [True, False, False],
+        lists=True,
+    ),
+    Case("lists on: disjoint", (ints(1), ints(2)), [True, False], [True, True], lists=True),
+    Case("lists on: scalars are lists of one", (1, ints(1, 2)), [True, True], [True, False], lists=True),
+    Case("lists on: empty", (ints(), 1), [False, True], [False, True], lists=True),
+    Case("lists on: of another type", (1, DeviceAttribute(strings=("1",))), [True, False], [True, True], lists=True),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_which_devices_go_together(case: Case) -> None:
+    devices = with_numa(*case.values)
+    assert accepted(constraint(equal=True, lists=case.lists), *devices) == case.equal
+    assert accepted(constraint(equal=False, lists=case.lists), *devices) == case.distinct
+
+
+def test_an_attribute_is_looked_up_by_its_full_name_first() -> None:
+    both = device("d", attributes={"numa": 1, NUMA: 2})
+    assert constraint(equal=True).values_of(DRIVER, both) == frozenset({("int", 2)})
+    assert constraint(equal=True).values_of("other.example.com", device("d", attributes={"numa": 1})) is None
+    foreign = device("d", attributes={"other.example.com/numa": 1})
+    assert constraint(equal=True, attribute="other.example.com/numa").values_of(DRIVER, foreign) == frozenset(
+        {("int", 1)}
+    )
+
+
+def test_requests_are_covered_by_name_or_by_alternative() -> None:
+    named = Constraint(attribute=NUMA, wants_equal=True, requests=frozenset({"a", "b/x"}), accepts_lists=False)
+    assert [named.covers("a", "a/y"), named.covers("b", "b/x"), named.covers("b", "b/y"), named.covers("c", "c")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert constraint(equal=True).covers("any", "any")
