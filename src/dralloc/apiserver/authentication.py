@@ -59,8 +59,12 @@ class Authenticator:
 
 def load_token_file(path: Path) -> dict[str, User]:
     """The users of a static token file, in the format that kube-apiserver reads."""
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadTokenFile(f"{path}: {error}") from None
     users: dict[str, User] = {}
-    for number, row in enumerate(csv.reader(path.read_text().splitlines()), start=1):
+    for number, row in enumerate(csv.reader(lines), start=1):
         if not row or row[0].lstrip().startswith("#"):
             continue
         if len(row) < 3 or not row[0].strip() or not row[1].strip():

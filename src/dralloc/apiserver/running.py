@@ -15,7 +15,7 @@ from dralloc.apiserver.authentication import ADMINISTRATOR, Authenticator, admin
 from dralloc.apiserver.certificates import TlsFiles, ensure_certificates
 from dralloc.apiserver.kubeconfig import write_kubeconfig
 from dralloc.apiserver.server import ApiServer
-from dralloc.apiserver.serving import Endpoint, serving
+from dralloc.apiserver.serving import Endpoint, Limits, serving
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
 from dralloc.store.opening import open_store
@@ -46,6 +46,7 @@ class ServerSettings:
     # Plain http, for tests: whoever reaches the port is the administrator.
     insecure_http: bool = False
     gates: FeatureGates = field(default_factory=FeatureGates.defaults)
+    limits: Limits = field(default_factory=Limits)
     clock: Clock = field(default_factory=SystemClock)
 
     @property
@@ -80,7 +81,7 @@ async def run_server(settings: ServerSettings) -> AsyncIterator[RunningServer]:
         application = ApiApplication(server, authenticator)
         await server.start()
         try:
-            async with serving(application, Endpoint(settings.bind, settings.port, tls)) as url:
+            async with serving(application, Endpoint(settings.bind, settings.port, tls, settings.limits)) as url:
                 write_kubeconfig(
                     settings.kubeconfig_path,
                     server=_reachable(url),

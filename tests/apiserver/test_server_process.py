@@ -1,0 +1,175 @@
+"""`dralloc apiserver` as a process: recorded conversations, ends and crashes."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from contextlib import closing
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dralloc.conformance.families import load_family
+from dralloc.conformance.frame import Options, Verdict, read_lines
+from dralloc.testing.local_api import CLAIMS, claim_document
+from dralloc.testing.server_process import ServerProcess, server_process
+
+pytestmark = pytest.mark.slow
+
+VECTORS = Path(__file__).parents[1] / "vectors"
+
+
+def connect(server: ServerProcess) -> HTTPConnection:
+    host, _, port = server.url.removeprefix("http://").rpartition(":")
+    return HTTPConnection(host, int(port), timeout=20)
+
+
+def get(server: ServerProcess, path: str) -> Any:
+    with closing(connect(server)) as connection:
+        connection.request("GET", path)
+        return json.loads(connection.getresponse().read())
+
+
+def post(server: ServerProcess, claim: Mapping[str, Any]) -> Any:
+    with closing(connect(server)) as connection:
+        connection.request("POST", CLAIMS, json.dumps(claim))
+        return json.loads(connection.getresponse().read())
+
+
+def disagreements(family: str, file: str, server: ServerProcess) -> list[Verdict]:
+    options = Options(server=server.url, kubeconfig=server.kubeconfig)
+    verdicts = load_family(family).run(read_lines(VECTORS / file), options)
+    return [verdict for verdict in verdicts if verdict.differences]
+
+
+# --- recorded answers ---------------------------------------------------------------------------------------
+
+
+def test_the_recorded_conversation_is_held_over_tls(tmp_path: Path) -> None:
+    with server_process(tmp_path) as server:
+        assert disagreements("http", "http.jsonl.gz", server) == []
+
+
+def test_recorded_writes_are_answered_as_recorded(tmp_path: Path) -> None:
+    with server_process(tmp_path, "--insecure-http", "--store", "memory://") as server:
+        assert disagreements("api", "api.jsonl.gz", server) == []
+
+
+def test_recorded_writes_with_a_feature_off_are_answered_as_recorded(tmp_path: Path) -> None:
+    gates = ("--feature-gates", "DRAConsumableCapacity=false")
+    with server_process(tmp_path, "--insecure-http", "--store", "memory://", *gates) as server:
+        assert disagreements("api", "api-consumable-capacity-off.jsonl.gz", server) == []
+
+
+# --- ends ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+def test_when_told_to_end_it_ends_watches_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+    with server_process(tmp_path, "--insecure-http") as server:
+        with closing(connect(server)) as watching:
+            watching.request("GET", f"{CLAIMS}?watch=1")
+            answer = watching.getresponse()
+            assert post(server, claim_document())["metadata"]["name"] == "c"
+            server.process.send_signal(number)
+            # A stream that is cut off would raise; this one ends with its last piece.
+            assert b'"type":"ADDED"' in answer.read()
+        assert server.process.wait(timeout=20) == 0
+
+
+def test_a_restart_keeps_objects_credentials_and_revisions(tmp_path: Path) -> None:
+    with server_process(tmp_path, "--insecure-http") as server:
+        created = post(server, claim_document("kept"))
+    token = (tmp_path / "admin.token").read_text()
+    with server_process(tmp_path, "--insecure-http") as server:
+        assert get(server, f"{CLAIMS}/kept") == created
+    assert (tmp_path / "admin.token").read_text() == token
+
+
+class Load(threading.Thread):
+    """Creates claims until the server goes away, and remembers which were acknowledged, at which revision."""
+
+    def __init__(self, server: ServerProcess, name: str) -> None:
+        super().__init__()
+        self._connection, self._name = connect(server), name
+        self.acknowledged: dict[str, int] = {}
+        self.has_begun = threading.Event()
+
+    def run(self) -> None:
+        try:
+            for number in range(1_000_000):
+                name = f"{self._name}-{number}"
+                self._connection.request("POST", CLAIMS, json.dumps(claim_document(name)))
+                answer = json.loads(self._connection.getresponse().read())
+                self.acknowledged[name] = int(answer["metadata"]["resourceVersion"])
+                if number == 20:
+                    self.has_begun.set()
+        except (OSError, HTTPException, json.JSONDecodeError):
+            return
+        finally:
+            self._connection.close()
+
+
+def test_killed_under_load_it_has_lost_nothing_and_revisions_go_on(tmp_path: Path) -> None:
+    acknowledged: dict[str, int] = {}
+    for life in range(4):
+        with server_process(tmp_path, "--insecure-http") as server:
+            listed = get(server, CLAIMS)
+            found = {item["metadata"]["name"]: int(item["metadata"]["resourceVersion"]) for item in listed["items"]}
+            assert acknowledged.items() <= found.items()
+            assert int(listed["metadata"]["resourceVersion"]) >= max(found.values(), default=0)
+            loads = [Load(server, f"life{life}-{number}") for number in range(4)]
+            for load in loads:
+                load.start()
+            for load in loads:
+                assert load.has_begun.wait(timeout=20)
+            server.process.kill()
+            for load in loads:
+                load.join(timeout=20)
+                assert min(load.acknowledged.values()) > max(acknowledged.values(), default=0)
+            for load in loads:
+                acknowledged |= load.acknowledged
+
+
+# --- what keeps it from starting ----------------------------------------------------------------------------
+
+
+def refused(directory: Path, *options: str) -> str:
+    """What the command says when it cannot start."""
+    command = [sys.executable, "-m", "dralloc", "apiserver", "--data-dir", str(directory), *options]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert ended.returncode == 2, ended
+    assert "Traceback" not in ended.stderr
+    return ended.stderr
+
+
+def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        assert f"127.0.0.1:{taken.getsockname()[1]}" in refused(tmp_path, "--port", str(taken.getsockname()[1]))
+
+
+def test_a_corrupt_database_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "state.db").write_bytes(b"this is no database" * 1000)
+    assert "state.db" in refused(tmp_path, "--port", "0")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--store", "nope://x"), "nope"),
+        (("--feature-gates", "Nope=true"), "Nope"),
+        (("--token-file", "/nowhere/tokens"), "/nowhere/tokens"),
+        (("--insecure-http", "--bind", "0.0.0.0"), "plain http"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(tmp_path: Path, options: tuple[str, ...], said: str) -> None:
+    assert said in refused(tmp_path, *options)

@@ -1,0 +1,294 @@
+"""The server on real sockets: who is let in, and that a bad client hurts only itself."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from dralloc.apiserver.running import BadSettings, RunningServer, ServerSettings, run_server
+from dralloc.apiserver.serving import Limits
+from dralloc.testing.local_api import CLAIMS, claim_document
+
+pytestmark = pytest.mark.slow
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+TIGHT = Limits(connections_max=8, head_time_max_s=0.2, stalled_reader_s=0.3)
+
+
+class Site:
+    """A server and the connections that a test opens to it."""
+
+    def __init__(self, server: RunningServer) -> None:
+        self.server = server
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def connect(self, tls: ssl.SSLContext | None = None, limit: int = 1 << 16) -> Streams:
+        port = int(self.server.url.rsplit(":", 1)[1])
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls, limit=limit)
+        self._writers.append(writer)
+        return reader, writer
+
+    async def is_well(self) -> bool:
+        """Whether a client that behaves is served as if nothing had happened."""
+        return (await send(await self.connect(), "GET", CLAIMS))[0] == 200
+
+    async def close(self) -> None:
+        for writer in self._writers:
+            writer.close()
+            with suppress(OSError, ssl.SSLError):
+                await writer.wait_closed()
+
+
+@asynccontextmanager
+async def running(directory: Path, limits: Limits = TIGHT, *, plain: bool = True) -> AsyncIterator[Site]:
+    settings = ServerSettings(data_dir=directory, port=0, store="memory://", insecure_http=plain, limits=limits)
+    async with asyncio.timeout(20), run_server(settings) as server:
+        site = Site(server)
+        try:
+            yield site
+        finally:
+            await site.close()
+
+
+def on_sockets(test: Callable[[Site], Coroutine[Any, Any, None]]) -> Callable[[Path], None]:
+    """A test that gets a server with tight limits, over plain http."""
+
+    async def main(directory: Path) -> None:
+        async with running(directory) as site:
+            await test(site)
+
+    def wrapper(tmp_path: Path) -> None:
+        asyncio.run(main(tmp_path))
+
+    return wrapper
+
+
+async def send(streams: Streams, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, bytes]:
+    """One request on a connection, and its answer."""
+    reader, writer = streams
+    lines = [f"{method} {path} HTTP/1.1", "host: x", f"content-length: {len(body)}"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = int(head.lower().split(b"content-length:", 1)[1].split(b"\r\n", 1)[0])
+    return int(head.split(b" ", 2)[1]), await reader.readexactly(length)
+
+
+async def closed(reader: asyncio.StreamReader) -> bytes:
+    """Everything until the server closes the connection."""
+    try:
+        return await reader.read()
+    except ConnectionResetError:
+        return b""
+
+
+async def until_open_watches(streams: Streams, count: int) -> None:
+    """Ask until the server has so many watches; the test's own time limit bounds this."""
+    while (
+        f'apiserver_longrunning_requests{{verb="WATCH"}} {count}\n'.encode()
+        not in (await send(streams, "GET", "/metrics"))[1]
+    ):
+        await asyncio.sleep(0)
+
+
+# --- who is let in ------------------------------------------------------------------------------------------
+
+
+def test_tls_and_tokens(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running(tmp_path, plain=False) as site:
+            trusting = ssl.create_default_context(cafile=str(tmp_path / "tls" / "ca.crt"))
+            streams = await site.connect(trusting)
+            code, body = await send(streams, "GET", CLAIMS)
+            assert (code, json.loads(body)["reason"]) == (401, "Unauthorized")
+            assert (await send(streams, "GET", "/metrics"))[0] == 401
+            assert (await send(streams, "GET", "/healthz"))[0] == 200
+            assert (await send(streams, "GET", "/healthz", authorization="Bearer nope"))[0] == 401
+            assert (await send(streams, "GET", CLAIMS, authorization="Bearer nope"))[0] == 401
+            assert (await send(streams, "GET", CLAIMS, authorization=f"Bearer {site.server.token}"))[0] == 200
+            streams[1].close()
+            with pytest.raises(ssl.SSLError):
+                await site.connect(ssl.create_default_context())
+
+    asyncio.run(main())
+
+
+def test_a_client_certificate_of_our_authority_is_a_user(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running(tmp_path, plain=False) as site:
+            for signer, code in ((tmp_path / "tls", 403), (None, None)):
+                context = ssl.create_default_context(cafile=str(tmp_path / "tls" / "ca.crt"))
+                context.load_cert_chain(*_client_certificate(tmp_path, signer, "system:node:n1", "system:nodes"))
+                if code is None:
+                    with pytest.raises((ssl.SSLError, ConnectionError, asyncio.IncompleteReadError)):
+                        await send(await site.connect(context), "GET", CLAIMS)
+                    continue
+                streams = await site.connect(context)
+                pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
+                foreign = {"metadata": {"name": "s"}, "spec": {"driver": "d", "nodeName": "n2", "pool": pool}}
+                path = "/apis/resource.k8s.io/v1/resourceslices"
+                assert (await send(streams, "POST", path, json.dumps(foreign).encode()))[0] == code
+                assert (await send(streams, "GET", path))[0] == 200
+                streams[1].close()
+
+    asyncio.run(main())
+
+
+def _client_certificate(directory: Path, signer: Path | None, name: str, group: str) -> tuple[str, str]:
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name(
+        [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group), x509.NameAttribute(NameOID.COMMON_NAME, name)]
+    )
+    issuer, signing_key = subject, key
+    if signer is not None:
+        issuer = x509.load_pem_x509_certificate((signer / "ca.crt").read_bytes()).subject
+        loaded = serialization.load_pem_private_key((signer / "ca.key").read_bytes(), None)
+        assert isinstance(loaded, ec.EllipticCurvePrivateKey)
+        signing_key = loaded
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder(issuer, subject, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(hours=1))
+        .sign(signing_key, hashes.SHA256())
+    )
+    certificate_path, key_path = directory / "client.crt", directory / "client.key"
+    certificate_path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    key_path.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return str(certificate_path), str(key_path)
+
+
+def test_plain_http_is_for_this_machine_only(tmp_path: Path) -> None:
+    async def main() -> None:
+        settings = ServerSettings(data_dir=tmp_path, bind="0.0.0.0", port=0, store="memory://", insecure_http=True)
+        with pytest.raises(BadSettings, match=r"0\.0\.0\.0"):
+            async with run_server(settings):
+                pass
+
+    asyncio.run(main())
+
+
+# --- bad clients --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"\x00\xff\xfe\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"x" * 500,
+    ],
+    ids=["bytes", "half a line", "another protocol", "TLS where there is none"],
+)
+def test_garbage_ends_its_own_connection(tmp_path: Path, garbage: bytes) -> None:
+    async def main() -> None:
+        async with running(tmp_path) as site:
+            reader, writer = await site.connect()
+            writer.write(garbage)
+            await closed(reader)
+            assert await site.is_well()
+
+    asyncio.run(main())
+
+
+@on_sockets
+async def test_a_head_that_never_ends_is_cut_off(site: Site) -> None:
+    reader, writer = await site.connect()
+    writer.write(b"GET / HTTP/1.1\r\n" + b"x-long: " + b"a" * 70_000)
+    assert b" 431 " in await closed(reader)
+    slow_reader, slow_writer = await site.connect()
+    slow_writer.write(b"GET / HTTP/1.1\r\nx-slow: ")
+    silent_reader, _ = await site.connect()
+    assert (await closed(slow_reader), await closed(silent_reader)) == (b"", b"")
+    assert await site.is_well()
+
+
+@on_sockets
+async def test_a_body_that_is_too_large_is_refused_before_it_is_read(site: Site) -> None:
+    streams = await site.connect()
+    reader, writer = streams
+    writer.write(b"POST %b HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n" % CLAIMS.encode())
+    piece = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
+    for _ in range(60):
+        writer.write(piece)
+    assert b" 413 " in await reader.readuntil(b"\r\n\r\n")
+    writer.close()
+    assert (await send(await site.connect(), "POST", CLAIMS, b"x" * 3_200_000))[0] == 413
+    assert await site.is_well()
+
+
+@on_sockets
+async def test_connections_are_bounded(site: Site) -> None:
+    held = [await site.connect() for _ in range(TIGHT.connections_max)]
+    for streams in held:
+        assert (await send(streams, "GET", "/healthz"))[0] == 200
+    refused, _ = await site.connect()
+    assert b" 503 " in await closed(refused)
+    held[0][1].close()
+    assert (await send(held[1], "GET", "/healthz"))[0] == 200
+
+
+@on_sockets
+async def test_a_watcher_that_reads_nothing_is_cut_off_and_others_see_everything(site: Site) -> None:
+    stuck_reader, stuck_writer = await site.connect(limit=1024)
+    good_reader, good_writer = await site.connect()
+    for writer in (stuck_writer, good_writer):
+        writer.write(f"GET {CLAIMS}?watch=1 HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+    await stuck_reader.readuntil(b"\r\n\r\n")
+    await good_reader.readuntil(b"\r\n\r\n")
+    seen = asyncio.ensure_future(_read_names(good_reader, 80))
+    streams = await site.connect()
+    for number in range(80):
+        body = claim_document(f"c{number:02}", annotations={"filling": "x" * 200_000})
+        assert (await send(streams, "POST", CLAIMS, json.dumps(body).encode()))[0] == 201
+    assert await seen == [f"c{number:02}" for number in range(80)]
+    await until_open_watches(streams, 1)
+    with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
+        await stuck_reader.readexactly(80 * 200_000)
+
+
+async def _read_names(reader: asyncio.StreamReader, count: int) -> list[str]:
+    """The names in the first events of a watch, in order."""
+    names: list[str] = []
+    pending = b""
+    while len(names) < count:
+        size = int(await reader.readline(), 16)
+        pending += (await reader.readexactly(size + 2))[:-2]
+        *lines, pending = pending.split(b"\n")
+        names += [json.loads(line)["object"]["metadata"]["name"] for line in lines if line]
+    return names
+
+
+@on_sockets
+async def test_a_watcher_that_goes_away_is_forgotten(site: Site) -> None:
+    reader, writer = await site.connect()
+    writer.write(f"GET {CLAIMS}?watch=1 HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+    await reader.readuntil(b"\r\n\r\n")
+    streams = await site.connect()
+    await until_open_watches(streams, 1)
+    writer.close()
+    await until_open_watches(streams, 0)
+
+
+@on_sockets
+async def test_requests_may_be_sent_one_after_the_other_without_waiting(site: Site) -> None:
+    reader, writer = await site.connect()
+    writer.write(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n" * 50)
+    for _ in range(50):
+        assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
+        assert await reader.readexactly(2) == b"ok"
