@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Final, NamedTuple
 
@@ -96,6 +97,36 @@ def _unreadable(text: str, offset: int) -> CelSyntaxError:
     elif character in "&|=":
         message = f"unexpected {character!r}; the operators are &&, || and =="
     return CelSyntaxError(text, [Problem(f"syntax error: {message}", offset)])
+
+
+def token_value(token: Token, sign: str = "") -> bool | int | float | str | bytes | None:
+    """What a literal token stands for; None when there is no such value (and for `null`)."""
+    match token.kind:
+        case "string":
+            return string_value(token.text)
+        case "int":
+            number = _whole_number(token.text)
+            number = -number if sign else number
+            return number if -(2**63) <= number < 2**63 else None
+        case "true" | "false":
+            return token.kind == "true"
+        case "uint":
+            number = _whole_number(token.text[:-1])
+            return number if number < 2**64 else None
+        case "double":
+            value = float(sign + token.text)
+            return None if math.isinf(value) else value
+        case "bytes":
+            return bytes_value(token.text)
+        case _:
+            return None
+
+
+def _whole_number(text: str) -> int:
+    """The number; some number that is far too large when there are more digits than any valid one has."""
+    digits, base = (text[2:], 16) if text.startswith("0x") else (text, 10)
+    significant = digits.lstrip("0")
+    return int(significant or "0", base) if len(significant) <= 20 else 2**65
 
 
 _SIMPLE_ESCAPES: Final = {

@@ -1,0 +1,178 @@
+"""Making nodes while parsing: their numbers, the macros among them, and how long the paths below them are.
+
+Apart from the parser, so that what is read and what is made of it can be understood one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple, NoReturn
+
+from dralloc.cel import declarations_kubernetes, declarations_standard, lexer
+from dralloc.cel.errors import CelSyntaxError, Problem
+from dralloc.cel.lexer import Token
+from dralloc.cel.macros import MacroCall, MacroError, expand_macro
+from dralloc.cel.syntax import (
+    Call,
+    Expression,
+    FieldEntry,
+    Identifier,
+    ListLiteral,
+    Literal,
+    LiteralKind,
+    MapEntry,
+    MapLiteral,
+    MessageLiteral,
+    Select,
+)
+
+LITERALS: Final = {
+    lexer.INT: LiteralKind.INT,
+    lexer.UINT: LiteralKind.UINT,
+    lexer.DOUBLE: LiteralKind.DOUBLE,
+    lexer.STRING: LiteralKind.STRING,
+    lexer.BYTES: LiteralKind.BYTES,
+    "true": LiteralKind.BOOL,
+    "false": LiteralKind.BOOL,
+    "null": LiteralKind.NULL,
+}
+
+# Functions whose name has a namespace, as `lists.range`: what stands before the last dot is no value.
+_NAMESPACED: Final = frozenset(
+    name
+    for table in (*declarations_standard.TABLES, *declarations_kubernetes.TABLES)
+    for name in table
+    if name[0].isalpha() and "." in name
+)
+_NAMESPACES: Final = frozenset(name.rpartition(".")[0] for name in _NAMESPACED)
+
+
+class Operator(NamedTuple):
+    """An operator that waits for its right operand."""
+
+    precedence: int
+    function: str
+    offset: int
+
+
+class TreeBuilder:
+    """Makes the nodes of one tree. `macros` maps the nodes that macros made to the calls as they were written."""
+
+    def __init__(self, text: str, *, counts_heights: bool) -> None:
+        self.text = text
+        self.macros: dict[int, Call] = {}
+        self._ids = 0
+        self._heights: dict[int, int] | None = {} if counts_heights else None
+
+    def height(self, node: Expression) -> int:
+        """How many members, operators and conditionals lie on the longest path down from the node."""
+        return self._heights.get(node.id, 0) if self._heights else 0
+
+    def literal(self, token: Token, sign: str, offset: int) -> Literal:
+        kind = LITERALS[token.kind]
+        value = lexer.token_value(token, sign)
+        if value is None and kind is not LiteralKind.NULL:
+            self.fail(f"syntax error: {sign}{token.text} is not a valid {kind.value} literal", token.offset)
+        return Literal(id=self._id(), offset=offset, kind=kind, value=value)
+
+    def identifier(self, name: str, offset: int) -> Identifier:
+        return Identifier(id=self._id(), offset=offset, name=name)
+
+    def select(self, operand: Expression, field: str, offset: int) -> Select:
+        node = Select(id=self._id(), offset=offset, operand=operand, field=field)
+        self._note(node, (operand,), step=1)
+        return node
+
+    def optional_select(self, operand: Expression, field: Token, name: str, offset: int) -> Call:
+        key = Literal(id=self._id(), offset=field.offset, kind=LiteralKind.STRING, value=name)
+        return self.step("_?._", (operand, key), offset)
+
+    def step(self, function: str, operands: tuple[Expression, ...], offset: int) -> Call:
+        """An operator that makes the path longer, as most do."""
+        node = Call(id=self._id(), offset=offset, function=function, arguments=operands)
+        self._note(node, operands, step=1)
+        return node
+
+    def prefixed(self, operator: Operator, operand: Expression) -> Call:
+        node = Call(id=self._id(), offset=operator.offset, function=operator.function, arguments=(operand,))
+        self._note(node, (operand,))
+        return node
+
+    def chain(self, operators: Sequence[Operator], operands: Sequence[Expression]) -> Expression:
+        """A balanced tree of equal logical operators."""
+        node = self._balanced(operators, operands)
+        self._note(node, operands)
+        return node
+
+    def list_literal(self, elements: Sequence[Expression], optional: set[int], offset: int) -> ListLiteral:
+        node = ListLiteral(id=self._id(), offset=offset, elements=tuple(elements), optional=frozenset(optional))
+        self._note(node, elements)
+        return node
+
+    def map_entry(self, key: Expression, value: Expression, offset: int, *, optional: bool) -> MapEntry:
+        return MapEntry(id=self._id(), offset=offset, key=key, value=value, optional=optional)
+
+    def map_literal(self, entries: Sequence[MapEntry], offset: int) -> MapLiteral:
+        node = MapLiteral(id=self._id(), offset=offset, entries=tuple(entries))
+        self._note(node, [part for entry in entries for part in (entry.key, entry.value)])
+        return node
+
+    def field_entry(self, field: str, value: Expression, offset: int, *, optional: bool) -> FieldEntry:
+        return FieldEntry(id=self._id(), offset=offset, field=field, value=value, optional=optional)
+
+    def message(self, type_name: str, entries: Sequence[FieldEntry], offset: int) -> MessageLiteral:
+        node = MessageLiteral(id=self._id(), offset=offset, type_name=type_name, entries=tuple(entries))
+        self._note(node, [entry.value for entry in entries])
+        return node
+
+    def call(
+        self, function: str, target: Expression | None, arguments: tuple[Expression, ...], offset: int
+    ) -> Expression:
+        """A call, or what it stands for if it is a macro."""
+        call = Call(id=self._id(), offset=offset, function=function, target=target, arguments=arguments)
+        try:
+            expanded = expand_macro(MacroCall(call, self._id))
+        except MacroError as misuse:
+            self.fail(misuse.message, misuse.offset)
+        node: Expression = _without_namespace(call)
+        if expanded is not None:
+            node = expanded
+            self.macros[expanded.id] = call
+        if target is None:
+            self._note(node, arguments)
+        else:
+            self._note(node, (target, *arguments), step=1)
+        return node
+
+    def fail(self, message: str, offset: int) -> NoReturn:
+        raise CelSyntaxError(self.text, [Problem(message, offset)])
+
+    def _balanced(self, operators: Sequence[Operator], operands: Sequence[Expression]) -> Expression:
+        # Recursion is as deep as the logarithm of the number of operators.
+        if not operators:
+            return operands[0]
+        middle = len(operators) // 2
+        left = self._balanced(operators[:middle], operands[: middle + 1])
+        right = self._balanced(operators[middle + 1 :], operands[middle + 1 :])
+        operator = operators[middle]
+        return Call(id=self._id(), offset=operator.offset, function=operator.function, arguments=(left, right))
+
+    def _note(self, node: Expression, parts: Sequence[Expression], step: int = 0) -> None:
+        heights = self._heights
+        if heights is not None:
+            heights[node.id] = step + max((heights.get(part.id, 0) for part in parts), default=0)
+
+    def _id(self) -> int:
+        self._ids += 1
+        return self._ids
+
+
+def _without_namespace(call: Call) -> Call:
+    """The call of `lists.range` itself, instead of a method `range` of `lists`; other calls as they are."""
+    target = call.target
+    if not isinstance(target, Identifier):
+        return call
+    namespace = target.name.removeprefix(".")
+    if namespace not in _NAMESPACES or (name := f"{namespace}.{call.function}") not in _NAMESPACED:
+        return call
+    return Call(id=call.id, offset=call.offset, function=name, arguments=call.arguments)
