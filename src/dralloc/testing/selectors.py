@@ -160,6 +160,12 @@ _FORMS: Final[Mapping[str, Sequence[str]]] = {
 _HOLE: Final = re.compile(r"\{(\w+)\}")
 
 
+_SHAPES: Final = {kind: st.sampled_from(forms) for kind, forms in _FORMS.items()}
+_LEAVES: Final = {
+    kind: st.sampled_from([form for form in forms if not _HOLE.search(form)]) for kind, forms in _FORMS.items()
+}
+
+
 @st.composite
 def typed_selectors(draw: st.DrawFn, depth: int = 4) -> str:
     """Texts that compile, nearly always."""
@@ -167,8 +173,5 @@ def typed_selectors(draw: st.DrawFn, depth: int = 4) -> str:
 
 
 def _fill(draw: st.DrawFn, kind: str, depth: int) -> str:
-    forms = _FORMS[kind]
-    if depth <= 0:
-        forms = [form for form in forms if not _HOLE.search(form)]
-    form = draw(st.sampled_from(forms))
+    form = draw(_SHAPES[kind] if depth > 0 else _LEAVES[kind])
     return _HOLE.sub(lambda hole: _fill(draw, hole[1], depth - 1), form)
