@@ -197,6 +197,7 @@ def test_cheap_selectors_need_no_meter() -> None:
     assert not compile_selector("type(device.driver) == string").stays_within_budget
 
 
+@pytest.mark.slow
 @pytest.mark.fuzz
 @given(expression_texts())
 def test_judging_raises_nothing_but_cel_errors(text: str) -> None:
@@ -212,6 +213,7 @@ def test_judging_raises_nothing_but_cel_errors(text: str) -> None:
 DEVICE = device_view({"bool": True, "int": 4, "string": "a100", "version": Semver.parse("1.2.3")}, {"memory": "80Gi"})
 
 
+@pytest.mark.slow
 @pytest.mark.fuzz
 @given(typed_texts())
 def test_what_runs_costs_no_more_than_is_said(text: str) -> None:
@@ -221,6 +223,7 @@ def test_what_runs_costs_no_more_than_is_said(text: str) -> None:
         assert cost <= 3 * checked.cost_max + 10 or not checked.cost.is_upper_bound
 
 
+@pytest.mark.slow
 @pytest.mark.fuzz
 @given(typed_texts())
 def test_what_may_be_written_can_run_later(text: str) -> None:

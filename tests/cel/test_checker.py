@@ -222,6 +222,7 @@ def test_a_variable_is_no_part_of_itself() -> None:
     assert not substitution.fits(variable, _variable_inside(variable))
 
 
+@pytest.mark.slow
 @pytest.mark.fuzz
 @given(expression_texts())
 def test_checking_raises_nothing_but_cel_errors(text: str) -> None:

@@ -127,6 +127,7 @@ def test_the_deepest_expressions_are_estimated() -> None:
     assert cost("[" * 248 + "]" * 248 + ".size() == 1") == 248 * 10 + 2
 
 
+@pytest.mark.slow
 @pytest.mark.fuzz
 @given(expression_texts())
 def test_every_estimate_is_a_number_of_64_bits(text: str) -> None:

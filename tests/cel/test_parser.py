@@ -260,6 +260,14 @@ def test_a_refusal_shows_the_line_and_the_place() -> None:
     assert str(refusal.value).startswith("ERROR: <input>:2:5: ")
 
 
+def test_of_a_long_line_only_the_neighbourhood_is_shown() -> None:
+    with pytest.raises(CelSyntaxError) as refusal:
+        parse("a + " * 20_000 + "& b")
+    _, line, mark = str(refusal.value).splitlines()
+    assert len(line) < 200
+    assert line[mark.index("^")] == "&"
+
+
 @dataclass(frozen=True)
 class DepthCase:
     """What may be repeated so often, and not once more."""
@@ -311,6 +319,7 @@ def test_macros_are_remembered_as_they_were_written() -> None:
     assert parsed.root.id in parsed.macros
 
 
+@pytest.mark.slow
 @pytest.mark.fuzz
 @given(scrambled_texts())
 def test_any_text_is_read_or_refused(text: str) -> None:

@@ -12,6 +12,7 @@ from dralloc.cel.syntax import Expression, ParsedExpression
 from dralloc.testing.expressions import expression_texts, expression_trees, typed_texts
 
 
+@pytest.mark.slow
 @pytest.mark.fuzz
 @given(expression_trees())
 def test_reading_what_is_printed_gives_the_tree(tree: Expression) -> None:
@@ -19,6 +20,7 @@ def test_reading_what_is_printed_gives_the_tree(tree: Expression) -> None:
     assert parse(printed).root == tree
 
 
+@pytest.mark.slow
 @pytest.mark.fuzz
 @given(st.one_of(expression_texts(), typed_texts()))
 def test_macros_are_printed_as_written(text: str) -> None:

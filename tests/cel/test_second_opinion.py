@@ -64,6 +64,7 @@ def standard_texts() -> st.SearchStrategy[str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.fuzz
 @given(standard_texts())
 def test_types_agree(text: str) -> None:
@@ -95,6 +96,7 @@ PIECES = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.fuzz
 @given(st.lists(PIECES, max_size=8).map("".join))
 def test_what_can_be_read_agrees(text: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 
 class CelError(Exception):
@@ -55,8 +56,12 @@ class CostLimitError(CelEvaluationError):
     """The expression was stopped because it cost more than it may."""
 
 
+# More of a line than this does not help to find the place in it.
+_SHOWN_MAX: Final = 160
+
+
 def render_problem(text: str, problem: Problem) -> str:
-    """The fault with its place and the line it is in."""
+    """The fault with its place and the line it is in, or as much of the line as can be overlooked."""
     if problem.offset is None:
         return f"ERROR: <input>:-1:0: {problem.message}"
     line_start = text.rfind("\n", 0, problem.offset) + 1
@@ -65,4 +70,6 @@ def render_problem(text: str, problem: Problem) -> str:
     number = text.count("\n", 0, problem.offset) + 1
     column = problem.offset - line_start
     place = f"ERROR: <input>:{number}:{column + 1}: {problem.message}"
-    return f"{place}\n | {line.replace(chr(9), ' ')}\n | {'.' * column}^"
+    start = max(0, column - _SHOWN_MAX // 2) if len(line) > _SHOWN_MAX else 0
+    shown = line[start : start + _SHOWN_MAX].replace("\t", " ")
+    return f"{place}\n | {shown}\n | {'.' * (column - start)}^"

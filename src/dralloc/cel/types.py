@@ -80,11 +80,20 @@ class Type:
         return f"<Type {self}>"
 
     def __str__(self) -> str:
-        if self.kind is Kind.WRAPPER:
-            return f"wrapper({self.parameters[0]})"
-        if not self.parameters:
-            return self.name
-        return f"{self.name}({', '.join(str(parameter) for parameter in self.parameters)})"
+        shown: list[str] = []
+        waiting: list[Type | str] = [self]
+        while waiting:
+            part = waiting.pop()
+            if isinstance(part, str):
+                shown.append(part)
+                continue
+            shown.append("wrapper" if part.kind is Kind.WRAPPER else part.name)
+            if part.parameters:
+                waiting.append(")")
+                for parameter in reversed(part.parameters):
+                    waiting += (parameter, ", ")
+                waiting[-1] = "("
+        return "".join(shown)
 
 
 ANY: Final = Type(Kind.ANY, "any")
