@@ -1,4 +1,4 @@
-"""Bodies of requests: read as JSON or YAML, decoded as the kind that the URL names, unknown fields told or refused."""
+"""Bodies of requests: read as JSON, YAML or protobuf, decoded as the kind that the URL names, unknown fields told or refused."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from dralloc.api.yaml_reader import read_yaml_stream
 from dralloc.apiserver.http import JSON, Request
 from dralloc.apiserver.json_documents import Document
 from dralloc.apiserver.options import IGNORE, STRICT
+from dralloc.apiserver.protobuf_bodies import PROTOBUF, protobuf_to_json
 from dralloc.apiserver.resources import Resource
 from dralloc.apiserver.statuses import unreadable_body
 from dralloc.primitives.errors import BadRequest
 
 YAML: Final = "application/yaml"
-READABLE: Final = (JSON, YAML)
+READABLE: Final = (JSON, YAML, PROTOBUF)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,8 @@ def json_of(request: Request) -> bytes:
         return request.body
     if media_type == YAML:
         return yaml_to_json(request.body)
+    if media_type == PROTOBUF:
+        return protobuf_to_json(request.body)
     raise unreadable_body(READABLE)
 
 
