@@ -6,9 +6,12 @@ Errors are exceptions, and the operators that absorb errors catch them. What eac
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
 from typing import Any, Final
 
 from dralloc.cel.access import find_value, get_value, index_key
+from dralloc.cel.checker import TypedExpression
 from dralloc.cel.errors import CelEvaluationError
 from dralloc.cel.library.functions import Function
 from dralloc.cel.library.maps import insert, insert_all
@@ -30,6 +33,24 @@ from dralloc.cel.values import (
     type_of,
 )
 
+# Kubernetes knows the price of these only where their overload was clear before running.
+_PRICED_BY_OVERLOAD: Final = frozenset(
+    {
+        "@in",
+        "_+_",
+        "_<_",
+        "_<=_",
+        "_>_",
+        "_>=_",
+        "slice",
+        "flatten",
+        "reverse",
+        "distinct",
+        "sort",
+        "@sortByAssociatedKeys",
+    }
+)
+
 LIST_COST: Final = 10
 MAP_COST: Final = 30
 MESSAGE_COST: Final = 40
@@ -38,7 +59,8 @@ MESSAGE_COST: Final = 40
 class ClosureBuilder:
     """Makes closures. See `plan.Builder` for what each method stands for."""
 
-    def __init__(self, observe: Observer | None) -> None:
+    def __init__(self, typed: TypedExpression, observe: Observer | None) -> None:
+        self._typed = typed
         self._observe = observe
 
     def _observed(self, node: Expression, code: Code) -> Code:
@@ -147,6 +169,8 @@ class ClosureBuilder:
     # Calls.
 
     def call(self, node: Call, function: Function, arguments: Sequence[Code]) -> Code:
+        if node.function in _PRICED_BY_OVERLOAD and len(self._typed.overloads[node.id]) > 1:
+            function = _at_nominal_cost(function)
         if not arguments:
             return self._observed(node, lambda frame: _call(frame, function))
         first, rest = arguments[0], [finish(argument) for argument in arguments[1:]]
@@ -369,6 +393,12 @@ def pairs_of(value: Value) -> Iterable[tuple[Value, Value]]:
 
 
 # --- Steps ---------------------------------------------------------------------------------------------------
+
+
+@cache
+def _at_nominal_cost(function: Function) -> Function:
+    """The function, but every call costs one."""
+    return Function(function.name, [replace(overload, cost=None) for overload in function.overloads])
 
 
 def _call(frame: Frame, function: Function, *arguments: Value) -> Value:

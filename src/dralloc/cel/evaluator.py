@@ -15,7 +15,7 @@ class Evaluator:
     """An expression, ready to be evaluated."""
 
     def __init__(self, typed: TypedExpression, observe: Observer | None = None) -> None:
-        planner = Planner(typed, ClosureBuilder(observe))
+        planner = Planner(typed, ClosureBuilder(typed, observe))
         self._run = finish(planner.plan())
         self._slots_count = planner.slots_count
 

@@ -48,7 +48,7 @@ class Overload:
         )
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Function:
     """All overloads of one name."""
 

@@ -34,7 +34,7 @@ _ZERO_INSTANT: Final = Timestamp(-62_135_596_800 * 10**9)
 
 
 def is_zero(value: Value) -> bool:
-    """Whether a value is what an unset field of its type would hold. Values of libraries never are."""
+    """Whether a value is what an unset field of its type would hold. Values of libraries never are, nor optionals."""
     kind = value.__class__
     if kind in _ZERO_WHEN_FALSE:
         return not value
@@ -42,8 +42,6 @@ def is_zero(value: Value) -> bool:
         return bool(value.nanos == 0)
     if kind is Timestamp:
         return bool(value.nanos == _ZERO_INSTANT.nanos)
-    if kind is Optional:
-        return not value.is_present or is_zero(value.value)
     return False
 
 

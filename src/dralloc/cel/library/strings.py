@@ -142,7 +142,7 @@ def join(texts: list[Value], separator: str = "") -> str:
     return separator.join(texts)
 
 
-@define("strings.quote", str, metered=True)
+@define("strings.quote", str, cost=text_cost, metered=True)
 def quote(meter: Meter, text: str) -> str:
     """The text as a literal would be written."""
     meter.spend_copying(limited_text_length(2 * len(text) + 2))
