@@ -6,7 +6,7 @@ as `CoreObject`, and nobody stores one of these types in their place.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from msgspec import field
 
@@ -44,9 +44,17 @@ class ResourceRequirements(Wire):
     claims: tuple[ContainerClaim, ...] = ()
 
 
+class ContainerPort(Wire):
+    container_port: Int32 = printed(0)
+    host_port: Int32 = 0
+    host_ip: str = field(default="", name="hostIP")
+    protocol: str = ""
+
+
 class Container(Wire):
     name: str = printed("")
     image: str = ""
+    ports: tuple[ContainerPort, ...] = ()
     resources: ResourceRequirements = field(default_factory=lambda: ResourceRequirements())
     restart_policy: str | None = None
 
@@ -69,8 +77,30 @@ class NodeAffinity(Wire):
     preferred_during_scheduling_ignored_during_execution: tuple[PreferredSchedulingTerm, ...] = ()
 
 
+class PodAffinity(Wire):
+    """Near to other pods or away from them. Only that it is asked for is read."""
+
+    required_during_scheduling_ignored_during_execution: tuple[dict[str, Any], ...] = ()
+    preferred_during_scheduling_ignored_during_execution: tuple[dict[str, Any], ...] = ()
+
+
 class Affinity(Wire):
     node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class TopologySpreadConstraint(Wire):
+    topology_key: str = printed("")
+    when_unsatisfiable: str = printed("")
+
+
+class Volume(Wire):
+    """Of a volume only what ties a pod to nodes."""
+
+    name: str = printed("")
+    persistent_volume_claim: dict[str, Any] | None = None
+    ephemeral: dict[str, Any] | None = None
 
 
 class PodSchedulingGate(Wire):
@@ -91,6 +121,8 @@ class PodSpec(Wire):
     node_selector: dict[str, str] = field(default_factory=dict)
     affinity: Affinity | None = None
     tolerations: tuple[Toleration, ...] = ()
+    topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
+    volumes: tuple[Volume, ...] = ()
     scheduler_name: str = ""
     scheduling_gates: tuple[PodSchedulingGate, ...] = ()
     scheduling_group: PodSchedulingGroup | None = None
@@ -183,6 +215,7 @@ class NodeStatus(Wire):
     capacity: dict[str, Quantity] = field(default_factory=dict)
     allocatable: dict[str, Quantity] = field(default_factory=dict)
     conditions: tuple[NodeCondition, ...] = ()
+    declared_features: tuple[str, ...] = ()
 
 
 class Node(ApiObject):

@@ -17,6 +17,7 @@ from typing import Final
 
 BACKOFF_FIRST_S: Final = 1.0
 BACKOFF_MOST_S: Final = 10.0
+COLLISION_FIRST_S: Final = 0.05
 PARKED_MOST_S: Final = 300.0
 
 
@@ -46,6 +47,8 @@ class QueuedPod:
     errors_in_a_row: int = 0
     # Set while the pod is parked.
     parked_at_s: float | None = None
+    # Parked before its attempt could begin, so it is not held back afterwards.
+    is_gated: bool = False
     waits_for: frozenset[Happening] = frozenset()
 
 
@@ -87,6 +90,8 @@ class SchedulingQueue:
         self._parked: dict[Hashable, QueuedPod] = {}
         self._parked_by: dict[Happening, dict[Hashable, QueuedPod]] = {}
         self._in_flight: dict[Hashable, _InFlight] = {}
+        # Decided on, being written: what happens meanwhile does not matter any more.
+        self._binding: dict[Hashable, _InFlight] = {}
         # Where a key is now. Heap entries of pods that are elsewhere meanwhile are passed over when they surface.
         self._place: dict[Hashable, tuple[str, int]] = {}
         self._recent = _Recent()
@@ -114,8 +119,9 @@ class SchedulingQueue:
         place = self._place.pop(key, None)
         if place is not None and place[0] == "unschedulable":
             self._unpark(self._parked[key])
-        if key in self._in_flight:
-            self._in_flight[key].discarded = True
+        for flights in (self._in_flight, self._binding):
+            if key in flights:
+                flights[key].discarded = True
 
     def pop(self, *, now_s: float) -> QueuedPod | None:
         """The pod to try next, marked as being tried; `None` where every pod has to wait."""
@@ -129,17 +135,20 @@ class SchedulingQueue:
                 return pod
         return None
 
-    def placed(self, key: Hashable) -> None:
-        """The attempt succeeded: the pod has a node."""
-        self._place.pop(key, None)
-        self._in_flight.pop(key)
+    def binding(self, key: Hashable) -> None:
+        """The attempt found a node; whether the pod gets it is yet to be seen."""
+        self._binding[key] = self._in_flight.pop(key)
         self._forget_recent()
+
+    def placed(self, key: Hashable) -> QueuedPod:
+        """The pod has its node."""
+        self._place.pop(key, None)
+        return self._end(key).pod
 
     def rejected(self, key: Hashable, *, waits_for: frozenset[Happening], now_s: float) -> None:
         """The attempt found no node: park the pod, unless what it waits for happened during the attempt."""
-        flight = self._in_flight.pop(key)
-        happened = any(_helps(waits_for, happening) for happening in self._recent.since(flight.since))
-        self._forget_recent()
+        happened = self._happened_meanwhile(key, waits_for)
+        flight = self._end(key)
         if flight.discarded:
             return
         pod = flight.pod
@@ -152,12 +161,31 @@ class SchedulingQueue:
 
     def failed(self, key: Hashable, *, now_s: float) -> None:
         """The attempt broke: try again after a while, whatever happens."""
-        flight = self._in_flight.pop(key)
-        self._forget_recent()
+        flight = self._end(key)
         if flight.discarded:
             return
         flight.pod.errors_in_a_row += 1
         self._back_off(flight.pod, flight.pod.errors_in_a_row, now_s)
+
+    def gated(self, key: Hashable, *, waits_for: frozenset[Happening], now_s: float) -> None:
+        """The attempt could not begin: park the pod, and try it at once when what it waits for happens."""
+        happened = self._happened_meanwhile(key, waits_for)
+        flight = self._end(key)
+        if flight.discarded:
+            return
+        flight.pod.is_gated = True
+        if happened:
+            self._back_off(flight.pod, 0, now_s)
+        else:
+            self._park(flight.pod, waits_for, now_s)
+
+    def collided(self, key: Hashable, *, now_s: float) -> None:
+        """Somebody else was faster: try again as soon as what they did can be seen here."""
+        flight = self._end(key)
+        if flight.discarded:
+            return
+        flight.pod.errors_in_a_row += 1
+        self._back_off(flight.pod, flight.pod.errors_in_a_row, now_s, COLLISION_FIRST_S)
 
     def happened(self, happening: Happening, *, now_s: float) -> int:
         """Wake the parked pods that this may help; returns how many."""
@@ -165,8 +193,10 @@ class SchedulingQueue:
             self._recent.happenings.append(happening)
         else:
             self._recent.forget_before(self._recent.next)
-        woken = [pod for wanted in {happening, happening.any} for pod in self._parked_by.get(wanted, {}).values()]
-        for pod in woken:
+        woken: dict[Hashable, QueuedPod] = {}
+        for wanted in (happening, happening.any):
+            woken.update(self._parked_by.get(wanted, {}))
+        for pod in woken.values():
             self._unpark(pod)
             self._back_off(pod, pod.rejections, now_s)
         return len(woken)
@@ -184,12 +214,13 @@ class SchedulingQueue:
         self._place[pod.key] = ("active", number)
         heapq.heappush(self._active, (-pod.priority, pod.queued_at_s, number, pod))
 
-    def _back_off(self, pod: QueuedPod, failures: int, now_s: float) -> None:
+    def _back_off(self, pod: QueuedPod, failures: int, now_s: float, first_s: float = BACKOFF_FIRST_S) -> None:
         # A retried pod goes behind its peers.
         pod.queued_at_s = now_s
         number = next(self._numbers)
         self._place[pod.key] = ("backoff", number)
-        wait_s = min(BACKOFF_FIRST_S * 2.0 ** min(max(failures - 1, 0), 10), BACKOFF_MOST_S)
+        wait_s = 0.0 if pod.is_gated else min(first_s * 2.0 ** min(max(failures - 1, 0), 10), BACKOFF_MOST_S)
+        pod.is_gated = False
         # A parked pod has waited already: its back-off began when it was parked.
         begun_s = now_s if pod.parked_at_s is None else pod.parked_at_s
         pod.parked_at_s = None
@@ -227,10 +258,19 @@ class SchedulingQueue:
             assert pod.parked_at_s is not None
             yield pod.parked_at_s + PARKED_MOST_S, pod
 
+    def _end(self, key: Hashable) -> _InFlight:
+        flight = self._binding.pop(key, None) or self._in_flight.pop(key)
+        self._forget_recent()
+        return flight
+
+    def _happened_meanwhile(self, key: Hashable, waits_for: frozenset[Happening]) -> bool:
+        since = self._in_flight[key].since
+        return any(_helps(waits_for, happening) for happening in self._recent.since(since))
+
     def _forget_recent(self) -> None:
-        self._recent.forget_before(
-            min((flight.since for flight in self._in_flight.values()), default=self._recent.next)
-        )
+        # Attempts are kept in the order in which they began.
+        oldest = next(iter(self._in_flight.values()), None)
+        self._recent.forget_before(oldest.since if oldest is not None else self._recent.next)
 
 
 def _helps(waits_for: frozenset[Happening], happening: Happening) -> bool:

@@ -1,0 +1,103 @@
+"""What a pod asks for, as one value: nodes are judged by it, and pods that ask for the same (`shape`) get the same verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from dralloc.allocator.features import Features
+from dralloc.allocator.requests import Demand, compile_demand
+from dralloc.api.codec import encode
+from dralloc.api.core_v1 import Container, Pod
+from dralloc.api.meta_v1 import NodeSelector
+from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
+from dralloc.scheduler.node_fit import Wishes, names_in
+from dralloc.snapshot.identity import ClaimId
+from dralloc.snapshot.node_selectors import Node, NodeSelectorError, matches
+
+
+@dataclass(frozen=True, slots=True)
+class PodClaims:
+    """A pod's claims: those that have devices, and those that are to get some."""
+
+    allocated: tuple[ResourceClaim, ...] = ()
+    unallocated: tuple[ResourceClaim, ...] = ()
+
+    @classmethod
+    def of(cls, claims: Iterable[ResourceClaim]) -> PodClaims:
+        claims = tuple(claims)
+        return cls(
+            tuple(claim for claim in claims if claim.status.allocation is not None),
+            tuple(claim for claim in claims if claim.status.allocation is None),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A claim that has devices, and the nodes that can reach them; None where all can."""
+
+    claim_id: ClaimId
+    selector: NodeSelector | None
+
+    def is_usable_on(self, node: Node) -> bool:
+        try:
+            return self.selector is None or matches(self.selector, node)
+        except NodeSelectorError:
+            return False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ask:
+    wishes: Wishes
+    held: tuple[Held, ...] = ()
+    demand: Demand | None = None
+
+    @classmethod
+    def of(cls, pod: Pod, claims: PodClaims, classes: Mapping[str, DeviceClass], features: Features) -> Ask:
+        return cls(
+            wishes=Wishes.of(pod.spec),
+            held=tuple(Held(ClaimId.of(claim), _selector(claim)) for claim in claims.allocated),
+            demand=compile_demand(claims.unallocated, classes, features) if claims.unallocated else None,
+        )
+
+    def only_nodes(self) -> frozenset[str] | None:
+        """The names of the only nodes that can be meant; None where it may be any."""
+        named = [self.wishes.only_nodes()]
+        named += [names_in(held.selector) for held in self.held if held.selector is not None]
+        known = [names for names in named if names is not None]
+        return frozenset.intersection(*known) if known else None
+
+
+def shape_of(pod: Pod, claims: PodClaims, classes: Mapping[str, DeviceClass]) -> bytes:
+    """The same for all pods that get the same answer from every node."""
+    spec = pod.spec
+    return encode(
+        (
+            [_shape_of_container(container) for container in spec.containers],
+            [_shape_of_container(container) for container in spec.init_containers],
+            (spec.resources, spec.overhead, spec.node_name, spec.node_selector, spec.tolerations),
+            spec.affinity.node_affinity if spec.affinity is not None else None,
+            [(ClaimId.of(claim), _selector(claim)) for claim in claims.allocated],
+            [claim.spec.devices for claim in claims.unallocated],
+            [_version_of(classes, claim) for claim in claims.unallocated],
+        )
+    )
+
+
+def _shape_of_container(container: Container) -> tuple[object, ...]:
+    return container.resources.requests, container.ports, container.restart_policy
+
+
+def _selector(claim: ResourceClaim) -> NodeSelector | None:
+    return claim.status.allocation.node_selector if claim.status.allocation is not None else None
+
+
+def _version_of(classes: Mapping[str, DeviceClass], claim: ResourceClaim) -> list[str]:
+    """Which versions of its classes the claim is judged by."""
+    versions: list[str] = []
+    for request in claim.spec.devices.requests or ():
+        stated = request.first_available or ((request.exactly,) if request.exactly is not None else ())
+        for entry in stated:
+            found = classes.get(entry.device_class_name)
+            versions.append(f"{found.metadata.uid}/{found.metadata.resource_version}" if found is not None else "")
+    return versions

@@ -1,0 +1,188 @@
+"""One attempt to place one pod: the cluster and the pod in, a decision out.
+
+Pure but for what it remembers: the same cluster and pod give the same decision, and nothing is written. So it also answers
+what would happen: build a `Cluster`, ask, and throw it away.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from msgspec.structs import replace
+
+from dralloc.allocator.features import Features
+from dralloc.api.core_v1 import Pod
+from dralloc.api.resource_v1 import AllocationResult, ResourceClaim
+from dralloc.primitives.features import FeatureGates
+from dralloc.scheduler.asks import Ask, PodClaims, shape_of
+from dralloc.scheduler.binding_conditions import is_unusable
+from dralloc.scheduler.claims import Obstacle, claims_of, demand_obstacle, pod_key, reservation_obstacle
+from dralloc.scheduler.cluster import Cluster
+from dralloc.scheduler.news import (
+    DEVICES_CHANGED,
+    DEVICES_FREED,
+    NODE_OFFERS,
+    ROOM_FREED,
+    claim_changed,
+    pod_changed,
+)
+from dralloc.scheduler.node_state import NodeState
+from dralloc.scheduler.queue import Happening
+from dralloc.scheduler.reservation import is_held_by_workload
+from dralloc.scheduler.table import Choice, Table
+from dralloc.scheduler.unsupported import unsupported
+from dralloc.scheduler.verdicts import Faulty
+from dralloc.snapshot.identity import ClaimId
+
+# Bounds on what is remembered: shapes, and verdicts of all shapes together.
+SHAPES_MAX: Final = 1000
+VERDICTS_MAX: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The pod gets the node, and its claims these devices."""
+
+    node: str
+    allocations: Mapping[ClaimId, AllocationResult] = field(default_factory=dict)
+    # All claims of the pod, also those that have devices.
+    used: tuple[ClaimId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """No node can take the pod until one of these things happens.
+
+    `is_early`: what is missing is probably on its way, so there is nothing to tell yet. `deallocate` names a claim that
+    nobody uses and whose devices keep the pod from nodes that could take it.
+    """
+
+    message: str
+    waits_for: frozenset[Happening]
+    is_early: bool = False
+    deallocate: ClaimId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """Something is wrong, and it is not for lack of nodes; it can be put right by one of these changes."""
+
+    message: str
+    waits_for: frozenset[Happening]
+
+
+Decision = Place | Reject | Fail
+
+
+class Cycle:
+    """Decides for one pod after the other. `share_ids` gives a new id for each share of a device."""
+
+    def __init__(self, cluster: Cluster, gates: FeatureGates, share_ids: Callable[[], str]) -> None:
+        self._cluster = cluster
+        self._gates = gates
+        self._features = Features.of(gates)
+        self._share_ids = share_ids
+        self._tables: OrderedDict[bytes, Table] = OrderedDict()
+        self._start = 0
+
+    def decide(self, pod: Pod, now: datetime) -> Decision:
+        cluster = self._cluster
+        if asked := unsupported(pod.spec):
+            message = f"the pod asks for what this scheduler does not support: {', '.join(asked)}"
+            return Reject(message, frozenset({pod_changed(pod_key(pod))}))
+        claims = claims_of(pod, cluster.find_claim)
+        if isinstance(claims, Obstacle):
+            return _rejection(claims)
+        split = PodClaims.of(claims)
+        obstacle = reservation_obstacle(pod, claims, self._gates) or demand_obstacle(
+            split.unallocated, cluster.classes, self._gates
+        )
+        if obstacle is not None:
+            return _rejection(obstacle)
+        table = self._table(pod, split)
+        unusable = tuple(claim for claim in split.allocated if is_unusable(claim, now))
+        choice = table.best() if not unusable else None
+        if choice is not None:
+            return self._place(table, choice, claims, split)
+        return self._refusal(pod, table, split, unusable)
+
+    def _place(self, table: Table, choice: Choice, claims: tuple[ResourceClaim, ...], split: PodClaims) -> Place:
+        results = table.judge.allocations(choice.fits, choice.node, self._cluster.snapshot)
+        allocations = {
+            ClaimId.of(claim): _with_share_ids(result, self._share_ids)
+            for claim, result in zip(split.unallocated, results, strict=True)
+        }
+        return Place(choice.node.name, allocations, tuple(map(ClaimId.of, claims)))
+
+    def _refusal(self, pod: Pod, table: Table, claims: PodClaims, unusable: tuple[ResourceClaim, ...]) -> Reject | Fail:
+        nodes = self._cluster.nodes.values()
+        used = frozenset(map(ClaimId.of, (*claims.allocated, *claims.unallocated)))
+        waits_for = frozenset(map(claim_changed, used)) | {NODE_OFFERS, ROOM_FREED, pod_changed(pod_key(pod))}
+        if claims.unallocated:
+            waits_for |= {DEVICES_FREED, DEVICES_CHANGED}
+        if unusable:
+            message = f"claim {ClaimId.of(unusable[0])}: its devices could not be bound"
+        elif table.fault is not None:
+            return Fail(_fault_of(table.ask, table.fault, claims), waits_for)
+        else:
+            message = table.why_not()
+        return Reject(message, waits_for, deallocate=_to_deallocate(pod, table, nodes, claims, unusable))
+
+    # --- Tables -----------------------------------------------------------------------------------------------------
+
+    def _table(self, pod: Pod, claims: PodClaims) -> Table:
+        shape = shape_of(pod, claims, self._cluster.classes)
+        table = self._tables.get(shape)
+        if table is None:
+            ask = Ask.of(pod, claims, self._cluster.classes, self._features)
+            table = self._tables[shape] = Table(ask, self._cluster, self._start)
+            self._start += 1009
+            self._forget_oldest()
+        self._tables.move_to_end(shape)
+        return table
+
+    def _forget_oldest(self) -> None:
+        verdicts = sum(map(len, self._tables.values()))
+        while len(self._tables) > 1 and (len(self._tables) > SHAPES_MAX or verdicts > VERDICTS_MAX):
+            _, oldest = self._tables.popitem(last=False)
+            verdicts -= len(oldest)
+
+
+def _rejection(obstacle: Obstacle) -> Reject:
+    return Reject(obstacle.message, obstacle.waits_for, obstacle.is_early)
+
+
+def _with_share_ids(result: AllocationResult, share_ids: Callable[[], str]) -> AllocationResult:
+    devices = result.devices
+    results = tuple(
+        replace(device, share_id=share_ids()) if device.share_id is not None else device for device in devices.results
+    )
+    return replace(result, devices=replace(devices, results=results))
+
+
+def _fault_of(ask: Ask, fault: Faulty, claims: PodClaims) -> str:
+    """The fault in this pod's words: the ask was made for another pod of its shape."""
+    assert ask.demand is not None, "only claims have faults"
+    fatal = fault.fatal
+    asked = [demand.claim_id for demand in ask.demand.claims]
+    if fatal.claim in asked:
+        fatal = dataclasses.replace(fatal, claim=ClaimId.of(claims.unallocated[asked.index(fatal.claim)]))
+    return str(fatal)
+
+
+def _to_deallocate(
+    pod: Pod, table: Table, nodes: Iterable[NodeState], claims: PodClaims, unusable: tuple[ResourceClaim, ...]
+) -> ClaimId | None:
+    """A claim that nobody else uses and that keeps the pod from some node. Never one that a workload holds."""
+    for claim, held in zip(claims.allocated, table.ask.held, strict=True):
+        is_ours = all(reference.uid == pod.metadata.uid for reference in claim.status.reserved_for)
+        if not is_ours or is_held_by_workload(claim):
+            continue
+        if claim in unusable or not all(held.is_usable_on(node.offer.place) for node in nodes):
+            return held.claim_id
+    return None

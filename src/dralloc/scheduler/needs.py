@@ -1,0 +1,113 @@
+"""What a pod needs of a node besides devices: amounts of resources, a place among its pods, ports.
+
+Amounts are in nanos, as everywhere where they are added and compared: exact integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from dralloc.api.core_v1 import Container, PodSpec
+from dralloc.primitives.quantity import NANOS, Quantity
+
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
+PODS: Final = "pods"
+
+# What a container that says nothing is taken to need when nodes are compared, as in Kubernetes. It never keeps a pod out.
+UNSTATED: Final[Mapping[str, int]] = {CPU: NANOS // 10, MEMORY: 200 * 1024 * 1024 * NANOS}
+
+# Of these a pod may state a sum for all its containers.
+_POD_LEVEL: Final = (CPU, MEMORY)
+
+ANY_ADDRESS: Final = "0.0.0.0"
+
+
+class HostPort(NamedTuple):
+    protocol: str
+    address: str
+    number: int
+
+    def clashes_with(self, other: HostPort) -> bool:
+        if (self.protocol, self.number) != (other.protocol, other.number):
+            return False
+        return self.address == other.address or ANY_ADDRESS in (self.address, other.address)
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """`amounts` must be there; `weights` (of cpu and memory) is what nodes are compared by."""
+
+    amounts: Mapping[str, int]
+    weights: Mapping[str, int]
+    ports: frozenset[HostPort] = frozenset()
+
+
+def needs_of(spec: PodSpec) -> Needs:
+    weights = _total(spec, UNSTATED)
+    return Needs(
+        amounts={name: nanos for name, nanos in _total(spec, {}).items() if nanos} | {PODS: NANOS},
+        weights={name: weights[name] for name in UNSTATED},
+        ports=frozenset(_host_ports((*spec.init_containers, *spec.containers))),
+    )
+
+
+def _total(spec: PodSpec, unstated: Mapping[str, int]) -> dict[str, int]:
+    """What the pod needs at its neediest moment: while its containers run, or while one of the initial ones does."""
+    running: dict[str, int] = {}
+    for container in spec.containers:
+        _add(running, _requests(container, unstated))
+    sidecars: dict[str, int] = {}
+    starting: dict[str, int] = {}
+    for container in spec.init_containers:
+        asked = _requests(container, unstated)
+        if container.restart_policy == "Always":
+            _add(running, asked)
+            _add(sidecars, asked)
+            moment: Mapping[str, int] = sidecars
+        else:
+            moment = _sum(asked, sidecars)
+        _raise_to(starting, moment)
+    _raise_to(running, starting)
+    if spec.resources is not None:
+        stated = _nanos(spec.resources.requests)
+        running.update({name: nanos for name, nanos in stated.items() if _is_pod_level(name)})
+    _add(running, _nanos(spec.overhead))
+    return running
+
+
+def _is_pod_level(name: str) -> bool:
+    return name in _POD_LEVEL or name.startswith("hugepages-")
+
+
+def _requests(container: Container, unstated: Mapping[str, int]) -> dict[str, int]:
+    return {**unstated, **_nanos(container.resources.requests)}
+
+
+def _nanos(amounts: Mapping[str, Quantity]) -> dict[str, int]:
+    return {name: amount.nanos for name, amount in amounts.items()}
+
+
+def _add(total: dict[str, int], amounts: Mapping[str, int]) -> None:
+    for name, nanos in amounts.items():
+        total[name] = total.get(name, 0) + nanos
+
+
+def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    total = dict(one)
+    _add(total, other)
+    return total
+
+
+def _raise_to(total: dict[str, int], amounts: Mapping[str, int]) -> None:
+    for name, nanos in amounts.items():
+        total[name] = max(total.get(name, 0), nanos)
+
+
+def _host_ports(containers: Iterable[Container]) -> Iterable[HostPort]:
+    for container in containers:
+        for port in container.ports:
+            if port.host_port:
+                yield HostPort(port.protocol or "TCP", port.host_ip or ANY_ADDRESS, port.host_port)

@@ -1,0 +1,34 @@
+"""What can happen that helps a pod which found no node: the kinds of `Happening`s of the scheduling queue.
+
+An attempt that ends without a node names those that could change its outcome; the scheduler reports them as they happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Final
+
+from dralloc.scheduler.queue import Happening
+from dralloc.snapshot.identity import ClaimId
+
+# A node is new, or offers more or something else.
+NODE_OFFERS: Final = Happening("node offers")
+# A pod has gone from a node, and what it took is free.
+ROOM_FREED: Final = Happening("room freed")
+# A claim has given back its devices.
+DEVICES_FREED: Final = Happening("devices freed")
+# A slice or a taint rule has changed.
+DEVICES_CHANGED: Final = Happening("devices changed")
+
+
+def class_changed(name: str) -> Happening:
+    return Happening("class changed", name)
+
+
+def claim_changed(claim_id: ClaimId) -> Happening:
+    """It is new, gone, or has another status."""
+    return Happening("claim changed", claim_id)
+
+
+def pod_changed(key: Hashable) -> Happening:
+    return Happening("pod changed", key)

@@ -1,0 +1,132 @@
+"""Whether a node can take a pod, devices aside; and if not, why not.
+
+The checks of Kubernetes' NodeUnschedulable, NodeName, TaintToleration, NodeAffinity, NodePorts and NodeResourcesFit, in
+that order; the first that fails is the reason, but of resources every one that is short is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from dralloc.api.core_v1 import PodSpec, PreferredSchedulingTerm, Taint, Toleration
+from dralloc.api.meta_v1 import NodeSelector, NodeSelectorTerm
+from dralloc.scheduler.needs import PODS, HostPort, Needs, needs_of
+from dralloc.scheduler.node_state import NodeState
+from dralloc.snapshot.node_selectors import NAME_FIELD, NodeSelectorError, matches
+
+UNSCHEDULABLE_TAINT: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+REPELLING: Final = ("NoSchedule", "NoExecute")
+NOT_SELECTED: Final = "node selector or affinity does not match"
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What a pod asks of a node."""
+
+    needs: Needs
+    node_name: str = ""
+    node_labels: Mapping[str, str] | None = None
+    required: NodeSelector | None = None
+    preferred: tuple[PreferredSchedulingTerm, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+
+    @classmethod
+    def of(cls, spec: PodSpec) -> Wishes:
+        affinity = spec.affinity.node_affinity if spec.affinity is not None else None
+        return cls(
+            needs=needs_of(spec),
+            node_name=spec.node_name,
+            node_labels=spec.node_selector,
+            required=affinity.required_during_scheduling_ignored_during_execution if affinity else None,
+            preferred=affinity.preferred_during_scheduling_ignored_during_execution if affinity else (),
+            tolerations=spec.tolerations,
+        )
+
+    def only_nodes(self) -> frozenset[str] | None:
+        """The names of the only nodes that can be meant, where the pod says so; None where it may be any."""
+        if self.node_name:
+            return frozenset({self.node_name})
+        return names_in(self.required) if self.required is not None else None
+
+
+def names_in(selector: NodeSelector) -> frozenset[str] | None:
+    """The names of the only nodes that the selector can take; None where it goes by something else."""
+    names: set[str] = set()
+    for term in selector.node_selector_terms or ():
+        named = [field.values for field in term.match_fields if (field.key, field.operator) == (NAME_FIELD, "In")]
+        if not named:
+            return None
+        names.update(*named)
+    return frozenset(names)
+
+
+def misfit(wishes: Wishes, node: NodeState) -> str | None:
+    """Why the node cannot take the pod; None where it can."""
+    offer = node.offer
+    if offer.is_unschedulable and not is_tolerated(UNSCHEDULABLE_TAINT, wishes.tolerations):
+        return "unschedulable"
+    if wishes.node_name and wishes.node_name != offer.name:
+        return "not the node that the pod asks for"
+    for taint in offer.taints:
+        if taint.effect in REPELLING and not is_tolerated(taint, wishes.tolerations):
+            return f"taint {_shown(taint)} is not tolerated"
+    if not _is_selected(wishes, node):
+        return NOT_SELECTED
+    if clash := _port_clash(wishes.needs.ports, node.load.ports):
+        return f"port {clash.number} of the host is taken"
+    return _shortage(wishes.needs, node)
+
+
+def is_tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
+    return any(_tolerates(toleration, taint) for toleration in tolerations)
+
+
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator == "Exists":
+        return True
+    return bool(toleration.key) and toleration.operator in ("", "Equal") and toleration.value == taint.value
+
+
+def _is_selected(wishes: Wishes, node: NodeState) -> bool:
+    labels = node.offer.labels
+    if wishes.node_labels and any(labels.get(key) != value for key, value in wishes.node_labels.items()):
+        return False
+    if wishes.required is None:
+        return True
+    try:
+        return matches(wishes.required, node.offer.place)
+    except NodeSelectorError:
+        # One that means nothing selects nothing, as in Kubernetes.
+        return False
+
+
+def preference_matches(term: NodeSelectorTerm, node: NodeState) -> bool:
+    try:
+        return matches(NodeSelector(node_selector_terms=(term,)), node.offer.place)
+    except NodeSelectorError:
+        return False
+
+
+def _port_clash(wanted: frozenset[HostPort], taken: tuple[HostPort, ...]) -> HostPort | None:
+    return next((port for port in wanted if any(port.clashes_with(other) for other in taken)), None)
+
+
+def _shortage(needs: Needs, node: NodeState) -> str | None:
+    allocatable, used = node.offer.allocatable, node.load.amounts
+    short = [name for name, nanos in needs.amounts.items() if used.get(name, 0) + nanos > allocatable.get(name, 0)]
+    if not short:
+        return None
+    if short == [PODS]:
+        return "too many pods"
+    return f"insufficient {', '.join(sorted(short))}"
+
+
+def _shown(taint: Taint) -> str:
+    value = f"={taint.value}" if taint.value else ""
+    return f"{taint.key}{value}:{taint.effect}"

@@ -1,0 +1,87 @@
+"""A node as the scheduler sees it: what it offers, and what the pods on it take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from dralloc.api.core_v1 import Node, Taint
+from dralloc.scheduler.needs import HostPort, Needs
+from dralloc.snapshot import node_selectors
+
+
+@dataclass(frozen=True)
+class NodeOffer:
+    """What of a node matters to the scheduler. Nodes report their health all the time; that changes none of this."""
+
+    name: str
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    is_unschedulable: bool
+    allocatable: Mapping[str, int]
+    declared_features: frozenset[str]
+
+    @classmethod
+    def of(cls, node: Node) -> NodeOffer:
+        return cls(
+            name=node.metadata.name,
+            labels=node.metadata.labels,
+            taints=node.spec.taints,
+            is_unschedulable=node.spec.unschedulable,
+            allocatable={name: amount.nanos for name, amount in node.status.allocatable.items()},
+            declared_features=frozenset(node.status.declared_features),
+        )
+
+    @cached_property
+    def place(self) -> node_selectors.Node:
+        """The node for whoever places devices."""
+        return node_selectors.Node(self.name, self.labels, self.declared_features)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What pods take of a node."""
+
+    amounts: Mapping[str, int] = field(default_factory=dict)
+    weights: Mapping[str, int] = field(default_factory=dict)
+    ports: tuple[HostPort, ...] = ()
+
+    def plus(self, needs: Needs) -> Load:
+        return Load(
+            _shifted(self.amounts, needs.amounts, 1),
+            _shifted(self.weights, needs.weights, 1),
+            (*self.ports, *needs.ports),
+        )
+
+    def minus(self, needs: Needs) -> Load:
+        ports = list(self.ports)
+        for port in needs.ports:
+            ports.remove(port)
+        return Load(_shifted(self.amounts, needs.amounts, -1), _shifted(self.weights, needs.weights, -1), tuple(ports))
+
+
+EMPTY = Load()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """`rank` decides between nodes that are equally good."""
+
+    offer: NodeOffer
+    load: Load = EMPTY
+    rank: int = 0
+
+    @property
+    def name(self) -> str:
+        return self.offer.name
+
+    def with_load(self, load: Load) -> NodeState:
+        return replace(self, load=load)
+
+
+def _shifted(amounts: Mapping[str, int], change: Mapping[str, int], sign: int) -> Mapping[str, int]:
+    shifted = dict(amounts)
+    for name, nanos in change.items():
+        shifted[name] = shifted.get(name, 0) + sign * nanos
+    return shifted
