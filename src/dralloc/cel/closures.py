@@ -5,19 +5,19 @@ Errors are exceptions, and the operators that absorb errors catch them. What eac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import replace
-from functools import cache
+from collections.abc import Hashable, Sequence
 from typing import Any, Final
 
 from dralloc.cel.access import find_value, get_value, index_key
+from dralloc.cel.building import Loop, Qualifier
+from dralloc.cel.calls import at_nominal_cost, call_function, step_of_many, step_of_one, step_of_two
 from dralloc.cel.checker import TypedExpression
 from dralloc.cel.errors import CelEvaluationError
 from dralloc.cel.library.functions import Function
 from dralloc.cel.library.maps import insert, insert_all
 from dralloc.cel.library.messages import build_message
-from dralloc.cel.plan import Loop, Qualifier
-from dralloc.cel.running import Code, Frame, Observer, Raised, Run, Step, Steps, finish, reporting
+from dralloc.cel.loops import LazyValue, loop_over
+from dralloc.cel.running import Code, Frame, Observer, Raised, Run, Steps, finish, reporting
 from dralloc.cel.syntax import Call, Expression, ListLiteral, MapLiteral, MessageLiteral
 from dralloc.cel.values import (
     FATAL_ERRORS,
@@ -28,7 +28,6 @@ from dralloc.cel.values import (
     Optional,
     Value,
     map_key,
-    map_keys,
     no_such_overload,
     type_of,
 )
@@ -78,7 +77,7 @@ class ClosureBuilder:
         def run(frame: Frame) -> Value:
             frame.cost += cost
             value = frame.slots[slot]
-            return value if value.__class__ is not _Lazy else value.get(frame)
+            return value if value.__class__ is not LazyValue else value.get(frame)
 
         return self._observed(node, run)
 
@@ -170,16 +169,16 @@ class ClosureBuilder:
 
     def call(self, node: Call, function: Function, arguments: Sequence[Code]) -> Code:
         if node.function in _PRICED_BY_OVERLOAD and len(self._typed.overloads[node.id]) > 1:
-            function = _at_nominal_cost(function)
+            function = at_nominal_cost(function)
         if not arguments:
-            return self._observed(node, lambda frame: _call(frame, function))
+            return self._observed(node, lambda frame: call_function(frame, function))
         first, rest = arguments[0], [finish(argument) for argument in arguments[1:]]
         if not rest:
-            step = _unary_step(function)
+            step = step_of_one(function)
         elif len(rest) == 1:
-            step = _binary_step(function, rest[0])
+            step = step_of_two(function, rest[0])
         else:
-            step = _step(function, rest)
+            step = step_of_many(function, rest)
         return self._observed(node, Steps(first, step))
 
     def membership(self, node: Expression, operand: Code, members: frozenset[Hashable]) -> Code:
@@ -235,13 +234,13 @@ class ClosureBuilder:
         initial, result = finish(value), finish(body)
 
         def run(frame: Frame) -> Value:
-            frame.slots[slot] = _Lazy(slot, initial)
+            frame.slots[slot] = LazyValue(slot, initial)
             return result(frame)
 
         return self._observed(node, run)
 
     def quantifier(self, node: Expression, loop: Loop[Code], predicate: Code, *, is_universal: bool) -> Code:
-        each, test = _loop(loop), finish(predicate)
+        each, test = loop_over(loop), finish(predicate)
         decisive = not is_universal
         # The accumulator is read, tested (and negated for `exists`) before each step, and read in it.
         condition_cost = 2 if is_universal else 3
@@ -269,7 +268,7 @@ class ClosureBuilder:
         return self._observed(node, run)
 
     def exists_one(self, node: Expression, loop: Loop[Code], predicate: Code) -> Code:
-        each, test = _loop(loop), finish(predicate)
+        each, test = loop_over(loop), finish(predicate)
 
         def run(frame: Frame) -> bool:
             count = 0
@@ -292,7 +291,7 @@ class ClosureBuilder:
         *,
         is_constant: bool,
     ) -> Code:
-        each, test, make = _loop(loop), None if condition is None else finish(condition), finish(element)
+        each, test, make = loop_over(loop), None if condition is None else finish(condition), finish(element)
         cost = 2 if is_constant else 2 + LIST_COST
 
         def run(frame: Frame) -> list[Value]:
@@ -314,7 +313,7 @@ class ClosureBuilder:
         condition: Code | None,
         arguments: Sequence[Code],
     ) -> Code:
-        each, test = _loop(loop), None if condition is None else finish(condition)
+        each, test = loop_over(loop), None if condition is None else finish(condition)
         parts = [finish(argument) for argument in arguments]
 
         def run(frame: Frame) -> Map:
@@ -333,109 +332,7 @@ class ClosureBuilder:
         return self._observed(node, run)
 
 
-# --- Variables -----------------------------------------------------------------------------------------------
-
-
-class _Lazy:
-    """The value of `cel.bind`, which is calculated when it is first needed, and once."""
-
-    __slots__ = ("_initial", "_slot")
-
-    def __init__(self, slot: int, initial: Run) -> None:
-        self._slot = slot
-        self._initial = initial
-
-    def get(self, frame: Frame) -> Value:
-        value = self._initial(frame)
-        if value.__class__ is DomainMap and not value:
-            # Kubernetes replaces an empty map by one that it can add to, and so forgets about missing domains.
-            value = {}
-        frame.slots[self._slot] = value
-        return value
-
-
-def _loop(loop: Loop[Code]) -> Callable[[Frame], Iterator[None]]:
-    """Goes over a list or map, with the variables set to each element in turn."""
-    elements, slot, second_slot = finish(loop.range), loop.slot, loop.second_slot
-
-    def over_elements(frame: Frame) -> Iterator[None]:
-        slots = frame.slots
-        for element in elements_of(elements(frame)):
-            slots[slot] = element
-            yield
-
-    def over_pairs(frame: Frame) -> Iterator[None]:
-        slots = frame.slots
-        assert second_slot is not None
-        for slots[slot], slots[second_slot] in pairs_of(elements(frame)):
-            yield
-
-    return over_elements if second_slot is None else over_pairs
-
-
-def elements_of(value: Value) -> Iterable[Value]:
-    kind = value.__class__
-    if kind is list:
-        elements: list[Value] = value
-        return elements
-    if kind is dict or kind is DomainMap:
-        return map_keys(value)
-    raise CelEvaluationError(f"got '{type_of(value).name}', expected iterable type")
-
-
-def pairs_of(value: Value) -> Iterable[tuple[Value, Value]]:
-    kind = value.__class__
-    if kind is list:
-        return enumerate(value)
-    if kind is dict or kind is DomainMap:
-        return zip(map_keys(value), value.values(), strict=True)
-    raise CelEvaluationError(f"unsupported comprehension range type: {type_of(value).name}")
-
-
 # --- Steps ---------------------------------------------------------------------------------------------------
-
-
-@cache
-def _at_nominal_cost(function: Function) -> Function:
-    """The function, but every call costs one."""
-    return Function(function.name, [replace(overload, cost=None) for overload in function.overloads])
-
-
-def _call(frame: Frame, function: Function, *arguments: Value) -> Value:
-    overload = function.overload_for(*arguments)
-    frame.charge(1 if overload.cost is None else overload.cost(*arguments))
-    implementation = overload.implementation
-    return implementation(frame, *arguments) if overload.is_metered else implementation(*arguments)
-
-
-def _step(function: Function, rest: Sequence[Run]) -> Step:
-    return lambda frame, value: _call(frame, function, value, *[part(frame) for part in rest])
-
-
-def _unary_step(function: Function) -> Step:
-    """`_call` with one argument, written out; the next one is for two. Nearly all calls are of these kinds."""
-    found = function.found
-
-    def step(frame: Frame, operand: Value) -> Value:
-        overload = found.get((operand.__class__,)) or function.overload_for(operand)
-        frame.charge(1 if overload.cost is None else overload.cost(operand))
-        implementation = overload.implementation
-        return implementation(frame, operand) if overload.is_metered else implementation(operand)
-
-    return step
-
-
-def _binary_step(function: Function, second: Run) -> Step:
-    found = function.found
-
-    def step(frame: Frame, left: Value) -> Value:
-        right = second(frame)
-        overload = found.get((left.__class__, right.__class__)) or function.overload_for(left, right)
-        frame.charge(1 if overload.cost is None else overload.cost(left, right))
-        implementation = overload.implementation
-        return implementation(frame, left, right) if overload.is_metered else implementation(left, right)
-
-    return step
 
 
 _Key = tuple[Value, Run | None, bool]

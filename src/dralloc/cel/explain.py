@@ -9,8 +9,8 @@ from dralloc.cel.checker import TypedExpression
 from dralloc.cel.device import DeviceView
 from dralloc.cel.errors import CelEvaluationError
 from dralloc.cel.evaluator import Evaluator
+from dralloc.cel.library.conversions import text_of_double
 from dralloc.cel.library.formatting import go_quoted
-from dralloc.cel.library.standard import text_of_double
 from dralloc.cel.library.time import text_of_duration, text_of_timestamp
 from dralloc.cel.printer import print_node
 from dralloc.cel.running import Raised

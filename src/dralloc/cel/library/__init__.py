@@ -6,6 +6,7 @@ from typing import Final
 
 from dralloc.cel.library import (
     addresses,
+    conversions,
     formatting,
     lists,
     maps,
@@ -27,6 +28,7 @@ FUNCTIONS: Final[dict[str, Function]] = gather(
         module.LIBRARY
         for module in (
             standard,
+            conversions,
             time,
             regex,
             strings,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from dralloc.cel.errors import CelEvaluationError
-from dralloc.cel.library import standard, time
+from dralloc.cel.library import conversions, time
 from dralloc.cel.library.functions import Library
 from dralloc.cel.meter import Meter, limited_text_length
 from dralloc.cel.values import (
@@ -138,7 +138,7 @@ def _double(argument: Value, clause: str) -> float:
         number: float = argument
         return number
     if argument.__class__ is str and argument in ("NaN", "Infinity", "-Infinity"):
-        return standard.double_of_text(argument)
+        return conversions.double_of_text(argument)
     raise CelEvaluationError(f"{clause} clause can only be used on doubles, was given {type_of(argument).name}")
 
 
@@ -149,12 +149,12 @@ def _endless(number: float) -> str:
 # --- Everything as text --------------------------------------------------------------------------------------
 
 _TEXT_OF: Final[dict[type, Callable[[Value], str]]] = {
-    str: standard.identity,
-    int: standard.text_of_integer,
-    Uint: standard.text_of_integer,
-    float: standard.text_of_double,
-    bool: standard.text_of_bool,
-    bytes: standard.text_of_bytes,
+    str: conversions.identity,
+    int: conversions.text_of_integer,
+    Uint: conversions.text_of_integer,
+    float: conversions.text_of_double,
+    bool: conversions.text_of_bool,
+    bytes: conversions.text_of_bytes,
     Timestamp: time.text_of_timestamp,
     Duration: time.text_of_duration,
     TypeValue: lambda value: str(value.name),
@@ -200,13 +200,13 @@ def _literal(meter: Meter, value: Value) -> str:
     if kind is str:
         return go_quoted(value)
     if kind is bytes:
-        return f"b{go_quoted(standard.text_of_bytes(value))}"
+        return f"b{go_quoted(conversions.text_of_bytes(value))}"
     if kind is Timestamp:
         return f'timestamp("{time.text_of_timestamp(value)}")'
     if kind is Duration:
         return f'duration("{time.text_of_duration(value)}")'
     if kind is float:
-        return f"{value:.6f}" if math.isfinite(value) else f'"{standard.text_of_double(value)}"'
+        return f"{value:.6f}" if math.isfinite(value) else f'"{conversions.text_of_double(value)}"'
     if kind in (list, dict, DomainMap) or kind in _TEXT_OF:
         return text_of(meter, value)
     raise CelEvaluationError(f"no formatting function for {type_of(value).name}")

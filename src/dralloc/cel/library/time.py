@@ -10,8 +10,9 @@ from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo
 
 from dralloc.cel.errors import CelEvaluationError
+from dralloc.cel.library.conversions import conversion_error, positional_text
 from dralloc.cel.library.functions import Library
-from dralloc.cel.library.standard import INTEGER_OVERFLOW, checked_int, conversion_error, positional_text
+from dralloc.cel.library.standard import INTEGER_OVERFLOW, checked_int
 from dralloc.cel.values import DURATION, INT_MAX, INT_MIN, TIMESTAMP, Duration, Timestamp
 
 LIBRARY: Final = Library()

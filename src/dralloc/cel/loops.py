@@ -1,0 +1,66 @@
+"""Variables that an expression introduces: the elements that a macro goes over, and values with a name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from dralloc.cel.building import Loop
+from dralloc.cel.errors import CelEvaluationError
+from dralloc.cel.running import Code, Frame, Run, finish
+from dralloc.cel.values import DomainMap, Value, map_keys, type_of
+
+
+class LazyValue:
+    """The value of `cel.bind`, which is calculated when it is first needed, and once."""
+
+    __slots__ = ("_initial", "_slot")
+
+    def __init__(self, slot: int, initial: Run) -> None:
+        self._slot = slot
+        self._initial = initial
+
+    def get(self, frame: Frame) -> Value:
+        value = self._initial(frame)
+        if value.__class__ is DomainMap and not value:
+            # Kubernetes replaces an empty map by one that it can add to, and so forgets about missing domains.
+            value = {}
+        frame.slots[self._slot] = value
+        return value
+
+
+def loop_over(loop: Loop[Code]) -> Callable[[Frame], Iterator[None]]:
+    """Goes over a list or map, with the variables set to each element in turn."""
+    elements, slot, second_slot = finish(loop.range), loop.slot, loop.second_slot
+
+    def over_elements(frame: Frame) -> Iterator[None]:
+        slots = frame.slots
+        for element in elements_of(elements(frame)):
+            slots[slot] = element
+            yield
+
+    def over_pairs(frame: Frame) -> Iterator[None]:
+        slots = frame.slots
+        assert second_slot is not None
+        for slots[slot], slots[second_slot] in pairs_of(elements(frame)):
+            yield
+
+    return over_elements if second_slot is None else over_pairs
+
+
+def elements_of(value: Value) -> Iterable[Value]:
+    kind = value.__class__
+    if kind is list:
+        elements: list[Value] = value
+        return elements
+    if kind is dict or kind is DomainMap:
+        return map_keys(value)
+    raise CelEvaluationError(f"got '{type_of(value).name}', expected iterable type")
+
+
+def pairs_of(value: Value) -> Iterable[tuple[Value, Value]]:
+    kind = value.__class__
+    if kind is list:
+        return enumerate(value)
+    if kind is dict or kind is DomainMap:
+        return zip(map_keys(value), value.values(), strict=True)
+    raise CelEvaluationError(f"unsupported comprehension range type: {type_of(value).name}")
