@@ -196,3 +196,9 @@ def test_list_attributes_can_be_searched_and_iterated() -> None:
 )
 def test_costs_are_those_that_kubernetes_counts(expression: str, cost: int) -> None:
     assert compile_selector(expression).measure(device_view())[1] == cost
+
+
+@pytest.mark.parametrize("function", ["matches", "find", "findAll"])
+def test_a_text_that_is_no_unicode_is_an_error_to_patterns(function: str) -> None:
+    with pytest.raises(CelEvaluationError, match="not valid Unicode"):
+        evaluate(f'{D}.x.{function}("a") == dyn(1)', device_view({"x": "\ud800"}))

@@ -56,7 +56,7 @@ MESSAGE_COST: Final = 40
 
 
 class ClosureBuilder:
-    """Makes closures. See `plan.Builder` for what each method stands for."""
+    """Makes closures. See `building.Builder` for what each method stands for."""
 
     def __init__(self, typed: TypedExpression, observe: Observer | None) -> None:
         self._typed = typed

@@ -69,7 +69,7 @@ _DEVICE_FIELDS: Final = {
 
 
 class _SourceBuilder:
-    """Writes expressions. See `plan.Builder` for what each method stands for."""
+    """Writes expressions. See `building.Builder` for what each method stands for."""
 
     def __init__(self, writer: SourceWriter) -> None:
         self._writer = writer
@@ -289,7 +289,7 @@ def _is_member(value: Value, members: frozenset[Hashable]) -> bool:
 
 
 def _bound(value: Value) -> Value:
-    """A value under a name: see `evaluator.bind` for what is special about an empty map."""
+    """A value under a name: see `loops.LazyValue` for what is special about an empty map."""
     return {} if value.__class__ is DomainMap and not value else value
 
 

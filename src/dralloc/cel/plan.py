@@ -2,7 +2,7 @@
 
 A planner walks the tree once, from the leaves up, and settles what both ways of running an expression need: which
 variable a name means, what is constant, which steps form one access into a value, which macro made a fold. A
-`Builder` makes the running form out of that: closures (`evaluator`) or Python source (`codegen`).
+`Builder` makes the running form out of that: `closures`, or Python source (`codegen`).
 
 What counts as constant is part of the language: constants cost nothing, and a constant that fails makes the whole
 expression unusable before it runs.

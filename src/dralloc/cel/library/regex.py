@@ -47,16 +47,26 @@ def _cost(text: str, pattern: str, *_limit: int) -> int:
     return tenths(len(text) + 1) * math.ceil(len(pattern) * 0.25)
 
 
+def _encodable(text: str) -> str:
+    """The text, if it can be put to RE2, which works on UTF-8. Halves of surrogate pairs have no place there."""
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise CelEvaluationError("the text is not valid Unicode") from None
+    return text
+
+
 @define("matches", str, str, cost=_cost)
 def matches(text: str, pattern: str) -> bool:
     """Whether the expression matches anywhere in the text."""
-    return compile_pattern(pattern).search(text) is not None
+    return compile_pattern(pattern).search(_encodable(text)) is not None
 
 
 @define("find", str, str, cost=_cost)
 def find(text: str, pattern: str) -> str:
     """The first match, or nothing."""
-    match = compile_pattern(pattern).search(text)
+    match = compile_pattern(pattern).search(_encodable(text))
     found: str = match.group(0) if match else ""
     return found
 
@@ -66,7 +76,7 @@ def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
     """Matches that do not overlap, from the left; at most `limit` of them unless it is negative."""
     found: list[str] = []
     end_of_last = -1
-    for match in compile_pattern(pattern).finditer(text):
+    for match in compile_pattern(pattern).finditer(_encodable(text)):
         if len(found) == limit:
             break
         # An empty match right behind the one before is none.
