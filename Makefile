@@ -35,7 +35,7 @@ demo: setup
 
 # An hour's worth of random cases for parsers and selectors: far more examples than `make test` draws.
 fuzz: setup
-	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -n $(WORKERS) -m fuzz $(ARGS)
+	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -n $(WORKERS) -o timeout=0 -m fuzz $(ARGS)
 
 # Rewrites the locked dependencies from pyproject.toml.
 lock: setup
