@@ -50,6 +50,16 @@ class Journal:
             self.lines.append(f"{'+' if before is None else '~'} {name}")
 
 
+def test_an_index_may_name_a_value_twice() -> None:
+    informer: Informer[DeviceClass] = Informer({"label": lambda item: [*item.metadata.labels.values()]})
+    informer.put(revised("a", "1", x="same", y="same"))
+    assert [item.metadata.name for item in informer.by("label", "same")] == ["a"]
+    informer.put(revised("a", "2", x="other"))
+    assert informer.by("label", "same") == ()
+    informer.remove(ObjectKey("", "a"))
+    assert informer.by("label", "other") == ()
+
+
 def test_a_list_that_shows_nothing_new_is_no_news() -> None:
     journal = Journal()
     informer: Informer[DeviceClass] = Informer()

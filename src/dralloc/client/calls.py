@@ -128,11 +128,17 @@ class Calls:
         return resource.decode(response.body)
 
     async def apply(
-        self, resource: Resource[Object], key: ObjectKey, item: Object | Mapping[str, Any], *, force: bool = False
+        self,
+        resource: Resource[Object],
+        key: ObjectKey,
+        item: Object | Mapping[str, Any],
+        *,
+        force: bool = False,
+        subresource: str | None = None,
     ) -> Object:
         """Server-side apply: our fields become what the item says; with `force`, also those that others own."""
         query = self._managed() | ({"force": "true"} if force else {})
-        path = resource.path(namespace=key.namespace, name=key.name)
+        path = resource.path(namespace=key.namespace, name=key.name, subresource=subresource)
         headers = {"Content-Type": PatchType.APPLY.value}
         response = await self._send("PATCH", path, query, body=_body(resource, item), headers=headers)
         return resource.decode(response.body)

@@ -80,7 +80,8 @@ class Informer(Generic[Object]):
     def _reindex(self, key: ObjectKey, before: Object | None, after: Object | None) -> None:
         for name, index in self._indices.items():
             buckets = self._indexed[name]
-            for value in index(before) if before is not None else ():
+            # An index may name a value twice: a pod can use one claim under two names.
+            for value in set(index(before)) if before is not None else ():
                 bucket = buckets[value]
                 del bucket[key]
                 if not bucket:
