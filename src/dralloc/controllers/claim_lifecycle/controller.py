@@ -1,0 +1,162 @@
+"""Watches claims and pods, and takes claims from those who are done with them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from typing import ClassVar, Final, assert_never
+
+from dralloc.api.core_v1 import Pod
+from dralloc.api.pod_claims import CLAIM_FINALIZER, claims_of, controller_of, is_pod, may_use
+from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
+from dralloc.client.resource import ObjectKey, key_of
+from dralloc.client.resources import resource_for
+from dralloc.controllers.claim_lifecycle.plan import (
+    ClaimAction,
+    Deallocate,
+    Delete,
+    Holders,
+    Release,
+    Unprotect,
+    is_done,
+    plan_claim,
+)
+from dralloc.controllers.claim_lifecycle.workloads import Workloads
+from dralloc.controllers.claim_writes import write_finalizers, write_status
+from dralloc.controllers.latest import Latest
+from dralloc.controllers.loop import Controller, Plan
+from dralloc.controllers.metrics import ClaimLabels
+from dralloc.controllers.setup import Setup
+from dralloc.primitives.errors import NotFound
+
+FIELD_MANAGER: Final = "resource-claim-controller"
+PODS: Final = resource_for(Pod)
+CLAIMS: Final = resource_for(ResourceClaim)
+
+# Workloads are not watched: that they are gone is noticed after this long at the latest.
+WORKLOAD_CHECK_S: Final = 60.0
+DEPARTED_REMEMBERED_MAX: Final = 10_000
+
+
+class ClaimLifecycleController(Controller[ObjectKey, ClaimAction]):
+    """Keys are claims."""
+
+    queue_name: ClassVar[str] = "resource_claim"
+    workers: ClassVar[int] = 20
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup.metrics.queues)
+        self._calls = setup.calls(FIELD_MANAGER)
+        self._workloads = Workloads(setup.transport)
+        self._pods = setup.watched.copy_of(PODS)
+        claims = setup.watched.copy_of(CLAIMS)
+        self._claims = Latest(claims)
+        # UIDs of pods that we saw go: no need to ask the server about them.
+        self._departed: OrderedDict[str, None] = OrderedDict()
+        # When the workloads behind references were last looked for.
+        self._checked_s: dict[str, float] = {}
+        setup.metrics.claims = lambda: map(ClaimLabels.of, claims.all())
+        self._pods.subscribe(self._on_pod)
+        claims.subscribe(self._on_claim)
+
+    # --- what brings a claim up ---------------------------------------------------------------------------------
+
+    def _on_pod(self, before: Pod | None, after: Pod | None) -> None:
+        pod = after or before
+        assert pod is not None, "a change is of something"
+        if after is None:
+            self._departed[pod.metadata.uid] = None
+            if len(self._departed) > DEPARTED_REMEMBERED_MAX:
+                self._departed.popitem(last=False)
+        if after is None or is_done(after):
+            for use in claims_of(pod):
+                self.queue.add(ObjectKey(pod.metadata.namespace, use.claim))
+
+    def _on_claim(self, before: ResourceClaim | None, after: ResourceClaim | None) -> None:
+        if after is not None:
+            self.queue.add(key_of(after))
+        elif before is not None:
+            for consumer in before.status.reserved_for:
+                self._checked_s.pop(consumer.uid, None)
+
+    # --- plan and apply -----------------------------------------------------------------------------------------
+
+    async def plan(self, key: ObjectKey) -> Plan[ClaimAction]:
+        claim = self._claims.get(key.name, key.namespace)
+        if claim is None:
+            return Plan()
+        listed = claim.status.reserved_for
+        departed = frozenset([consumer.uid for consumer in listed if await self._has_departed(key.namespace, consumer)])
+        holders = Holders(
+            departed=departed,
+            # Asked only where nobody is left on the list: a claim may have thousands of users.
+            in_use=len(departed) == len(listed) and self._is_in_use(claim),
+            owner_is_done=self._owner_is_done(claim),
+        )
+        is_held_by_workload = any(not is_pod(consumer) for consumer in listed)
+        return Plan(plan_claim(claim, holders), WORKLOAD_CHECK_S if is_held_by_workload else None)
+
+    async def _has_departed(self, namespace: str, consumer: ConsumerReference) -> bool:
+        if not is_pod(consumer):
+            return await self._workload_is_gone(namespace, consumer)
+        if consumer.uid in self._departed:
+            return True
+        pod = self._pods.get(consumer.name, namespace)
+        if pod is None or pod.metadata.uid != consumer.uid:
+            # It may be too new for our copies.
+            try:
+                pod = await self._calls.get(PODS, ObjectKey(namespace, consumer.name))
+            except NotFound:
+                return True
+        return pod.metadata.uid != consumer.uid or is_done(pod)
+
+    async def _workload_is_gone(self, namespace: str, consumer: ConsumerReference) -> bool:
+        now_s = asyncio.get_running_loop().time()
+        checked_s = self._checked_s.get(consumer.uid)
+        if checked_s is not None and now_s < checked_s + WORKLOAD_CHECK_S:
+            return False
+        is_gone = await self._workloads.is_gone(namespace, consumer)
+        if not is_gone:
+            self._checked_s[consumer.uid] = now_s
+        return is_gone
+
+    def _is_in_use(self, claim: ResourceClaim) -> bool:
+        name = claim.metadata.name
+        return any(
+            use.claim == name and may_use(use, claim, pod)
+            for pod in self._pods.by("claim", (claim.metadata.namespace, name))
+            if pod.spec.node_name and not pod.is_finished
+            for use in claims_of(pod)
+        )
+
+    def _owner_is_done(self, claim: ResourceClaim) -> bool:
+        """Whether the claim's pod has ended, or another one has its name. If there is none, its claims go with it anyway."""
+        owner = controller_of(claim.metadata)
+        if owner is None or owner.kind != "Pod" or owner.api_version != PODS.api_version:
+            return False
+        pod = self._pods.get(owner.name, claim.metadata.namespace)
+        return pod is not None and (pod.metadata.uid != owner.uid or is_done(pod))
+
+    async def apply(self, action: ClaimAction) -> None:
+        match action:
+            case Release(claim, kept):
+                self._claims.keep(await write_status(self._calls, claim, {"reservedFor": kept or None}))
+            case Deallocate(claim):
+                nothing = {"allocation": None, "reservedFor": None, "devices": None}
+                claim = await write_status(self._calls, claim, nothing)
+                self._claims.keep(claim)
+                await self._unprotect(claim)
+            case Unprotect(claim):
+                await self._unprotect(claim)
+            case Delete(claim):
+                await self._calls.delete(CLAIMS, key_of(claim), uid=claim.metadata.uid)
+            case _:
+                assert_never(action)
+
+    async def _unprotect(self, claim: ResourceClaim) -> None:
+        """Whoever allocates the claim again between our two writes makes the second one fail, as it must."""
+        kept = [finalizer for finalizer in claim.metadata.finalizers if finalizer != CLAIM_FINALIZER]
+        try:
+            self._claims.keep(await write_finalizers(self._calls, claim, kept))
+        except NotFound:
+            return

@@ -1,0 +1,75 @@
+"""All controllers, or some of them, over one connection: watch, wait until everything is known, work.
+
+A term of being in charge begins with nothing but what the server says and leaves nothing behind but its metrics, so
+it does not matter who was in charge before, or how that ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from dralloc.api.coordination_v1 import Lease
+from dralloc.client.calls import Calls
+from dralloc.client.leader_election import LeaderElection
+from dralloc.client.resource import ObjectKey
+from dralloc.client.resources import resource_for
+from dralloc.client.transport import Transport
+from dralloc.controllers.claim_lifecycle.controller import ClaimLifecycleController
+from dralloc.controllers.claim_templates.controller import ClaimTemplatesController
+from dralloc.controllers.loop import Controller
+from dralloc.controllers.metrics import ControllerMetrics
+from dralloc.controllers.setup import Setup
+from dralloc.controllers.watched import Watched
+from dralloc.primitives.clock import Clock
+from dralloc.primitives.features import FeatureGates
+
+LEASE: Final = ObjectKey("kube-system", "dralloc-controllers")
+FIELD_MANAGER: Final = "dralloc-controllers"
+
+CONTROLLERS: Final[Mapping[str, Callable[[Setup], Controller[Any, Any]]]] = {
+    "claim-templates": ClaimTemplatesController,
+    "claim-lifecycle": ClaimLifecycleController,
+}
+
+
+class Controllers:
+    """The chosen controllers of one process."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        clock: Clock,
+        gates: FeatureGates,
+        metrics: ControllerMetrics | None = None,
+        only: Sequence[str] = tuple(CONTROLLERS),
+    ) -> None:
+        self._transport = transport
+        self._clock = clock
+        self._gates = gates
+        self.metrics = metrics or ControllerMetrics()
+        self._only = only
+
+    async def run(self) -> None:
+        """One term: work until cancelled."""
+        watched = Watched(Calls(self._transport, field_manager=FIELD_MANAGER))
+        setup = Setup(
+            transport=self._transport, watched=watched, clock=self._clock, gates=self._gates, metrics=self.metrics
+        )
+        controllers = [CONTROLLERS[name](setup) for name in self._only]
+        async with asyncio.TaskGroup() as group:
+            group.create_task(watched.run())
+            for recorder in setup.recorders:
+                group.create_task(recorder.run())
+            # Planning from half of what there is would undo what the other half asks for.
+            await watched.synced()
+            for controller in controllers:
+                group.create_task(controller.run())
+
+    async def run_elected(self, identity: str) -> None:
+        """Be in charge whenever nobody else is."""
+        calls = Calls(self._transport, field_manager=FIELD_MANAGER)
+        election = LeaderElection(calls, resource_for(Lease), LEASE, identity=identity, clock=self._clock)
+        await election.run(self.run)

@@ -1,0 +1,115 @@
+"""Local copies of what controllers read: one of each kind, however many controllers look at it.
+
+Kinds from which other objects are made (templates of claims, jobs) are held whole, as documents: what we do not model
+must still reach the objects made from them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any, Final
+
+from dralloc.api.batch_v1 import Job
+from dralloc.api.core_object import CoreObject, read_core_object
+from dralloc.api.core_v1 import Pod
+from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.pod_claims import claims_of, controller_of, is_pod
+from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from dralloc.client.calls import Calls
+from dralloc.client.informer import Informer
+from dralloc.client.reflector import Reflector
+from dralloc.client.resource import Object, Resource
+from dralloc.client.resources import resource_for
+from dralloc.snapshot.identity import DeviceId
+
+_logger = logging.getLogger(__name__)
+
+
+def _whole(view_type: type[ApiObject]) -> Resource[CoreObject]:
+    known = resource_for(view_type)
+    return Resource(
+        group=known.group,
+        version=known.version,
+        plural=known.plural,
+        kind=known.kind,
+        namespaced=known.namespaced,
+        type=CoreObject,
+        decode=partial(read_core_object, view_type=view_type),
+    )
+
+
+TEMPLATES: Final = _whole(ResourceClaimTemplate)
+JOBS: Final = _whole(Job)
+
+
+def _claims_of_pod(pod: Pod) -> Iterator[tuple[str, str]]:
+    return ((pod.metadata.namespace, use.claim) for use in claims_of(pod))
+
+
+def _templates_of_pod(pod: Pod) -> Iterator[tuple[str, str]]:
+    for entry in pod.spec.resource_claims:
+        if entry.resource_claim_template_name is not None:
+            yield pod.metadata.namespace, entry.resource_claim_template_name
+
+
+def _controller(item: ApiObject) -> Iterator[str]:
+    owner = controller_of(item.metadata)
+    if owner is not None:
+        yield owner.uid
+
+
+def _workloads_of_claim(claim: ResourceClaim) -> Iterator[str]:
+    return (reference.uid for reference in claim.status.reserved_for if not is_pod(reference))
+
+
+def devices_of(claim: ResourceClaim) -> Iterable[DeviceId]:
+    """The devices that a claim has; one of which it has several shares stands there once."""
+    if claim.status.allocation is None:
+        return ()
+    results = claim.status.allocation.devices.results
+    return dict.fromkeys(DeviceId(result.driver, result.pool, result.device) for result in results)
+
+
+def _pool_of_slice(item: ResourceSlice) -> Iterator[tuple[str, str]]:
+    yield item.spec.driver, item.spec.pool.name
+
+
+# The names under which `Informer.by` finds objects.
+_INDICES: Final[Mapping[Resource[Any], Mapping[str, Callable[[Any], Iterable[Hashable]]]]] = {
+    resource_for(Pod): {"claim": _claims_of_pod, "template": _templates_of_pod, "controller": _controller},
+    resource_for(ResourceClaim): {"controller": _controller, "workload": _workloads_of_claim, "device": devices_of},
+    resource_for(ResourceSlice): {"pool": _pool_of_slice},
+}
+
+
+class Watched:
+    """The copies; whoever asks for one has it watched."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+        self._informers: dict[Resource[Any], Informer[Any]] = {}
+
+    def copy_of(self, resource: Resource[Object]) -> Informer[Object]:
+        informer = self._informers.get(resource)
+        if informer is None:
+            informer = self._informers[resource] = Informer(_INDICES.get(resource))
+        return informer
+
+    async def run(self) -> None:
+        """Keep the copies true until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for resource, informer in self._informers.items():
+                reflector = Reflector(self._calls, resource, informer, on_problem=partial(_complain, resource))
+                group.create_task(reflector.run())
+
+    async def synced(self) -> None:
+        """Wait until every copy is complete."""
+        for informer in self._informers.values():
+            await informer.synced.wait()
+
+
+def _complain(resource: Resource[Any], problem: Exception) -> None:
+    _logger.info("watching %s: %s", resource.plural, problem)

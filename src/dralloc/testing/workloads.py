@@ -1,0 +1,75 @@
+"""Pods, and what is made from templates, as documents: what a user writes, and nothing else.
+
+pod("p", {"gpu": template("gpu-template")}, node="node-a")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from dralloc.api.codec import decode, encode
+from dralloc.api.core_v1 import Pod
+from dralloc.api.resource_v1 import DeviceRequest
+
+Document = dict[str, Any]
+
+
+def existing(claim: str) -> Document:
+    """The source of a pod's claim: one that exists, or will."""
+    return {"resourceClaimName": claim}
+
+
+def template(name: str) -> Document:
+    """The source of a pod's claim: one to be made from a template."""
+    return {"resourceClaimTemplateName": name}
+
+
+def pod(
+    name: str,
+    claims: Mapping[str, Document] | None = None,
+    *,
+    namespace: str = "default",
+    node: str | None = None,
+    scheduler: str | None = None,
+    requests: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+) -> Document:
+    """A pod. `claims` gives, by the name that the pod knows it by, where each of its claims comes from."""
+    container: Document = {"name": "main", "image": "registry.example/main:1"}
+    resources: Document = {"requests": dict(requests)} if requests else {}
+    if claims:
+        resources["claims"] = [{"name": entry} for entry in claims]
+    if resources:
+        container["resources"] = resources
+    spec: Document = {"containers": [container], "restartPolicy": "Never"}
+    if claims:
+        spec["resourceClaims"] = [{"name": entry, **source} for entry, source in claims.items()]
+    if node is not None:
+        spec["nodeName"] = node
+    if scheduler is not None:
+        spec["schedulerName"] = scheduler
+    metadata: Document = {"name": name, "namespace": namespace}
+    if labels:
+        metadata["labels"] = dict(labels)
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def claim_template(name: str, *requests: DeviceRequest, namespace: str = "default", **metadata: Any) -> Document:
+    """A template of claims with these requests; `metadata` is that of the claims made from it."""
+    devices = msgspec.json.decode(encode({"requests": requests}))
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"metadata": metadata, "spec": {"devices": devices}},
+    }
+
+
+def seen(document: Document, *, uid: str | None = None, **status: Any) -> Pod:
+    """The pod as a server shows it: with a UID, and this status."""
+    metadata = document["metadata"]
+    known = {**metadata, "uid": uid or f"uid-of-{metadata['name']}"}
+    return decode(encode({**document, "metadata": known, "status": status}), Pod)
