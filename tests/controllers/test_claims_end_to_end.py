@@ -1,0 +1,393 @@
+"""Claims from a pod's creation to its end, against a real server in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from dralloc.api.batch_v1 import Job
+from dralloc.api.core_v1 import Event, Pod
+from dralloc.api.pod_claims import CLAIM_FINALIZER, pod_reference
+from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
+from dralloc.primitives.features import FeatureGates
+from dralloc.testing.builders import allocation, alternative, claim, first_available, held, request
+from dralloc.testing.controlled_cluster import ControlledCluster, controlled_cluster
+from dralloc.testing.virtual_time import run_virtual
+from dralloc.testing.workloads import claim_template, existing, pod, template
+
+Scenario = Callable[[ControlledCluster], Awaitable[None]]
+
+ONLY = ("claim-templates", "claim-lifecycle")
+
+
+def play(scenario: Scenario, gates: FeatureGates | None = None) -> None:
+    async def main() -> None:
+        async with controlled_cluster(only=ONLY, gates=gates) as cluster:
+            await scenario(cluster)
+
+    run_virtual(main())
+
+
+async def events_about(cluster: ControlledCluster, name: str) -> list[tuple[str, str, int]]:
+    events = await cluster.client.list(Event, fields=f"involvedObject.name={name}")
+    return [(event.reason, event.message, event.count) for event in events]
+
+
+def test_a_claim_is_made_used_given_back_and_deleted_with_its_pods_end() -> None:
+    async def scenario(cluster: ControlledCluster) -> None:
+        await cluster.client.create(claim_template("t", request()))
+        await cluster.client.create(pod("p", {"gpu": template("t")}))
+        await cluster.settle()
+        made = await cluster.own_claim("p", "gpu")
+        await cluster.schedule("p", made.metadata.name)
+        await cluster.settle()
+        assert (await cluster.claim(made.metadata.name)).status.reserved_for == (pod_reference(await cluster.pod("p")),)
+        await cluster.end_pod("p")
+        await cluster.settle()
+        assert await cluster.claims() == ()
+
+    play(scenario)
+
+
+def test_names_of_63_characters_make_a_claim_that_works() -> None:
+    async def scenario(cluster: ControlledCluster) -> None:
+        await cluster.client.create(claim_template("t", request()))
+        await cluster.client.create(pod("p" * 63, {"c" * 63: template("t")}))
+        await cluster.settle()
+        made = await cluster.own_claim("p" * 63, "c" * 63)
+        assert len(made.metadata.name) == 62
+
+    play(scenario)
+
+
+def test_a_template_that_comes_later_is_used_and_until_then_the_pod_says_what_it_waits_for_once() -> None:
+    async def scenario(cluster: ControlledCluster) -> None:
+        await cluster.client.create(pod("p", {"gpu": template("t")}))
+        await cluster.settle(600)
+        message = 'PodResourceClaim gpu: resource claim template "t" not found'
+        assert await events_about(cluster, "p") == [("FailedResourceClaimCreation", message, 1)]
+        await cluster.client.create(claim_template("t", request()))
+        await cluster.settle()
+        assert (await cluster.own_claim("p", "gpu")).metadata.name.startswith("p-gpu-")
+
+    play(scenario)
+
+
+def test_a_claim_that_the_server_refuses_is_told_and_tried_again() -> None:
+    async def scenario(cluster: ControlledCluster) -> None:
+        quota = {
+            "apiVersion": "v1",
+            "kind": "ResourceQuota",
+            "metadata": {"name": "few", "namespace": "default"},
+            "spec": {"hard": {"count/resourceclaims.resource.k8s.io": "1"}},
+        }
+        await cluster.client.create(quota)
+        await cluster.client.create(claim_template("t", request()))
+        await cluster.client.create(pod("first", {"gpu": template("t")}))
+        await cluster.settle()
+        await cluster.client.create(pod("second", {"gpu": template("t")}))
+        await cluster.settle(120)
+        ((reason, message, count),) = await events_about(cluster, "second")
+        assert reason == "FailedResourceClaimCreation"
+        assert "exceeded quota: few" in message
+        assert count == 1
+        await cluster.remove_pod("first")
+        await cluster.settle(120)
+        assert await cluster.own_claim("second", "gpu")
+        assert "resourceclaim_controller_create_failures_total" in cluster.metrics
+
+    play(scenario)
+
+
+def test_a_claim_that_vanishes_is_made_anew_under_another_name() -> None:
+    async def scenario(cluster: ControlledCluster) -> None:
+        await cluster.client.create(claim_template("t", request()))
+        await cluster.client.create(pod("p", {"gpu": template("t")}))
+        await cluster.settle()
+        old = await cluster.own_claim("p", "gpu")
+        await cluster.client.delete(ResourceClaim, old.metadata.name)
+        await cluster.settle()
+        new = await cluster.own_claim("p", "gpu")
+        assert new.metadata.name != old.metadata.name
+        assert len(await cluster.claims()) == 1
+
+    play(scenario)
+
+
+def test_a_pod_that_has_its_node_from_elsewhere_is_listed_with_its_claim() -> None:
+    async def scenario(cluster: ControlledCluster) -> None:
+        await cluster.client.create(claim("shared", request()))
+        await cluster.client.create(pod("first", {"gpu": existing("shared")}))
+        await cluster.schedule("first", "shared")
+        await cluster.client.create(pod("forced", {"gpu": existing("shared")}, node="node-b"))
+        await cluster.settle()
+        listed = (await cluster.claim("shared")).status.reserved_for
+        assert [consumer.name for consumer in listed] == ["first", "forced"]
+
+    play(scenario)
+
+
+def test_a_pod_that_is_forced_onto_a_node_without_an_allocated_claim_is_not_listed() -> None:
+    async def scenario(cluster: ControlledCluster) -> None:
+        await cluster.client.create(claim("shared", request()))
+        await cluster.client.create(pod("forced", {"gpu": existing("shared")}, node="node-b"))
+        await cluster.settle(60)
+        assert (await cluster.claim("shared")).status.allocation is None
+
+    play(scenario)
+
+
+def test_a_claim_of_ones_own_is_given_back_after_its_last_pod_and_stays() -> None:
+    async def scenario(cluster: ControlledCluster) -> None:
+        await cluster.client.create(claim("shared", request()))
+        for name in ("a", "b"):
+            await cluster.client.create(pod(name, {"gpu": existing("shared")}))
+            await cluster.schedule(name, "shared")
+        await cluster.end_pod("a")
+        await cluster.settle()
+        after_one = await cluster.claim("shared")
+        assert [consumer.name for consumer in after_one.status.reserved_for] == ["b"]
+        assert after_one.status.allocation is not None
+        await cluster.remove_pod("b")
+        await cluster.settle()
+        after_both = await cluster.claim("shared")
+        assert after_both.status.allocation is None
+        assert after_both.metadata.finalizers == ()
+
+    play(scenario)
+
+
+def test_a_pod_that_is_being_deleted_on_its_node_keeps_its_claim_until_it_has_ended() -> None:
+    async def scenario(cluster: ControlledCluster) -> None:
+        await cluster.client.create(claim("shared", request()))
+        await cluster.client.create(pod("p", {"gpu": existing("shared")}))
+        await cluster.schedule("p", "shared")
+        await cluster.client.delete(Pod, "p")
+        await cluster.settle(600)
+        assert (await cluster.claim("shared")).status.allocation is not None
+        await cluster.remove_pod("p")
+        await cluster.settle()
+        assert (await cluster.claim("shared")).status.allocation is None
+
+    play(scenario)
+
+
+def test_a_deleted_claim_waits_for_its_pods() -> None:
+    async def scenario(cluster: ControlledCluster) -> None:
+        await cluster.client.create(claim("shared", request()))
+        await cluster.client.create(pod("p", {"gpu": existing("shared")}))
+        await cluster.schedule("p", "shared")
+        await cluster.client.delete(ResourceClaim, "shared")
+        await cluster.settle(60)
+        assert CLAIM_FINALIZER in (await cluster.claim("shared")).metadata.finalizers
+        await cluster.end_pod("p")
+        await cluster.settle()
+        assert not await cluster.exists(ResourceClaim, "shared")
+
+    play(scenario)
+
+
+def test_a_scheduler_that_died_between_its_writes_leaks_nothing() -> None:
+    async def scenario(cluster: ControlledCluster) -> None:
+        # After the finalizer.
+        await cluster.client.create(claim("protected", request()))
+        await cluster.protect("protected")
+        # After allocation and reservation, before the binding; then the pod is given up.
+        await cluster.client.create(claim("allocated", request()))
+        await cluster.client.create(pod("p", {"gpu": existing("allocated")}))
+        await cluster.protect("allocated")
+        await cluster.allocate("allocated", [pod_reference(await cluster.pod("p"))])
+        await cluster.client.delete(Pod, "p")
+        await cluster.settle()
+        assert (await cluster.claim("allocated")).status.allocation is None
+        await cluster.client.delete(ResourceClaim, "protected")
+        await cluster.settle()
+        assert not await cluster.exists(ResourceClaim, "protected")
+
+    play(scenario)
+
+
+def test_what_ended_while_no_controller_ran_is_cleaned_up_when_one_does() -> None:
+    async def scenario(cluster: ControlledCluster) -> None:
+        await cluster.client.create(claim_template("t", request()))
+        await cluster.client.create(claim("shared", request()))
+        await cluster.client.create(pod("p", {"own": template("t"), "gpu": existing("shared")}))
+        await cluster.settle()
+        own = (await cluster.own_claim("p", "own")).metadata.name
+        reference = pod_reference(await cluster.pod("p"))
+        for name, device in ((own, "gpu-0"), ("shared", "gpu-1")):
+            await cluster.protect(name)
+            await cluster.allocate(name, [reference], allocation(held(device)))
+        await cluster.bind("p")
+        await cluster.kill()
+        await cluster.remove_pod("p")
+        cluster.start()
+        await cluster.settle()
+        (left,) = await cluster.claims()
+        assert (left.metadata.name, left.status.allocation) == ("shared", None)
+
+    play(scenario)
+
+
+# --- claims that a workload holds (KEP-5194) ----------------------------------------------------------------------
+
+
+async def job_holding_a_claim(cluster: ControlledCluster, pods: int = 2) -> ConsumerReference:
+    """A job, its claim, allocated for any pod, and pods that run with it."""
+    job = await cluster.client.create(
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": "job", "namespace": "default"},
+            "spec": {"template": {"spec": pod("x")["spec"]}},
+        }
+    )
+    reference = ConsumerReference(api_group="batch", resource="jobs", name="job", uid=job.metadata.uid)
+    document = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "shared", "namespace": "default"},
+        "spec": {
+            "devices": {"requests": [{"name": "request", "exactly": {"deviceClassName": "gpu"}}]},
+            "reservedFor": reference,
+        },
+    }
+    await cluster.client.create(document)
+    await cluster.protect("shared")
+    result = {"devices": allocation(held("gpu-0")).devices, "reservedForAnyPod": True}
+    patch = {"status": {"allocation": result, "reservedFor": [reference]}}
+    await cluster.client.patch(ResourceClaim, "shared", patch, subresource="status")
+    for number in range(pods):
+        await cluster.client.create(pod(f"p{number}", {"gpu": existing("shared")}))
+        await cluster.bind(f"p{number}")
+    await cluster.settle()
+    return reference
+
+
+def test_pods_come_and_go_without_a_trace_in_a_claim_that_their_job_holds() -> None:
+    async def scenario(cluster: ControlledCluster) -> None:
+        reference = await job_holding_a_claim(cluster)
+        before = await cluster.claim("shared")
+        assert before.status.reserved_for == (reference,)
+        await cluster.end_pod("p0")
+        await cluster.remove_pod("p1")
+        await cluster.settle(600)
+        assert await cluster.claim("shared") == before
+
+    play(scenario)
+
+
+def test_a_claim_that_its_job_gave_up_is_free_once_the_last_pod_has_ended() -> None:
+    async def scenario(cluster: ControlledCluster) -> None:
+        await job_holding_a_claim(cluster)
+        await cluster.client.patch(ResourceClaim, "shared", {"status": {"reservedFor": None}}, subresource="status")
+        await cluster.settle(600)
+        running = await cluster.claim("shared")
+        assert running.status.allocation is not None
+        assert running.status.reserved_for == ()
+        await cluster.end_pod("p0")
+        await cluster.end_pod("p1")
+        await cluster.settle()
+        ended = await cluster.claim("shared")
+        assert ended.status.allocation is None
+        assert ended.metadata.finalizers == ()
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("replaced", [False, True], ids=["is gone", "is another one by now"])
+def test_a_job_that_is_proven_gone_holds_nothing(replaced: bool) -> None:
+    async def scenario(cluster: ControlledCluster) -> None:
+        await job_holding_a_claim(cluster, pods=0)
+        job = await cluster.client.get(Job, "job")
+        await cluster.client.delete(Job, "job")
+        await cluster.settle(1)
+        if replaced:
+            await cluster.client.create(
+                {
+                    "apiVersion": "batch/v1",
+                    "kind": "Job",
+                    "metadata": {"name": "job", "namespace": "default"},
+                    "spec": {"template": {"spec": pod("x")["spec"]}},
+                }
+            )
+            assert (await cluster.client.get(Job, "job")).metadata.uid != job.metadata.uid
+        await cluster.settle(90)
+        assert (await cluster.claim("shared")).status.allocation is None
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        ConsumerReference(api_group="batch", resource="cronjobs", name="x", uid="u"),
+        ConsumerReference(api_group="nobody.example", resource="things", name="x", uid="u"),
+    ],
+    ids=["a resource that the server does not know", "a group that the server does not know"],
+)
+def test_a_reference_that_cannot_be_checked_stays(reference: ConsumerReference) -> None:
+    async def scenario(cluster: ControlledCluster) -> None:
+        await cluster.client.create(claim("shared", request()))
+        await cluster.protect("shared")
+        await cluster.allocate("shared", [reference])
+        await cluster.settle(600)
+        assert (await cluster.claim("shared")).status.reserved_for == (reference,)
+
+    play(scenario)
+
+
+def test_mixed_lists_lose_pods_one_by_one_and_are_free_when_both_kinds_are_gone() -> None:
+    async def scenario(cluster: ControlledCluster) -> None:
+        reference = await job_holding_a_claim(cluster, pods=1)
+        # As a scheduler with the gate off lists a pod beside the job.
+        await cluster.client.create(pod("listed", {"gpu": existing("shared")}))
+        listed = [reference, pod_reference(await cluster.pod("listed"))]
+        await cluster.client.patch(ResourceClaim, "shared", {"status": {"reservedFor": listed}}, subresource="status")
+        await cluster.bind("listed")
+        await cluster.settle()
+        assert (await cluster.claim("shared")).status.reserved_for == tuple(listed)
+        await cluster.end_pod("listed")
+        await cluster.settle()
+        assert (await cluster.claim("shared")).status.reserved_for == (reference,)
+        await cluster.end_pod("p0")
+        await cluster.client.patch(ResourceClaim, "shared", {"status": {"reservedFor": None}}, subresource="status")
+        await cluster.settle()
+        assert (await cluster.claim("shared")).status.allocation is None
+
+    play(scenario)
+
+
+# --- metrics --------------------------------------------------------------------------------------------------------
+
+
+def test_metrics_tell_claims_with_alternatives_from_others() -> None:
+    async def scenario(cluster: ControlledCluster) -> None:
+        await cluster.client.create(claim_template("plain", request()))
+        await cluster.client.create(claim_template("listed", first_available("r", alternative("a"), alternative("b"))))
+        await cluster.client.create(
+            pod("p", {"a": template("plain"), "b": template("listed"), "c": template("listed")})
+        )
+        await cluster.settle()
+        await cluster.schedule(
+            "p", (await cluster.own_claim("p", "b")).metadata.name, allocation(held("gpu-0", request="r/a"))
+        )
+        await cluster.settle()
+        lines = cluster.metrics.splitlines()
+        for line in (
+            'resourceclaim_controller_create_total{prioritized_list="false"} 1',
+            'resourceclaim_controller_create_total{prioritized_list="true"} 2',
+            'resourceclaim_controller_resource_claims{prioritized_list="false"} 1',
+            'resourceclaim_controller_resource_claims{prioritized_list="true"} 2',
+            'resourceclaim_controller_allocated_resource_claims{prioritized_list="false"} 0',
+            'resourceclaim_controller_allocated_resource_claims{prioritized_list="true"} 1',
+            'dynamic_resource_allocation_resourceclaim_creates_total{status="success",admin_access="false",'
+            'owner_api_group="",owner_api_kind="Pod",prioritized_list="true"} 2',
+            'dynamic_resource_allocation_resource_claims{allocated="true",admin_access="false",'
+            'source="resource_claim_template",prioritized_list="true"} 1',
+            'workqueue_depth{name="resource_claim"} 0',
+        ):
+            assert line in lines
+
+    play(scenario)

@@ -1,0 +1,221 @@
+"""What becomes of a claim when those who hold it are done, as sentences and as a property."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from dralloc.api.pod_claims import CLAIM_FINALIZER
+from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
+from dralloc.controllers.claim_lifecycle.plan import (
+    ClaimAction,
+    Deallocate,
+    Delete,
+    Holders,
+    Release,
+    Unprotect,
+    is_done,
+    plan_claim,
+)
+from dralloc.testing.builders import allocation, claim, held, request
+from dralloc.testing.workloads import pod, seen
+
+POD_A = ConsumerReference(resource="pods", name="a", uid="uid-a")
+POD_B = ConsumerReference(resource="pods", name="b", uid="uid-b")
+JOB = ConsumerReference(api_group="batch", resource="jobs", name="job", uid="uid-job")
+NOW = "2026-01-01T00:00:00Z"
+
+
+def a_claim(
+    *consumers: ConsumerReference, allocated: bool = True, protected: bool = True, deleted: bool = False
+) -> ResourceClaim:
+    item = claim("c", request(), allocation=allocation(held("gpu-0")) if allocated else None)
+    metadata = replace(
+        item.metadata,
+        finalizers=(CLAIM_FINALIZER,) if protected else (),
+        deletion_timestamp=NOW if deleted else None,
+    )
+    return replace(item, metadata=metadata, status=replace(item.status, reserved_for=consumers))
+
+
+def gone(*consumers: ConsumerReference, **others: Any) -> Holders:
+    return Holders(departed=frozenset(consumer.uid for consumer in consumers), **others)
+
+
+@dataclass(frozen=True)
+class Case:
+    id: str
+    claim: ResourceClaim
+    holders: Holders = field(default_factory=Holders)
+    want: str = ""
+
+
+CASES = [
+    Case("a claim in use stays as it is", a_claim(POD_A)),
+    Case("a claim that has nothing stays as it is", a_claim(allocated=False, protected=False)),
+    Case("the last pod gone: its devices are free", a_claim(POD_A), gone(POD_A), "deallocate"),
+    Case("one of two pods gone: the other keeps it", a_claim(POD_A, POD_B), gone(POD_A), "release: b"),
+    Case("both gone", a_claim(POD_A, POD_B), gone(POD_A, POD_B), "deallocate"),
+    Case("a workload keeps it when a pod beside it ends", a_claim(JOB, POD_A), gone(POD_A), "release: job"),
+    Case("a pod keeps it when a workload beside it ends", a_claim(JOB, POD_A), gone(JOB), "release: a"),
+    Case("both kinds gone", a_claim(JOB, POD_A), gone(JOB, POD_A), "deallocate"),
+    Case("a workload that is proven gone, with no pod left", a_claim(JOB), gone(JOB), "deallocate"),
+    Case(
+        "a workload that is gone while a pod of it still runs",
+        a_claim(JOB),
+        gone(JOB, in_use=True),
+        "release:",
+    ),
+    Case("a list that its workload emptied: free", a_claim(), gone(), "deallocate"),
+    Case("a list that was emptied while a pod still runs", a_claim(), gone(in_use=True)),
+    Case("allocated by hand and never reserved: left alone", a_claim(protected=False)),
+    Case(
+        "allocated by hand, the last pod gone: only the list is emptied",
+        a_claim(POD_A, protected=False),
+        gone(POD_A),
+        "release:",
+    ),
+    Case("protected and not allocated: a scheduler is about to write", a_claim(allocated=False)),
+    Case("deleted, in use: it waits", a_claim(POD_A, deleted=True)),
+    Case("deleted, unused, protected: let go", a_claim(allocated=False, deleted=True), gone(), "unprotect"),
+    Case("deleted and allocated to nobody", a_claim(deleted=True), gone(), "deallocate"),
+    Case("deleted, the last pod gone", a_claim(POD_A, deleted=True), gone(POD_A), "deallocate"),
+    Case("deleted and held by somebody else's finalizer", a_claim(allocated=False, protected=False, deleted=True)),
+    Case(
+        "the pod that it was made for is done: it goes",
+        a_claim(POD_A),
+        gone(POD_A, owner_is_done=True),
+        "deallocate, delete",
+    ),
+    Case(
+        "the pod that it was made for ended before it got anything",
+        a_claim(allocated=False, protected=False),
+        gone(owner_is_done=True),
+        "delete",
+    ),
+    Case(
+        "its pod is done before it was allocated, and a scheduler had begun",
+        a_claim(allocated=False),
+        gone(owner_is_done=True),
+        "unprotect, delete",
+    ),
+    Case(
+        "its pod is done, and somebody else uses it",
+        a_claim(POD_A, POD_B),
+        gone(POD_A, owner_is_done=True),
+        "release: b",
+    ),
+    Case(
+        "its pod is done and it is being deleted already",
+        a_claim(POD_A, deleted=True),
+        gone(POD_A, owner_is_done=True),
+        "deallocate",
+    ),
+]
+
+
+def in_words(actions: tuple[ClaimAction, ...]) -> str:
+    def words(action: ClaimAction) -> str:
+        match action:
+            case Release(_, kept):
+                return f"release: {' '.join(consumer.name for consumer in kept)}".strip()
+            case Deallocate():
+                return "deallocate"
+            case Unprotect():
+                return "unprotect"
+            case Delete():
+                return "delete"
+
+    return ", ".join(map(words, actions))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_plan_claim(case: Case) -> None:
+    assert in_words(plan_claim(case.claim, case.holders)) == case.want
+
+
+@pytest.mark.parametrize(
+    ("node", "phase", "deleted", "want"),
+    [
+        ("node-a", "Running", False, False),
+        ("node-a", "Running", True, False),
+        ("node-a", "Succeeded", False, True),
+        ("node-a", "Failed", True, True),
+        (None, "Pending", False, False),
+        (None, "Pending", True, True),
+    ],
+    ids=[
+        "a pod that runs is not done",
+        "one that is being deleted may still run",
+        "one that succeeded is",
+        "one that failed is",
+        "one that waits for a node is not",
+        "one that is deleted before it got a node is",
+    ],
+)
+def test_when_a_pod_is_done(node: str | None, phase: str, deleted: bool, want: bool) -> None:
+    item = seen(pod("p", node=node), phase=phase)
+    if deleted:
+        item = replace(item, metadata=replace(item.metadata, deletion_timestamp=NOW))
+    assert is_done(item) == want
+
+
+def carried_out(item: ResourceClaim | None, action: ClaimAction) -> ResourceClaim | None:
+    """What a server makes of the claim; None when it is gone."""
+    if item is None:
+        return None
+    match action:
+        case Release(_, kept):
+            return replace(item, status=replace(item.status, reserved_for=kept))
+        case Deallocate() | Unprotect():
+            nothing = replace(item.status, allocation=None, reserved_for=(), devices=())
+            item = replace(item, status=nothing, metadata=replace(item.metadata, finalizers=()))
+            return None if item.metadata.deletion_timestamp else item
+        case Delete():
+            return (
+                replace(item, metadata=replace(item.metadata, deletion_timestamp=NOW))
+                if item.metadata.finalizers
+                else None
+            )
+
+
+CLAIMS = st.builds(
+    lambda consumers, allocated, protected, deleted: a_claim(
+        *(consumers if allocated else ()), allocated=allocated, protected=protected, deleted=deleted
+    ),
+    st.lists(st.sampled_from([POD_A, POD_B, JOB]), unique=True),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+)
+HOLDERS = st.builds(
+    Holders,
+    departed=st.sets(st.sampled_from(["uid-a", "uid-b", "uid-job"])).map(frozenset),
+    in_use=st.booleans(),
+    owner_is_done=st.booleans(),
+)
+
+
+@given(item=CLAIMS, holders=HOLDERS)
+def test_a_plan_that_is_carried_out_leaves_nothing_to_do(item: ResourceClaim, holders: Holders) -> None:
+    after: ResourceClaim | None = item
+    for action in plan_claim(item, holders):
+        after = carried_out(after, action)
+    assert after is None or plan_claim(after, holders) == ()
+
+
+@given(item=CLAIMS, holders=HOLDERS)
+def test_whoever_holds_a_claim_keeps_it(item: ResourceClaim, holders: Holders) -> None:
+    after: ResourceClaim | None = item
+    for action in plan_claim(item, holders):
+        after = carried_out(after, action)
+    holding = [consumer for consumer in item.status.reserved_for if consumer.uid not in holders.departed]
+    if holding or (holders.in_use and item.status.allocation is not None):
+        assert after is not None
+        assert after.status.allocation == item.status.allocation
+        assert list(after.status.reserved_for) == holding

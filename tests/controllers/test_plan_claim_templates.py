@@ -1,0 +1,364 @@
+"""Which claims a pod gets, as sentences; and that a plan, once carried out, leaves nothing to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from dralloc.api.codec import decode, encode
+from dralloc.api.core_object import CoreObject, read_core_object
+from dralloc.api.core_v1 import Pod, PodResourceClaimStatus
+from dralloc.api.meta_v1 import OwnerReference
+from dralloc.api.pod_claims import POD_CLAIM_NAME, pod_reference
+from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim, ResourceClaimTemplate
+from dralloc.controllers.claim_templates.plan import (
+    CreateClaim,
+    PodAction,
+    RecordClaims,
+    ReportProblem,
+    Reserve,
+    Surroundings,
+    name_base,
+    plan_pod,
+)
+from dralloc.primitives.features import FeatureGates
+from dralloc.testing.builders import allocation, alternative, claim, first_available, held, request
+from dralloc.testing.workloads import claim_template, existing, pod, seen, template
+
+GATES = FeatureGates.defaults()
+JOB = ConsumerReference(api_group="batch", resource="jobs", name="job", uid="uid-of-job")
+PLAIN = pod("p", {"gpu": template("t")})
+
+
+def made_for(owner: Pod, name: str, entry: str = "gpu", **metadata: Any) -> ResourceClaim:
+    """A claim that belongs to the pod."""
+    reference = OwnerReference(
+        api_version="v1", kind="Pod", name=owner.metadata.name, uid=owner.metadata.uid, controller=True
+    )
+    item = claim(name, request())
+    return replace(
+        item,
+        metadata=replace(item.metadata, owner_references=(reference,), annotations={POD_CLAIM_NAME: entry}, **metadata),
+    )
+
+
+def allocated(item: ResourceClaim, *consumers: ConsumerReference, any_pod: bool | None = None) -> ResourceClaim:
+    got = replace(allocation(held("gpu-0")), reserved_for_any_pod=any_pod)
+    return replace(item, status=replace(item.status, allocation=got, reserved_for=consumers))
+
+
+def templates(*documents: dict[str, Any]) -> dict[str, CoreObject]:
+    return {
+        document["metadata"]["name"]: read_core_object(encode(document), ResourceClaimTemplate)
+        for document in documents
+    }
+
+
+@dataclass
+class World:
+    """The namespace of a pod, and what becomes of it when a plan is carried out."""
+
+    pod: Pod
+    claims: dict[str, ResourceClaim] = field(default_factory=dict)
+    templates: dict[str, CoreObject] = field(default_factory=lambda: templates(claim_template("t", request())))
+    gates: FeatureGates = GATES
+
+    @classmethod
+    def of(cls, pod: Pod, claims: Sequence[ResourceClaim] = (), **others: Any) -> World:
+        return cls(pod, {item.metadata.name: item for item in claims}, **others)
+
+    def plan(self) -> tuple[PodAction, ...]:
+        uid = self.pod.metadata.uid
+        own = [
+            item for item in self.claims.values() if any(owner.uid == uid for owner in item.metadata.owner_references)
+        ]
+        around = Surroundings(
+            find_claim=self.claims.get, find_template=self.templates.get, own_claims=own, gates=self.gates
+        )
+        return plan_pod(self.pod, around)
+
+    def carry_out(self, action: PodAction) -> None:
+        match action:
+            case CreateClaim():
+                made = decode(encode(action.document), ResourceClaim)
+                assert made.metadata.name not in self.claims
+                self.claims[made.metadata.name] = made
+            case RecordClaims():
+                statuses = tuple(
+                    PodResourceClaimStatus(name=entry, resource_claim_name=name) for entry, name in action.names
+                )
+                kept = tuple(s for s in self.pod.status.resource_claim_statuses if s.resource_claim_name is None)
+                self.pod = replace(
+                    self.pod, status=replace(self.pod.status, resource_claim_statuses=(*kept, *statuses))
+                )
+            case Reserve():
+                item = self.claims[action.claim]
+                consumers = (*item.status.reserved_for, pod_reference(self.pod))
+                self.claims[action.claim] = replace(item, status=replace(item.status, reserved_for=consumers))
+            case ReportProblem():
+                pass
+
+
+def recorded(document: dict[str, Any], **status: Any) -> Pod:
+    """The pod with `p-gpu-old` recorded for its entry."""
+    return seen(document, resourceClaimStatuses=[{"name": "gpu", "resourceClaimName": "p-gpu-old"}], **status)
+
+
+NEW = seen(PLAIN)
+KNOWN = recorded(PLAIN)
+RUNNING = recorded(pod("p", {"gpu": template("t")}, node="node-a"))
+USER = seen(pod("p", {"nic": existing("shared")}, node="node-a"))
+
+
+@dataclass(frozen=True)
+class Case:
+    id: str
+    world: World
+    want: tuple[str, ...] = ()
+
+
+CASES = [
+    Case("a new pod gets its claim, and it is recorded", World.of(NEW), ("create gpu", "record gpu")),
+    Case("a claim that is recorded and there is left alone", World.of(KNOWN, [made_for(KNOWN, "p-gpu-old")])),
+    Case("a claim that vanished is made anew", World.of(KNOWN), ("create gpu", "record gpu")),
+    Case(
+        "a recorded claim of somebody else is replaced",
+        World.of(KNOWN, [claim("p-gpu-old", request())]),
+        ("create gpu", "record gpu"),
+    ),
+    Case(
+        "a claim that was made and not recorded is used",
+        World.of(NEW, [made_for(NEW, "p-gpu-orphan")]),
+        ("record gpu",),
+    ),
+    Case(
+        "an orphan for another entry is not used",
+        World.of(NEW, [made_for(NEW, "p-gpu-orphan", entry="nic")]),
+        ("create gpu", "record gpu"),
+    ),
+    Case(
+        "an orphan that is being deleted is not used",
+        World.of(NEW, [made_for(NEW, "p-gpu-orphan", deletion_timestamp="2026-01-01T00:00:00Z")]),
+        ("create gpu", "record gpu"),
+    ),
+    Case(
+        "an entry that needs no claim gets none, even without a template",
+        World.of(seen(pod("p", {"gpu": template("none")}), resourceClaimStatuses=[{"name": "gpu"}])),
+    ),
+    Case(
+        "a missing template is told",
+        World.of(seen(pod("p", {"gpu": template("none")}))),
+        ('report PodResourceClaim gpu: resource claim template "none" not found',),
+    ),
+    Case(
+        "what can be made is made and recorded beside what cannot",
+        World.of(seen(pod("p", {"gpu": template("none"), "nic": template("t")}))),
+        ('report PodResourceClaim gpu: resource claim template "none" not found', "create nic", "record nic"),
+    ),
+    Case(
+        "alternatives need their gate",
+        World.of(
+            NEW,
+            templates=templates(claim_template("t", first_available("r", alternative("a")))),
+            gates=FeatureGates.parse("DRAPrioritizedList=false"),
+        ),
+        ('report PodResourceClaim gpu: template "t" needs the feature gate DRAPrioritizedList, which is off',),
+    ),
+    Case(
+        "admin access needs its gate",
+        World.of(
+            NEW,
+            templates=templates(claim_template("t", request(admin=True))),
+            gates=FeatureGates.parse("DRAAdminAccess=false"),
+        ),
+        ('report PodResourceClaim gpu: template "t" needs the feature gate DRAAdminAccess, which is off',),
+    ),
+    Case("a pod that has ended gets nothing", World.of(seen(PLAIN, phase="Succeeded"))),
+    Case("a claim that exists by itself is not our business", World.of(seen(pod("p", {"nic": existing("shared")})))),
+    Case(
+        "a pod with a node is listed with a claim that is allocated",
+        World.of(USER, [allocated(claim("shared", request()))]),
+        ("reserve shared",),
+    ),
+    Case(
+        "a pod without a node is not listed: that is the scheduler's",
+        World.of(seen(pod("p", {"nic": existing("shared")})), [allocated(claim("shared", request()))]),
+    ),
+    Case(
+        "a pod that is listed is not listed again",
+        World.of(USER, [allocated(claim("shared", request()), pod_reference(USER))]),
+    ),
+    Case("nobody is listed with a claim that has nothing", World.of(USER, [claim("shared", request())])),
+    Case(
+        "no pod is listed beside a workload",
+        World.of(USER, [allocated(claim("shared", request()), JOB, any_pod=True)]),
+    ),
+    Case(
+        "no pod is listed where any pod may use the claim",
+        World.of(USER, [allocated(claim("shared", request()), any_pod=True)]),
+    ),
+    Case(
+        "with the gate off, nodes want every pod listed, beside whatever",
+        World.of(
+            USER,
+            [allocated(claim("shared", request()), JOB, any_pod=True)],
+            gates=FeatureGates.parse("DRAReservedForWorkloads=false"),
+        ),
+        ("reserve shared",),
+    ),
+    Case(
+        "a pod is listed with the claim that was made for it",
+        World.of(RUNNING, [allocated(made_for(RUNNING, "p-gpu-old"))]),
+        ("reserve p-gpu-old",),
+    ),
+]
+
+
+def in_words(action: PodAction) -> str:
+    match action:
+        case CreateClaim():
+            return f"create {action.entry}"
+        case RecordClaims():
+            return f"record {' '.join(entry for entry, _ in action.names)}"
+        case Reserve():
+            return f"reserve {action.claim}"
+        case ReportProblem():
+            return f"report {action.message}"
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_plan_pod(case: Case) -> None:
+    assert tuple(map(in_words, case.world.plan())) == case.want
+
+
+def test_a_pod_that_is_being_deleted_gets_nothing() -> None:
+    leaving = replace(NEW, metadata=replace(NEW.metadata, deletion_timestamp="2026-01-01T00:00:00Z"))
+    assert World.of(leaving).plan() == ()
+
+
+def test_a_claim_is_made_as_its_template_says_and_belongs_to_its_pod() -> None:
+    document = claim_template("t", request(count=2), labels={"team": "a"}, annotations={"note": "b"})
+    document["spec"]["spec"]["fieldOfTheFuture"] = {"kept": True}
+    (create, record) = World.of(NEW, templates=templates(document)).plan()
+    assert isinstance(create, CreateClaim)
+    assert isinstance(record, RecordClaims)
+    metadata = create.document["metadata"]
+    assert metadata["name"].startswith("p-gpu-")
+    assert len(metadata["name"]) == len("p-gpu-") + 5
+    assert metadata["generateName"] == "p-gpu-"
+    assert metadata["labels"] == {"team": "a"}
+    assert metadata["annotations"] == {"note": "b", POD_CLAIM_NAME: "gpu"}
+    assert metadata["ownerReferences"] == [
+        {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "uid-of-p", "controller": True}
+    ]
+    assert create.document["spec"] == document["spec"]["spec"]
+    assert record.names == (("gpu", metadata["name"]),)
+
+
+def test_a_new_claim_never_has_the_name_of_the_one_whose_place_it_takes() -> None:
+    world = World.of(NEW)
+    names = set()
+    for _ in range(5):
+        for action in world.plan():
+            world.carry_out(action)
+        names |= set(world.claims)
+        world.claims.clear()
+    assert len(names) == 5
+
+
+def test_a_name_that_is_taken_is_not_used() -> None:
+    world = World.of(NEW)
+    (create, _) = world.plan()
+    assert isinstance(create, CreateClaim)
+    taken = create.document["metadata"]["name"]
+    (other, _) = World.of(NEW, [claim(taken, request())]).plan()
+    assert isinstance(other, CreateClaim)
+    assert other.document["metadata"]["name"] != taken
+
+
+def test_a_claim_that_only_its_maker_knows_of_is_used() -> None:
+    """The server has answered, the list of the pod's claims does not show it yet."""
+    world = World.of(NEW)
+    (create, _) = world.plan()
+    world.carry_out(create)
+    around = Surroundings(
+        find_claim=world.claims.get, find_template=world.templates.get, own_claims=(), gates=world.gates
+    )
+    (record,) = plan_pod(NEW, around)
+    assert record == RecordClaims(NEW, (("gpu", next(iter(world.claims))),))
+
+
+@pytest.mark.parametrize(
+    ("pod_name", "entry", "want"),
+    [
+        ("p", "gpu", "p-gpu-"),
+        ("p" * 50, "c" * 5, f"{'p' * 50}-{'c' * 5}-"),
+        ("p" * 51, "c" * 5, f"{'p' * 50}-{'c' * 4}"),
+        ("p" * 63, "c" * 63, f"{'p' * 28}-{'c' * 28}"),
+        ("p" * 27 + "." + "p" * 35, "c" * 63, f"{'p' * 27}-{'c' * 28}"),
+    ],
+    ids=[
+        "short names are whole",
+        "57 characters are not too long",
+        "58 are, and both parts give way",
+        "the longest names there are",
+        "no part ends with a dot",
+    ],
+)
+def test_names_of_claims_begin_with_pod_and_entry(pod_name: str, entry: str, want: str) -> None:
+    base = name_base(pod_name, entry)
+    assert base == want
+    assert len(base) <= 57
+
+
+ENTRIES = st.dictionaries(
+    st.sampled_from(["a", "b", "c"]), st.sampled_from([template("t"), template("none"), existing("shared")])
+)
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> World:
+    entries = draw(ENTRIES)
+    statuses = [
+        {"name": entry, **draw(st.sampled_from([{}, {"resourceClaimName": f"p-{entry}-old"}]))}
+        for entry, source in entries.items()
+        if "resourceClaimTemplateName" in source and draw(st.booleans())
+    ]
+    phase = draw(st.sampled_from(["Pending", "Running", "Succeeded"]))
+    owner = seen(
+        pod("p", entries, node=draw(st.sampled_from([None, "node-a"]))), resourceClaimStatuses=statuses, phase=phase
+    )
+    claims = [made_for(owner, f"p-{entry}-{kind}", entry) for entry in entries for kind in ("old", "orphan")]
+    claims += [claim(f"p-{entry}-old", request()) for entry in entries] + [claim("shared", request())]
+    present = [item for item in claims if draw(st.booleans())]
+    reserved = st.sampled_from([(), (JOB,), (pod_reference(owner),), (JOB, pod_reference(owner))])
+    held_claims = [allocated(item, *draw(reserved)) if draw(st.booleans()) else item for item in present]
+    gates = draw(st.sampled_from([GATES, FeatureGates.parse("DRAReservedForWorkloads=false")]))
+    return World.of(owner, held_claims, gates=gates)
+
+
+@given(world=worlds())
+def test_a_plan_that_is_carried_out_leaves_nothing_to_do(world: World) -> None:
+    for action in world.plan():
+        world.carry_out(action)
+    assert [action for action in world.plan() if not isinstance(action, ReportProblem)] == []
+
+
+@given(world=worlds())
+def test_a_plan_that_is_carried_out_in_part_is_taken_up_again_and_makes_nothing_twice(world: World) -> None:
+    before = set(world.claims)
+    for _ in range(10):
+        actions = [action for action in world.plan() if not isinstance(action, ReportProblem)]
+        if not actions:
+            break
+        world.carry_out(actions[0])
+    assert world.plan() == tuple(action for action in world.plan() if isinstance(action, ReportProblem))
+    made = [name for name in world.claims if name not in before]
+    named = {status.resource_claim_name for status in world.pod.status.resource_claim_statuses}
+    assert set(made) <= named
