@@ -11,13 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dralloc.cel import codegen
 from dralloc.cel.check import compile_selector as check
-from dralloc.cel.codegen import generate
+from dralloc.cel.codegen import generate, write_expression
 from dralloc.cel.codegen_source import SourceWriter
 from dralloc.cel.device import DeviceView
 from dralloc.cel.errors import CelCompileError, CelError, CelEvaluationError, CostLimitError
-from dralloc.cel.plan import Planner
 from dralloc.cel.program import compile_selector
 from dralloc.testing.expressions import expression_texts, scrambled_texts
 from dralloc.testing.selectors import device_view, device_views
@@ -45,10 +43,8 @@ HOSTILE = [
 
 def source_of(expression: str) -> str:
     """The text that would be compiled."""
-    checked = check(expression)
-    writer = SourceWriter(checked.typed, is_cheap=True)
-    source = Planner(checked.typed, codegen._SourceBuilder(writer)).plan()
-    return writer.bool_text(source)
+    typed = check(expression).typed
+    return write_expression(typed, SourceWriter(typed, is_cheap=True))
 
 
 def literal(text: str) -> str:

@@ -50,14 +50,18 @@ def generate(typed: TypedExpression, decide: Matcher, *, is_cheap: bool) -> Matc
     """
     writer = SourceWriter(typed, is_cheap=is_cheap)
     try:
-        expression = writer.bool_text(Planner(typed, _SourceBuilder(writer)).plan())
-        code = compile(_TEMPLATE.format(expression=expression), "<selector>", "exec")
+        code = compile(_TEMPLATE.format(expression=write_expression(typed, writer)), "<selector>", "exec")
     except (TooComplex, SyntaxError, RecursionError, MemoryError, ValueError):
         return None
     scope: dict[str, Any] = {**writer.names, "__builtins__": {"Exception": Exception}, "decide": decide, "bool": bool}
     exec(code, scope)
     matcher: Matcher = scope["matches"]
     return matcher
+
+
+def write_expression(typed: TypedExpression, writer: SourceWriter) -> str:
+    """The expression in Python; what its names mean is in `writer.names`. Raises `TooComplex`."""
+    return writer.bool_text(Planner(typed, _SourceBuilder(writer)).plan())
 
 
 _DEVICE_FIELDS: Final = {
