@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import signal
 import socket
 import subprocess
@@ -136,6 +137,27 @@ def test_killed_under_load_it_has_lost_nothing_and_revisions_go_on(tmp_path: Pat
                 assert min(load.acknowledged.values()) > max(acknowledged.values(), default=0)
             for load in loads:
                 acknowledged |= load.acknowledged
+
+
+def test_a_full_disk_is_told_and_when_there_is_room_again_it_goes_on(tmp_path: Path) -> None:
+    with server_process(tmp_path, "--insecure-http") as server:
+        pid = server.process.pid
+        before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (256 * 1024, before[1]))
+        stored: list[str] = []
+        filling = {"filling": "x" * 20_000}
+        for number in range(1000):
+            answer = post(server, claim_document(f"c{number}", annotations=filling))
+            if answer["kind"] == "Status":
+                break
+            stored.append(answer["metadata"]["name"])
+        assert (answer["code"], answer["reason"]) == (503, "ServiceUnavailable")
+        assert "store" in answer["message"]
+        assert sorted(item["metadata"]["name"] for item in get(server, CLAIMS)["items"]) == sorted(stored)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
+        stored.append(post(server, claim_document("there-is-room-again"))["metadata"]["name"])
+    with server_process(tmp_path, "--insecure-http") as server:
+        assert sorted(item["metadata"]["name"] for item in get(server, CLAIMS)["items"]) == sorted(stored)
 
 
 # --- what keeps it from starting ----------------------------------------------------------------------------

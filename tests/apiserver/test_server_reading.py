@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -10,7 +11,17 @@ import pytest
 
 from dralloc.primitives.features import FeatureGates
 from dralloc.store.interface import HistoryLimits
-from dralloc.testing.local_api import AS_TABLE, CLAIMS, RESOURCE, LocalApi, local_api, refusal, settle, with_api
+from dralloc.testing.local_api import (
+    AS_TABLE,
+    CLAIMS,
+    RESOURCE,
+    FixedClock,
+    LocalApi,
+    local_api,
+    refusal,
+    settle,
+    with_api,
+)
 from dralloc.testing.local_api import claim_document as claim
 from dralloc.testing.virtual_time import VirtualClock, run_virtual
 
@@ -231,6 +242,26 @@ async def test_a_watch_ends_with_the_server(api: LocalApi) -> None:
     assert await watching == []
     assert (await api.call("GET", "/readyz")).code == 503
     assert await collect(api, CLAIMS) == []
+
+
+def test_a_clock_that_jumps_changes_no_order() -> None:
+    async def main() -> None:
+        clock = FixedClock()
+        async with local_api(clock) as api:
+            for days in (0, -400, 4000, -1):
+                clock.time += timedelta(days=days)
+                await api.create(CLAIMS, claim(f"after{days}"))
+            events = await collect(api, CLAIMS, resourceVersion="5", timeoutSeconds="1")
+            assert [event["object"]["metadata"]["name"] for event in events] == [
+                "after0",
+                "after-400",
+                "after4000",
+                "after-1",
+            ]
+            table = await api.call("GET", CLAIMS, accept=AS_TABLE)
+            assert len(table.document["rows"]) == 4
+
+    run_virtual(main())
 
 
 # --- about the server ---------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from dralloc.api.codec import DecodeError, encode, find_stray_fields
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.positions import SourceError
 from dralloc.api.registry import read_object
-from dralloc.api.yaml_reader import read_yaml_stream
 from dralloc.apiserver.http import JSON, Request
 from dralloc.apiserver.json_documents import Document
 from dralloc.apiserver.options import IGNORE, STRICT
@@ -60,6 +59,9 @@ def yaml_to_json(body: bytes) -> bytes:
             pass
         else:
             return body
+    # Few bodies are YAML, and the parser takes a while to import.
+    from dralloc.api.yaml_reader import read_yaml_stream
+
     try:
         documents = [tree for tree in read_yaml_stream(body.decode()) if tree is not None]
     except (SourceError, UnicodeDecodeError) as error:

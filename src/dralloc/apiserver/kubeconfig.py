@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import json
 from base64 import b64encode
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from dralloc.apiserver.authentication import write_private
 
 
 def write_kubeconfig(path: Path, *, server: str, authority_pem: bytes | None, token: str) -> None:
     """Write a complete kubeconfig with mode 0600; the certificate authority is inside, so the file can travel."""
-    cluster: dict[str, Any] = {"server": server}
+    lines = [
+        "apiVersion: v1",
+        "kind: Config",
+        "clusters:",
+        "- name: dralloc",
+        "  cluster:",
+        # JSON texts are YAML texts.
+        f"    server: {json.dumps(server)}",
+    ]
     if authority_pem is not None:
-        cluster["certificate-authority-data"] = b64encode(authority_pem).decode("ascii")
-    document = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "dralloc", "cluster": cluster}],
-        "users": [{"name": "dralloc-admin", "user": {"token": token}}],
-        "contexts": [{"name": "dralloc", "context": {"cluster": "dralloc", "user": "dralloc-admin"}}],
-        "current-context": "dralloc",
-    }
-    write_private(path, yaml.safe_dump(document, sort_keys=False))
+        lines.append(f"    certificate-authority-data: {b64encode(authority_pem).decode('ascii')}")
+    lines += [
+        "users:",
+        "- name: dralloc-admin",
+        "  user:",
+        f"    token: {json.dumps(token)}",
+        "contexts:",
+        "- name: dralloc",
+        "  context: {cluster: dralloc, user: dralloc-admin}",
+        "current-context: dralloc",
+    ]
+    write_private(path, "\n".join(lines) + "\n")

@@ -9,16 +9,19 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dralloc.apiserver.app import ApiApplication
 from dralloc.apiserver.authentication import ADMINISTRATOR, Authenticator, administrator_token, load_token_file
-from dralloc.apiserver.certificates import TlsFiles, ensure_certificates
 from dralloc.apiserver.kubeconfig import write_kubeconfig
 from dralloc.apiserver.server import ApiServer
 from dralloc.apiserver.serving import Endpoint, Limits, serving
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
 from dralloc.store.opening import open_store
+
+if TYPE_CHECKING:
+    from dralloc.apiserver.certificates import TlsFiles
 
 
 class SystemClock:
@@ -102,6 +105,9 @@ def is_loopback(address: str) -> bool:
 
 
 def _certificates(settings: ServerSettings) -> TlsFiles:
+    # Servers without TLS start sooner without it.
+    from dralloc.apiserver.certificates import ensure_certificates
+
     names = [settings.bind]
     if not is_loopback(settings.bind):
         names += [socket.gethostname(), socket.getfqdn()]

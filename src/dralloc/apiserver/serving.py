@@ -14,16 +14,16 @@ import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
-from cryptography import x509
-from cryptography.x509.oid import NameOID
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from dralloc.apiserver.app import ApiApplication
 from dralloc.apiserver.authentication import AUTHENTICATED, User
-from dralloc.apiserver.certificates import TlsFiles
+
+if TYPE_CHECKING:
+    from dralloc.apiserver.certificates import TlsFiles
 
 HEAD_BYTES_MAX: Final = 64 * 1024
 HEAD_TIME_MAX_S: Final = 15.0
@@ -181,6 +181,8 @@ def _configuration(app: ApiApplication, endpoint: Endpoint) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         server_header=False,
+        # Nobody stands in front of us whose word on addresses we would take.
+        proxy_headers=False,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=GRACE_S,
         **tls,
@@ -220,6 +222,10 @@ def _certificate_user(connection: ssl.SSLObject | None) -> User | None:
     encoded = connection.getpeercert(binary_form=True) if connection is not None else None
     if not encoded:
         return None
+    # Only needed, and only imported, where clients have certificates.
+    from cryptography import x509
+    from cryptography.x509.oid import NameOID
+
     subject = x509.load_der_x509_certificate(encoded).subject
     names = [str(attribute.value) for attribute in subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
     groups = tuple(str(attribute.value) for attribute in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME))

@@ -7,7 +7,7 @@ the client said which revision it means.
 
 from __future__ import annotations
 
-import uuid
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from dralloc.api.admission import Admitted, Refused, Verb, WriteRequest, admit
 from dralloc.api.codec import encode
-from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.meta_v1 import ApiObject, ObjectMeta
 from dralloc.api.registry import Kind
 from dralloc.api.strategy import Surroundings
 from dralloc.api.timestamps import print_timestamp
@@ -199,19 +199,22 @@ class Writer:
             name=target.name,
             body=sent.body,
         )
-        outcome = admit(request, self._surroundings(target, labels))
+        outcome = admit(request, self._surroundings(target, labels, sent.object.metadata if old is None else None))
         if isinstance(outcome, Refused):
             raise invalid(target.kind.group, target.kind.kind, outcome.name, outcome.faults)
         return outcome
 
-    def _surroundings(self, target: Target, namespace_labels: Mapping[str, str] | None) -> Surroundings:
+    def _surroundings(
+        self, target: Target, namespace_labels: Mapping[str, str] | None, created: ObjectMeta | None
+    ) -> Surroundings:
+        """`created` is what the client says of an object that is new: only such a one gets an identity."""
         return Surroundings(
             gates=self.gates,
             now=self.clock.now(),
             namespace_labels=namespace_labels,
             permits=permits_of(target.user),
-            uid=str(uuid.uuid4()),
-            name_suffix="".join(choice(_SUFFIX_LETTERS) for _ in range(_SUFFIX_LENGTH)),
+            uid=_new_uid() if created is not None else "",
+            name_suffix=_new_suffix() if created is not None and not created.name else "",
         )
 
     # --- owners of fields -----------------------------------------------------------------------------------
@@ -247,6 +250,17 @@ class Writer:
             time=print_timestamp(self.clock.now()),
             subresource=target.subresource,
         )
+
+
+def _new_uid() -> str:
+    """A random UUID (version 4), as text. Made by hand because this is on the way of every create."""
+    digits = os.urandom(16).hex()
+    variant = "89ab"[int(digits[16], 16) & 3]
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
+
+
+def _new_suffix() -> str:
+    return "".join(choice(_SUFFIX_LETTERS) for _ in range(_SUFFIX_LENGTH))
 
 
 def typed_document(kind: Kind, stored: bytes) -> Document:
