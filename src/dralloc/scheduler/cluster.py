@@ -35,7 +35,7 @@ from dralloc.scheduler.node_state import EMPTY, Load, NodeOffer, NodeState
 from dralloc.scheduler.queue import Happening
 from dralloc.scheduler.reservation import consumer_for, is_pod
 from dralloc.snapshot.cluster import Snapshot
-from dralloc.snapshot.identity import ClaimId, PoolId
+from dralloc.snapshot.identity import ClaimId, DeviceId, PoolId
 from dralloc.snapshot.usage import counted_results
 
 PodKey = tuple[str, str]
@@ -120,20 +120,36 @@ class Cluster:
         state = self._claims.get(claim_id)
         return state.stored if state is not None else None
 
+    def is_unwritten(self, claim_id: ClaimId, pod_uid: str) -> bool:
+        """Whether something is decided about the claim that the pod needs and that is not stored yet."""
+        state = self._claims[claim_id]
+        return state.effective is not state.stored and (state.allocation is not None or pod_uid in state.consumers)
+
     def is_on_node(self, key: PodKey) -> bool:
         return key in self._pods
 
+    def earlier_holder(self, claim_id: ClaimId) -> ClaimId | None:
+        """A claim that was given, before this one, a device that cannot serve both."""
+        state = self._claims.get(claim_id)
+        if state is None:
+            return None
+        crowded = overcommitted(self.snapshot, state.stored)
+        if not crowded:
+            return None
+        for other_id, other in self._claims.items():
+            devices = {DeviceId(result.driver, result.pool, result.device) for result in counted_results(other.stored)}
+            if other_id != claim_id and other.allocated_at <= state.allocated_at and not crowded.isdisjoint(devices):
+                return other_id
+        return None
+
     # --- Decisions ----------------------------------------------------------------------------------------------
 
-    def assume(
-        self, pod: Pod, node: str, allocations: Mapping[ClaimId, AllocationResult], used: Iterable[ClaimId]
-    ) -> None:
-        """The pod gets the node, these claims get these devices, and the pod uses these claims."""
-        for claim_id in used:
+    def assume(self, pod: Pod, node: str, allocations: Mapping[ClaimId, AllocationResult]) -> None:
+        """The pod gets the node and uses these claims, which have these devices or get them."""
+        for claim_id in allocations:
             state = self._claims[claim_id]
             consumer = consumer_for(state.effective, pod, for_workloads=self._for_workloads)
-            if claim_id in allocations:
-                assert state.effective.status.allocation is None, f"claim {claim_id} is allocated already"
+            if state.effective.status.allocation is None:
                 is_for_any_pod = consumer is not None and not is_pod(consumer)
                 state.allocation = replace(allocations[claim_id], reserved_for_any_pod=is_for_any_pod or None)
             if consumer is not None:
@@ -334,6 +350,32 @@ def _nodes_of_pools(snapshot: Snapshot, pools: Iterable[PoolId]) -> frozenset[st
     """The nodes that the pools' slices name; an empty name where one does not."""
     known = (snapshot.pools.get(pool_id) for pool_id in pools)
     return frozenset(indexed.node_name for pool in known if pool is not None for indexed in pool.slices)
+
+
+def overcommitted(snapshot: Snapshot, claim: ResourceClaim) -> frozenset[DeviceId]:
+    """The claim's devices of which more is given out than there is."""
+    crowded: set[DeviceId] = set()
+    for result in counted_results(claim):
+        pool_id = PoolId.of_result(result)
+        usage = snapshot.usage[pool_id].of(result.device)
+        if (
+            usage.dedicated > 1
+            or (usage.dedicated and usage.shares)
+            or _passes_capacity(snapshot, pool_id, result.device)
+        ):
+            crowded.add(DeviceId(*pool_id, result.device))
+    return frozenset(crowded)
+
+
+def _passes_capacity(snapshot: Snapshot, pool_id: PoolId, name: str) -> bool:
+    consumed = snapshot.usage[pool_id].of(name).consumed
+    pool = snapshot.pools.get(pool_id)
+    for indexed in pool.slices if pool is not None and consumed else ():
+        bit = indexed.bit_of.get(name)
+        if bit is not None:
+            capacity = indexed.devices[bit].capacity
+            return any(nanos > capacity[key].value.nanos for key, nanos in consumed.items() if key in capacity)
+    return False
 
 
 def _pools_of(claim: ResourceClaim) -> set[PoolId]:

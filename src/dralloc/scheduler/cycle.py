@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from dralloc.allocator.features import Features
 from dralloc.api.core_v1 import Pod
 from dralloc.api.resource_v1 import AllocationResult, ResourceClaim
+from dralloc.api.timestamps import print_timestamp
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.asks import Ask, PodClaims, shape_of
 from dralloc.scheduler.binding_conditions import is_unusable
@@ -46,12 +47,11 @@ VERDICTS_MAX: Final = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The pod gets the node, and its claims these devices."""
+    """The pod gets the node; its claims get, or have, these devices. Those in `new` are decided here."""
 
     node: str
     allocations: Mapping[ClaimId, AllocationResult] = field(default_factory=dict)
-    # All claims of the pod, also those that have devices.
-    used: tuple[ClaimId, ...] = ()
+    new: frozenset[ClaimId] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,16 +108,28 @@ class Cycle:
         unusable = tuple(claim for claim in split.allocated if is_unusable(claim, now))
         choice = table.best() if not unusable else None
         if choice is not None:
-            return self._place(table, choice, claims, split)
+            return self._place(table, choice, split, now)
         return self._refusal(pod, table, split, unusable)
 
-    def _place(self, table: Table, choice: Choice, claims: tuple[ResourceClaim, ...], split: PodClaims) -> Place:
+    def _place(self, table: Table, choice: Choice, claims: PodClaims, now: datetime) -> Place:
         results = table.judge.allocations(choice.fits, choice.node, self._cluster.snapshot)
-        allocations = {
-            ClaimId.of(claim): _with_share_ids(result, self._share_ids)
-            for claim, result in zip(split.unallocated, results, strict=True)
+        moment = print_timestamp(now) if self._features.binding_conditions else None
+        new = {
+            ClaimId.of(claim): self._finished(result, moment)
+            for claim, result in zip(claims.unallocated, results, strict=True)
         }
-        return Place(choice.node.name, allocations, tuple(map(ClaimId.of, claims)))
+        old = {ClaimId.of(claim): claim.status.allocation for claim in claims.allocated}
+        known = {claim_id: allocation for claim_id, allocation in old.items() if allocation is not None}
+        return Place(choice.node.name, known | new, frozenset(new))
+
+    def _finished(self, result: AllocationResult, moment: str | None) -> AllocationResult:
+        """With an id of its own for each share, and the time, from which on devices are waited for."""
+        devices = result.devices
+        results = tuple(
+            replace(device, share_id=self._share_ids()) if device.share_id is not None else device
+            for device in devices.results
+        )
+        return replace(result, devices=replace(devices, results=results), allocation_timestamp=moment)
 
     def _refusal(self, pod: Pod, table: Table, claims: PodClaims, unusable: tuple[ResourceClaim, ...]) -> Reject | Fail:
         nodes = self._cluster.nodes.values()
@@ -155,14 +167,6 @@ class Cycle:
 
 def _rejection(obstacle: Obstacle) -> Reject:
     return Reject(obstacle.message, obstacle.waits_for, obstacle.is_early)
-
-
-def _with_share_ids(result: AllocationResult, share_ids: Callable[[], str]) -> AllocationResult:
-    devices = result.devices
-    results = tuple(
-        replace(device, share_id=share_ids()) if device.share_id is not None else device for device in devices.results
-    )
-    return replace(result, devices=replace(devices, results=results))
 
 
 def _fault_of(ask: Ask, fault: Faulty, claims: PodClaims) -> str:

@@ -102,6 +102,11 @@ class SchedulingQueue:
     def __contains__(self, key: Hashable) -> bool:
         return key in self._place
 
+    def waits_for(self, key: Hashable) -> frozenset[Happening] | None:
+        """What a parked pod waits for; None for a pod that is not parked."""
+        pod = self._parked.get(key)
+        return pod.waits_for if pod is not None else None
+
     def counts(self) -> dict[str, int]:
         """How many pods are in each place."""
         counts = dict.fromkeys(("active", "backoff", "unschedulable", "in_flight"), 0)

@@ -45,7 +45,11 @@ def _lack(outcome: Impossible | BudgetExhausted) -> str:
         case BudgetExhausted(steps):
             return f"no devices found for all claims within {steps} steps"
         case Impossible(pools):
-            return f"pools that contradict themselves: {', '.join(map(str, pools))}" if pools else "cannot allocate all claims"
+            return (
+                f"pools that contradict themselves: {', '.join(map(str, pools))}"
+                if pools
+                else "cannot allocate all claims"
+            )
 
 
 def _out_of_reach(claim_id: ClaimId) -> str:

@@ -1,0 +1,158 @@
+"""From a decision to a bound pod: claims first, then the pod. What cannot be finished is undone.
+
+Steps, each safe to die after: the claims' finalizers, their allocations with reservations, a look at whether somebody else gave
+out the same devices in the same moment, the devices' own preparations, the binding.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final
+
+from dralloc.api.core_v1 import Pod
+from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.client.calls import Calls
+from dralloc.client.resource import ObjectKey
+from dralloc.client.resources import resource_for
+from dralloc.client.transport import TransportError
+from dralloc.primitives.clock import Clock
+from dralloc.primitives.errors import ApiError, Conflict, NotFound
+from dralloc.scheduler.binding_conditions import Failed, Ready, binding_deadline, readiness
+from dralloc.scheduler.claim_writer import ClaimLost, ClaimWriter, Collision
+from dralloc.scheduler.cluster import Cluster
+from dralloc.scheduler.cycle import Place
+from dralloc.scheduler.watch_progress import WatchProgress
+from dralloc.snapshot.identity import ClaimId
+
+PODS: Final = resource_for(Pod)
+SEEN_TIMEOUT_S: Final = 60.0
+DEVICES_POLL_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The pod has its node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """There is no such pod any more, or it has a node already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """It did not work out. `is_collision`: somebody else was faster, so trying again soon makes sense."""
+
+    message: str
+    is_collision: bool = False
+
+
+BindingOutcome = Bound | Gone | Undone
+
+
+class _DevicesFailed(Exception):
+    """A device could not be made ready for the pod."""
+
+
+class Binder:
+    def __init__(
+        self, calls: Calls, cluster: Cluster, writer: ClaimWriter, progress: WatchProgress, clock: Clock
+    ) -> None:
+        self._calls = calls
+        self._cluster = cluster
+        self._writer = writer
+        self._progress = progress
+        self._clock = clock
+
+    async def bind(self, pod: Pod, place: Place) -> BindingOutcome:
+        """Write the decision, which the cluster has assumed."""
+        try:
+            if place.allocations:
+                await self._settle(pod, place)
+            return await self._bind_pod(pod, place.node)
+        except Collision as error:
+            return Undone(str(error), is_collision=True)
+        except (ClaimLost, _DevicesFailed, ApiError, TransportError, TimeoutError) as error:
+            return Undone(str(error) or type(error).__name__)
+
+    async def undo(self, pod: Pod, place: Place) -> None:
+        """Take the pod off its claims. What cannot be undone now is cleaned up when the pod is tried again, or goes."""
+        for claim_id in place.allocations:
+            try:
+                await self._writer.release(claim_id, pod.metadata.uid)
+            except (ApiError, TransportError, Collision):
+                continue
+
+    async def deallocate(self, claim_id: ClaimId, pod: Pod) -> bool:
+        """Give back the devices of a claim that is of no use to the pod, and that nobody else uses."""
+        try:
+            return await self._writer.deallocate(claim_id, pod.metadata.uid)
+        except (ApiError, TransportError, Collision):
+            return False
+
+    # --- Claims -----------------------------------------------------------------------------------------------------
+
+    async def _settle(self, pod: Pod, place: Place) -> None:
+        uid = pod.metadata.uid
+        settling = [self._writer.settle(claim_id, wanted, uid) for claim_id, wanted in place.allocations.items()]
+        claims = [await settling[0]] if len(settling) == 1 else await asyncio.gather(*settling)
+        for claim_id, claim in zip(place.allocations, claims, strict=True):
+            if claim_id in place.new:
+                await self._check_collision(claim_id, claim)
+            await self._wait_for_devices(claim_id)
+
+    async def _check_collision(self, claim_id: ClaimId, claim: ResourceClaim) -> None:
+        """Of two claims that were given the same device, the one that was written first keeps it.
+
+        A server that guards its devices lets none of this happen; others do not care. Once we have seen our own write, we
+        have seen everything that was written before it.
+        """
+        async with asyncio.timeout(SEEN_TIMEOUT_S):
+            await self._progress.reach(int(claim.metadata.resource_version))
+        if (holder := self._cluster.earlier_holder(claim_id)) is not None:
+            raise Collision(f"claim {holder} was given devices of claim {claim_id} before")
+
+    async def _wait_for_devices(self, claim_id: ClaimId) -> None:
+        """Devices with binding conditions are made ready by their driver, which may take minutes."""
+        while True:
+            claim = self._cluster.stored_claim(claim_id)
+            if claim is None or claim.status.allocation is None:
+                raise ClaimLost(f"claim {claim_id} lost its devices while they were made ready")
+            match readiness(claim):
+                case Ready():
+                    return
+                case Failed(message):
+                    raise _DevicesFailed(f"claim {claim_id}: {message}")
+            deadline = binding_deadline(claim)
+            if deadline is not None and self._clock.now() >= deadline:
+                raise _DevicesFailed(f"claim {claim_id}: its devices were not ready in time")
+            await asyncio.sleep(DEVICES_POLL_S)
+
+    # --- The pod ----------------------------------------------------------------------------------------------------
+
+    async def _bind_pod(self, pod: Pod, node: str) -> BindingOutcome:
+        key = ObjectKey(pod.metadata.namespace, pod.metadata.name)
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"namespace": key.namespace, "name": key.name, "uid": pod.metadata.uid},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        try:
+            await self._calls.post(PODS, key, "binding", binding)
+        except (Conflict, NotFound, TransportError) as error:
+            return await self._what_became_of(pod, key, node, error)
+        return Bound()
+
+    async def _what_became_of(self, pod: Pod, key: ObjectKey, node: str, error: Exception) -> BindingOutcome:
+        """An answer may get lost, and others may bind or delete the pod: the pod itself knows."""
+        try:
+            found = await self._calls.get(PODS, key)
+        except NotFound:
+            return Gone()
+        if found.metadata.uid != pod.metadata.uid or found.is_terminating:
+            return Gone()
+        if found.spec.node_name == node:
+            return Bound()
+        return Gone() if found.spec.node_name else Undone(str(error))

@@ -1,0 +1,32 @@
+"""How far a watch has come, for those who must not go on before it has shown them a certain revision."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from itertools import count
+
+
+class WatchProgress:
+    def __init__(self) -> None:
+        self._revision = 0
+        self._numbers = count()
+        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+
+    def advance(self, resource_version: str) -> None:
+        """The watch has shown this revision, and so every earlier one."""
+        if not resource_version.isdecimal() or int(resource_version) <= self._revision:
+            return
+        self._revision = int(resource_version)
+        while self._waiting and self._waiting[0][0] <= self._revision:
+            _, _, arrived = heapq.heappop(self._waiting)
+            if not arrived.done():
+                arrived.set_result(None)
+
+    async def reach(self, revision: int) -> None:
+        """Return when the watch has come that far."""
+        if revision <= self._revision:
+            return
+        arrived = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiting, (revision, next(self._numbers), arrived))
+        await arrived
