@@ -1,6 +1,7 @@
 """Closures that evaluate an expression: exact in value, error and cost, whatever the expression does.
 
-Errors are exceptions, and the operators that absorb errors catch them. What each step costs is Kubernetes' accounting.
+Errors are exceptions, and the operators that absorb errors catch them. What each step costs is Kubernetes' accounting, but
+for calls that an error keeps from running: those it charges too, one each, and here they cost nothing.
 """
 
 from __future__ import annotations
