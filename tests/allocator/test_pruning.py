@@ -20,7 +20,20 @@ from dralloc.allocator.pruning import Knowledge, Pruner
 from dralloc.allocator.search import Cursor, Search, Verdict
 from dralloc.allocator.solve import Effort
 from dralloc.allocator.supply import Place, Supply
+from dralloc.api.resource_v1 import Device, ResourceClaim, ResourceSlice
 from dralloc.testing.allocations import allocate_world, as_plain, problem_of
+from dralloc.testing.builders import (
+    CLASS,
+    DRIVER,
+    alternative,
+    claim,
+    device,
+    device_class,
+    first_available,
+    node,
+    request,
+    resource_slice,
+)
 from dralloc.testing.plain_allocator import PlainOutcome, allocate_plainly
 from dralloc.testing.plain_pools import World
 from dralloc.testing.random_worlds import random_world
@@ -79,33 +92,141 @@ def test_more_random_problems(seed: int) -> None:
 def compare(seed: int) -> None:
     world = random_world(seed)
     want = allocate_plainly(world, STEPS_MAX)
-    if want.is_out_of_steps:
-        return
-    assert as_plain(allocate_world(world)) == want, f"seed {seed}"
-    assert as_plain(allocate_world(world, PLAIN)) == want, f"seed {seed}, without pruning"
-    assert as_plain(allocate_world(world, PRUNED)) == want, f"seed {seed}, pruned from the start"
-    assert as_plain(allocate_world(world, PARTS_FIRST)) == want, f"seed {seed}, with parts looked at alone"
+    if not want.is_out_of_steps:
+        compare_all(world, want, f"seed {seed}")
+
+
+def compare_all(world: World, want: PlainOutcome, which: str) -> None:
+    assert as_plain(allocate_world(world)) == want, which
+    assert as_plain(allocate_world(world, PLAIN)) == want, f"{which}, without pruning"
+    assert as_plain(allocate_world(world, PRUNED)) == want, f"{which}, pruned from the start"
+    assert as_plain(allocate_world(world, PARTS_FIRST)) == want, f"{which}, with parts looked at alone"
     for kind in (OnlyMemory, OnlyLikeness, OnlyBounds):
-        assert verdict_of(world, kind) == expected_verdict(want), f"seed {seed}, {kind.__name__}"
+        assert found_by(world, kind) == devices_of(want), f"{which}, {kind.__name__}"
 
 
-def expected_verdict(want: PlainOutcome) -> Verdict | None:
+Devices = list[tuple[str, tuple[str, str, str]]] | Verdict | None
+
+
+def devices_of(want: PlainOutcome) -> Devices:
     if want.fatal is not None:
         return None
-    return Verdict.DEAD if want.given is None else Verdict.SOLVED
+    if want.given is None:
+        return Verdict.DEAD
+    return [(given.request, given.device) for claim in want.given for given in claim]
 
 
-def verdict_of(world: World, kind: Callable[[Landscape, Ledger], Pruner]) -> Verdict | None:
-    """How a search with this pruning ends; None where it meets a fault."""
+def found_by(world: World, kind: Callable[[Landscape, Ledger], Pruner]) -> Devices:
+    """What a search with this pruning finds; None where it meets a fault."""
     problem = problem_of(world)
     view = problem.snapshot.view(problem.node, problem.demand.features.visibility)
     supply = Supply(problem.snapshot, view, problem.demand)
     try:
         check(problem.demand, supply)
         search = Search(problem.demand, supply, 10**6)
-        return search.run(kind(Landscape(problem.demand, supply), search.ledger))
+        verdict = search.run(kind(Landscape(problem.demand, supply), search.ledger))
     except Fault:
         return None
+    if verdict is not Verdict.SOLVED:
+        return verdict
+    picks = search.ledger.picks.values()
+    return [(pick.alternative.name, pick.place.strip.slice.device_id(pick.place.bit)) for pick in picks]
+
+
+# --- What each part of a key and of a bound is there for --------------------------------------------------------------
+
+
+def model(name: str) -> str:
+    return f'device.attributes["{DRIVER}"].?model.orValue("") == "{name}"'
+
+
+def side(name: str) -> str:
+    return f'device.attributes["{DRIVER}"].?side.orValue("") == "{name}"'
+
+
+def models(*names: str) -> list[Device]:
+    """Devices in this order, each with its model."""
+    return [device(f"{name}-{number:02}", attributes={"model": name}) for number, name in enumerate(names)]
+
+
+def world(devices: list[Device], *claims: ResourceClaim, more: tuple[ResourceSlice, ...] = ()) -> World:
+    slices = (resource_slice("a", *devices, of=1 + len(more)), *more)
+    return World(slices=slices, claims=claims, classes={CLASS: device_class()}, node=node())
+
+
+# Fails on a device without the attribute.
+STRICT = f'device.attributes["{DRIVER}"].kind == "u"'
+
+CASES = {
+    "admin access needs no device of its own": world(
+        models("d"), claim("a", request("r")), claim("b", request("r", admin=True))
+    ),
+    "a device that is taken is not like one that is not, to admin access": world(
+        models("e", "d"),
+        claim("a", request("r", where=model("d"))),
+        claim("b", request("r", admin=True)),
+        claim("c", request("r")),
+    ),
+    "whose device it is matters to admin access": world(
+        models("d", "x"),
+        claim("a", first_available("r", alternative("x", where=model("x")), alternative("d", where=model("d")))),
+        claim("b", request("any"), request("admin", where=model("d"), admin=True)),
+    ),
+    "what counters have left matters, also where no device does": world(
+        [
+            device("a-0", attributes={"model": "a"}, draws={"card": {"units": "3"}}),
+            device("a-1", attributes={"model": "a"}, draws={"card": {"units": "1"}}),
+            device("b-0", attributes={"model": "b"}, draws={"card": {"units": "2"}}),
+        ],
+        claim("c", request("a", where=model("a")), request("b", where=model("b"))),
+        more=(resource_slice("b", counters={"card": {"units": "3"}}, of=2),),
+    ),
+    "how many results a claim has matters near its limit": world(
+        models(*["x"] * 20, *["y"] * 15),
+        claim(
+            "c",
+            first_available(
+                "x", alternative("many", count=20, where=model("x")), alternative("few", count=5, where=model("x"))
+            ),
+            request("y", count=5, where=model("y")),
+            request("z", count=10, where=model("y")),
+        ),
+    ),
+    "a limit ends a request before it comes to a fault, and a bound must not undo that": world(
+        [
+            *models(*["x"] * 10, *["y"] * 20),
+            device("z-0", attributes={"model": "z", "kind": "u"}),
+            device("z-1", attributes={"model": "z"}),
+        ],
+        claim(
+            "c",
+            first_available("x", alternative("many", count=20, where="true"), alternative("one", where=model("x"))),
+            request("strict", where=(model("z"), STRICT)),
+            request("y", count=5, where=model("y")),
+            request("z", count=10, where=model("y")),
+        ),
+    ),
+    "a limit ends a request before it comes to a fault, and like devices may stand on either side of it": world(
+        [
+            *models(*["x"] * 20, *["y"] * 12),
+            device("u-0", attributes={"model": "u", "kind": "u", "side": "left"}),
+            device("u-1", attributes={"model": "u"}),
+            device("u-2", attributes={"model": "u", "kind": "u", "side": "right"}),
+        ],
+        claim(
+            "c",
+            first_available("x", alternative("many", count=20, where=model("x")), alternative("one", where=model("x"))),
+            first_available("u", alternative("right", where=side("right")), alternative("left", where=side("left"))),
+            request("strict", where=(model("u"), STRICT)),
+            request("y", count=12, where=model("y")),
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_cases_that_a_careless_pruning_would_get_wrong(name: str) -> None:
+    compare_all(CASES[name], allocate_plainly(CASES[name], 100_000), name)
 
 
 def test_the_random_problems_are_worth_it() -> None:

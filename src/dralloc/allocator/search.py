@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Final, NamedTuple, Protocol
 
 from dralloc.allocator.ledger import Ledger
-from dralloc.allocator.requests import Alternative, Demand, Request
+from dralloc.allocator.requests import Alternative, Demand
 from dralloc.allocator.supply import Place, Supply
 from dralloc.allocator.taking import Taking
 from dralloc.snapshot.cluster import Strip
@@ -27,6 +27,7 @@ class Verdict(Enum):
     SOLVED = "solved"
     DEAD = "dead"
     # The claim would get more results than it may hold, whichever devices it takes: only another alternative can help.
+    # One of the claim's own always does, because claims that ask for too much even at their least are refused before.
     OVER_LIMIT = "over limit"
     OUT_OF_STEPS = "out of steps"
 
@@ -127,11 +128,6 @@ class Search:
         self._frames.pop()
         if self._pruning is not None:
             self._pruning.learn(frame.key, verdict)
-        # A limit is a matter of one claim. For the claims before it, it is a failure like any other.
-        if verdict is Verdict.OVER_LIMIT and self._frames:
-            below = self._request_of(self._frames[-1].cursor)
-            if below.claim != self._request_of(frame.cursor).claim:
-                return Verdict.DEAD
         return verdict
 
     def _choose(self, frame: Frame, option: Alternative | Place) -> Verdict | None:
@@ -168,16 +164,11 @@ class Search:
                 break
             cursor = Cursor(cursor.request + 1)
         if self.ledger.recorded.get(request.claim, 0) + wanted - cursor.slot > RESULTS_MAX:
-            return self._over_limit(request)
+            return Verdict.OVER_LIMIT
         return self._push(cursor, self._places(alternative, cursor))
 
     def wanted(self, alternative: Alternative) -> int:
         return len(self._supply.everything_for(alternative)) if alternative.takes_all else alternative.count
-
-    def _over_limit(self, request: Request) -> Verdict:
-        if self._frames and self._request_of(self._frames[-1].cursor).claim != request.claim:
-            return Verdict.DEAD
-        return Verdict.OVER_LIMIT
 
     def _push(self, cursor: Cursor, options: Iterator[Alternative | Place]) -> Verdict | None:
         key: Hashable = None
@@ -191,9 +182,6 @@ class Search:
                 return verdict
         self._frames.append(Frame(cursor, self.ledger.mark(), options, key))
         return None
-
-    def _request_of(self, cursor: Cursor) -> Request:
-        return self._requests[cursor.request]
 
     # --- Devices ----------------------------------------------------------------------------------------------
 

@@ -77,6 +77,9 @@ class _Maker:
         self._uniform = random.random() < 0.4
         # Many small requests for about as many devices: the first solution is far from the first try.
         self._tight = random.random() < 0.3
+        # Requests so large that a claim may pass its limit of results.
+        self._wide = random.random() < 0.1
+        self._admin = random.choice((0.02, 0.02, 0.4))
 
     def world(self) -> World:
         slices = tuple(self._slices())
@@ -114,7 +117,7 @@ class _Maker:
         per_device = self._chance() < 0.1
         on_all = self._chance() < 0.2
         for index in range(count):
-            names = (f"dev-{index}-{number}" for number in range(self._random.randint(2, 6)))
+            names = (f"dev-{index}-{number}" for number in range(self._random.randint(2, 14 if self._wide else 6)))
             yield build.resource_slice(
                 f"{driver}-{pool}-{index}",
                 *(self._device(name, is_drawing, per_device) for name in names),
@@ -173,7 +176,7 @@ class _Maker:
         return {name: self._capacity() for name in names}
 
     def _capacity(self) -> DeviceCapacity:
-        value = str(self._random.randint(2, 6))
+        value = str(self._random.randint(2, 14 if self._wide else 6))
         match self._random.randrange(6):
             case 0:
                 return build.capacity(value, default="1")
@@ -226,16 +229,14 @@ class _Maker:
             return build.first_available(
                 name, *(build.alternative(f"s{index}", **self._wishes(features)) for index in range(count))
             )
-        is_admin = features.admin_access and self._chance() < 0.08
+        is_admin = features.admin_access and self._chance() < self._admin
         return build.request(name, admin=True if is_admin else None, **self._wishes(features))
 
     def _wishes(self, features: Features) -> _Wishes:
         asks_capacity = features.consumable_capacity and self._chance() < 0.6 * self._shareable
         return {
             "device_class": "any" if self._chance() < 0.8 else "some",
-            "count": 14
-            if self._chance() < 0.02
-            else self._random.choice((1,) if self._tight else (1, 1, 1, 1, 2, 2, 3)),
+            "count": self._random.choice(self._counts()),
             "everything": self._chance() < 0.04,
             "where": self._selectors(0.5 if self._tight else 0.25),
             "capacity": {self._random.choice(("memory",) * 12 + ("slots",)): self._random.choice("1123")}
@@ -243,6 +244,11 @@ class _Maker:
             else None,
             "tolerations": tuple(self._tolerations()),
         }
+
+    def _counts(self) -> tuple[int, ...]:
+        if self._wide:
+            return (1, 2, 9, 14, 16)
+        return (1,) if self._tight else (1, 1, 1, 1, 2, 2, 3)
 
     def _tolerations(self) -> Iterator[DeviceToleration]:
         if self._chance() < self._tainted * 2:
