@@ -1,0 +1,227 @@
+"""Why these devices: what came before each of them in the node's order, and why it was passed over.
+
+The allocator takes the first solution in a fixed order, so "why this device" means "why none before it". That is told from
+the picks themselves: they are made once more, one after the other, and each device in between is tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from dralloc.allocator.candidates import offer_of
+from dralloc.allocator.constraints import Constraint, Values
+from dralloc.allocator.explanation.edits import Slot, slots, with_alternative_only
+from dralloc.allocator.explanation.explainer import Explainer
+from dralloc.allocator.explanation.funnel import Devices, Spot, spots
+from dralloc.allocator.explanation.obstacles import describe
+from dralloc.allocator.explanation.reasons import text_of_loss
+from dralloc.allocator.explanation.situation import Situation
+from dralloc.allocator.explanation.survey import Survey
+from dralloc.allocator.outcome import Allocated
+from dralloc.allocator.requests import Alternative
+from dralloc.api.resource_v1 import DeviceRequestAllocationResult
+from dralloc.primitives.quantity import Quantity
+from dralloc.snapshot.cluster import Strip
+from dralloc.snapshot.identity import ClaimId, DeviceId
+from dralloc.snapshot.slices import CounterId, IndexedSlice
+
+
+@dataclass(frozen=True, slots=True)
+class PassedOver:
+    """Devices that come before the one that was taken, and why it was not one of them."""
+
+    count: int
+    why: str
+    example: DeviceId
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenDevice:
+    claim_id: ClaimId
+    request: str
+    device_id: DeviceId
+    # What is taken of it, where it is shared.
+    consumed: Mapping[str, Quantity] | None
+    passed_over: tuple[PassedOver, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedAlternative:
+    """An alternative that would have been preferred to the one that was chosen."""
+
+    claim_id: ClaimId
+    request: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    node: str
+    score: int
+    devices: tuple[ChosenDevice, ...]
+    refused: tuple[RefusedAlternative, ...]
+
+
+def explain_choice(situation: Situation, allocated: Allocated) -> Choice:
+    return _Retelling(situation, allocated).choice()
+
+
+@dataclass(slots=True)
+class _Taken:
+    """What the picks so far took."""
+
+    # Devices taken whole, with the alternative that they were taken for.
+    devices: dict[DeviceId, Alternative] = field(default_factory=dict)
+    amounts: dict[DeviceId, tuple[int, ...]] = field(default_factory=dict)
+    counters: dict[tuple[str, CounterId], int] = field(default_factory=dict)
+    states: dict[Constraint, Values] = field(default_factory=dict)
+
+
+class _Retelling:
+    def __init__(self, situation: Situation, allocated: Allocated) -> None:
+        self._situation = situation
+        self._allocated = allocated
+        self._demand = situation.demand
+        self._survey = Survey(self._demand, situation.snapshot)
+        view = self._survey.view(situation.node)
+        self._strips: dict[IndexedSlice, Strip] = {strip.slice: strip for strip in view.strips}
+        self._pools = {pool.pool_id: pool for pool in view.pools}
+        self._taken = _Taken()
+
+    def choice(self) -> Choice:
+        devices: list[ChosenDevice] = []
+        by_name = {(alternative.claim, alternative.name): alternative for _, alternative in slots(self._demand)}
+        for number, result in enumerate(self._allocated.results):
+            before: dict[str, int] = {}
+            for picked in result.devices.results:
+                alternative = by_name[number, picked.request]
+                spot, position = self._find(picked)
+                after = before.get(picked.request, -1)
+                passed = () if alternative.takes_all else tuple(self._passed_over(alternative, after, position))
+                devices.append(
+                    ChosenDevice(
+                        alternative.claim_id,
+                        picked.request,
+                        spot.device_id,
+                        picked.consumed_capacity if picked.share_id is not None else None,
+                        passed,
+                    )
+                )
+                self._take(alternative, spot)
+                before[picked.request] = position
+        refused = tuple(self._refused())
+        return Choice(self._situation.node.name, self._allocated.score, tuple(devices), refused)
+
+    def _find(self, picked: DeviceRequestAllocationResult) -> tuple[Spot, int]:
+        device_id = DeviceId(picked.driver, picked.pool, picked.device)
+        for indexed, strip in self._strips.items():
+            bit = indexed.bit_of.get(device_id.device) if indexed.pool_id == device_id.pool_id else None
+            if bit is not None:
+                return Spot(indexed, bit), strip.offset + bit
+        raise AssertionError(f"{device_id} was given and is not there")
+
+    # --- Devices --------------------------------------------------------------------------------------------------------
+
+    def _passed_over(self, alternative: Alternative, after: int, position: int) -> Iterator[PassedOver]:
+        """The devices between two positions, by what is wrong with them."""
+        node = self._situation.node
+        funnel = self._survey.funnel(node, alternative)
+        for drop in funnel.drops:
+            between = self._between(drop.devices, after, position)
+            if between:
+                why = text_of_loss(describe(self._survey, node, funnel, replace(drop, devices=between)))
+                found = list(spots(between))
+                yield PassedOver(len(found), why, found[0].device_id)
+        reasons: dict[str, list[Spot]] = {}
+        for spot in spots(self._between(funnel.left, after, position)):
+            reasons.setdefault(self._why_not(alternative, spot), []).append(spot)
+        for why, found in reasons.items():
+            yield PassedOver(len(found), why, found[0].device_id)
+
+    def _between(self, devices: Sequence[Devices], after: int, position: int) -> tuple[Devices, ...]:
+        found = []
+        for indexed, mask in devices:
+            strip = self._strips.get(indexed)
+            if strip is None:
+                continue
+            first, end = max(0, after + 1 - strip.offset), max(0, position - strip.offset)
+            between = mask >> first << first & ((1 << min(end, len(indexed.devices))) - 1)
+            if between:
+                found.append(Devices(indexed, between))
+        return tuple(found)
+
+    def _why_not(self, alternative: Alternative, spot: Spot) -> str:
+        """Why a device that does for the request was not taken."""
+        taken = self._taken
+        other = taken.devices.get(spot.device_id)
+        if other is not None and (not alternative.is_admin or other.claim == alternative.claim):
+            return f"taken by request {other.name}"
+        for constraint in alternative.constraints:
+            values = constraint.values_of(spot.slice.pool_id.driver, spot.device) or frozenset()
+            if constraint.after(taken.states.get(constraint), values) is None:
+                verb = "agree" if constraint.wants_equal else "differ"
+                return f"does not {verb} in {constraint.attribute} with what was taken before"
+        amounts = taken.amounts.get(spot.device_id)
+        if amounts is not None and self._is_short(alternative, spot, amounts):
+            return "what earlier requests took of it leaves too little"
+        if self._is_dry(spot):
+            return "what earlier requests took of the pool's counters leaves too little"
+        return "with it, the requests after this one could not be served"
+
+    def _is_short(self, alternative: Alternative, spot: Spot, taken: tuple[int, ...]) -> bool:
+        charge = offer_of(spot.slice, alternative.profile).charges[spot.bit]
+        amounts = zip(self._survey.free(spot), taken, charge.nanos, strict=True)
+        return any(free - gone < take for free, gone, take in amounts)
+
+    def _is_dry(self, spot: Spot) -> bool:
+        if spot.device_id in self._taken.amounts or not spot.device.consumes_counters:
+            return False
+        left = self._survey.counters_left(self._pools[spot.slice.pool_id])
+        pool = str(spot.slice.pool_id)
+        return any(
+            left[counter_id] - self._taken.counters.get((pool, counter_id), 0) < amount
+            for counter_id, amount in spot.slice.draws[spot.bit]
+        )
+
+    def _take(self, alternative: Alternative, spot: Spot) -> None:
+        taken, device_id = self._taken, spot.device_id
+        charge = offer_of(spot.slice, alternative.profile).charges[spot.bit]
+        is_share = self._demand.features.consumable_capacity and spot.device.allow_multiple_allocations
+        if device_id not in taken.amounts and not (is_share and self._survey.usage(spot).shares):
+            for counter_id, amount in spot.slice.draws[spot.bit]:
+                key = (str(spot.slice.pool_id), counter_id)
+                taken.counters[key] = taken.counters.get(key, 0) + amount
+        if is_share:
+            before = taken.amounts.get(device_id, (0,) * len(charge.nanos))
+            taken.amounts[device_id] = tuple(map(sum, zip(before, charge.nanos, strict=True)))
+        else:
+            taken.devices[device_id] = alternative
+        for constraint in alternative.constraints:
+            values = constraint.values_of(spot.slice.pool_id.driver, spot.device) or frozenset()
+            state = constraint.after(taken.states.get(constraint), values)
+            assert state is not None, f"{device_id} was given although a constraint refuses it"
+            taken.states[constraint] = state
+
+    # --- Alternatives ---------------------------------------------------------------------------------------------------
+
+    def _refused(self) -> Iterator[RefusedAlternative]:
+        """The alternatives that come before the chosen ones."""
+        chosen = {
+            (number, picked.request)
+            for number, result in enumerate(self._allocated.results)
+            for picked in result.devices.results
+        }
+        decided: set[tuple[int, int]] = set()
+        for slot, alternative in slots(self._demand):
+            if (alternative.claim, alternative.name) in chosen:
+                decided.add(slot[:2])
+            elif slot[:2] not in decided:
+                yield RefusedAlternative(alternative.claim_id, alternative.name, self._why_refused(slot))
+
+    def _why_refused(self, slot: Slot) -> str:
+        alone = replace(self._situation, claims=with_alternative_only(self._situation.claims, slot))
+        outcome = alone.outcome()
+        if isinstance(outcome, Allocated):
+            return "would fit if an earlier request gave up its own preference"
+        return str(Explainer(alone.demand, alone.snapshot).reason(alone.node, outcome))

@@ -1,0 +1,125 @@
+"""Single changes to what there is: devices, what others hold of them, features, classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import replace as change
+from fractions import Fraction
+from typing import ClassVar, Final
+
+from msgspec.structs import replace
+
+from dralloc.allocator.explanation.changes import Change, with_expression
+from dralloc.allocator.explanation.reasons import counted
+from dralloc.allocator.explanation.situation import Situation
+from dralloc.snapshot.identity import ClaimId, DeviceId, PoolId
+
+
+@dataclass(frozen=True, slots=True)
+class Release(Change):
+    """Another claim gives back what it holds."""
+
+    rank: ClassVar[int] = 9
+    claim_id: ClaimId
+
+    def apply(self, situation: Situation) -> Situation:
+        return change(situation, snapshot=situation.snapshot.without_claim(self.claim_id))
+
+    @property
+    def text(self) -> str:
+        return f"release claim {self.claim_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class AddDevices(Change):
+    """More devices like one that there is, free and in the same slice."""
+
+    rank: ClassVar[int] = 10
+    slice_name: str
+    device_id: DeviceId
+    count: int
+
+    @property
+    def size(self) -> Fraction:
+        return Fraction(self.count)
+
+    def apply(self, situation: Situation) -> Situation:
+        indexed = situation.snapshot.pools[self.device_id.pool_id].slice(self.slice_name)
+        assert indexed is not None, "the slice is in the snapshot"
+        devices = indexed.devices
+        model = devices[indexed.bit_of[self.device_id.device]]
+        more = tuple(replace(model, name=f"{model.name}-added-{number}") for number in range(self.count))
+        source = replace(indexed.source, spec=replace(indexed.source.spec, devices=(*devices, *more)))
+        return change(situation, snapshot=situation.snapshot.with_slice(source))
+
+    @property
+    def text(self) -> str:
+        return f"add {counted(self.count, 'device')} like {self.device_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class CompletePool(Change):
+    """The driver finishes publishing a pool, with the devices that are there already."""
+
+    rank: ClassVar[int] = 11
+    pool_id: PoolId
+
+    def apply(self, situation: Situation) -> Situation:
+        snapshot = situation.snapshot
+        slices = snapshot.pools[self.pool_id].slices
+        generation = max(indexed.generation for indexed in slices)
+        newest = [indexed.source for indexed in slices if indexed.generation == generation]
+        for source in newest:
+            pool = replace(source.spec.pool, resource_slice_count=len(newest))
+            snapshot = snapshot.with_slice(replace(source, spec=replace(source.spec, pool=pool)))
+        return change(situation, snapshot=snapshot)
+
+    @property
+    def text(self) -> str:
+        return f"wait until all slices of pool {self.pool_id} are published"
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchOn(Change):
+    """A feature that is off."""
+
+    rank: ClassVar[int] = 12
+    feature: str
+
+    def apply(self, situation: Situation) -> Situation:
+        return change(situation, features=change(situation.features, **{self.feature: True}))
+
+    @property
+    def text(self) -> str:
+        return f"switch on the feature {GATE_OF_FEATURE[self.feature]}"
+
+
+# Those that are on unless somebody switches them off.
+GATE_OF_FEATURE: Final[Mapping[str, str]] = {
+    "admin_access": "DRAAdminAccess",
+    "prioritized_list": "DRAPrioritizedList",
+    "consumable_capacity": "DRAConsumableCapacity",
+    "partitionable_devices": "DRAPartitionableDevices",
+    "binding_conditions": "DRADeviceBindingConditions",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GuardClassSelector(Change):
+    """Reads an attribute in a selector of a class only where a device has it."""
+
+    rank: ClassVar[int] = 13
+    device_class: str
+    position: int
+    expression: str
+
+    def apply(self, situation: Situation) -> Situation:
+        found = situation.classes[self.device_class]
+        selectors = with_expression(found.spec.selectors, self.position, self.expression)
+        changed = replace(found, spec=replace(found.spec, selectors=selectors))
+        return change(situation, classes={**situation.classes, self.device_class: changed})
+
+    @property
+    def text(self) -> str:
+        return f"write the selector of class {self.device_class} as {self.expression}"

@@ -1,0 +1,213 @@
+"""`Explainer.reason`: why a node does not do, as one reason, for as little work as possible.
+
+Most of the time a single request has too few devices, each taken by itself, and its funnel says why. Where every request
+would find its devices, parts of the claims are put to the allocator itself, with little effort allowed, until a part is
+found that does not fit and is as small as can be.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Final, TypeVar
+
+from dralloc.allocator.allocate import AllocationProblem, allocate
+from dralloc.allocator.constraints import Values
+from dralloc.allocator.explanation.edits import Claims, with_requests_only, without_constraint
+from dralloc.allocator.explanation.funnel import Spot, spots
+from dralloc.allocator.explanation.obstacles import obstacle
+from dralloc.allocator.explanation.reasons import Cause, Reason, counted
+from dralloc.allocator.explanation.survey import Survey
+from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal, Impossible, Outcome
+from dralloc.allocator.requests import ClaimDemand, Demand, Request, compile_demand
+from dralloc.allocator.solve import Effort
+from dralloc.api.resource_v1 import DeviceConstraint
+from dralloc.snapshot.cluster import Snapshot
+from dralloc.snapshot.identity import DeviceId
+from dralloc.snapshot.node_selectors import Node
+
+PartT = TypeVar("PartT")
+
+# What takes more steps than this is not what a short reason is about.
+PROBE_EFFORT: Final = Effort(steps_max=500)
+
+
+class Explainer:
+    """The reasons of one demand at one revision of the cluster. Ask it about as many nodes as there are."""
+
+    def __init__(self, demand: Demand, snapshot: Snapshot) -> None:
+        self.demand = demand
+        self.survey = Survey(demand, snapshot)
+        self._snapshot = snapshot
+        self._classes = {found.device_class.metadata.name: found.device_class for found in demand.alternatives}
+
+    def reason(self, node: Node, outcome: Outcome) -> Reason:
+        """Why the node does not do. `outcome` is what the allocator said about it."""
+        match outcome:
+            case Fatal():
+                return reason_of_error(outcome)
+            case BudgetExhausted(steps):
+                return Reason(cause=Cause.UNDECIDED, subject=f"not decided within {steps} steps")
+            case Impossible():
+                return self._blocked(node) or self._blame_parts(node)
+            case Allocated():
+                raise AssertionError(f"{node.name} does fit")
+
+    # --- One request by itself ------------------------------------------------------------------------------------------
+
+    def _blocked(self, node: Node) -> Reason | None:
+        """The first request that has too few devices, each taken by itself, with any of its alternatives."""
+        for claim in self.demand.claims:
+            for request in claim.requests:
+                if (reason := self.obstacle(node, claim, request)) is not None:
+                    return reason
+        return None
+
+    def obstacle(self, node: Node, claim: ClaimDemand, request: Request) -> Reason | None:
+        """Why none of the request's alternatives has enough devices: the reason of the one that comes nearest."""
+        nearest: tuple[int, int, Reason] | None = None
+        for alternative in request.alternatives:
+            funnel = self.survey.funnel(node, alternative)
+            reason = obstacle(self.survey, node, funnel)
+            if reason is None:
+                return None
+            distance = (len(funnel.drops) if funnel.breaking is None else funnel.breaking, reason.left)
+            if nearest is None or distance > nearest[:2]:
+                nearest = (*distance, reason)
+        assert nearest is not None, "a request has alternatives"
+        return replace(nearest[2], where=self._where(claim, request, nearest[2].request))
+
+    def _where(self, claim: ClaimDemand, request: Request, alternative: str) -> str:
+        """Says which request is meant, as far as there is a choice."""
+        named = []
+        if len(self.demand.claims) > 1:
+            named.append(f"claim {claim.claim_id}")
+        if len(request.alternatives) > 1:
+            named.append(f"no alternative of request {request.name} fits, nearest {alternative}")
+        elif len(claim.requests) > 1:
+            named.append(f"request {request.name}")
+        return ", ".join(named)
+
+    # --- Parts that do not fit ------------------------------------------------------------------------------------------
+
+    def _blame_parts(self, node: Node) -> Reason:
+        """The smallest part of the claims that does not fit, where every request has devices enough for itself."""
+        for claim in self.demand.claims:
+            if len(self.demand.claims) == 1 or not self.fits(node, (claim.claim,)):
+                return self._blame_claim(node, claim)
+        culprits = _smallest_misfit(
+            self.demand.claims, lambda kept: self.fits(node, tuple(each.claim for each in kept))
+        )
+        return Reason(cause=Cause.TOGETHER, subject=f"claims {_listed(str(each.claim_id) for each in culprits)}")
+
+    def _blame_claim(self, node: Node, claim: ClaimDemand) -> Reason:
+        whole = (claim.claim,)
+        for position, request in enumerate(claim.requests):
+            part = with_requests_only(whole, 0, {position})
+            if len(claim.requests) == 1 or not self.fits(node, part):
+                return self._blame_request(node, claim, request, part)
+        for position, constraint in enumerate(claim.claim.spec.devices.constraints):
+            if self.fits(node, without_constraint(whole, 0, position)):
+                return self._constraint_reason(node, claim, constraint, claim.requests)
+        numbered = list(enumerate(claim.requests))
+        culprits = _smallest_misfit(
+            numbered, lambda kept: self.fits(node, with_requests_only(whole, 0, {position for position, _ in kept}))
+        )
+        names = _listed(request.name for _, request in culprits)
+        return Reason(
+            cause=Cause.TOGETHER, subject=f"requests {names}", claim=str(claim.claim_id), where=self._where_claim(claim)
+        )
+
+    def _blame_request(self, node: Node, claim: ClaimDemand, request: Request, part: Claims) -> Reason:
+        """Why the devices of one request cannot be taken together. `part` is the claim with this request alone."""
+        for position, constraint in enumerate(part[0].spec.devices.constraints):
+            if self.fits(node, without_constraint(part, 0, position)):
+                return self._constraint_reason(node, claim, constraint, (request,))
+        wanted = min(self.survey.funnel(node, alternative).wanted for alternative in request.alternatives)
+        return Reason(
+            cause=Cause.TOGETHER,
+            subject=f"{counted(wanted, 'device')} for request {request.name}",
+            claim=str(claim.claim_id),
+            request=request.name,
+            where=self._where_claim(claim),
+        )
+
+    def _where_claim(self, claim: ClaimDemand) -> str:
+        return f"claim {claim.claim_id}" if len(self.demand.claims) > 1 else ""
+
+    def fits(self, node: Node, claims: Claims) -> bool:
+        """Whether a part of the claims, were it alone, fits on the node; no, where that is not easily seen."""
+        demand = compile_demand(claims, self._classes, self.demand.features)
+        problem = AllocationProblem(demand, node, self._snapshot, PROBE_EFFORT)
+        return isinstance(allocate(problem, lambda: ""), Allocated)
+
+    # --- Constraints ------------------------------------------------------------------------------------------------------
+
+    def _constraint_reason(
+        self, node: Node, claim: ClaimDemand, stated: DeviceConstraint, requests: Sequence[Request]
+    ) -> Reason:
+        """That these requests find no devices that agree, or differ, in an attribute."""
+        attribute = stated.match_attribute or stated.distinct_attribute or ""
+        devices: dict[DeviceId, Spot] = {}
+        values: dict[DeviceId, Values] = {}
+        wanted = 0
+        for request in requests:
+            covered = [
+                (alternative, constraint)
+                for alternative in request.alternatives
+                for constraint in alternative.constraints
+                if constraint.attribute == attribute
+            ]
+            funnels = [self.survey.funnel(node, alternative) for alternative, _ in covered]
+            wanted += min((funnel.wanted for funnel in funnels), default=0)
+            for funnel, (_, constraint) in zip(funnels, covered, strict=True):
+                for spot in spots(funnel.left):
+                    devices[spot.device_id] = spot
+                    values[spot.device_id] = constraint.values_of(spot.slice.pool_id.driver, spot.device) or frozenset()
+        wants_equal = stated.match_attribute is not None
+        is_shared = any(spot.device.allow_multiple_allocations for spot in devices.values())
+        return Reason(
+            cause=Cause.CONSTRAINT,
+            subject=attribute,
+            claim=str(claim.claim_id),
+            request=requests[0].name if len(requests) == 1 else "",
+            asked="agree" if wants_equal else "differ",
+            wanted=wanted,
+            # One that is shared can serve several requests, so that counting devices says nothing.
+            left=0 if is_shared else _most_alike(values.values()) if wants_equal else _most_different(values.values()),
+            where=self._where_claim(claim),
+        )
+
+
+def reason_of_error(fatal: Fatal) -> Reason:
+    return Reason(
+        cause=Cause.ERROR,
+        subject=str(replace(fatal, device=None)),
+        claim=str(fatal.claim or ""),
+        request=fatal.request or "",
+        example=str(fatal.device or ""),
+    )
+
+
+def _most_alike(values: Iterable[Values]) -> int:
+    counts = Counter(value for each in values for value in each)
+    return max(counts.values(), default=0)
+
+
+def _most_different(values: Iterable[Values]) -> int:
+    return len(set(values))
+
+
+def _smallest_misfit(parts: Sequence[PartT], fits: Callable[[Sequence[PartT]], bool]) -> Sequence[PartT]:
+    """Parts that do not fit together: two if that can be, else the first ones up to the one that is too much."""
+    end = next((end for end in range(2, len(parts)) if not fits(parts[:end])), len(parts))
+    for other in parts[: end - 1]:
+        if not fits((other, parts[end - 1])):
+            return other, parts[end - 1]
+    return parts[:end]
+
+
+def _listed(names: Iterable[str]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last

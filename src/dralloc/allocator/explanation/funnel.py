@@ -1,0 +1,134 @@
+"""The funnel of a request on a node: how many devices there are, at which hurdle each is lost, and how many are left.
+
+Every device is lost at exactly one hurdle, the first in an order that people can follow: what a device is (class,
+selectors, size) comes before what has become of it (use, capacity left, counters, taints). The allocator checks the same
+things in another order, so a funnel tells why a device is not taken, and never whether claims fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from dralloc.allocator.requests import Alternative
+from dralloc.api.resource_v1 import Device
+from dralloc.snapshot.identity import DeviceId, PoolId
+from dralloc.snapshot.slices import IndexedSlice, bits_of
+
+
+class Hurdle(Enum):
+    """What keeps a device from a request, in the order of the funnel."""
+
+    POOL = "pool"
+    BINDING_CONDITIONS = "binding conditions"
+    CLASS_SELECTOR = "class selector"
+    CLAIM_SELECTOR = "claim selector"
+    # A selector, or the calculation of an amount, that fails on the device.
+    FAULT = "fault"
+    # What the device has, were it empty, is not what is asked.
+    SIZE = "size"
+    IN_USE = "in use"
+    # What is left of it is not enough.
+    CAPACITY = "capacity"
+    COUNTERS = "counters"
+    TAINT = "taint"
+    NODE_OPERATIONS = "node operations"
+    # It lacks an attribute that a constraint asks for.
+    CONSTRAINT = "constraint"
+
+
+ORDER = {hurdle: number for number, hurdle in enumerate(Hurdle)}
+
+
+class Devices(NamedTuple):
+    """Some devices of a slice, as a mask."""
+
+    slice: IndexedSlice
+    mask: int
+
+
+class Spot(NamedTuple):
+    """One device of a slice."""
+
+    slice: IndexedSlice
+    bit: int
+
+    @property
+    def device(self) -> Device:
+        return self.slice.devices[self.bit]
+
+    @property
+    def device_id(self) -> DeviceId:
+        return self.slice.device_id(self.bit)
+
+
+def spots(devices: Iterable[Devices]) -> Iterator[Spot]:
+    return (Spot(indexed, bit) for indexed, mask in devices for bit in bits_of(mask))
+
+
+def count_of(devices: Iterable[Devices]) -> int:
+    return sum(mask.bit_count() for _, mask in devices)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Drop:
+    """Devices lost at one hurdle; `position` tells which of several selectors or constraints it was."""
+
+    hurdle: Hurdle
+    position: int
+    devices: tuple[Devices, ...]
+
+    @property
+    def count(self) -> int:
+        return count_of(self.devices)
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadyPool:
+    """A pool that is there for a node, and why none of its devices can be used."""
+
+    pool_id: PoolId
+    fault: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Funnel:
+    """What a node has for one alternative of a request."""
+
+    alternative: Alternative
+    drops: tuple[Drop, ...]
+    left: tuple[Devices, ...]
+
+    @property
+    def seen_count(self) -> int:
+        return sum(drop.count for drop in self.drops) + self.left_count
+
+    @property
+    def left_count(self) -> int:
+        return count_of(self.left)
+
+    @property
+    def wanted(self) -> int:
+        """How many devices the alternative must get: its count, or all that match, and at least one."""
+        if not self.alternative.takes_all:
+            return self.alternative.count
+        matching = sum(drop.count for drop in self.drops if ORDER[drop.hurdle] > ORDER[Hurdle.SIZE])
+        return max(1, matching + self.left_count)
+
+    @property
+    def breaking(self) -> int | None:
+        """The position of the drop after which too few devices are left; None where no drop is to blame."""
+        left, wanted = self.seen_count, self.wanted
+        if left < wanted:
+            return None
+        for position, drop in enumerate(self.drops):
+            left -= drop.count
+            if left < wanted:
+                return position
+        return None
+
+    def count_before(self, position: int) -> int:
+        """How many devices came as far as the drop at this position."""
+        return self.left_count + sum(drop.count for drop in self.drops[position:])

@@ -1,0 +1,231 @@
+"""What a funnel comes down to: the one hurdle that leaves an alternative too few devices, as a reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dralloc.allocator.candidates import offer_of
+from dralloc.allocator.capacity import charge_for
+from dralloc.allocator.explanation.funnel import Drop, Funnel, Hurdle, Spot, spots
+from dralloc.allocator.explanation.reasons import Cause, Reason
+from dralloc.allocator.explanation.survey import Survey
+from dralloc.allocator.headroom import largest_request, quantity_like
+from dralloc.allocator.requests import Alternative
+from dralloc.allocator.search import RESULTS_MAX
+from dralloc.api.resource_v1 import DeviceTaint
+from dralloc.primitives.quantity import Quantity
+from dralloc.snapshot.node_selectors import Node
+from dralloc.snapshot.slices import CounterId
+
+
+def obstacle(survey: Survey, node: Node, funnel: Funnel) -> Reason | None:
+    """Why the alternative cannot be served on the node, each device taken by itself; None where there are enough."""
+    alternative = funnel.alternative
+    if alternative.count > RESULTS_MAX and not alternative.takes_all:
+        return _reason(funnel, Cause.LIMIT, asked=str(alternative.count))
+    if funnel.left_count >= funnel.wanted:
+        return None
+    position = funnel.breaking
+    if position is None:
+        return _reason(funnel, Cause.NO_DEVICES, lost=funnel.seen_count)
+    return describe(survey, node, funnel, funnel.drops[position])
+
+
+def describe(survey: Survey, node: Node, funnel: Funnel, drop: Drop) -> Reason:
+    """Why the devices that are lost at one hurdle are."""
+    return _DESCRIPTIONS[drop.hurdle](_Loss(survey, node, funnel, drop))
+
+
+def _reason(funnel: Funnel, cause: Cause, subject: str = "", **details: Any) -> Reason:
+    alternative = funnel.alternative
+    return Reason(
+        cause=cause,
+        subject=subject,
+        claim=str(alternative.claim_id),
+        request=alternative.name,
+        wanted=funnel.wanted,
+        takes_all=alternative.takes_all,
+        left=funnel.left_count,
+        **details,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Loss:
+    """The devices that are lost at one hurdle, and where."""
+
+    survey: Survey
+    node: Node
+    funnel: Funnel
+    drop: Drop
+
+    @property
+    def alternative(self) -> Alternative:
+        return self.funnel.alternative
+
+    def spots(self) -> Iterator[Spot]:
+        return spots(self.drop.devices)
+
+    def reason(self, cause: Cause, subject: str = "", **details: Any) -> Reason:
+        return _reason(self.funnel, cause, subject, lost=self.drop.count, **details)
+
+
+# --- What devices are, and what has become of them --------------------------------------------------------------------
+
+
+def _pool(loss: _Loss) -> Reason:
+    unready = loss.survey.unready_pools(loss.node)
+    return loss.reason(Cause.POOL, unready[0].fault, example=str(unready[0].pool_id))
+
+
+def _fault(loss: _Loss) -> Reason:
+    spot = next(loss.spots())
+    fault = offer_of(spot.slice, loss.alternative.profile).faults[spot.bit]
+    return loss.reason(Cause.FAULT, fault.message, example=str(spot.device_id))
+
+
+def _taint(loss: _Loss) -> Reason:
+    taints = Counter(
+        text_of_taint(taint) for spot in loss.spots() for taint in loss.survey.repelling(spot, loss.alternative)
+    )
+    return loss.reason(Cause.TAINT, taints.most_common(1)[0][0])
+
+
+def text_of_taint(taint: DeviceTaint) -> str:
+    value = f"={taint.value}" if taint.value else ""
+    return f"{taint.key}{value}:{taint.effect}"
+
+
+# --- Amounts ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Shortage:
+    """Devices that lack the same: how many they are, and the one that has the most."""
+
+    asked: str
+    count: int = 0
+    takes: str = ""
+    most: Quantity | None = None
+    example: str = ""
+
+
+class _Shortages:
+    """What each device lacks, counted."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[Cause, str], _Shortage] = {}
+
+    def add(self, cause: Cause, subject: str, asked: Quantity | None, **best: Any) -> None:
+        shortage = self._found.setdefault((cause, subject), _Shortage("" if asked is None else str(asked)))
+        shortage.count += 1
+        most: Quantity | None = best.get("most")
+        if most is not None and (shortage.most is None or most > shortage.most):
+            shortage.most, shortage.takes, shortage.example = most, best.get("takes", ""), best["example"]
+
+    def reason(self, loss: _Loss) -> Reason:
+        """What most of the devices lack."""
+        (cause, subject), worst = max(self._found.items(), key=lambda entry: entry[1].count)
+        return loss.reason(cause, subject, asked=worst.asked, takes=worst.takes, most=worst.most, example=worst.example)
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+
+def _size(loss: _Loss) -> Reason:
+    shortages = _Shortages()
+    for spot in loss.spots():
+        _add_misfit(shortages, loss, spot)
+    return shortages.reason(loss)
+
+
+def _add_misfit(shortages: _Shortages, loss: _Loss, spot: Spot) -> None:
+    """Which of the device's capacities, were it empty, does not do."""
+    asked = loss.alternative.profile.asked or {}
+    capacities = spot.device.capacity
+    missing = next((name for name in asked if name not in capacities), None)
+    if missing is not None:
+        shortages.add(Cause.NO_CAPACITY, missing, asked[missing])
+        return
+    fractional = loss.survey.features.fractional_ranges
+    for name, capacity in capacities.items():
+        wanted = {name: asked[name]} if name in asked else {}
+        if isinstance(charge_for({name: capacity}, wanted, fractional_ranges=fractional), str):
+            example = str(spot.device_id)
+            if name in asked and asked[name] > capacity.value:
+                shortages.add(Cause.SIZE, name, asked[name], most=capacity.value, example=example)
+            else:
+                most = largest_request({name: capacity}, name, (capacity.value.nanos,), fractional_ranges=fractional)
+                shortages.add(Cause.POLICY, name, asked.get(name), most=most, example=example)
+            return
+
+
+def _capacity(loss: _Loss) -> Reason:
+    profile = loss.alternative.profile
+    asked = profile.asked or {}
+    shortages = _Shortages()
+    for spot in loss.spots():
+        charge = offer_of(spot.slice, profile).charges[spot.bit]
+        amounts = zip(spot.device.capacity.items(), loss.survey.free(spot), charge.amounts, strict=True)
+        for (name, capacity), have, take in amounts:
+            if have < take.nanos:
+                shortages.add(
+                    Cause.CAPACITY,
+                    name,
+                    asked.get(name),
+                    most=quantity_like(capacity.value, have),
+                    takes="" if asked.get(name) == take else str(take),
+                    example=str(spot.device_id),
+                )
+    return shortages.reason(loss)
+
+
+def _counters(loss: _Loss) -> Reason:
+    survey = loss.survey
+    if not survey.features.partitionable_devices:
+        return loss.reason(Cause.PARTITIONS_OFF)
+    pools = {pool.pool_id: pool for pool in survey.view(loss.node).pools}
+    shortages = _Shortages()
+    for spot in loss.spots():
+        left = survey.counters_left(pools[spot.slice.pool_id])
+        overdrawn = next((counter_id for counter_id, amount in left.items() if amount < 0), None)
+        if overdrawn is not None:
+            return loss.reason(
+                Cause.OVERDRAWN, overdrawn.counter, example=f"{spot.slice.pool_id} {overdrawn.counter_set}"
+            )
+        for use in spot.device.consumes_counters:
+            for name, counter in use.counters.items():
+                have = left[CounterId(use.counter_set, name)]
+                if have < counter.value.nanos:
+                    shortages.add(
+                        Cause.COUNTERS,
+                        name,
+                        None,
+                        most=quantity_like(counter.value, have),
+                        takes=str(counter.value),
+                        example=f"{spot.slice.pool_id} {use.counter_set}",
+                    )
+    return shortages.reason(loss)
+
+
+_DESCRIPTIONS: Final[Mapping[Hurdle, Callable[[_Loss], Reason]]] = {
+    Hurdle.POOL: _pool,
+    Hurdle.BINDING_CONDITIONS: lambda loss: loss.reason(Cause.BINDING_CONDITIONS),
+    Hurdle.CLASS_SELECTOR: lambda loss: loss.reason(Cause.CLASS_SELECTOR, loss.alternative.device_class.metadata.name),
+    Hurdle.CLAIM_SELECTOR: lambda loss: loss.reason(
+        Cause.CLAIM_SELECTOR, loss.alternative.profile.request_selectors[loss.drop.position]
+    ),
+    Hurdle.FAULT: _fault,
+    Hurdle.SIZE: _size,
+    Hurdle.IN_USE: lambda loss: loss.reason(Cause.IN_USE),
+    Hurdle.CAPACITY: _capacity,
+    Hurdle.COUNTERS: _counters,
+    Hurdle.TAINT: _taint,
+    Hurdle.NODE_OPERATIONS: lambda loss: loss.reason(Cause.NODE_OPERATIONS),
+    Hurdle.CONSTRAINT: lambda loss: loss.reason(
+        Cause.NO_ATTRIBUTE, loss.alternative.constraints[loss.drop.position].attribute
+    ),
+}

@@ -1,0 +1,287 @@
+"""`explain`: everything that is to be said about some claims on some nodes, as values.
+
+The work is in proportion to what is told. Every node gets its one-line reason; nodes with the same reason are told as one, and
+only for one node of the largest groups are the funnels unfolded and changes tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from dralloc.allocator.allocate import AllocationProblem, allocate
+from dralloc.allocator.explanation.attribute_statistics import (
+    SelectorStatistics,
+    selector_statistics,
+    shapes_on,
+)
+from dralloc.allocator.explanation.changes import Change
+from dralloc.allocator.explanation.choice import Choice, explain_choice
+from dralloc.allocator.explanation.edits import Claims
+from dralloc.allocator.explanation.explainer import Explainer
+from dralloc.allocator.explanation.funnel import Drop, Funnel, Hurdle, UnreadyPool, spots
+from dralloc.allocator.explanation.nearest_miss import MISSES_MAX, nearest_misses
+from dralloc.allocator.explanation.obstacles import describe
+from dralloc.allocator.explanation.reasons import Cause, Group, Reason, grouped
+from dralloc.allocator.explanation.situation import Situation
+from dralloc.allocator.features import Features
+from dralloc.allocator.inventory import Holding, holdings
+from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal, Outcome
+from dralloc.allocator.requests import Demand, compile_demand
+from dralloc.allocator.solve import DEFAULT_EFFORT, Effort
+from dralloc.api.resource_v1 import DeviceClass
+from dralloc.snapshot.cluster import Snapshot
+from dralloc.snapshot.identity import ClaimId, DeviceId
+from dralloc.snapshot.node_selectors import Node
+
+# How many groups of nodes are told in detail.
+DETAILED_MAX: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """Which of these nodes can serve these claims together, and if not, why?"""
+
+    claims: Claims
+    classes: Mapping[str, DeviceClass]
+    features: Features
+    snapshot: Snapshot
+    nodes: tuple[Node, ...]
+    # Nodes that are out of the question, for reasons that have nothing to do with devices.
+    excluded: Mapping[str, Reason] = field(default_factory=dict)
+    effort: Effort = DEFAULT_EFFORT
+
+    @property
+    def demand(self) -> Demand:
+        return compile_demand(self.claims, self.classes, self.features)
+
+    def on(self, node: Node, claims: Claims | None = None) -> Situation:
+        return Situation(
+            claims=self.claims if claims is None else claims,
+            classes=self.classes,
+            features=self.features,
+            snapshot=self.snapshot,
+            node=node,
+            effort=self.effort,
+        )
+
+
+class Verdict(Enum):
+    FITS = "Fits"
+    DOES_NOT_FIT = "DoesNotFit"
+    # Something is wrong with the claims, or with a slice: nothing is allocated on any node until that is changed.
+    ERROR = "Error"
+    # On no node a solution was found, and on some none was refuted.
+    UNDECIDED = "Undecided"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Devices that are lost at one hurdle of a funnel; `holders` are the claims that have them, where that is why."""
+
+    hurdle: Hurdle
+    count: int
+    reason: Reason
+    example: DeviceId
+    holders: tuple[ClaimId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFunnel:
+    """What a node has for one request, or one alternative of it."""
+
+    claim_id: ClaimId
+    request: str
+    device_class: str
+    wanted: int
+    takes_all: bool
+    seen: int
+    steps: tuple[Step, ...]
+    left: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDetail:
+    node: str
+    reason: Reason
+    requests: tuple[RequestFunnel, ...]
+    unready: tuple[UnreadyPool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """A change with which the claims would fit, on this node."""
+
+    node: str
+    change: Change
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How one of several claims fares by itself."""
+
+    claim_id: ClaimId
+    available: int
+    groups: tuple[Group, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    verdict: Verdict
+    # All nodes that were asked about, and those that can serve the claims.
+    total: int
+    available: tuple[str, ...]
+    groups: tuple[Group, ...]
+    choice: Choice | None = None
+    details: tuple[NodeDetail, ...] = ()
+    statistics: tuple[SelectorStatistics, ...] = ()
+    misses: tuple[Miss, ...] = ()
+    # One for each claim, where there are several.
+    standings: tuple[Standing, ...] = ()
+
+    @property
+    def blocking(self) -> tuple[ClaimId, ...]:
+        """The claims that fit nowhere, even alone."""
+        return tuple(standing.claim_id for standing in self.standings if not standing.available)
+
+
+def explain(question: Question) -> Explanation:
+    return _Investigation(question).explanation()
+
+
+class _Investigation:
+    def __init__(self, question: Question) -> None:
+        self._question = question
+        self._demand = question.demand
+        self._explainer = Explainer(self._demand, question.snapshot)
+        self._nodes = {node.name: node for node in question.nodes if node.name not in question.excluded}
+
+    def explanation(self) -> Explanation:
+        outcomes = self._outcomes(self._demand)
+        fitting = {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, Allocated)}
+        groups = self._groups(self._explainer, outcomes)
+        verdict = _verdict(tuple(outcomes.values()))
+        if verdict is Verdict.FITS:
+            return Explanation(
+                verdict=verdict,
+                total=len(self._question.nodes),
+                available=tuple(fitting),
+                groups=groups,
+                choice=self._choice(fitting),
+            )
+        return Explanation(
+            verdict=verdict,
+            total=len(self._question.nodes),
+            available=tuple(fitting),
+            groups=groups,
+            details=tuple(self._details(groups)),
+            statistics=tuple(self._statistics()),
+            misses=self._misses(groups),
+            standings=tuple(self._standings()),
+        )
+
+    def _outcomes(self, demand: Demand) -> dict[str, Outcome]:
+        question = self._question
+        return {
+            name: allocate(AllocationProblem(demand, node, question.snapshot, question.effort), lambda: "")
+            for name, node in self._nodes.items()
+        }
+
+    def _groups(self, explainer: Explainer, outcomes: Mapping[str, Outcome]) -> tuple[Group, ...]:
+        reasons = [
+            (name, explainer.reason(self._nodes[name], outcome))
+            for name, outcome in outcomes.items()
+            if not isinstance(outcome, Allocated)
+        ]
+        return grouped([*reasons, *self._question.excluded.items()])
+
+    # --- It fits --------------------------------------------------------------------------------------------------------
+
+    def _choice(self, fitting: Mapping[str, Allocated]) -> Choice:
+        """On the node where the most preferred alternatives fit, the first of several."""
+        best = max(fitting, key=lambda name: fitting[name].score)
+        return explain_choice(self._question.on(self._nodes[best]), fitting[best])
+
+    # --- It does not ----------------------------------------------------------------------------------------------------
+
+    def _worth_telling(self, groups: Sequence[Group]) -> Iterator[Group]:
+        """Those with an error first, because that is why all others do not matter; then the largest."""
+        about_devices = [group for group in groups if group.reason.cause is not Cause.NODE]
+        about_devices.sort(key=lambda group: group.reason.cause is not Cause.ERROR)
+        yield from about_devices[:DETAILED_MAX]
+
+    def _details(self, groups: Sequence[Group]) -> Iterator[NodeDetail]:
+        held = holdings(self._question.snapshot.claims.values())
+        for group in self._worth_telling(groups):
+            node = self._nodes[group.example]
+            survey = self._explainer.survey
+            yield NodeDetail(
+                group.example,
+                group.reason,
+                tuple(
+                    self._funnel(node, survey.funnel(node, alternative), held)
+                    for alternative in self._demand.alternatives
+                    if alternative.fault is None
+                ),
+                survey.unready_pools(node),
+            )
+
+    def _funnel(self, node: Node, funnel: Funnel, held: Mapping[DeviceId, list[Holding]]) -> RequestFunnel:
+        alternative = funnel.alternative
+        return RequestFunnel(
+            alternative.claim_id,
+            alternative.name,
+            alternative.device_class.metadata.name,
+            funnel.wanted,
+            alternative.takes_all,
+            funnel.seen_count,
+            tuple(self._step(node, funnel, drop, held) for drop in funnel.drops),
+            funnel.left_count,
+        )
+
+    def _step(self, node: Node, funnel: Funnel, drop: Drop, held: Mapping[DeviceId, list[Holding]]) -> Step:
+        lost = [spot.device_id for spot in spots(drop.devices)]
+        holders: dict[ClaimId, None] = {}
+        if drop.hurdle in (Hurdle.IN_USE, Hurdle.CAPACITY):
+            holders = {holding.claim_id: None for device in lost for holding in held.get(device, ())}
+        reason = describe(self._explainer.survey, node, funnel, drop)
+        return Step(drop.hurdle, drop.count, reason, lost[0], tuple(holders))
+
+    def _statistics(self) -> Iterator[SelectorStatistics]:
+        shapes = shapes_on(self._explainer.survey.view(node) for node in self._nodes.values())
+        told: set[tuple[str, str]] = set()
+        for alternative in self._demand.alternatives:
+            found = selector_statistics(alternative, shapes) if alternative.fault is None else None
+            if found is not None and (found.source, found.expression) not in told:
+                told.add((found.source, found.expression))
+                yield found
+
+    def _misses(self, groups: Sequence[Group]) -> tuple[Miss, ...]:
+        found: dict[str, Miss] = {}
+        for group in self._worth_telling(groups):
+            for change in nearest_misses(self._question.on(self._nodes[group.example])):
+                found.setdefault(change.text, Miss(group.example, change))
+        return tuple(sorted(found.values(), key=lambda miss: miss.change.distance)[:MISSES_MAX])
+
+    def _standings(self) -> Iterator[Standing]:
+        if len(self._demand.claims) < 2:
+            return
+        question = self._question
+        for claim in self._demand.claims:
+            demand = compile_demand((claim.claim,), question.classes, question.features)
+            outcomes = self._outcomes(demand)
+            available = sum(isinstance(outcome, Allocated) for outcome in outcomes.values())
+            yield Standing(claim.claim_id, available, self._groups(Explainer(demand, question.snapshot), outcomes))
+
+
+def _verdict(outcomes: Sequence[Outcome]) -> Verdict:
+    """As Kubernetes has it: an error on any node ends the attempt for all of them."""
+    if any(isinstance(outcome, Fatal) for outcome in outcomes):
+        return Verdict.ERROR
+    if any(isinstance(outcome, Allocated) for outcome in outcomes):
+        return Verdict.FITS
+    return (
+        Verdict.UNDECIDED if any(isinstance(outcome, BudgetExhausted) for outcome in outcomes) else Verdict.DOES_NOT_FIT
+    )

@@ -1,0 +1,71 @@
+"""Selectors taken apart: the conditions that all must hold, and the attributes that they read."""
+
+from __future__ import annotations
+
+from dralloc.cel.errors import CelError
+from dralloc.cel.library.formatting import go_quoted
+from dralloc.cel.printer import print_node
+from dralloc.cel.program import Selector, compile_selector
+from dralloc.cel.syntax import Call, Expression
+from dralloc.snapshot.slices import DeviceShape
+
+_AND = "_&&_"
+
+
+def conditions(expression: str) -> tuple[str, ...]:
+    """The conditions that the expression joins by `&&`; the expression alone where it does not compile."""
+    selector = compiled(expression)
+    if selector is None:
+        return (expression,)
+    parsed = selector.checked.typed.parsed
+    found: list[str] = []
+    waiting: list[Expression] = [parsed.root]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, Call) and node.function == _AND:
+            waiting.extend(reversed(node.arguments))
+        else:
+            found.append(print_node(node, parsed.macros))
+    return tuple(found) if len(found) > 1 else (expression,)
+
+
+def joined(parts: tuple[str, ...]) -> str:
+    """The expression that holds where all of these do."""
+    return " && ".join(part if len(parts) == 1 else _parenthesized(part) for part in parts)
+
+
+def _parenthesized(condition: str) -> str:
+    selector = compiled(condition)
+    if selector is not None:
+        root = selector.checked.typed.parsed.root
+        if not isinstance(root, Call) or root.function not in ("_||_", "_?_:_"):
+            return condition
+    return f"({condition})"
+
+
+def guarded(expression: str, attributes: list[tuple[str, str]], capacities: list[tuple[str, str]]) -> str:
+    """The expression, asked only of devices that have these attributes and capacities."""
+    checks = [
+        f"{go_quoted(name)} in device.{field}[{go_quoted(domain)}]"
+        for field, names in (("attributes", attributes), ("capacity", capacities))
+        for domain, name in names
+    ]
+    return joined((*checks, *conditions(expression)))
+
+
+def compiled(expression: str) -> Selector | None:
+    try:
+        return compile_selector(expression)
+    except CelError:
+        return None
+
+
+def holds(expression: str, shape: DeviceShape) -> bool | None:
+    """Whether the expression holds for a device; None where it fails."""
+    selector = compiled(expression)
+    if selector is None:
+        return None
+    try:
+        return selector.matches(shape.view)
+    except CelError:
+        return None

@@ -1,0 +1,38 @@
+"""Everything that decides what some claims get on one node, before anything is compiled: what a change can change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dralloc.allocator.allocate import AllocationProblem, allocate
+from dralloc.allocator.explanation.edits import Claims
+from dralloc.allocator.features import Features
+from dralloc.allocator.outcome import Allocated, Outcome
+from dralloc.allocator.requests import Demand, compile_demand
+from dralloc.allocator.solve import DEFAULT_EFFORT, Effort
+from dralloc.api.resource_v1 import DeviceClass
+from dralloc.snapshot.cluster import Snapshot
+from dralloc.snapshot.node_selectors import Node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    claims: Claims
+    classes: Mapping[str, DeviceClass]
+    features: Features
+    snapshot: Snapshot
+    node: Node
+    effort: Effort = DEFAULT_EFFORT
+
+    @property
+    def demand(self) -> Demand:
+        return compile_demand(self.claims, self.classes, self.features)
+
+    def outcome(self) -> Outcome:
+        """What the allocator says. Share ids are of no interest here."""
+        return allocate(AllocationProblem(self.demand, self.node, self.snapshot, self.effort), lambda: "")
+
+    @property
+    def fits(self) -> bool:
+        return isinstance(self.outcome(), Allocated)

@@ -1,0 +1,202 @@
+"""Explanations as lines for people: the answer first, then what helps, then the details."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from dralloc.allocator.explanation.attribute_statistics import AttributeStatistics, SelectorStatistics
+from dralloc.allocator.explanation.choice import Choice, ChosenDevice
+from dralloc.allocator.explanation.reasons import Cause, Group, counted, text_of_loss
+from dralloc.allocator.explanation.report import Explanation, NodeDetail, RequestFunnel, Standing, Step, Verdict
+
+NAMES_SHOWN_MAX: Final = 3
+GROUPS_SHOWN_MAX: Final = 20
+
+
+def headline(explanation: Explanation, subject: str) -> str:
+    """The answer in one line. `subject` is what was asked about: `claim default/training`."""
+    match explanation.verdict:
+        case Verdict.FITS:
+            return f"{subject} fits{_on_how_many(explanation)}{_given(explanation.choice)}"
+        case Verdict.ERROR:
+            return f"{subject} cannot be allocated: {_main_group(explanation).reason.line}"
+        case Verdict.UNDECIDED:
+            return f"whether {subject} fits is not decided: {_main_group(explanation).reason.line}"
+        case Verdict.DOES_NOT_FIT:
+            return _refusal(explanation, subject)
+
+
+def lines(explanation: Explanation, subject: str) -> Iterator[str]:
+    """Everything, the headline first."""
+    yield headline(explanation, subject)
+    sections = [
+        ("Nodes", _node_lines(explanation)),
+        ("Claims", _claim_lines(explanation)),
+        ("It would fit if you", _miss_lines(explanation)),
+        *((_detail_title(explanation, detail), _detail_lines(detail)) for detail in explanation.details),
+        ("Selectors", _selector_lines(explanation.statistics)),
+        *(_choice_sections(explanation.choice) if explanation.choice is not None else ()),
+    ]
+    for title, section in sections:
+        told = list(section)
+        if told:
+            yield ""
+            yield title
+            yield from (f"  {line}" for line in told)
+
+
+# --- The answer -----------------------------------------------------------------------------------------------------------
+
+
+def _on_how_many(explanation: Explanation) -> str:
+    if explanation.total == 1:
+        return ""
+    return f" on {len(explanation.available)} of {counted(explanation.total, 'node')}"
+
+
+def _given(choice: Choice | None) -> str:
+    if choice is None or not choice.devices:
+        return ""
+    devices = listed((str(chosen.device_id) for chosen in choice.devices), "devices")
+    return f"; on {choice.node} it gets {devices}"
+
+
+def _main_group(explanation: Explanation) -> Group:
+    """The group that decides: an error, else the largest."""
+    errors = (group for group in explanation.groups if group.reason.cause is Cause.ERROR)
+    return next(errors, explanation.groups[0])
+
+
+def _refusal(explanation: Explanation, subject: str) -> str:
+    if not explanation.groups:
+        return f"{subject} does not fit: there are no nodes"
+    main = _main_group(explanation)
+    if explanation.total == 1:
+        return f"{subject} does not fit on {main.nodes[0]}: {main.reason.line}"
+    most = f" (of {len(main.nodes)} nodes)" if len(explanation.groups) > 1 else ""
+    return f"{subject} does not fit on any of {explanation.total} nodes: {main.reason.line}{most}"
+
+
+# --- Nodes and claims -----------------------------------------------------------------------------------------------------
+
+
+def _node_lines(explanation: Explanation) -> Iterator[str]:
+    if explanation.total <= 1:
+        return
+    rows = [(len(group.nodes), str(group.reason), group.nodes) for group in explanation.groups]
+    if explanation.available:
+        told = "fits" if explanation.verdict is Verdict.FITS else "would fit, were it not for the error"
+        rows.insert(0, (len(explanation.available), told, explanation.available))
+    width = len(str(max((count for count, _, _ in rows), default=0)))
+    for count, told, nodes in rows[:GROUPS_SHOWN_MAX]:
+        yield f"{count:>{width}}  {told}  [{listed(nodes, 'nodes')}]"
+    if len(rows) > GROUPS_SHOWN_MAX:
+        yield f"{sum(count for count, _, _ in rows[GROUPS_SHOWN_MAX:]):>{width}}  other reasons"
+
+
+def _claim_lines(explanation: Explanation) -> Iterator[str]:
+    for standing in explanation.standings:
+        yield f"{standing.claim_id}: {_fate(standing, explanation.total)}"
+
+
+def _fate(standing: Standing, total: int) -> str:
+    if standing.available:
+        return f"fits alone on {standing.available} of {counted(total, 'node')}"
+    reason = f": {standing.groups[0].reason}" if standing.groups else ""
+    return f"fits nowhere, even alone{reason}"
+
+
+def _miss_lines(explanation: Explanation) -> Iterator[str]:
+    if explanation.details and not explanation.misses:
+        yield "… but no single change that was tried is enough"
+    for miss in explanation.misses:
+        yield f"- {miss.change.text}" + (f"  [{miss.node}]" if explanation.total > 1 else "")
+
+
+# --- Funnels --------------------------------------------------------------------------------------------------------------
+
+
+def _detail_title(explanation: Explanation, detail: NodeDetail) -> str:
+    others = next((len(group.nodes) - 1 for group in explanation.groups if detail.node in group.nodes), 0)
+    return f"On {detail.node}" + (f", as on {counted(others, 'other node')}" if others else "")
+
+
+def _detail_lines(detail: NodeDetail) -> Iterator[str]:
+    for pool in detail.unready:
+        yield f"pool {pool.pool_id} {pool.fault}"
+    several_claims = len({funnel.claim_id for funnel in detail.requests}) > 1
+    for funnel in detail.requests:
+        where = f"claim {funnel.claim_id}, request" if several_claims else "request"
+        asked = "all devices" if funnel.takes_all else counted(funnel.wanted, "device")
+        yield f"{where} {funnel.request}: {asked} of class {funnel.device_class}"
+        yield from (f"  {line}" for line in _funnel_lines(funnel))
+
+
+def _funnel_lines(funnel: RequestFunnel) -> Iterator[str]:
+    width = len(str(funnel.seen)) + 1
+    yield f"{funnel.seen:>{width}}  {'device' if funnel.seen == 1 else 'devices'} on the node"
+    for step in funnel.steps:
+        yield f"{-step.count:>{width}}  {_step(step)}"
+    wanted = "" if funnel.left >= funnel.wanted else f", {funnel.wanted} wanted"
+    yield f"{funnel.left:>{width}}  left{wanted}"
+
+
+def _step(step: Step) -> str:
+    text = text_of_loss(step.reason)
+    held = f", held by {listed(map(str, step.holders), 'claims')}" if step.holders else ""
+    return text + held
+
+
+# --- Selectors ------------------------------------------------------------------------------------------------------------
+
+
+def _selector_lines(statistics: Iterable[SelectorStatistics]) -> Iterator[str]:
+    for found in statistics:
+        yield f"{found.source}: {' '.join(found.expression.split())}"
+        failed = f", fails on {found.failed}" if found.failed else ""
+        yield f"  matches {found.matched} of {counted(found.asked, 'device')}{failed}"
+        for condition in found.conditions:
+            failing = f", fails on {condition.fails}" if condition.fails else ""
+            yield f"  {condition.holds} of {found.asked}: {condition.text}{failing}"
+        yield from (f"  {_attribute(attribute)}" for attribute in found.attributes)
+
+
+def _attribute(found: AttributeStatistics) -> str:
+    kind = "capacity " if found.is_capacity else ""
+    text = f"{kind}{found.name} exists on {found.present} of {counted(found.total, 'device')}"
+    if found.suggestion:
+        return f"{text}; did you mean {found.suggestion}?"
+    if not found.values:
+        return text
+    more = f", {found.values_omitted} more" if found.values_omitted else ""
+    return f"{text}; values: {', '.join(value for value, _ in found.values)}{more}"
+
+
+# --- Why these devices ----------------------------------------------------------------------------------------------------
+
+
+def _choice_sections(choice: Choice) -> Iterator[tuple[str, Iterator[str]]]:
+    yield f"Why these devices, on {choice.node}", (line for chosen in choice.devices for line in _chosen_lines(chosen))
+    yield (
+        "Alternatives that come first and do not fit",
+        (f"{refused.request}: {refused.why}" for refused in choice.refused),
+    )
+
+
+def _chosen_lines(chosen: ChosenDevice) -> Iterator[str]:
+    amounts = ", ".join(f"{name}={amount}" for name, amount in (chosen.consumed or {}).items())
+    share = "" if chosen.consumed is None else f" (a share{f': {amounts}' if amounts else ''})"
+    order = "" if chosen.passed_over else ", the first in order that is there"
+    yield f"request {chosen.request}: {chosen.device_id}{share}{order}"
+    for passed in chosen.passed_over:
+        example = f"such as {passed.example}" if passed.count > 1 else str(passed.example)
+        yield f"  passed over {passed.count}: {passed.why} [{example}]"
+
+
+def listed(names: Iterable[str], noun: str) -> str:
+    """The first few names, and how many more there are."""
+    known: Sequence[str] = list(names)
+    shown = ", ".join(known[:NAMES_SHOWN_MAX])
+    more = len(known) - NAMES_SHOWN_MAX
+    return f"{shown} and {more} more {noun}" if more > 0 else shown

@@ -1,0 +1,79 @@
+"""The largest amount that a device can still give: what a request could ask for, after rounding to the policy.
+
+The counterpart of `capacity`, which says what a request takes. Used where somebody is told what would fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from dralloc.allocator.capacity import CapacityError, Charge, charge_for
+from dralloc.api.resource_v1 import CapacityRequestPolicy, DeviceCapacity
+from dralloc.primitives.quantity import NANOS, NANOS_PER_MILLI, Quantity
+
+
+def quantity_like(model: Quantity, nanos: int) -> Quantity:
+    """The amount in the notation of the model: 24Gi, and not 25769803776, where the model is 40Gi."""
+    return model + Quantity.parse(f"{nanos - model.nanos}n")
+
+
+def largest_request(
+    capacities: Mapping[str, DeviceCapacity], name: str, free: Sequence[int], *, fractional_ranges: bool
+) -> Quantity | None:
+    """The most of one capacity that a request could ask a device for, if it asks for nothing else.
+
+    `free` is what is left, in nanos, in the order of the capacities. None where the device can give nothing to such a
+    request: of another capacity it would take more than is left, or the policy has no amount that is small enough.
+    """
+    capacity = capacities[name]
+    have = min(free[list(capacities).index(name)], capacity.value.nanos)
+    for amount in _amounts_within(capacity, have):
+        if amount.nanos >= 0 and _fits(capacities, {name: amount}, free, fractional_ranges):
+            return amount
+    return None
+
+
+def _fits(
+    capacities: Mapping[str, DeviceCapacity],
+    asked: Mapping[str, Quantity],
+    free: Sequence[int],
+    fractional_ranges: bool,
+) -> bool:
+    try:
+        charge = charge_for(capacities, asked, fractional_ranges=fractional_ranges)
+    except CapacityError:
+        return False
+    return isinstance(charge, Charge) and all(take <= have for take, have in zip(charge.nanos, free, strict=True))
+
+
+def _amounts_within(capacity: DeviceCapacity, have: int) -> list[Quantity]:
+    """The amounts worth trying, largest first."""
+    policy = capacity.request_policy
+    if policy is None:
+        return [quantity_like(capacity.value, have)]
+    if policy.valid_range is not None:
+        return _amounts_in_range(policy, capacity.value, have)
+    if policy.valid_values:
+        return sorted((value for value in policy.valid_values if value.nanos <= have), reverse=True)
+    return [quantity_like(capacity.value, have)]
+
+
+def _amounts_in_range(policy: CapacityRequestPolicy, model: Quantity, have: int) -> list[Quantity]:
+    allowed = policy.valid_range
+    assert allowed is not None
+    if allowed.max is not None:
+        have = min(have, allowed.max.nanos)
+    least = allowed.min
+    if least is None:
+        return [quantity_like(model, have)]
+    if have < least.nanos:
+        return []
+    if allowed.step is None or allowed.step.nanos <= 0:
+        return [quantity_like(model, have), least]
+    amounts = [quantity_like(least, least.nanos + (have - least.nanos) // allowed.step.nanos * allowed.step.nanos)]
+    # Kubernetes rounds the bounds up to whole units before it counts steps, unless fractions are on.
+    for unit in (NANOS_PER_MILLI, NANOS):
+        start, stride = (-(-bound.nanos // unit) for bound in (least, allowed.step))
+        steps = (have // unit - start) // stride
+        amounts += [quantity_like(least, (start + steps * stride) * unit)] if steps >= 0 else []
+    return [*sorted(amounts, reverse=True), least]
