@@ -24,7 +24,7 @@ CASES: list[tuple[str, Path | None]] = [
     ("/apis/resource.k8s.io/v1/namespaces/n/resourceclaims", ResourcePath(*CLAIMS, "n")),
     ("/apis/resource.k8s.io/v1/namespaces/n/resourceclaims/c", ResourcePath(*CLAIMS, "n", "c")),
     ("/apis/resource.k8s.io/v1/namespaces/n/resourceclaims/c/status", ResourcePath(*CLAIMS, "n", "c", "status")),
-    ("/apis/resource.k8s.io/v1/namespaces/n/resourceclaims/a%2Fb", ResourcePath(*CLAIMS, "n", "a/b")),
+    ("/apis/resource.k8s.io/v1/namespaces/n/resourceclaims/a%2Fb", ResourcePath(*CLAIMS, "n", "a%2Fb")),
     ("/api/v1/namespaces", ResourcePath("", "v1", "namespaces")),
     ("/api/v1/namespaces/n", ResourcePath("", "v1", "namespaces", name="n")),
     ("/api/v1/namespaces/n/status", ResourcePath("", "v1", "namespaces", name="n", subresource="status")),

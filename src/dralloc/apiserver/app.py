@@ -7,21 +7,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from typing import Any, Final
 
-from dralloc.apiserver.authentication import OPEN_PATHS, Authenticator
+from dralloc.apiserver.authentication import ANONYMOUS, OPEN_PATHS, Authenticator
 from dralloc.apiserver.http import Request, Response, parse_query
 from dralloc.apiserver.server import ApiServer
-from dralloc.apiserver.statuses import REQUEST_TOO_LARGE, UNAUTHORIZED, status_response
+from dralloc.apiserver.statuses import UNAUTHORIZED, status_of, status_response
+from dralloc.primitives.errors import ApiError, BadRequest, ErrorDetails, RequestEntityTooLarge, TooManyRequests
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Message = MutableMapping[str, Any]
+Scope = Message
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
 
 # As in Kubernetes: larger objects do not fit into etcd either.
 BODY_BYTES_MAX: Final = 3 * 1024 * 1024
 BODY_TIME_MAX_S: Final = 60.0
+# Of bodies that arrive in pieces, all together: many clients must not do what one cannot.
+BODIES_BYTES_MAX: Final = 256 * 1024 * 1024
+
+_SOON: Final = ErrorDetails(retry_after_s=1)
 
 
 class ApiApplication:
@@ -30,6 +36,7 @@ class ApiApplication:
     def __init__(self, server: ApiServer, authenticator: Authenticator) -> None:
         self._server = server
         self._authenticator = authenticator
+        self._bodies = _Bodies()
 
     def end_streams(self) -> None:
         """End every watch, cleanly: readers see the end of the stream and come back elsewhere or later."""
@@ -37,41 +44,59 @@ class ApiApplication:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["type"] == "http", "lifespan and websockets are switched off"
-        headers = dict(scope["headers"])
-        request = Request(scope["method"], scope["path"], parse_query(scope["query_string"]), headers)
+        method, path, headers = scope["method"], scope["path"], dict(scope["headers"])
         certificate = scope.get("extensions", {}).get("user", {}).get("user")
         user = self._authenticator.user_of(headers.get(b"authorization", b""), certificate)
-        if user is not None:
-            request.user = user
-        elif request.path.rstrip("/") not in OPEN_PATHS or b"authorization" in headers:
-            return await _send_whole(send, status_response(UNAUTHORIZED))
-        if request.method != "GET":
-            body = await _read_body(receive)
-            if body is None:
-                return await _send_whole(send, status_response(REQUEST_TOO_LARGE), close=True)
-            request.body = body
-        response = await self._server.handle(request)
+        if user is None:
+            if path.rstrip("/") not in OPEN_PATHS or b"authorization" in headers:
+                return await _send_whole(send, status_response(UNAUTHORIZED))
+            user = ANONYMOUS
+        try:
+            body = await self._bodies.read(receive) if method != "GET" else b""
+        except ApiError as error:
+            return await _send_whole(send, status_response(status_of(error)), close=True)
+        query = parse_query(scope["query_string"])
+        response = await self._server.handle(Request(method, path, query, headers, body, user))
         if response.stream is None:
             return await _send_whole(send, response)
         return await _send_stream(receive, send, response, response.stream)
 
 
-async def _read_body(receive: Receive) -> bytes | None:
-    """The whole body, or `None` when it is larger than we take or does not arrive in time."""
-    message = await receive()
-    body: bytes = message.get("body", b"")
-    if not message.get("more_body", False):
-        return body if len(body) <= BODY_BYTES_MAX else None
-    pieces, size = [body], len(body)
-    try:
-        async with asyncio.timeout(BODY_TIME_MAX_S):
-            while message.get("more_body", False) and size <= BODY_BYTES_MAX:
+class _Bodies:
+    """Reads bodies, within bounds for each and for all of them."""
+
+    def __init__(self) -> None:
+        self._held = 0
+
+    async def read(self, receive: Receive) -> bytes:
+        first = await receive()
+        try:
+            # Most bodies come in one piece, which needs no waiting.
+            async with asyncio.timeout(BODY_TIME_MAX_S) if first.get("more_body") else nullcontext():
+                return await self._read_pieces(receive, first)
+        except TimeoutError:
+            raise BadRequest("the body took too long to arrive") from None
+
+    async def _read_pieces(self, receive: Receive, message: Message) -> bytes:
+        pieces: list[bytes] = []
+        size = 0
+        try:
+            while True:
+                if message["type"] == "http.disconnect":
+                    raise BadRequest("the client went away in the middle of the body")
+                piece = message.get("body", b"")
+                pieces.append(piece)
+                size += len(piece)
+                self._held += len(piece)
+                if size > BODY_BYTES_MAX:
+                    raise RequestEntityTooLarge(f"Request entity too large: limit is {BODY_BYTES_MAX}")
+                if self._held > BODIES_BYTES_MAX:
+                    raise TooManyRequests("too many large requests at once, please try again later", details=_SOON)
+                if not message.get("more_body", False):
+                    return b"".join(pieces)
                 message = await receive()
-                pieces.append(message.get("body", b""))
-                size += len(pieces[-1])
-    except TimeoutError:
-        return None
-    return b"".join(pieces) if size <= BODY_BYTES_MAX else None
+        finally:
+            self._held -= size
 
 
 def _head(response: Response, *extra: tuple[bytes, bytes]) -> dict[str, Any]:

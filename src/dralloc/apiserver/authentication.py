@@ -1,8 +1,8 @@
 """Who is asking: bearer tokens, read once at start, and client certificates that our own CA signed.
 
-There is no anonymous user. A request without a credential gets 401, except on the paths in `OPEN_PATHS`;
-the plain-http mode for tests gives those without a credential the administrator's identity instead,
-because kubectl sends no token over plain http. A wrong token is refused in every mode.
+A request without a credential gets 401, except on the paths in `OPEN_PATHS`. The plain-http mode for tests gives
+those without a credential the administrator's identity instead, because kubectl sends no token over plain http.
+A wrong token is refused in every mode.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class User:
     groups: tuple[str, ...] = ()
 
 
+ANONYMOUS: Final = User(name="system:anonymous", groups=("system:unauthenticated",))
 ADMINISTRATOR: Final = User(name="dralloc-admin", groups=(ADMINS, AUTHENTICATED))
 
 

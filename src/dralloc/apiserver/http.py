@@ -6,11 +6,11 @@ The network side (`app`) and an in-process client use the same pair, so both mee
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 from urllib.parse import parse_qsl
 
-from dralloc.apiserver.authentication import ADMINISTRATOR, User
+from dralloc.apiserver.authentication import User
 
 JSON: Final = "application/json"
 TEXT: Final = "text/plain; charset=utf-8"
@@ -22,10 +22,10 @@ class Request:
 
     method: str
     path: str
-    query: Mapping[str, str] = field(default_factory=dict)
-    headers: Mapping[bytes, bytes] = field(default_factory=dict)
-    body: bytes = b""
-    user: User = ADMINISTRATOR
+    query: Mapping[str, str]
+    headers: Mapping[bytes, bytes]
+    body: bytes
+    user: User
 
     def header(self, name: bytes) -> str:
         return self.headers.get(name, b"").decode("latin-1")

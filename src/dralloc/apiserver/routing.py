@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import unquote
 
 # `/namespaces/NAME/finalize` is about the namespace itself; any other word there names a kind inside it.
 _NAMESPACE_SUBRESOURCES: Final = frozenset({"status", "finalize"})
@@ -52,8 +51,8 @@ Path = ResourcePath | GroupPath | VersionPath | PlainPath
 
 
 def parse_path(path: str) -> Path | None:
-    """What the path names, or `None` when no API has such a path."""
-    parts = [unquote(part) if "%" in part else part for part in path.split("/")]
+    """What the path names, or `None` when no API has such a path. The path is not escaped."""
+    parts = path.split("/")
     while parts and not parts[-1]:
         parts.pop()
     match parts:

@@ -5,9 +5,10 @@ Everything that goes wrong ends here as a `Status`; nothing else in the server a
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from typing import Protocol
+from typing import Final, Protocol
 
 from dralloc.api.registry import KINDS, RESOURCE_CLAIM
 from dralloc.apiserver.collecting import Collector
@@ -34,6 +35,9 @@ from dralloc.primitives.features import FeatureGates
 from dralloc.store.errors import StoreError, StoreFull, StoreUnavailable, ValueTooLarge
 from dralloc.store.interface import Store
 
+# Longer, and the server calls itself not ready.
+STORE_ANSWERS_WITHIN_S: Final = 2.0
+
 _logger = logging.getLogger(__name__)
 
 
@@ -47,6 +51,7 @@ class ApiServer:
     """One API over one store."""
 
     def __init__(self, store: Store, *, clock: Clock, gates: FeatureGates) -> None:
+        self._store = store
         self._resources = ResourceTable(KINDS)
         self._watches = WatchTable(store)
         self._description = SelfDescription(self._resources)
@@ -114,7 +119,7 @@ class ApiServer:
                 case ResourcePath():
                     return await self._on_resource(request, path)
                 case PlainPath():
-                    response = self._on_plain(request, path.path)
+                    response = await self._on_plain(request, path.path)
                 case GroupPath():
                     response = self._description.group(path.group)
                 case VersionPath():
@@ -143,19 +148,26 @@ class ApiServer:
             response.headers += resource.deprecation
             return response
 
-    def _on_plain(self, request: Request, path: str) -> Response | None:
+    async def _on_plain(self, request: Request, path: str) -> Response | None:
         match path.strip("/").partition("/")[0]:
             case "healthz" | "livez":
                 return Response(body=b"ok", content_type=TEXT)
             case "readyz":
-                if self._ready:
-                    return Response(body=b"ok", content_type=TEXT)
-                return Response(status=503, body=b"not ready", content_type=TEXT)
+                is_ready = self._ready and await self._store_answers()
+                return Response(200 if is_ready else 503, b"ok" if is_ready else b"not ready", TEXT)
             case "metrics":
                 return Response(
                     body=self.metrics.text().encode(), content_type="text/plain; version=0.0.4; charset=utf-8"
                 )
         return self._description.plain(request, path)
+
+    async def _store_answers(self) -> bool:
+        try:
+            async with asyncio.timeout(STORE_ANSWERS_WITHIN_S):
+                await self._store.current_revision()
+        except (StoreError, TimeoutError):
+            return False
+        return True
 
     def _nothing_there(self, path: ResourcePath | GroupPath | VersionPath | PlainPath | None) -> Response:
         """Within a group that is served, a Status; elsewhere what any web server says."""

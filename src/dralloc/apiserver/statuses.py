@@ -25,7 +25,6 @@ from dralloc.primitives.errors import (
     MethodNotAllowed,
     NotAcceptable,
     NotFound,
-    RequestEntityTooLarge,
     Timeout,
     Unauthorized,
     UnsupportedMediaType,
@@ -178,4 +177,3 @@ def _print_cause(cause: Cause) -> dict[str, str]:
 
 
 UNAUTHORIZED: Final = status_of(Unauthorized("Unauthorized"))
-REQUEST_TOO_LARGE: Final = status_of(RequestEntityTooLarge("Request entity too large: limit is 3145728"))
