@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from dralloc.api.pod_claims import CLAIM_FINALIZER
 from dralloc.api.resource_v1 import AllocationResult, ResourceClaim
 from dralloc.client.calls import Calls
 from dralloc.client.resource import ObjectKey
@@ -21,7 +22,6 @@ from dralloc.scheduler.cluster import Cluster
 from dralloc.scheduler.queue import Happening
 from dralloc.snapshot.identity import ClaimId
 
-FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 ATTEMPTS_MAX: Final = 5
 RETRY_S: Final = 0.01
 
@@ -104,8 +104,8 @@ class ClaimWriter:
             stored = self._cluster.stored_claim(claim_id)
             if stored is None:
                 return
-            if FINALIZER not in stored.metadata.finalizers:
-                finalizers = (*stored.metadata.finalizers, FINALIZER)
+            if CLAIM_FINALIZER not in stored.metadata.finalizers:
+                finalizers = (*stored.metadata.finalizers, CLAIM_FINALIZER)
                 if not await self._patch(stored, {"metadata": {"finalizers": finalizers}}):
                     continue
                 stored = self._cluster.stored_claim(claim_id)

@@ -7,14 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from dralloc.api.core_v1 import Pod, PodResourceClaim
+from dralloc.api.pod_claims import is_made_for
 from dralloc.api.resource_v1 import DeviceClass, DeviceRequest, ResourceClaim
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.news import claim_changed, class_changed, pod_changed
 from dralloc.scheduler.queue import Happening
 from dralloc.scheduler.reservation import RESERVATIONS_MAX, consumer_for
 from dralloc.snapshot.identity import ClaimId
+
+# What Kubernetes calls everything about claims and devices in its scheduler.
+PLUGIN: Final = "DynamicResources"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +75,9 @@ def _claim_name(pod: Pod, entry: PodResourceClaim) -> str | Obstacle | None:
 def _fault(pod: Pod, entry: PodResourceClaim, claim: ResourceClaim) -> str | None:
     if claim.metadata.deletion_timestamp is not None:
         return "is being deleted"
-    if not entry.resource_claim_name and not _is_controlled_by(claim, pod):
+    if not entry.resource_claim_name and not is_made_for(claim, pod):
         return "was not created for this pod"
     return None
-
-
-def _is_controlled_by(claim: ResourceClaim, pod: Pod) -> bool:
-    return any(owner.controller and owner.uid == pod.metadata.uid for owner in claim.metadata.owner_references)
 
 
 def reservation_obstacle(pod: Pod, claims: tuple[ResourceClaim, ...], gates: FeatureGates) -> Obstacle | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from dralloc.api.core_v1 import Node, Pod
+from dralloc.api.pod_claims import is_pod
 from dralloc.api.resource_v1 import (
     AllocationResult,
     ConsumerReference,
@@ -33,7 +34,7 @@ from dralloc.scheduler.news import (
 )
 from dralloc.scheduler.node_state import EMPTY, Load, NodeOffer, NodeState
 from dralloc.scheduler.queue import Happening
-from dralloc.scheduler.reservation import consumer_for, is_pod
+from dralloc.scheduler.reservation import consumer_for
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.identity import ClaimId, DeviceId, PoolId
 from dralloc.snapshot.usage import counted_results

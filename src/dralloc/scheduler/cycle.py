@@ -17,12 +17,13 @@ from msgspec.structs import replace
 
 from dralloc.allocator.features import Features
 from dralloc.api.core_v1 import Pod
+from dralloc.api.pod_claims import is_held_by_workload
 from dralloc.api.resource_v1 import AllocationResult, ResourceClaim
 from dralloc.api.timestamps import print_timestamp
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.asks import Ask, PodClaims, shape_of
 from dralloc.scheduler.binding_conditions import is_unusable
-from dralloc.scheduler.claims import Obstacle, claims_of, demand_obstacle, pod_key, reservation_obstacle
+from dralloc.scheduler.claims import PLUGIN, Obstacle, claims_of, demand_obstacle, pod_key, reservation_obstacle
 from dralloc.scheduler.cluster import Cluster
 from dralloc.scheduler.news import (
     DEVICES_CHANGED,
@@ -34,7 +35,6 @@ from dralloc.scheduler.news import (
 )
 from dralloc.scheduler.node_state import NodeState
 from dralloc.scheduler.queue import Happening
-from dralloc.scheduler.reservation import is_held_by_workload
 from dralloc.scheduler.table import Choice, Table
 from dralloc.scheduler.unsupported import unsupported
 from dralloc.scheduler.verdicts import Faulty
@@ -66,6 +66,7 @@ class Reject:
     waits_for: frozenset[Happening]
     is_early: bool = False
     deallocate: ClaimId | None = None
+    plugins: frozenset[str] = frozenset({PLUGIN})
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,13 +138,17 @@ class Cycle:
         waits_for = frozenset(map(claim_changed, used)) | {NODE_OFFERS, ROOM_FREED, pod_changed(pod_key(pod))}
         if claims.unallocated:
             waits_for |= {DEVICES_FREED, DEVICES_CHANGED}
-        if unusable:
-            message = f"claim {ClaimId.of(unusable[0])}: its devices could not be bound"
-        elif table.fault is not None:
+        if not unusable and table.fault is not None:
             return Fail(_fault_of(table.ask, table.fault, claims), waits_for)
-        else:
-            message = table.why_not()
-        return Reject(message, waits_for, deallocate=_to_deallocate(pod, table, nodes, claims, unusable))
+        message, plugins = table.why_not()
+        if unusable:
+            message, plugins = f"claim {ClaimId.of(unusable[0])}: its devices could not be bound", frozenset({PLUGIN})
+        return Reject(
+            message,
+            waits_for,
+            deallocate=_to_deallocate(pod, table, nodes, claims, unusable),
+            plugins=plugins,
+        )
 
     # --- Tables -----------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from dralloc.api.core_v1 import PodSpec, PreferredSchedulingTerm, Taint, Toleration
 from dralloc.api.meta_v1 import NodeSelector, NodeSelectorTerm
@@ -18,7 +18,16 @@ from dralloc.snapshot.node_selectors import NAME_FIELD, NodeSelectorError, match
 
 UNSCHEDULABLE_TAINT: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 REPELLING: Final = ("NoSchedule", "NoExecute")
-NOT_SELECTED: Final = "node selector or affinity does not match"
+
+
+class Misfit(NamedTuple):
+    """Why a node cannot take a pod. `plugin` is what Kubernetes calls the check, for metrics."""
+
+    plugin: str
+    reason: str
+
+
+NOT_SELECTED: Final = Misfit("NodeAffinity", "node selector or affinity does not match")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,21 +71,23 @@ def names_in(selector: NodeSelector) -> frozenset[str] | None:
     return frozenset(names)
 
 
-def misfit(wishes: Wishes, node: NodeState) -> str | None:
+def misfit(wishes: Wishes, node: NodeState) -> Misfit | None:
     """Why the node cannot take the pod; None where it can."""
     offer = node.offer
     if offer.is_unschedulable and not is_tolerated(UNSCHEDULABLE_TAINT, wishes.tolerations):
-        return "unschedulable"
+        return Misfit("NodeUnschedulable", "unschedulable")
     if wishes.node_name and wishes.node_name != offer.name:
-        return "not the node that the pod asks for"
+        return Misfit("NodeName", "not the node that the pod asks for")
     for taint in offer.taints:
         if taint.effect in REPELLING and not is_tolerated(taint, wishes.tolerations):
-            return f"taint {_shown(taint)} is not tolerated"
+            return Misfit("TaintToleration", f"taint {_shown(taint)} is not tolerated")
     if not _is_selected(wishes, node):
         return NOT_SELECTED
     if clash := _port_clash(wishes.needs.ports, node.load.ports):
-        return f"port {clash.number} of the host is taken"
-    return _shortage(wishes.needs, node)
+        return Misfit("NodePorts", f"port {clash.number} of the host is taken")
+    if short := _shortage(wishes.needs, node):
+        return Misfit("NodeResourcesFit", short)
+    return None
 
 
 def is_tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from dralloc.allocator.outcome import BudgetExhausted, Impossible
 from dralloc.scheduler.asks import Ask
+from dralloc.scheduler.claims import PLUGIN
 from dralloc.scheduler.node_fit import NOT_SELECTED
 from dralloc.scheduler.node_state import NodeState
 from dralloc.scheduler.verdicts import Lacking, OutOfReach, Unfit, Verdict
@@ -19,7 +20,7 @@ def summary(ask: Ask, verdicts: Mapping[str, Verdict], nodes: Mapping[str, NodeS
         return "no nodes are available"
     counts = Counter(_reasons(verdicts.values()))
     if ruled_out := len(nodes) - len(verdicts):
-        counts[NOT_SELECTED if ask.wishes.only_nodes() is not None else _out_of_reach(ask.held[0].claim_id)] += (
+        counts[NOT_SELECTED.reason if ask.wishes.only_nodes() is not None else _out_of_reach(ask.held[0].claim_id)] += (
             ruled_out
         )
     ordered = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
@@ -30,8 +31,8 @@ def summary(ask: Ask, verdicts: Mapping[str, Verdict], nodes: Mapping[str, NodeS
 def _reasons(verdicts: Iterable[Verdict]) -> Iterator[str]:
     for verdict in verdicts:
         match verdict:
-            case Unfit(reason):
-                yield reason
+            case Unfit(misfit):
+                yield misfit.reason
             case OutOfReach(claim_id):
                 yield _out_of_reach(claim_id)
             case Lacking(outcome):
@@ -54,3 +55,8 @@ def _lack(outcome: Impossible | BudgetExhausted) -> str:
 
 def _out_of_reach(claim_id: ClaimId) -> str:
     return f"claim {claim_id} has devices that are out of reach"
+
+
+def plugins(verdicts: Iterable[Verdict]) -> frozenset[str]:
+    """The checks that keep the pod from nodes, by their names in Kubernetes."""
+    return frozenset(verdict.misfit.plugin if isinstance(verdict, Unfit) else PLUGIN for verdict in verdicts)

@@ -8,22 +8,10 @@ from __future__ import annotations
 from typing import Final
 
 from dralloc.api.core_v1 import Pod
+from dralloc.api.pod_claims import is_held_by_workload, pod_reference
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 
 RESERVATIONS_MAX: Final = 256
-
-
-def reference_to_pod(pod: Pod) -> ConsumerReference:
-    return ConsumerReference(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)
-
-
-def is_pod(reference: ConsumerReference) -> bool:
-    return not reference.api_group and reference.resource == "pods"
-
-
-def is_held_by_workload(claim: ResourceClaim) -> bool:
-    """Whether somebody else than pods holds the claim, so that nobody can tell from the list who uses it."""
-    return any(not is_pod(reference) for reference in claim.status.reserved_for)
 
 
 def serves_any_pod(claim: ResourceClaim, *, for_workloads: bool) -> bool:
@@ -47,4 +35,4 @@ def consumer_for(claim: ResourceClaim, pod: Pod, *, for_workloads: bool) -> Cons
     is_first = not claim.status.reserved_for and (allocation is None or bool(allocation.reserved_for_any_pod))
     if for_workloads and claim.spec.reserved_for is not None and is_first:
         return claim.spec.reserved_for
-    return reference_to_pod(pod)
+    return pod_reference(pod)

@@ -21,7 +21,7 @@ from dralloc.scheduler.asks import Ask
 from dralloc.scheduler.changes import EverythingChanged, NodeChanged, PoolFreed, PoolTaken
 from dralloc.scheduler.cluster import Cluster
 from dralloc.scheduler.node_state import NodeState
-from dralloc.scheduler.reasons import summary
+from dralloc.scheduler.reasons import plugins, summary
 from dralloc.scheduler.scores import Raw, compared
 from dralloc.scheduler.verdicts import Faulty, Fits, Judge, Lacking, Verdict
 from dralloc.snapshot.identity import PoolId
@@ -49,7 +49,7 @@ class Choice:
 class Table:
     """`start` is where in the list of nodes to begin, so that different shapes do not all crowd the first ones."""
 
-    _summary: str | None
+    _summary: tuple[str, frozenset[str]] | None
 
     def __init__(self, ask: Ask, cluster: Cluster, start: int = 0) -> None:
         self.ask = ask
@@ -72,10 +72,11 @@ class Table:
         """What is wrong with the ask. One node that says so is enough: Kubernetes ends an attempt that meets it."""
         return next(iter(self._faulty.values()), None)
 
-    def why_not(self) -> str:
-        """Why no node was chosen."""
+    def why_not(self) -> tuple[str, frozenset[str]]:
+        """Why no node was chosen, and the plugins that said no."""
         if self._summary is None:
-            self._summary = summary(self.ask, self._verdicts, self._cluster.nodes)
+            message = summary(self.ask, self._verdicts, self._cluster.nodes)
+            self._summary = message, plugins(self._verdicts.values())
         return self._summary
 
     def best(self) -> Choice | None:

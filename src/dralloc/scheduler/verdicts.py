@@ -15,7 +15,7 @@ from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal, Impossi
 from dralloc.allocator.requests import Demand
 from dralloc.api.resource_v1 import AllocationResult
 from dralloc.scheduler.asks import Ask
-from dralloc.scheduler.node_fit import misfit
+from dralloc.scheduler.node_fit import Misfit, misfit
 from dralloc.scheduler.node_state import NodeState
 from dralloc.scheduler.scores import Raw, emptiness, raw_scores
 from dralloc.snapshot.cluster import NodeView, Snapshot
@@ -44,7 +44,7 @@ class Fits:
 class Unfit:
     """The node itself cannot take the pod."""
 
-    reason: str
+    misfit: Misfit
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +81,8 @@ class Judge:
 
     def verdict(self, node: NodeState, snapshot: Snapshot) -> Verdict:
         ask = self._ask
-        reason = misfit(ask.wishes, node)
-        if reason is not None:
-            return Unfit(reason)
+        if (unfit := misfit(ask.wishes, node)) is not None:
+            return Unfit(unfit)
         for held in ask.held:
             if not held.is_usable_on(node.offer.place):
                 return OutOfReach(held.claim_id)

@@ -1,0 +1,69 @@
+"""What the scheduler watches, and where each change goes: into the cluster as it sees it, and to pods that wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from dralloc.api.core_v1 import Node, Pod
+from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
+from dralloc.client.calls import Calls
+from dralloc.client.informer import Informer
+from dralloc.client.reflector import Reflector
+from dralloc.client.resource import Object
+from dralloc.client.resources import resource_for
+from dralloc.primitives.errors import NotFound
+from dralloc.scheduler.cluster import Cluster
+from dralloc.scheduler.queue import Happening
+from dralloc.scheduler.watch_progress import WatchProgress
+
+
+class Watches:
+    """`report` gets what may help pods that wait."""
+
+    def __init__(self, calls: Calls, cluster: Cluster, report: Callable[[Iterable[Happening]], None]) -> None:
+        self._calls = calls
+        self._cluster = cluster
+        self._report = report
+        self._informers: list[Informer[Any]] = []
+        self.pods: Informer[Pod] = Informer()
+        self.progress = WatchProgress()
+
+    async def start(self, tasks: asyncio.TaskGroup, *, taint_rules: bool) -> None:
+        """Begin to watch; returns when everything that is there is known."""
+        cluster = self._cluster
+        self._follow(tasks, Node, Informer(), cluster.node_changed)
+        self._follow(tasks, DeviceClass, Informer(), cluster.class_changed)
+        self._follow(tasks, ResourceSlice, Informer(), cluster.slice_changed)
+        if taint_rules and await self._serves(DeviceTaintRule):
+            self._follow(tasks, DeviceTaintRule, Informer(), cluster.rule_changed)
+        self._follow(tasks, ResourceClaim, Informer(), self._claim_changed)
+        self._follow(tasks, Pod, self.pods, cluster.pod_changed)
+        for informer in self._informers:
+            await informer.synced.wait()
+
+    def _follow(
+        self,
+        tasks: asyncio.TaskGroup,
+        kind: type[Object],
+        informer: Informer[Object],
+        handle: Callable[[Object | None, Object | None], Iterable[Happening]],
+    ) -> None:
+        informer.subscribe(lambda before, after: self._report(handle(before, after)))
+        self._informers.append(informer)
+        tasks.create_task(Reflector(self._calls, resource_for(kind), informer).run())
+
+    async def _serves(self, kind: type[Object]) -> bool:
+        """Whether the server has such objects at all; older ones do not have them all."""
+        try:
+            await self._calls.page(resource_for(kind), query={"limit": "1"})
+        except NotFound:
+            return False
+        return True
+
+    def _claim_changed(self, before: ResourceClaim | None, after: ResourceClaim | None) -> Iterable[Happening]:
+        news = self._cluster.claim_changed(before, after)
+        if after is not None:
+            self.progress.advance(after.metadata.resource_version)
+        return news
