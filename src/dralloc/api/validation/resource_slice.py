@@ -114,7 +114,7 @@ def _validate_devices(
     changed = old is None or devices != (old.devices or ())
     for position, device in enumerate(devices):
         yield from validate_declared_device(device, context.declared_device(path.index(position)), effects=changed)
-    count_max = ADVANCED_DEVICES_COUNT_MAX if any(map(_is_advanced, devices)) else DEVICES_COUNT_MAX
+    count_max = ADVANCED_DEVICES_COUNT_MAX if any(map(is_advanced, devices)) else DEVICES_COUNT_MAX
     if len(devices) > count_max:
         yield too_many(path, len(devices), count_max)
         return
@@ -125,7 +125,8 @@ def _validate_devices(
     yield from validate_unique(devices, path, lambda device: device.name)
 
 
-def _is_advanced(device: Device) -> bool:
+def is_advanced(device: Device) -> bool:
+    """Whether a slice with this device takes fewer of them."""
     return bool(device.taints or device.consumes_counters) or any(map(has_list, device.attributes.values()))
 
 

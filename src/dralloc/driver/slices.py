@@ -1,0 +1,130 @@
+"""Pools as slices: how many devices go into one, and what must be right before anything is written.
+
+The devices keep their order, because it is the order in which an allocator tries them. A slice takes 128 devices, or 64 where
+one of them has taints, counters or lists; counters stand in slices of their own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec.structs import replace
+
+from dralloc.api.canonical import with_canonical_times
+from dralloc.api.meta_v1 import ObjectMeta
+from dralloc.api.resource_v1 import CounterSet, Device, ResourcePool, ResourceSlice, ResourceSliceSpec
+from dralloc.api.timestamps import BadTimestamp
+from dralloc.api.validation.context import ValidationContext
+from dralloc.api.validation.resource_slice import (
+    ADVANCED_DEVICES_COUNT_MAX,
+    COUNTER_SETS_COUNT_MAX,
+    DEVICES_COUNT_MAX,
+    is_advanced,
+    validate_resource_slice,
+)
+from dralloc.driver.devices import Pool
+from dralloc.primitives.features import GATES, FeatureGates
+
+# What the cluster does not know it drops, and we report; so nothing is refused here because a gate may be off.
+EVERY_GATE = FeatureGates.only(GATES)
+
+
+class InvalidPools(ValueError):
+    """What a driver wants to publish has faults; the message says all of them."""
+
+    def __init__(self, faults: Sequence[str]) -> None:
+        super().__init__("; ".join(faults))
+        self.faults = tuple(faults)
+
+
+def slices_of(pool: Pool, driver: str, node_name: str | None) -> tuple[ResourceSliceSpec, ...]:
+    """The slices of a pool in their order. Generation and count are left open: they depend on what is there already.
+
+    A pool without devices still has one slice: it says that the driver is alive.
+    """
+    is_placed = pool.node_selector is not None or pool.all_nodes or pool.per_device_nodes
+    frame = ResourceSliceSpec(
+        driver=driver,
+        pool=ResourcePool(name=pool.name),
+        node_name=None if is_placed else node_name,
+        node_selector=pool.node_selector,
+        all_nodes=True if pool.all_nodes else None,
+        per_device_node_selection=True if pool.per_device_nodes else None,
+        skip_node_operations=pool.skip_node_operations,
+    )
+    counters = (replace(frame, shared_counters=sets) for sets in _split_counters(pool.counters))
+    devices = (
+        replace(frame, devices=part, partition_type_attribute=_partition_type(pool, part))
+        for part in _split_devices(pool.devices)
+    )
+    return (*counters, *devices) or (frame,)
+
+
+def check_pools(pools: Sequence[Pool], driver: str, node_name: str | None) -> None:
+    """Raises `InvalidPools` with everything that a server, or an allocator, would not take."""
+    faults = [fault for pool in pools for fault in _find_faults(pool, driver, node_name)]
+    faults += [
+        f"pool {name}: it is there {count} times"
+        for name, count in Counter(pool.name for pool in pools).items()
+        if count > 1
+    ]
+    if faults:
+        raise InvalidPools(faults)
+
+
+def _split_devices(devices: Iterable[Device]) -> Iterator[tuple[Device, ...]]:
+    part: list[Device] = []
+    takes_few = False
+    for device in devices:
+        count_max = ADVANCED_DEVICES_COUNT_MAX if takes_few or is_advanced(device) else DEVICES_COUNT_MAX
+        if len(part) >= count_max:
+            yield tuple(part)
+            part, takes_few = [], False
+        part.append(device)
+        takes_few = takes_few or is_advanced(device)
+    if part:
+        yield tuple(part)
+
+
+def _split_counters(sets: Sequence[CounterSet]) -> Iterator[tuple[CounterSet, ...]]:
+    for start in range(0, len(sets), COUNTER_SETS_COUNT_MAX):
+        yield tuple(sets[start : start + COUNTER_SETS_COUNT_MAX])
+
+
+def _partition_type(pool: Pool, devices: Sequence[Device]) -> str | None:
+    """The attribute is allowed only in slices that have partitions."""
+    return pool.partition_type_attribute if any(device.consumes_counters for device in devices) else None
+
+
+def _find_faults(pool: Pool, driver: str, node_name: str | None) -> Iterator[str]:
+    specs = slices_of(pool, driver, node_name)
+    counted = ResourcePool(name=pool.name, generation=pool.generation, resource_slice_count=len(specs))
+    for index, spec in enumerate(specs):
+        # A name that fits: the one that it will have is the server's to choose.
+        proposed = ResourceSlice(metadata=ObjectMeta(name="slice"), spec=replace(spec, pool=counted))
+        try:
+            faults = tuple(validate_resource_slice(with_canonical_times(proposed), ValidationContext(EVERY_GATE)))
+        except BadTimestamp as error:
+            yield f"pool {pool.name}, slice {index}: {error}"
+        else:
+            yield from (f"pool {pool.name}, slice {index}: {fault}" for fault in faults)
+    yield from (f"pool {pool.name}: {fault}" for fault in _find_faults_across(pool))
+
+
+def _find_faults_across(pool: Pool) -> Iterator[str]:
+    """What no single slice shows: names that are there twice, counters that nobody has."""
+    for name, count in Counter(device.name for device in pool.devices).items():
+        if count > 1:
+            yield f"device {name} is there {count} times"
+    for name, count in Counter(counters.name for counters in pool.counters).items():
+        if count > 1:
+            yield f"counter set {name} is there {count} times"
+    sets = {counters.name: counters.counters for counters in pool.counters}
+    for device in pool.devices:
+        for drawn in device.consumes_counters:
+            if drawn.counter_set not in sets:
+                yield f"device {device.name} draws from counter set {drawn.counter_set}, which the pool does not have"
+                continue
+            for name in sorted(drawn.counters.keys() - sets[drawn.counter_set].keys()):
+                yield f"device {device.name} draws from counter {name}, which counter set {drawn.counter_set} does not have"
