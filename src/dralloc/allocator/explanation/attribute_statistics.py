@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,8 +12,10 @@ from typing import Final
 
 from dralloc.allocator.explanation.selectors import compiled, conditions, holds
 from dralloc.allocator.requests import Alternative
+from dralloc.api.inventory import ATTRIBUTE, CAPACITY, Inventory, QualifiedName, find_unknown_names
 from dralloc.cel.errors import CelError
 from dralloc.cel.explain import shown_value
+from dralloc.cel.reads import Reads
 from dralloc.cel.values import DomainMap, Value
 from dralloc.snapshot.cluster import NodeView
 from dralloc.snapshot.slices import DeviceShape, IndexedSlice
@@ -94,14 +95,6 @@ def _selectors(alternative: Alternative) -> Iterator[tuple[str, str]]:
 def _statistics(source: str, expression: str, shapes: Shapes, matched: int, failed: int) -> SelectorStatistics:
     parts = conditions(expression)
     selector = compiled(expression)
-    reads = selector.checked.reads if selector is not None else None
-    attributes = [
-        *(
-            _about(shapes, domain, name, is_capacity=False)
-            for domain, name in sorted(reads.attributes if reads else ())
-        ),
-        *(_about(shapes, domain, name, is_capacity=True) for domain, name in sorted(reads.capacity if reads else ())),
-    ]
     return SelectorStatistics(
         source,
         expression,
@@ -109,7 +102,7 @@ def _statistics(source: str, expression: str, shapes: Shapes, matched: int, fail
         matched,
         failed,
         tuple(_about_condition(part, shapes) for part in parts) if len(parts) > 1 else (),
-        tuple(attributes),
+        tuple(_about_names(selector.checked.reads, shapes)) if selector is not None else (),
     )
 
 
@@ -120,47 +113,59 @@ def _about_condition(condition: str, shapes: Shapes) -> ConditionStatistics:
     return ConditionStatistics(condition, answers[True], answers[None])
 
 
-def _about(shapes: Shapes, domain: str, name: str, *, is_capacity: bool) -> AttributeStatistics:
-    values: Counter[str] = Counter()
-    known: set[tuple[str, str]] = set()
+# --- Names and values ---------------------------------------------------------------------------------------------------
+
+
+def _about_names(reads: Reads, shapes: Shapes) -> Iterator[AttributeStatistics]:
+    inventory = _inventory(shapes)
+    meant = {
+        (unknown.sort, (unknown.domain, unknown.name)): "/".join(unknown.likely)
+        for unknown in find_unknown_names(reads, inventory)
+        if unknown.likely
+    }
+    for sort, asked in ((ATTRIBUTE, reads.attributes), (CAPACITY, reads.capacity)):
+        for name in sorted(asked):
+            values = _values(sort, name, shapes)
+            yield AttributeStatistics(
+                name="/".join(name),
+                is_capacity=sort == CAPACITY,
+                present=inventory.count(sort, name),
+                total=inventory.device_count,
+                values=tuple(values.most_common(VALUES_SHOWN_MAX)),
+                values_omitted=max(0, len(values) - VALUES_SHOWN_MAX),
+                suggestion=meant.get((sort, name), ""),
+            )
+
+
+def _inventory(shapes: Shapes) -> Inventory:
+    counts: dict[str, Counter[QualifiedName]] = {ATTRIBUTE: Counter(), CAPACITY: Counter()}
     for shape, count in shapes.items():
-        domains = _domains(shape, is_capacity=is_capacity)
-        known.update((each, str(identifier)) for each, inner in domains.items() for identifier in inner)
-        value = domains.get(domain, {}).get(name)
+        for sort, counter in counts.items():
+            for domain, names in _domains(sort, shape).items():
+                for name in names:
+                    counter[domain, str(name)] += count
+    return Inventory(sum(shapes.values()), counts[ATTRIBUTE], counts[CAPACITY])
+
+
+def _values(sort: str, name: QualifiedName, shapes: Shapes) -> Counter[str]:
+    domain, identifier = name
+    values: Counter[str] = Counter()
+    for shape, count in shapes.items():
+        value = _domains(sort, shape)[domain].get(identifier)
         if value is not None:
             values[_shown(value)] += count
-    return AttributeStatistics(
-        name=f"{domain}/{name}",
-        is_capacity=is_capacity,
-        present=sum(values.values()),
-        total=sum(shapes.values()),
-        values=tuple(values.most_common(VALUES_SHOWN_MAX)),
-        values_omitted=max(0, len(values) - VALUES_SHOWN_MAX),
-        suggestion="" if values else _suggestion(domain, name, known),
-    )
+    return values
 
 
-def _domains(shape: DeviceShape, *, is_capacity: bool) -> DomainMap:
+def _domains(sort: str, shape: DeviceShape) -> DomainMap:
     try:
-        return shape.view.capacity if is_capacity else shape.view.attributes
+        return shape.view.attributes if sort == ATTRIBUTE else shape.view.capacity
     except CelError:
         return DomainMap()
 
 
 def _shown(value: Value) -> str:
-    """A value as people name it. Its type is shown where it is not plain text, because 1 and "1" never match."""
-    if isinstance(value, str):
-        return value if value.isprintable() and not value.isdecimal() else shown_value(value)
+    """A value as people name it. Text is quoted where it looks like something else, because 1 and "1" never match."""
+    if isinstance(value, str) and value.isprintable() and not value.lstrip("-").isdecimal():
+        return value
     return shown_value(value)
-
-
-def _suggestion(domain: str, name: str, known: set[tuple[str, str]]) -> str:
-    same_name = sorted(each for each, identifier in known if identifier == name)
-    if same_name:
-        return f"{same_name[0]}/{name}"
-    here = [identifier for each, identifier in known if each == domain]
-    if close := difflib.get_close_matches(name, sorted(here), n=1):
-        return f"{domain}/{close[0]}"
-    spelled = {identifier.lower(): (each, identifier) for each, identifier in sorted(known)}
-    found = spelled.get(name.lower())
-    return "/".join(found) if found else ""

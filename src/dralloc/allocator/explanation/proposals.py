@@ -35,9 +35,9 @@ from dralloc.allocator.explanation.selectors import compiled, conditions, guarde
 from dralloc.allocator.explanation.situation import Situation
 from dralloc.allocator.explanation.survey import Survey
 from dralloc.allocator.headroom import largest_request
-from dralloc.allocator.inventory import holdings
 from dralloc.allocator.requests import Alternative
 from dralloc.allocator.search import RESULTS_MAX
+from dralloc.allocator.usage_report import holdings
 from dralloc.api.resource_v1 import DeviceTaint
 from dralloc.cel.errors import CelError
 from dralloc.primitives.quantity import Quantity

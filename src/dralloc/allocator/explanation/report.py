@@ -27,10 +27,10 @@ from dralloc.allocator.explanation.obstacles import describe
 from dralloc.allocator.explanation.reasons import Cause, Group, Reason, grouped
 from dralloc.allocator.explanation.situation import Situation
 from dralloc.allocator.features import Features
-from dralloc.allocator.inventory import Holding, holdings
 from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal, Outcome
 from dralloc.allocator.requests import Demand, compile_demand
 from dralloc.allocator.solve import DEFAULT_EFFORT, Effort
+from dralloc.allocator.usage_report import Holding, holdings
 from dralloc.api.resource_v1 import DeviceClass
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.identity import ClaimId, DeviceId

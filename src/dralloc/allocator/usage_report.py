@@ -111,12 +111,12 @@ class PoolReport:
     counters: tuple[CounterReport, ...]
 
 
-def inventory(snapshot: Snapshot, features: Features) -> tuple[PoolReport, ...]:
+def usage_report(snapshot: Snapshot, features: Features) -> tuple[PoolReport, ...]:
     """Every pool, by node and name; pools that are not for one node come first."""
-    return _Inventory(snapshot, features).reports()
+    return _Reporter(snapshot, features).reports()
 
 
-class _Inventory:
+class _Reporter:
     def __init__(self, snapshot: Snapshot, features: Features) -> None:
         self._snapshot = snapshot
         self._features = features
