@@ -55,12 +55,9 @@ class Controller(ABC, Generic[Key, Action]):
 
     async def run(self) -> None:
         """Work until cancelled."""
-        try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(self.workers):
-                    group.create_task(work(self.queue, self._handle, self._complain))
-        finally:
-            self.queue.close()
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self.workers):
+                group.create_task(work(self.queue, self._handle, self._complain))
 
     async def _handle(self, key: Key) -> None:
         plan = await self.plan(key)

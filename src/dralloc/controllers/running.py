@@ -21,6 +21,7 @@ from dralloc.controllers.claim_templates.controller import ClaimTemplatesControl
 from dralloc.controllers.loop import Controller
 from dralloc.controllers.metrics import ControllerMetrics
 from dralloc.controllers.setup import Setup
+from dralloc.controllers.taint_eviction.controller import TaintEvictionController
 from dralloc.controllers.watched import Watched
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
@@ -31,7 +32,11 @@ FIELD_MANAGER: Final = "dralloc-controllers"
 CONTROLLERS: Final[Mapping[str, Callable[[Setup], Controller[Any, Any]]]] = {
     "claim-templates": ClaimTemplatesController,
     "claim-lifecycle": ClaimLifecycleController,
+    "taint-eviction": TaintEvictionController,
 }
+
+# Without its feature, a controller has nothing to do.
+_NEEDS: Final = {"taint-eviction": "DRADeviceTaints"}
 
 
 class Controllers:
@@ -50,7 +55,7 @@ class Controllers:
         self._clock = clock
         self._gates = gates
         self.metrics = metrics or ControllerMetrics()
-        self._only = only
+        self._names = [name for name in only if name not in _NEEDS or _NEEDS[name] in gates]
 
     async def run(self) -> None:
         """One term: work until cancelled."""
@@ -58,18 +63,25 @@ class Controllers:
         setup = Setup(
             transport=self._transport, watched=watched, clock=self._clock, gates=self._gates, metrics=self.metrics
         )
-        controllers = [CONTROLLERS[name](setup) for name in self._only]
-        async with asyncio.TaskGroup() as group:
-            group.create_task(watched.run())
-            for recorder in setup.recorders:
-                group.create_task(recorder.run())
-            # Planning from half of what there is would undo what the other half asks for.
-            await watched.synced()
+        controllers = [CONTROLLERS[name](setup) for name in self._names]
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(watched.run())
+                for recorder in setup.recorders:
+                    group.create_task(recorder.run())
+                # Planning from half of what there is would undo what the other half asks for.
+                await watched.synced()
+                for controller in controllers:
+                    group.create_task(controller.run())
+        finally:
             for controller in controllers:
-                group.create_task(controller.run())
+                controller.queue.close()
 
     async def run_elected(self, identity: str) -> None:
         """Be in charge whenever nobody else is."""
         calls = Calls(self._transport, field_manager=FIELD_MANAGER)
         election = LeaderElection(calls, resource_for(Lease), LEASE, identity=identity, clock=self._clock)
         await election.run(self.run)
+
+    async def close(self) -> None:
+        await self._transport.close()

@@ -23,6 +23,7 @@ from dralloc.client.informer import Informer
 from dralloc.client.reflector import Reflector
 from dralloc.client.resource import Object, Resource
 from dralloc.client.resources import resource_for
+from dralloc.primitives.errors import Gone, NotFound
 from dralloc.snapshot.identity import DeviceId
 
 _logger = logging.getLogger(__name__)
@@ -102,8 +103,8 @@ class Watched:
         """Keep the copies true until cancelled."""
         async with asyncio.TaskGroup() as group:
             for resource, informer in self._informers.items():
-                reflector = Reflector(self._calls, resource, informer, on_problem=partial(_complain, resource))
-                group.create_task(reflector.run())
+                on_problem = partial(_judge, resource, informer)
+                group.create_task(Reflector(self._calls, resource, informer, on_problem=on_problem).run())
 
     async def synced(self) -> None:
         """Wait until every copy is complete."""
@@ -111,5 +112,10 @@ class Watched:
             await informer.synced.wait()
 
 
-def _complain(resource: Resource[Any], problem: Exception) -> None:
-    _logger.info("watching %s: %s", resource.plural, problem)
+def _judge(resource: Resource[Any], informer: Informer[Any], problem: Exception) -> None:
+    if isinstance(problem, NotFound) and not informer.synced.is_set():
+        # An older server, or a feature that is off there: nobody can have made such objects. Should it come to serve
+        # them, the reflector, which goes on asking, finds them.
+        informer.synced.set()
+    level = logging.INFO if isinstance(problem, Gone) else logging.WARNING
+    _logger.log(level, "watching %s: %s", resource.plural, problem)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from dralloc.api.core_object import CoreObject, view
-from dralloc.api.core_v1 import Pod, PodResourceClaim
+from dralloc.api.core_v1 import Pod, PodResourceClaim, PodResourceClaimStatus
 from dralloc.api.pod_claims import (
     POD_CLAIM_NAME,
     claims_of,
@@ -79,28 +81,30 @@ def plan_pod(pod: Pod, around: Surroundings) -> tuple[PodAction, ...]:
     """What to do for the pod, in this order. A pod that ends needs nothing any more."""
     if pod.is_terminating or pod.is_finished:
         return ()
-    return (*_plan_own_claims(pod, around), *_plan_reservations(pod, around))
-
-
-def _plan_own_claims(pod: Pod, around: Surroundings) -> Iterator[PodAction]:
+    actions: list[PodAction] = []
     recorded = {entry.name: entry.resource_claim_name for entry in pod.status.resource_claim_statuses}
-    names = {entry: name for entry, name in recorded.items() if name is not None}
+    names = dict(recorded)
     for entry in pod.spec.resource_claims:
         # An entry that is recorded without a claim needs none.
-        if entry.resource_claim_template_name is None or (entry.name in recorded and recorded[entry.name] is None):
+        if entry.resource_claim_template_name is None or recorded.get(entry.name, "unknown") is None:
             continue
-        if _is_in_place(names.get(entry.name), pod, around):
+        if _is_in_place(recorded.get(entry.name), pod, around):
             continue
-        orphan = _find_orphan(pod, entry, around)
-        if orphan is not None:
-            names[entry.name] = orphan.metadata.name
-            continue
-        action = _plan_creation(pod, entry, around)
-        yield action
-        if isinstance(action, CreateClaim):
-            names[entry.name] = action.document["metadata"]["name"]
-    if names != {entry: name for entry, name in recorded.items() if name is not None}:
-        yield RecordClaims(pod, tuple(sorted(names.items())))
+        found = _find_orphan(pod, entry, around) or _plan_creation(pod, entry, around)
+        if isinstance(found, ResourceClaim):
+            names[entry.name] = found.metadata.name
+        else:
+            actions.append(found)
+            if isinstance(found, CreateClaim):
+                names[entry.name] = found.document["metadata"]["name"]
+    if names != recorded:
+        actions.append(RecordClaims(pod, tuple(sorted((entry, name) for entry, name in names.items() if name))))
+    return (*actions, *_plan_reservations(_with_claims(pod, names), around))
+
+
+def _with_claims(pod: Pod, names: Mapping[str, str | None]) -> Pod:
+    statuses = tuple(PodResourceClaimStatus(name=entry, resource_claim_name=name) for entry, name in names.items())
+    return replace(pod, status=replace(pod.status, resource_claim_statuses=statuses))
 
 
 def _is_in_place(name: str | None, pod: Pod, around: Surroundings) -> bool:

@@ -1,0 +1,45 @@
+"""`/metrics` and `/healthz` of a component that serves nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+
+from dralloc.cli.output import fail, say
+
+
+@asynccontextmanager
+async def observable(address: str | None, metrics: Callable[[], str]) -> AsyncIterator[None]:
+    """Serve the metrics at HOST:PORT inside the block; nowhere if no address is given."""
+    if address is None:
+        yield
+        return
+    host, port = _split(address)
+    application = web.Application()
+    application.router.add_get("/metrics", lambda _: _text(metrics()))
+    application.router.add_get("/healthz", lambda _: _text("ok"))
+    runner = web.AppRunner(application, access_log=None)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, host, port)
+        try:
+            await site.start()
+        except OSError as error:
+            fail(f"cannot serve metrics on {address}: {error.strerror or error}")
+        say(f"metrics on http://{host}:{runner.addresses[0][1]}/metrics")
+        yield
+    finally:
+        await runner.cleanup()
+
+
+def _split(address: str) -> tuple[str, int]:
+    host, separator, port = address.rpartition(":")
+    if not separator or not port.isdecimal() or int(port) > 65535:
+        fail(f"{address!r} is not an address: write HOST:PORT")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+async def _text(text: str) -> web.Response:
+    return web.Response(text=text)

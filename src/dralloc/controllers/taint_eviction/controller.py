@@ -1,0 +1,276 @@
+"""Watches what can taint a device and who uses it, and evicts pods when their time has come."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import ClassVar, Final, assert_never
+
+from msgspec.structs import replace
+
+from dralloc.api.core_v1 import Pod
+from dralloc.api.pod_claims import ClaimUse, claims_of
+from dralloc.api.resource_v1 import NO_EXECUTE, DeviceTaintRule, ResourceClaim, ResourceSlice
+from dralloc.api.timestamps import print_timestamp
+from dralloc.client.calls import PatchType
+from dralloc.client.events import Report, reference_to
+from dralloc.client.resource import ObjectKey, key_of
+from dralloc.client.resources import resource_for
+from dralloc.controllers.latest import Latest
+from dralloc.controllers.loop import Controller, Plan
+from dralloc.controllers.setup import Setup
+from dralloc.controllers.taint_eviction.plan_eviction import (
+    Await,
+    CallOff,
+    Evict,
+    Eviction,
+    PodAction,
+    find_eviction,
+    plan_pod,
+)
+from dralloc.controllers.taint_eviction.plan_rule_status import (
+    Preview,
+    RuleFacts,
+    Struck,
+    WriteStatus,
+    plan_rule,
+)
+from dralloc.controllers.taint_eviction.tainted_devices import (
+    ActiveTaint,
+    TaintedDevices,
+    published_devices,
+    selects,
+)
+from dralloc.controllers.watched import devices_of
+from dralloc.primitives.errors import NotFound
+from dralloc.snapshot.identity import DeviceId
+
+NAME: Final = "device_taint_eviction_controller"
+PODS: Final = resource_for(Pod)
+CLAIMS: Final = resource_for(ResourceClaim)
+SLICES: Final = resource_for(ResourceSlice)
+RULES: Final = resource_for(DeviceTaintRule)
+
+EVENT_REASON: Final = "DeviceTaintManagerEviction"
+CONDITION: Final = {
+    "type": "DisruptionTarget",
+    "status": "True",
+    "reason": "DeletionByDeviceTaintManager",
+    "message": "Device Taint manager: deleting due to NoExecute taint",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RuleKey:
+    name: str
+
+
+Key = ObjectKey | RuleKey
+Action = PodAction | WriteStatus
+
+
+class TaintEvictionController(Controller[Key, Action]):
+    """Keys are pods, and rules, whose status tells how far their evictions are."""
+
+    queue_name: ClassVar[str] = NAME
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup.metrics.queues)
+        self._calls = setup.calls(NAME)
+        self._recorder = setup.recorder(NAME)
+        self._clock = setup.clock
+        self._metrics = setup.metrics
+        self._tainted = TaintedDevices()
+        self._awaited: dict[ObjectKey, Eviction] = {}
+        # By rule: how many pods in each namespace await their eviction, and how many were evicted since we started.
+        self._pending: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._evicted: Counter[str] = Counter()
+        # Pods that we deleted and that are still there, by their UIDs: our copy may not show yet that they are leaving.
+        self._leaving: dict[ObjectKey, str] = {}
+        self._pods = setup.watched.copy_of(PODS)
+        self._claims = setup.watched.copy_of(CLAIMS)
+        self._slices = setup.watched.copy_of(SLICES)
+        self._rules: Latest[DeviceTaintRule] | None = None
+        self._slices.subscribe(self._on_slice)
+        self._claims.subscribe(self._on_claim)
+        self._pods.subscribe(self._on_pod)
+        if "DRADeviceTaintRules" in setup.gates:
+            rules = setup.watched.copy_of(RULES)
+            self._rules = Latest(rules)
+            rules.subscribe(self._on_rule)
+
+    # --- what brings a pod or a rule up -------------------------------------------------------------------------
+
+    def _on_slice(self, before: ResourceSlice | None, after: ResourceSlice | None) -> None:
+        for device in self._tainted.change_slice(before, after):
+            self._look_at_users(self._claims.by("device", device))
+
+    def _on_rule(self, before: DeviceTaintRule | None, after: DeviceTaintRule | None) -> None:
+        is_news = before is None or after is None or before.spec != after.spec
+        for rule in (before, after) if is_news else ():
+            if rule is not None and rule.spec.taint.effect == NO_EXECUTE:
+                self._look_at_users(self._claims_selected_by(rule))
+        if after is not None:
+            self._tainted.put_rule(after)
+            # After its pods, so that its status counts them.
+            self.queue.add(RuleKey(after.metadata.name))
+        elif before is not None:
+            self._tainted.remove_rule(before.metadata.name)
+            self._pending.pop(before.metadata.name, None)
+            del self._evicted[before.metadata.name]
+
+    def _on_claim(self, before: ResourceClaim | None, after: ResourceClaim | None) -> None:
+        if self._tainted:
+            for claim in (before, after):
+                if claim is not None and any(map(self._tainted.is_tainted, devices_of(claim))):
+                    self._look_at_users((claim,))
+
+    def _on_pod(self, before: Pod | None, after: Pod | None) -> None:
+        if after is None:
+            assert before is not None, "a change is of something"
+            self._leaving.pop(key_of(before), None)
+            self._forget(key_of(before))
+        elif self._tainted or key_of(after) in self._awaited:
+            self.queue.add(key_of(after))
+
+    def _claims_selected_by(self, rule: DeviceTaintRule) -> Iterator[ResourceClaim]:
+        selector = rule.spec.device_selector
+        return (claim for claim in self._claims.all() if any(selects(selector, device) for device in devices_of(claim)))
+
+    def _look_at_users(self, claims: Iterable[ResourceClaim]) -> None:
+        for claim in claims:
+            for pod in self._pods.by("claim", (claim.metadata.namespace, claim.metadata.name)):
+                self.queue.add(key_of(pod))
+
+    # --- plan ---------------------------------------------------------------------------------------------------
+
+    async def plan(self, key: Key) -> Plan[Action]:
+        return self._plan_rule(key.name) if isinstance(key, RuleKey) else self._plan_pod(key)
+
+    def _plan_pod(self, key: ObjectKey) -> Plan[Action]:
+        pod = self._pods.get(key.name, key.namespace)
+        if pod is None or pod.is_terminating or pod.is_finished:
+            self._forget(key)
+            return Plan()
+        if self._leaving.get(key) == pod.metadata.uid:
+            return Plan()
+        now = self._clock.now()
+        eviction = find_eviction(pod, self._claims_of(pod), self._tainted.taints_of, now)
+        actions = plan_pod(pod, eviction, self._awaited.get(key), now)
+        is_later = eviction is not None and eviction.at > now
+        return Plan(actions, (eviction.at - now).total_seconds() if is_later and eviction is not None else None)
+
+    def _claims_of(self, pod: Pod) -> Iterator[tuple[ClaimUse, ResourceClaim]]:
+        for use in claims_of(pod):
+            claim = self._claims.get(use.claim, pod.metadata.namespace)
+            if claim is not None:
+                yield use, claim
+
+    def _plan_rule(self, name: str) -> Plan[Action]:
+        rule = self._rules.get(name) if self._rules is not None else None
+        if rule is None:
+            return Plan()
+        pending = self._pending[name]
+        facts = RuleFacts(
+            pending=Struck(pending.total(), len(pending)),
+            evicted=self._evicted[name],
+            preview=partial(self._preview, rule),
+        )
+        planned = plan_rule(rule, facts, self._clock.now())
+        if isinstance(planned, timedelta):
+            return Plan((), planned.total_seconds())
+        return Plan((planned,) if planned is not None else ())
+
+    def _preview(self, rule: DeviceTaintRule) -> Preview:
+        """What the rule would do if its effect were to evict."""
+        selector, now = rule.spec.device_selector, self._clock.now()
+        taint = replace(rule.spec.taint, effect=NO_EXECUTE)
+
+        def taints_of(device: DeviceId) -> Iterator[ActiveTaint]:
+            if selects(selector, device):
+                yield ActiveTaint(taint, rule.metadata.name)
+
+        claims = list(self._claims_selected_by(rule))
+        allocated = {device for claim in claims for device in devices_of(claim) if selects(selector, device)}
+        users = {
+            key_of(pod): pod
+            for claim in claims
+            for pod in self._pods.by("claim", (claim.metadata.namespace, claim.metadata.name))
+        }
+        struck = [
+            key for key, pod in users.items() if find_eviction(pod, self._claims_of(pod), taints_of, now) is not None
+        ]
+        published = sum(selects(selector, device) for device in published_devices(self._slices.all()))
+        return Preview(published, len(allocated), Struck(len(struck), len({key.namespace for key in struck})))
+
+    # --- apply --------------------------------------------------------------------------------------------------
+
+    async def apply(self, action: Action) -> None:
+        match action:
+            case Await(pod, eviction):
+                self._forget(key_of(pod))
+                self._awaited[key_of(pod)] = eviction
+                for rule in eviction.rules:
+                    self._pending[rule][pod.metadata.namespace] += 1
+                    self.queue.add(RuleKey(rule))
+            case CallOff(pod):
+                self._forget(key_of(pod))
+                self._report(pod, "Cancelling deletion")
+            case Evict(pod, eviction):
+                await self._evict(pod, eviction)
+            case WriteStatus():
+                await self._write(action)
+            case _:
+                assert_never(action)
+
+    async def _evict(self, pod: Pod, eviction: Eviction) -> None:
+        """Our copy may be old: the pod that is there now decides."""
+        try:
+            live = await self._calls.get(PODS, key_of(pod))
+            if live.metadata.uid == pod.metadata.uid and not live.is_terminating:
+                self._report(live, "Marking for deletion")
+                await self._mark(live)
+                await self._calls.delete(PODS, key_of(live), uid=live.metadata.uid)
+                now = self._clock.now()
+                self._metrics.evictions.add()
+                self._metrics.eviction_delays.observe(value=max((now - eviction.at).total_seconds(), 0.0))
+                self._evicted.update(eviction.rules)
+                self._leaving[key_of(live)] = live.metadata.uid
+        except NotFound:
+            pass
+        self._forget(key_of(pod))
+
+    async def _mark(self, pod: Pod) -> None:
+        """Tell the pod's owner that the pod did not fail by itself."""
+        if any(
+            entry.type == CONDITION["type"] and entry.reason == CONDITION["reason"] for entry in pod.status.conditions
+        ):
+            return
+        condition = {**CONDITION, "lastTransitionTime": print_timestamp(self._clock.now())}
+        patch = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}}
+        await self._calls.patch(PODS, key_of(pod), patch, type=PatchType.STRATEGIC, subresource="status")
+
+    async def _write(self, action: WriteStatus) -> None:
+        metadata = action.rule.metadata
+        document = {
+            "metadata": {"name": metadata.name, "uid": metadata.uid},
+            "status": {"conditions": [action.condition]},
+        }
+        written = await self._calls.apply(RULES, key_of(action.rule), document, force=True, subresource="status")
+        if self._rules is not None:
+            self._rules.keep(written)
+
+    def _forget(self, key: ObjectKey) -> None:
+        eviction = self._awaited.pop(key, None)
+        for rule in eviction.rules if eviction is not None else ():
+            pending = self._pending[rule]
+            pending[key.namespace] -= 1
+            if not pending[key.namespace]:
+                del pending[key.namespace]
+            self.queue.add(RuleKey(rule))
+
+    def _report(self, pod: Pod, message: str) -> None:
+        self._recorder.report(Report(reference_to(pod, PODS.api_version, PODS.kind), "Normal", EVENT_REASON, message))

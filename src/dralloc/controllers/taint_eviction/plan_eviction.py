@@ -1,0 +1,112 @@
+"""When a pod has to go because of the taints on its devices, and because of which rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from dralloc.allocator.taints import tolerates
+from dralloc.api.core_v1 import Pod
+from dralloc.api.pod_claims import ClaimUse, is_held_by_workload, is_reserved_for, may_use
+from dralloc.api.resource_v1 import DeviceTaint, DeviceToleration, ResourceClaim
+from dralloc.api.timestamps import parse_timestamp
+from dralloc.controllers.taint_eviction.tainted_devices import ActiveTaint
+from dralloc.snapshot.identity import DeviceId
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """The moment when a pod has to go, and the names of the rules that want it to, now or later."""
+
+    at: datetime
+    rules: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Await:
+    """Remember that the pod has to go, at that time."""
+
+    pod: Pod
+    eviction: Eviction
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """The time has come."""
+
+    pod: Pod
+    eviction: Eviction
+
+
+@dataclass(frozen=True, slots=True)
+class CallOff:
+    """The pod can stay after all."""
+
+    pod: Pod
+
+
+PodAction = Await | Evict | CallOff
+
+
+def plan_pod(pod: Pod, eviction: Eviction | None, awaited: Eviction | None, now: datetime) -> tuple[PodAction, ...]:
+    """What follows from the eviction that a pod is up for now, given the one that was known of."""
+    if eviction is None:
+        return (CallOff(pod),) if awaited is not None else ()
+    steps: list[PodAction] = [] if eviction == awaited else [Await(pod, eviction)]
+    if eviction.at <= now:
+        steps.append(Evict(pod, eviction))
+    return tuple(steps)
+
+
+def find_eviction(
+    pod: Pod,
+    claims: Iterable[tuple[ClaimUse, ResourceClaim]],
+    taints_of: Callable[[DeviceId], Iterable[ActiveTaint]],
+    now: datetime,
+) -> Eviction | None:
+    """When the pod has to go: the earliest time that any taint on any of its devices demands. None: it can stay."""
+    if pod.is_terminating or pod.is_finished:
+        return None
+    times: list[datetime] = []
+    rules: set[str] = set()
+    for use, claim in claims:
+        if not is_struck(pod, use, claim) or claim.status.allocation is None:
+            continue
+        for result in claim.status.allocation.devices.results:
+            for taint, rule in taints_of(DeviceId(result.driver, result.pool, result.device)):
+                time = eviction_time(taint, result.tolerations, now)
+                if time is not None:
+                    times.append(time)
+                    rules |= {rule} if rule is not None else set()
+    return Eviction(min(times), frozenset(rules)) if times else None
+
+
+def is_struck(pod: Pod, use: ClaimUse, claim: ResourceClaim) -> bool:
+    """Whether what happens to the claim's devices happens to the pod.
+
+    A pod that waits for a node can get another device in time. Not so if a workload holds the claim: its devices stay
+    what they are as long as the workload runs.
+    """
+    if not may_use(use, claim, pod):
+        return False
+    if is_held_by_workload(claim):
+        return True
+    return bool(pod.spec.node_name) and is_reserved_for(claim, pod)
+
+
+def eviction_time(taint: DeviceTaint, tolerations: Iterable[DeviceToleration], now: datetime) -> datetime | None:
+    """When the taint demands that those on the device go: at once, unless it is tolerated, for a while or for good.
+
+    Of several tolerations that cover it, the shortest counts.
+    """
+    covering = [toleration for toleration in tolerations if tolerates(toleration, taint)]
+    limits = [entry.toleration_seconds for entry in covering if entry.toleration_seconds is not None]
+    if covering and not limits:
+        return None
+    since = now if taint.time_added is None else parse_timestamp(taint.time_added)
+    try:
+        return since + timedelta(seconds=max(min(limits, default=0), 0))
+    except OverflowError:
+        # Further away than the calendar reaches.
+        return None

@@ -1,0 +1,134 @@
+"""Controllers as processes: who is in charge, what a term leaves behind, and the command."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from random import Random
+
+import pytest
+from typer.testing import CliRunner
+
+from dralloc.api.coordination_v1 import Lease
+from dralloc.api.core_v1 import Pod
+from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.cli.main import app
+from dralloc.client.client import AsyncClient, connect_async
+from dralloc.client.in_process import InProcessTransport
+from dralloc.controllers.running import LEASE, Controllers
+from dralloc.primitives.features import FeatureGates
+from dralloc.testing.api import TOKEN, api_application
+from dralloc.testing.builders import request
+from dralloc.testing.controlled_cluster import controlled_cluster
+from dralloc.testing.faults import Faults, FaultyTransport
+from dralloc.testing.server_process import server_process
+from dralloc.testing.virtual_time import VirtualClock, run_virtual
+from dralloc.testing.workloads import claim_template, pod, template
+
+CUT_OFF = Faults(lose_request=1.0)
+STOP_TIMEOUT_S = 30
+
+
+def test_one_of_two_is_in_charge_and_the_other_takes_over() -> None:
+    async def main() -> None:
+        clock = VirtualClock(asyncio.get_running_loop())
+        async with api_application(clock=clock) as application:
+            sound = InProcessTransport(application, token=TOKEN)
+            client = AsyncClient(sound)
+
+            async def in_charge() -> tuple[str | None, int]:
+                """Who holds the lease, and how many claims there are by now, each for a pod of its own."""
+                lease = await client.get(Lease, LEASE.name, namespace=LEASE.namespace)
+                number = len(await client.list(Pod))
+                await client.create(pod(f"p{number}", {"gpu": template("t")}))
+                await asyncio.sleep(1)
+                return lease.spec.holder_identity, len(await client.list(ResourceClaim))
+
+            await client.create(claim_template("t", request()))
+            networks = {name: FaultyTransport(sound, Random(0), Faults()) for name in ("a", "b")}
+            running = {}
+            for name, network in networks.items():
+                controllers = Controllers(network, clock=clock, gates=FeatureGates.defaults())
+                running[name] = asyncio.create_task(controllers.run_elected(name))
+                await asyncio.sleep(1)
+            assert await in_charge() == ("a", 1)
+
+            # Cut off from the server, it stops by itself, and the other one starts.
+            networks["a"].faults = CUT_OFF
+            await asyncio.sleep(30)
+            networks["a"].faults = Faults()
+            assert await in_charge() == ("b", 2)
+
+            # Ended in order, it lets the other one start at once.
+            running["b"].cancel()
+            await asyncio.sleep(5)
+            assert await in_charge() == ("a", 3)
+            running["a"].cancel()
+            await asyncio.gather(*running.values(), return_exceptions=True)
+
+    run_virtual(main())
+
+
+def test_a_term_that_ended_is_not_counted_any_more() -> None:
+    async def main() -> None:
+        async with controlled_cluster() as cluster:
+            await cluster.settle()
+            for _ in range(3):
+                await cluster.kill()
+                cluster.start()
+            # The last one is cut off while it still waits for its first look.
+            await asyncio.sleep(0)
+            await cluster.kill()
+            assert cluster.controllers.metrics.queues.readings == []
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--only", "claim-templates,nonsense"], "no controller is called 'nonsense'"),
+        (["--kubeconfig", "/nowhere"], "/nowhere"),
+        (["--feature-gates", "Nonsense=true"], "Nonsense"),
+    ],
+    ids=["an unknown controller", "no kubeconfig", "an unknown gate"],
+)
+def test_wrong_use_is_refused_in_a_line(arguments: list[str], words: str) -> None:
+    result = CliRunner().invoke(app, ["controllers", *arguments])
+    assert result.exit_code == 2
+    assert words in result.output
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.slow
+def test_the_command_works_on_a_server_until_it_is_told_to_end(tmp_path: Path) -> None:
+    with server_process(tmp_path) as server:
+        command = [sys.executable, "-m", "dralloc", "controllers", "--kubeconfig", str(server.kubeconfig)]
+        command += ["--leader-elect", "--metrics-address", "127.0.0.1:0"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                assert process.stdout is not None
+                assert process.stdout.readline().startswith(f"working on {server.url}: claim-templates, ")
+                metrics_url = process.stdout.readline().split()[-1]
+                claim_name = asyncio.run(_claim_of_a_new_pod(server.kubeconfig))
+                with urllib.request.urlopen(metrics_url) as answer:
+                    metrics = answer.read().decode()
+            finally:
+                process.terminate()
+                code = process.wait(timeout=STOP_TIMEOUT_S)
+    assert claim_name.startswith("p-gpu-")
+    assert 'resourceclaim_controller_create_total{prioritized_list="false"} 1' in metrics
+    assert code == 0
+
+
+async def _claim_of_a_new_pod(kubeconfig: Path) -> str:
+    async with asyncio.timeout(STOP_TIMEOUT_S), connect_async(kubeconfig) as client:
+        await client.create(claim_template("t", request()))
+        await client.create(pod("p", {"gpu": template("t")}))
+        async for event in client.watch(Pod):
+            for status in event.object.status.resource_claim_statuses:
+                return status.resource_claim_name or ""
+    raise AssertionError("a watch does not end by itself")
