@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from dralloc.api.core_v1 import Pod
-from dralloc.assembly.workloads import NAMESPACE, Document, Workload
+from dralloc.assembly.workloads import Document, Workload
 from dralloc.client.calls import Calls
 from dralloc.client.informer import Informer
 from dralloc.client.reflector import Reflector
+from dralloc.client.resource import ObjectKey
 from dralloc.client.resources import resource_for, resource_of
-from dralloc.primitives.errors import AlreadyExists
+from dralloc.primitives.errors import AlreadyExists, NotFound
 
-CREATORS: Final = 16
+AT_ONCE: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,32 +41,50 @@ class TooSlow(Exception):
     """Not all pods got a node in time; says how many did."""
 
 
-async def set_up(calls: Calls, workload: Workload, nodes: int) -> None:
-    """Create everything but the pods; what is there already stays."""
-    await _create_all(calls, workload.cluster(nodes))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """How much there is of everything."""
+
+    nodes: int = 500
+    pods: int = 4000
+    scheduler_name: str = "dralloc"
+    timeout_s: float = 600.0
 
 
-async def measure(
-    calls: Calls, workload: Workload, *, pods: int, scheduler_name: str = "dralloc", timeout_s: float = 600.0
-) -> Throughput:
-    """Create the pods, and wait until every one has a node."""
-    bound = _Bound(pods)
+async def measure(calls: Calls, workload: Workload, scale: Scale) -> Throughput:
+    """Set up the cluster, create the pods, and wait until every one has a node."""
+    await _create_all(calls, workload.cluster(scale.nodes))
+    bound = _Bound(scale.pods)
     informer: Informer[Pod] = Informer()
     informer.subscribe(bound.changed)
     watching = asyncio.ensure_future(Reflector(calls, resource_for(Pod), informer).run())
     try:
         await informer.synced.wait()
         started = time.perf_counter()
-        await _create_all(calls, (item for number in range(pods) for item in workload.pod(number, scheduler_name)))
+        await _create_all(calls, _made_for_pods(workload, scale))
         created = time.perf_counter()
-        async with asyncio.timeout(timeout_s):
+        async with asyncio.timeout(scale.timeout_s):
             await bound.all.wait()
-        return Throughput(pods, time.perf_counter() - started, created - started)
+        return Throughput(scale.pods, time.perf_counter() - started, created - started)
     except TimeoutError:
-        raise TooSlow(f"{bound.count} of {pods} pods got a node within {timeout_s:.0f} s") from None
+        raise TooSlow(f"{bound.count} of {scale.pods} pods got a node within {scale.timeout_s:.0f} s") from None
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
+
+
+async def clean_up(calls: Calls, workload: Workload, scale: Scale) -> None:
+    """Delete everything that was made; what is gone already is fine."""
+    made = list(_made_for_pods(workload, scale))
+    # Claims go after their pods; those from templates go with them.
+    await _delete_all(calls, (item for item in made if item["kind"] == "Pod"))
+    await _delete_all(calls, (item for item in made if item["kind"] != "Pod"))
+    await _delete_all(calls, workload.cluster(scale.nodes))
+
+
+def _made_for_pods(workload: Workload, scale: Scale) -> Iterator[Document]:
+    for number in range(scale.pods):
+        yield from workload.pod(number, scale.scheduler_name)
 
 
 class _Bound:
@@ -82,17 +102,31 @@ class _Bound:
 
 
 async def _create_all(calls: Calls, documents: Iterable[Document]) -> None:
-    """Several at a time, in order: an object is begun only after those before it were begun."""
+    async def create(document: Document) -> None:
+        with suppress(AlreadyExists):
+            await calls.create(resource_of(document), document)
+
+    await _for_all(documents, create)
+
+
+async def _delete_all(calls: Calls, documents: Iterable[Document]) -> None:
+    async def delete(document: Document) -> None:
+        metadata = document["metadata"]
+        key = ObjectKey(metadata.get("namespace", ""), metadata["name"])
+        with suppress(NotFound):
+            await calls.delete(resource_of(document), key, grace_period_s=0)
+
+    await _for_all(documents, delete)
+
+
+async def _for_all(documents: Iterable[Document], act: Callable[[Document], Awaitable[None]]) -> None:
+    """Several at a time, in order: one is begun only after those before it were begun."""
     waiting = iter(documents)
 
-    async def create() -> None:
+    async def work() -> None:
         for document in waiting:
-            resource = resource_of(document)
-            try:
-                await calls.create(resource, document, namespace=NAMESPACE if resource.namespaced else "")
-            except AlreadyExists:
-                continue
+            await act(document)
 
     async with asyncio.TaskGroup() as tasks:
-        for _ in range(CREATORS):
-            tasks.create_task(create())
+        for _ in range(AT_ONCE):
+            tasks.create_task(work())

@@ -10,65 +10,86 @@ import typer
 from dralloc.cli.output import FEATURE_GATES_HELP, fail, parse_gates, say
 
 if TYPE_CHECKING:
-    from dralloc.assembly.components import SchedulerComponent
+    from dralloc.scheduler.running import SchedulerTerms
 
 
 def scheduler(
     kubeconfig: Annotated[
-        Path | None, typer.Option(help="How to reach the API server; what kubectl would use unless given.")
+        Path | None, typer.Option(help="Which server to work on; otherwise the one that kubectl would take.")
     ] = None,
-    context: Annotated[str | None, typer.Option(help="The context of the kubeconfig to use.")] = None,
-    server: Annotated[str | None, typer.Option(help="The URL of an API server that asks for no credentials.")] = None,
+    context: Annotated[str | None, typer.Option(help="The context of the kubeconfig.")] = None,
     scheduler_name: Annotated[
         list[str] | None, typer.Option(help="Schedule pods with this schedulerName; may be given several times.")
     ] = None,
     default_scheduler: Annotated[
         bool, typer.Option("--default-scheduler", help="Schedule pods that name no scheduler, too.")
     ] = False,
-    leader_elect: Annotated[
-        bool, typer.Option("--leader-elect", help="Run beside others of the same kind; one of them works.")
-    ] = False,
     pools: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Give out devices of these pools only, as DRIVER or DRIVER/POOL with * and ?; all unless given."
-        ),
+        typer.Option(help="Give out devices of these pools alone: DRIVER or DRIVER/POOL, with * and ?; several times."),
     ] = None,
     bindings: Annotated[int, typer.Option(help="How many pods are bound at the same time.", min=1, max=10_000)] = 64,
+    leader_elect: Annotated[
+        bool, typer.Option("--leader-elect", help="Work only while no other process does: for several replicas.")
+    ] = False,
     feature_gates: Annotated[str, typer.Option(help=FEATURE_GATES_HELP)] = "",
-    metrics_port: Annotated[
-        int | None,
-        typer.Option(
-            help="Serve /metrics and /healthz on this port of loopback; 0 takes a free one.", min=0, max=65535
-        ),
+    metrics_address: Annotated[
+        str | None, typer.Option(help="HOST:PORT for /metrics and /healthz; nowhere unless told.")
     ] = None,
 ) -> None:
-    """Give pods their nodes and devices."""
-    from dralloc.assembly.components import SchedulerComponent
-    from dralloc.client.credentials import BadKubeconfig
+    """Give pods their nodes and devices.
+
+    Where other schedulers give out devices on the same server, either that server guards devices, as `dralloc apiserver` does, or each
+    scheduler must have pools of its own (--pools).
+    """
+    from dralloc.api.core_v1 import DEFAULT_SCHEDULER
+    from dralloc.apiserver.running import SystemClock
+    from dralloc.client.credentials import BadKubeconfig, find_connection
+    from dralloc.client.http import HttpTransport
     from dralloc.scheduler.pool_ownership import owner_of
+    from dralloc.scheduler.running import SchedulerTerms
     from dralloc.scheduler.scheduler import NAME, SchedulerSettings
 
-    names = frozenset(scheduler_name or [NAME])
+    names = frozenset(scheduler_name or [NAME]) | ({DEFAULT_SCHEDULER} if default_scheduler else frozenset())
     settings = SchedulerSettings(
-        names=names | {"default-scheduler"} if default_scheduler else names,
-        gates=parse_gates(feature_gates),
-        bindings_max=bindings,
-        owns_pool=owner_of(pools or ()),
+        names=names, gates=parse_gates(feature_gates), bindings_max=bindings, owns_pool=owner_of(pools or ())
     )
     try:
-        component = SchedulerComponent.connect(server or kubeconfig, context=context, settings=settings)
+        connection = find_connection(kubeconfig, context=context)
     except BadKubeconfig as error:
         fail(str(error))
-    _run(component, elect=leader_elect, metrics_port=metrics_port)
+    say(f"scheduling on {connection.server} for {', '.join(sorted(names))}")
+    terms = SchedulerTerms(HttpTransport(connection), clock=SystemClock(), settings=settings)
+    _work(terms, leader_elect=leader_elect, metrics_address=metrics_address)
 
 
-def _run(component: SchedulerComponent, *, elect: bool, metrics_port: int | None) -> None:
+def _work(terms: SchedulerTerms, *, leader_elect: bool, metrics_address: str | None) -> None:
     import asyncio
+    import logging
 
     import uvloop
 
-    from dralloc.assembly.running import run_until_told
-
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(run_until_told(component, elect=elect, metrics_port=metrics_port, say=say))
+        runner.run(_work_until_told(terms, leader_elect=leader_elect, metrics_address=metrics_address))
+
+
+async def _work_until_told(terms: SchedulerTerms, *, leader_elect: bool, metrics_address: str | None) -> None:
+    import asyncio
+    import signal
+    import socket
+    from uuid import uuid4
+
+    from dralloc.cli.observing import observable
+
+    async with observable(metrics_address, terms.metrics.text):
+        identity = f"{socket.gethostname()}_{uuid4()}"
+        working = asyncio.ensure_future(terms.run_elected(identity) if leader_elect else terms.run())
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, working.cancel)
+        try:
+            await working
+        except asyncio.CancelledError:
+            say("ending")
+        finally:
+            await terms.close()

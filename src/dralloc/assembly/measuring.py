@@ -1,0 +1,61 @@
+"""The same measurement on three kinds of cluster: one that is there, one in processes of its own, one inside this process."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from pathlib import Path
+
+from dralloc.apiserver.app import ApiApplication
+from dralloc.apiserver.authentication import ADMINISTRATOR, Authenticator
+from dralloc.apiserver.running import SystemClock
+from dralloc.apiserver.server import ApiServer
+from dralloc.assembly.processes import local_cluster
+from dralloc.assembly.throughput import Scale, Throughput, clean_up, measure
+from dralloc.assembly.workloads import Workload
+from dralloc.client.calls import Calls
+from dralloc.client.client import connect_async
+from dralloc.client.in_process import InProcessTransport
+from dralloc.controllers.running import Controllers
+from dralloc.primitives.features import FeatureGates
+from dralloc.scheduler.scheduler import Scheduler
+from dralloc.store.memory import MemoryStore
+
+
+async def measure_server(kubeconfig: Path | None, context: str | None, workload: Workload, scale: Scale) -> Throughput:
+    """On a server with a scheduler that somebody else runs; nothing is left behind."""
+    async with connect_async(kubeconfig, context=context) as client:
+        try:
+            return await measure(client.calls, workload, scale)
+        finally:
+            await clean_up(client.calls, workload, scale)
+
+
+async def measure_local_cluster(workload: Workload, scale: Scale) -> Throughput:
+    """On a cluster that exists only for this, on a store in SQLite."""
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        local_cluster(Path(directory), with_controllers=workload.is_template) as kubeconfig,
+    ):
+        async with connect_async(kubeconfig) as client:
+            return await measure(client.calls, workload, scale)
+
+
+async def measure_in_process(workload: Workload, scale: Scale) -> Throughput:
+    """With server, scheduler and controllers in this process, on a store in memory."""
+    gates, clock, token = FeatureGates.defaults(), SystemClock(), "in-process"
+    async with MemoryStore() as store:
+        server = ApiServer(store, clock=clock, gates=gates)
+        await server.start()
+        transport = InProcessTransport(ApiApplication(server, Authenticator({token: ADMINISTRATOR})), token=token)
+        components = [Scheduler(Calls(transport), clock).run()]
+        if workload.is_template:
+            components.append(Controllers(transport, clock=clock, gates=gates).run())
+        running = [asyncio.ensure_future(component) for component in components]
+        try:
+            return await measure(Calls(transport), workload, scale)
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+            await server.stop()

@@ -1,0 +1,54 @@
+"""A cluster on this machine, each component a process of its own, as it would be on several machines."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final
+
+STOP_S: Final = 15.0
+
+
+class DidNotStart(Exception):
+    """A component ended before it was ready; says which, and what it printed."""
+
+
+@contextmanager
+def local_cluster(directory: Path, *, with_controllers: bool, store: str | None = None) -> Iterator[Path]:
+    """API server, scheduler and, where asked for, controllers, inside the block; yields the kubeconfig."""
+    kubeconfig = directory / "kubeconfig"
+    storing = ("--store", store) if store else ()
+    server = ("apiserver", "--insecure-http", "--port", "0", "--data-dir", str(directory), *storing)
+    with ExitStack() as stack:
+        stack.enter_context(_component((*server, "--kubeconfig", str(kubeconfig)), "kubeconfig: "))
+        stack.enter_context(_component(("scheduler", "--kubeconfig", str(kubeconfig)), "scheduling on "))
+        if with_controllers:
+            stack.enter_context(_component(("controllers", "--kubeconfig", str(kubeconfig)), "working on "))
+        yield kubeconfig
+
+
+@contextmanager
+def _component(arguments: Sequence[str], ready: str) -> Iterator[None]:
+    """A `dralloc` command inside the block, once it has printed that it is ready."""
+    command = [sys.executable, "-m", "dralloc", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, bufsize=1)
+    assert process.stdout is not None, "stdout is a pipe"
+    try:
+        printed: list[str] = []
+        for line in process.stdout:
+            printed.append(line)
+            if line.startswith(ready):
+                break
+        else:
+            raise DidNotStart(f"dralloc {arguments[0]}: {''.join(printed).strip() or 'it ended without a word'}")
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.communicate(timeout=STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()

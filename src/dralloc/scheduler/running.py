@@ -1,0 +1,43 @@
+"""The scheduler as a process has it: term after term of being in charge, over one connection."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dralloc.api.coordination_v1 import Lease
+from dralloc.client.calls import Calls
+from dralloc.client.leader_election import LeaderElection
+from dralloc.client.resource import ObjectKey
+from dralloc.client.resources import resource_for
+from dralloc.client.transport import Transport
+from dralloc.primitives.clock import Clock
+from dralloc.scheduler.metrics import SchedulerMetrics
+from dralloc.scheduler.scheduler import Scheduler, SchedulerSettings
+
+LEASE: Final = ObjectKey("kube-system", "dralloc-scheduler")
+FIELD_MANAGER: Final = "dralloc-scheduler"
+
+
+class SchedulerTerms:
+    """Nothing outlives a term but the metrics, so it does not matter who was in charge before, or how that ended."""
+
+    def __init__(self, transport: Transport, *, clock: Clock, settings: SchedulerSettings) -> None:
+        self._transport = transport
+        self._clock = clock
+        self._settings = settings
+        self.metrics = SchedulerMetrics()
+
+    async def run(self) -> None:
+        """One term: schedule until cancelled."""
+        await Scheduler(self._calls(), self._clock, self._settings, self.metrics).run()
+
+    async def run_elected(self, identity: str) -> None:
+        """Be in charge whenever nobody else is."""
+        election = LeaderElection(self._calls(), resource_for(Lease), LEASE, identity=identity, clock=self._clock)
+        await election.run(self.run)
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+    def _calls(self) -> Calls:
+        return Calls(self._transport, field_manager=FIELD_MANAGER)
