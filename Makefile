@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= auto
 
-.PHONY: setup test check bench demo fuzz lock system clean
+.PHONY: setup test check bench demo fuzz soak lock system clean
 
 setup: $(VENV)/.installed
 
@@ -36,6 +36,12 @@ demo: setup
 # An hour's worth of random cases for parsers and selectors: far more examples than `make test` draws.
 fuzz: setup
 	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -n $(WORKERS) -o timeout=0 -m fuzz $(ARGS)
+
+# Simulated hours with faults, for as many seeds as you like: make soak SEEDS=100-120 HOURS=10
+SEEDS ?= 0-9
+HOURS ?= 10
+soak: setup
+	$(BIN)/python -m dralloc.simulator --seeds $(SEEDS) --hours $(HOURS)
 
 # Rewrites the locked dependencies from pyproject.toml.
 lock: setup

@@ -1,0 +1,30 @@
+"""`python -m dralloc.simulator --seeds 0-9 --hours 10`: one line for each seed; stops at the first that fails."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from dralloc.simulator.soak import SoakFailed, soak
+from dralloc.testing.virtual_time import run_virtual
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", default="0-9", help="one seed, or a range like 0-9")
+    parser.add_argument("--hours", type=float, default=10.0, help="simulated hours for each seed")
+    options = parser.parse_args()
+    first, _, last = options.seeds.partition("-")
+    for seed in range(int(first), int(last or first) + 1):
+        try:
+            acts = run_virtual(soak(seed, hours=options.hours))
+        except SoakFailed as failure:
+            sys.stdout.write(f"{failure}\n")
+            return 1
+        sys.stdout.write(f"seed {seed}: {options.hours:g} hours, {acts} acts, nothing violated\n")
+        sys.stdout.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""What must be true of the cluster at every moment, and what must be true once everything has come to rest.
+
+Checkers see only the API's objects, as any client does, and share no code with the components they judge: sums are
+made anew from the claims each time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dralloc.api.core_v1 import Node, Pod
+from dralloc.api.pod_claims import claims_of, is_pod, is_reserved_for
+from dralloc.api.resource_v1 import Device, DeviceRequestAllocationResult, ResourceClaim, ResourceSlice
+
+DeviceKey = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """All objects of one revision that the checkers look at."""
+
+    nodes: tuple[Node, ...] = ()
+    slices: tuple[ResourceSlice, ...] = ()
+    claims: tuple[ResourceClaim, ...] = ()
+    pods: tuple[Pod, ...] = ()
+
+
+def violations(world: World) -> Iterator[str]:
+    """What is wrong and may never be, not even for a moment."""
+    yield from _given_out_twice(world)
+    yield from _beyond_capacity(world)
+    yield from _reserved_without_allocation(world)
+    yield from _running_without_devices(world)
+
+
+def leaks(world: World) -> Iterator[str]:
+    """What is wrong once nothing is under way any more."""
+    uids = {pod.metadata.uid for pod in world.pods if not pod.is_finished}
+    for claim in world.claims:
+        name = f"claim {claim.metadata.namespace}/{claim.metadata.name}"
+        for reference in claim.status.reserved_for:
+            if is_pod(reference) and reference.uid not in uids:
+                yield f"{name} is reserved for pod {reference.name}, which is gone or done"
+        if claim.metadata.deletion_timestamp is not None and not claim.status.reserved_for:
+            yield f"{name} is being deleted, nobody uses it, and it is still there"
+        owner = next((owner for owner in claim.metadata.owner_references if owner.controller), None)
+        if owner is not None and owner.kind == "Pod" and owner.uid not in uids:
+            yield f"{name} belongs to pod {owner.name}, which is gone or done"
+
+
+def _results(world: World) -> Iterator[tuple[ResourceClaim, DeviceRequestAllocationResult]]:
+    for claim in world.claims:
+        if claim.status.allocation is not None:
+            for result in claim.status.allocation.devices.results:
+                if not result.admin_access:
+                    yield claim, result
+
+
+def _key(result: DeviceRequestAllocationResult) -> DeviceKey:
+    return result.driver, result.pool, result.device
+
+
+def _given_out_twice(world: World) -> Iterator[str]:
+    whole: Counter[DeviceKey] = Counter()
+    shares: Counter[tuple[DeviceKey, str]] = Counter()
+    for _, result in _results(world):
+        if result.share_id is None:
+            whole[_key(result)] += 1
+        else:
+            shares[_key(result), result.share_id] += 1
+    for device, count in whole.items():
+        if count > 1:
+            yield f"device {'/'.join(device)} is given out whole {count} times"
+    for (device, share), count in shares.items():
+        if count > 1:
+            yield f"share {share} of device {'/'.join(device)} is given out {count} times"
+
+
+def _beyond_capacity(world: World) -> Iterator[str]:
+    consumed: dict[DeviceKey, Counter[str]] = defaultdict(Counter)
+    for _, result in _results(world):
+        for name, amount in result.consumed_capacity.items():
+            consumed[_key(result)][name] += amount.nanos
+    devices = _devices(world)
+    for key, amounts in consumed.items():
+        for name, nanos in amounts.items():
+            capacity = devices[key].capacity.get(name) if key in devices else None
+            # A device may shrink or vanish under claims that hold it; what a shrunken one holds is not new.
+            if capacity is not None and nanos > capacity.value.nanos:
+                yield f"{name} of device {'/'.join(key)}: {nanos} of {capacity.value.nanos} (nanos) is given out"
+
+
+def _devices(world: World) -> dict[DeviceKey, Device]:
+    generations: dict[tuple[str, str], int] = defaultdict(int)
+    for item in world.slices:
+        pool = (item.spec.driver, item.spec.pool.name)
+        generations[pool] = max(generations[pool], item.spec.pool.generation)
+    return {
+        (item.spec.driver, item.spec.pool.name, device.name): device
+        for item in world.slices
+        if item.spec.pool.generation == generations[item.spec.driver, item.spec.pool.name]
+        for device in item.spec.devices or ()
+    }
+
+
+def _reserved_without_allocation(world: World) -> Iterator[str]:
+    for claim in world.claims:
+        if claim.status.reserved_for and claim.status.allocation is None:
+            yield f"claim {claim.metadata.namespace}/{claim.metadata.name} is reserved and has no devices"
+
+
+def _running_without_devices(world: World) -> Iterator[str]:
+    claims = {(claim.metadata.namespace, claim.metadata.name): claim for claim in world.claims}
+    for pod in world.pods:
+        if not pod.spec.node_name or pod.is_finished or pod.is_terminating:
+            continue
+        for use in claims_of(pod):
+            claim = claims.get((pod.metadata.namespace, use.claim))
+            if claim is None or claim.status.allocation is None:
+                yield f"pod {pod.metadata.name} runs on {pod.spec.node_name} and claim {use.claim} has no devices"
+            elif not is_reserved_for(claim, pod):
+                yield f"pod {pod.metadata.name} runs on {pod.spec.node_name} and claim {use.claim} is not reserved for it"

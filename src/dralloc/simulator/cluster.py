@@ -1,0 +1,111 @@
+"""A whole cluster in one process and in virtual time: one seed decides everything that happens to it.
+
+Every component runs its real code over a network of its own that loses things. Components can be ended at any moment, between
+any two of their writes, and started anew; the server can come back with other feature gates. What is stored survives all that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+from dralloc.apiserver.app import ApiApplication
+from dralloc.apiserver.authentication import ADMINISTRATOR, Authenticator
+from dralloc.apiserver.server import ApiServer
+from dralloc.client.calls import Calls
+from dralloc.client.client import AsyncClient
+from dralloc.client.in_process import InProcessTransport
+from dralloc.controllers.running import Controllers
+from dralloc.primitives.features import FeatureGates
+from dralloc.scheduler.scheduler import Scheduler, SchedulerSettings
+from dralloc.simulator.pod_lives import PodLives
+from dralloc.store.memory import MemoryStore
+from dralloc.testing.faults import Faults, FaultyTransport
+from dralloc.testing.virtual_time import VirtualClock
+
+TOKEN = "simulation"
+
+
+class SimulatedCluster:
+    """Server, schedulers, controllers and nodes. `client` is the user's, and loses nothing."""
+
+    def __init__(self, random: Random, faults: Faults, *, schedulers: int = 1) -> None:
+        self._random = random
+        self._faults = faults
+        self._schedulers = schedulers
+        self._store = MemoryStore()
+        self.clock = VirtualClock(asyncio.get_running_loop())
+        self.gates = FeatureGates.defaults()
+        self._server: ApiServer | None = None
+        self._application: ApiApplication | None = None
+        self._networks: list[FaultyTransport] = []
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self.client = AsyncClient(InProcessTransport(self._serve, token=TOKEN))
+
+    @classmethod
+    @asynccontextmanager
+    async def started(cls, random: Random, faults: Faults, *, schedulers: int = 1) -> AsyncIterator[SimulatedCluster]:
+        cluster = cls(random, faults, schedulers=schedulers)
+        await cluster.restart_server(cluster.gates)
+        for name in cluster.component_names:
+            cluster.start(name)
+        try:
+            yield cluster
+        finally:
+            await cluster._stop()
+
+    @property
+    def component_names(self) -> tuple[str, ...]:
+        return (*(f"scheduler-{number}" for number in range(self._schedulers)), "controllers", "nodes")
+
+    async def _serve(self, scope: Any, receive: Any, send: Any) -> None:
+        assert self._application is not None
+        await self._application(scope, receive, send)
+
+    async def restart_server(self, gates: FeatureGates) -> None:
+        """The server comes back on the same store; every watch breaks."""
+        if self._server is not None:
+            await self._server.stop()
+        self.gates = gates
+        self._server = ApiServer(self._store, clock=self.clock, gates=gates)
+        await self._server.start()
+        self._application = ApiApplication(self._server, Authenticator({TOKEN: ADMINISTRATOR}))
+
+    def start(self, name: str) -> None:
+        network = FaultyTransport(
+            InProcessTransport(self._serve, token=TOKEN), Random(self._random.random()), self._faults
+        )
+        self._networks.append(network)
+        self._running[name] = asyncio.ensure_future(self._component(name, network)())
+
+    async def kill(self, name: str) -> None:
+        """End a component wherever it is. A component that had ended by itself has a bug, and this raises it."""
+        task = self._running.pop(name)
+        if task.done():
+            task.result()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    def heal(self) -> None:
+        """From now on nothing is lost."""
+        self._faults = Faults()
+        for network in self._networks:
+            network.faults = self._faults
+
+    def _component(self, name: str, network: FaultyTransport) -> Callable[[], Awaitable[None]]:
+        if name == "controllers":
+            return Controllers(network, clock=self.clock, gates=self.gates).run
+        if name == "nodes":
+            return PodLives(Calls(network, field_manager="node"), self.clock).run
+        settings = SchedulerSettings(identity=name, gates=self.gates)
+        return Scheduler(Calls(network, field_manager=name), self.clock, settings).run
+
+    async def _stop(self) -> None:
+        for name in list(self._running):
+            await self.kill(name)
+        assert self._server is not None
+        await self._server.stop()
+        await self._store.close()
