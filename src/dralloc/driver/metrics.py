@@ -1,0 +1,66 @@
+"""What a driver counts: calls of the node, claims that are prepared, writes of slices, registration, health."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from dralloc.primitives.metrics import Counter, Gauge, Histogram, exposition
+
+
+class DriverMetrics:
+    """All metrics of one driver process."""
+
+    def __init__(self, driver: str) -> None:
+        self.calls = Histogram(
+            "dra_driver_call_duration_seconds",
+            "How long calls of the node took, by method, version of the API and outcome.",
+            ("driver", "method", "version", "outcome"),
+        )
+        self.claims = Counter(
+            "dra_driver_claims_total",
+            "Claims that were prepared or unprepared, by operation and outcome.",
+            ("driver", "operation", "outcome"),
+        )
+        self.slice_writes = Counter(
+            "dra_driver_slice_writes_total", "Writes of ResourceSlices, by verb.", ("driver", "verb")
+        )
+        self.problems = Counter(
+            "dra_driver_problems_total", "What went wrong beside calls, by the kind of problem.", ("driver", "problem")
+        )
+        self._prepared: Callable[[], int] = lambda: 0
+        self._registered: Callable[[], bool] = lambda: False
+        self._health: Callable[[], Mapping[str, int]] = dict
+        self._driver = driver
+        self._gauges = (
+            Gauge(
+                "dra_driver_prepared_claims",
+                "Claims that are prepared on this node.",
+                ("driver",),
+                read=lambda: [((driver,), float(self._prepared()))],
+            ),
+            Gauge(
+                "dra_driver_registered",
+                "Whether the node has registered this driver.",
+                ("driver",),
+                read=lambda: [((driver,), float(self._registered()))],
+            ),
+            Gauge(
+                "dra_driver_devices",
+                "Devices by their health, where the driver reports it.",
+                ("driver", "health"),
+                read=lambda: [((driver, health), float(count)) for health, count in self._health().items()],
+            ),
+        )
+
+    def read_from(
+        self, *, prepared: Callable[[], int], registered: Callable[[], bool], health: Callable[[], Mapping[str, int]]
+    ) -> None:
+        """Where the gauges look when they are shown."""
+        self._prepared, self._registered, self._health = prepared, registered, health
+
+    def problem(self, problem: Exception) -> None:
+        self.problems.add(self._driver, type(problem).__name__)
+
+    def text(self) -> str:
+        """Everything, as Prometheus reads it."""
+        return exposition((self.calls, self.claims, self.slice_writes, self.problems, *self._gauges))

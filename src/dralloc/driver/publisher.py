@@ -1,0 +1,196 @@
+"""Publishes a driver's devices: plans from a copy of its slices, writes what differs, and repairs what others change.
+
+One publisher looks after the slices of one driver that belong to one node, or to none. Pools that it is not given any more are
+removed, so there is one publisher for each such scope.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace as replaced
+from typing import Final
+
+from msgspec.structs import replace
+
+from dralloc.api.core_v1 import Node
+from dralloc.api.meta_v1 import OwnerReference
+from dralloc.api.resource_v1 import ResourcePool, ResourceSlice
+from dralloc.client.calls import Calls
+from dralloc.client.informer import Informer
+from dralloc.client.reflector import Reflector
+from dralloc.client.resource import ObjectKey, key_of
+from dralloc.client.resources import resource_for
+from dralloc.client.work_queue import Backoff, WorkQueue, work
+from dralloc.driver.devices import Pool
+from dralloc.driver.dropped_fields import DroppedFields
+from dralloc.driver.metrics import DriverMetrics
+from dralloc.driver.slice_plan import (
+    CreateSlice,
+    DeleteSlice,
+    SliceAction,
+    UpdateSlice,
+    WantedPool,
+    is_as_wanted,
+    plan_pool,
+)
+from dralloc.driver.slices import check_pools, slices_of
+from dralloc.primitives.errors import Conflict, NotFound
+
+SLICES: Final = resource_for(ResourceSlice)
+NODES: Final = resource_for(Node)
+
+RETRY: Final = Backoff(first_s=0.05, most_s=60.0)
+# After a change that is not ours: long enough for whoever makes it to finish.
+REPAIR_DELAY_S: Final = 30.0
+
+
+class SlicePublisher:
+    """The slices of a driver on one node (`node_name`), or of a driver whose devices belong to no node."""
+
+    def __init__(
+        self,
+        calls: Calls,
+        driver: str,
+        *,
+        node_name: str | None,
+        metrics: DriverMetrics,
+        on_problem: Callable[[Exception], None],
+        may_write: Callable[[], bool] = lambda: True,
+        repair_delay_s: float = REPAIR_DELAY_S,
+    ) -> None:
+        self._calls = calls
+        self._driver = driver
+        self._node_name = node_name
+        # Slices without a node are those whose node has an empty name.
+        self._scope = f"spec.driver={driver},spec.nodeName={node_name or ''}"
+        self._metrics = metrics
+        self._on_problem = on_problem
+        self._may_write = may_write
+        self._repair_delay_s = repair_delay_s
+        self._wanted: dict[str, WantedPool] | None = None
+        self._informer: Informer[ResourceSlice] = Informer({"pool": _pool_of})
+        self._queue: WorkQueue[str] = WorkQueue(RETRY)
+        # Pools of which a write may have happened or not: what the server has is asked anew.
+        self._uncertain: set[str] = set()
+        self._unwritten: set[str] = set()
+        self._written = asyncio.Event()
+
+    def publish(self, pools: Sequence[Pool]) -> None:
+        """Want these pools and no others; raises `InvalidPools` and changes nothing where they have faults."""
+        check_pools(pools, self._driver, self._node_name)
+        self._wanted = {
+            pool.name: WantedPool(slices=slices_of(pool, self._driver, self._node_name), generation=pool.generation)
+            for pool in pools
+        }
+        self._written.clear()
+        for name in self._wanted.keys() | {item.spec.pool.name for item in self._informer.all()}:
+            self._unwritten.add(name)
+            self._queue.add(name)
+
+    async def written(self) -> None:
+        """Wait until the server has what was published last."""
+        await self._written.wait()
+
+    async def run(self) -> None:
+        """Publish and repair until cancelled."""
+        reflector = Reflector(
+            self._calls, SLICES, self._informer, field_selector=self._scope, on_problem=self._on_problem
+        )
+        async with asyncio.TaskGroup() as group:
+            group.create_task(reflector.run())
+            # Planning from half of what there is would create the other half again.
+            await self._informer.synced.wait()
+            if self._wanted is not None:
+                self._unwritten |= {item.spec.pool.name for item in self._informer.all()}
+                for name in self._unwritten:
+                    self._queue.add(name)
+            self._informer.subscribe(self._look_later)
+            await work(self._queue, self._sync, self._fail)
+
+    def _look_later(self, before: ResourceSlice | None, after: ResourceSlice | None) -> None:
+        for item in (before, after):
+            if item is not None:
+                self._queue.add_after(item.spec.pool.name, self._repair_delay_s)
+
+    def _fail(self, pool: str, error: Exception) -> None:
+        self._uncertain.add(pool)
+        if not isinstance(error, Conflict | NotFound):
+            self._on_problem(error)
+
+    async def _sync(self, pool: str) -> None:
+        pools = self._wanted
+        if pools is None:
+            return
+        if not self._may_write():
+            self._queue.add_after(pool, self._repair_delay_s)
+            return
+        for action in await self._plan(pool, pools.get(pool, WantedPool())):
+            await self._apply(action, pools)
+        self._uncertain.discard(pool)
+        if self._wanted is pools:
+            self._unwritten.discard(pool)
+            if not self._unwritten:
+                self._written.set()
+
+    async def _plan(self, pool: str, wanted: WantedPool) -> tuple[SliceAction, ...]:
+        existing = await self._list(pool) if pool in self._uncertain else self._informer.by("pool", pool)
+        actions = plan_pool(wanted, existing)
+        if self._node_name is not None and any(isinstance(action, CreateSlice) for action in actions):
+            # Looked up each time: a node that was made anew would have what the old one owns collected.
+            node = await self._calls.get(NODES, ObjectKey("", self._node_name))
+            return plan_pool(replaced(wanted, owner=_owner(node)), existing)
+        return actions
+
+    async def _list(self, pool: str) -> tuple[ResourceSlice, ...]:
+        items, _ = await self._calls.list_all(SLICES, field_selector=self._scope)
+        return tuple(item for item in items if item.spec.pool.name == pool)
+
+    async def _apply(self, action: SliceAction, pools: dict[str, WantedPool]) -> None:
+        match action:
+            case DeleteSlice(item):
+                await self._delete(item)
+            case UpdateSlice(place, item):
+                stored = await self._calls.replace(SLICES, item)
+                self._take("update", stored)
+                self._check_kept(place, item, stored, pools)
+            case CreateSlice(place, item):
+                stored = await self._calls.create(SLICES, item)
+                self._take("create", stored)
+                self._check_kept(place, item, stored, pools)
+
+    async def _delete(self, item: ResourceSlice) -> None:
+        metadata = item.metadata
+        try:
+            await self._calls.delete(SLICES, key_of(item), uid=metadata.uid, resource_version=metadata.resource_version)
+            self._metrics.slice_writes.add(self._driver, "delete")
+        except NotFound:
+            pass
+        self._informer.remove(key_of(item))
+
+    def _take(self, verb: str, stored: ResourceSlice) -> None:
+        """What we wrote is known at once; a plan made before the watch tells of it would write it again."""
+        self._metrics.slice_writes.add(self._driver, verb)
+        self._informer.put(stored)
+
+    def _check_kept(
+        self, place: int, written: ResourceSlice, stored: ResourceSlice, pools: dict[str, WantedPool]
+    ) -> None:
+        if is_as_wanted(written.spec, stored.spec):
+            return
+        pool = stored.spec.pool.name
+        wanted = pools[pool]
+        # Wanting what cannot be had would be written for ever. The next `publish` wants it again.
+        kept = replace(stored.spec, pool=ResourcePool(name=pool))
+        pools[pool] = replaced(wanted, slices=(*wanted.slices[:place], kept, *wanted.slices[place + 1 :]))
+        self._on_problem(DroppedFields(pool, place, written.spec, stored.spec))
+
+
+def _pool_of(item: ResourceSlice) -> Iterator[str]:
+    yield item.spec.pool.name
+
+
+def _owner(node: Node) -> OwnerReference:
+    return OwnerReference(
+        api_version="v1", kind="Node", name=node.metadata.name, uid=node.metadata.uid, controller=True
+    )
