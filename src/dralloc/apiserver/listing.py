@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from dralloc.apiserver.options import EXACT, ListOptions, revision_of
 from dralloc.apiserver.statuses import expired, version_too_large
@@ -13,8 +13,12 @@ from dralloc.primitives.errors import BadRequest
 from dralloc.store.errors import BadPageToken, Compacted, FutureRevision
 from dralloc.store.interface import Page, PageToken, Record, Store
 
+T = TypeVar("T")
+
 # Records that are looked at in one go; between them other requests get their turn.
 SLICE: Final = 500
+# What is sent in one go. Objects differ in size by a factor of a thousand, so this is counted in bytes.
+PIECE_BYTES: Final = 1 << 20
 # How long a list waits for a revision that this server has not seen yet.
 FUTURE_WAIT_S: Final = 3.0
 
@@ -89,6 +93,20 @@ async def wait_for_revision(store: Store, revision: int) -> None:
                     await watch.next()
         except TimeoutError:
             raise version_too_large(revision, await store.current_revision()) from None
+
+
+def in_pieces(records: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
+    """The records in groups that are not much larger than a piece."""
+    group: list[T] = []
+    total = 0
+    for record in records:
+        group.append(record)
+        total += size(record)
+        if total >= PIECE_BYTES:
+            yield group
+            group, total = [], 0
+    if group:
+        yield group
 
 
 async def read_all(

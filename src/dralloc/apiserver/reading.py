@@ -12,7 +12,7 @@ from dralloc.api.codec import encode
 from dralloc.api.registry import Kind
 from dralloc.apiserver.http import Request, Response
 from dralloc.apiserver.json_documents import Document
-from dralloc.apiserver.listing import EVERYTHING, SLICE, Listing, Selection, list_records, wait_for_revision
+from dralloc.apiserver.listing import EVERYTHING, Listing, Selection, in_pieces, list_records, wait_for_revision
 from dralloc.apiserver.negotiation import Form, form_of_objects
 from dralloc.apiserver.options import ListOptions, list_options, revision_of
 from dralloc.apiserver.resources import Resource, key_of, name_of, namespace_of, prefix_of
@@ -78,9 +78,10 @@ class Reader:
         listing = await list_records(self._store, prefix, selection, options)
         resource = collection.resource
         parts = self._list_parts(resource, listing, *_form(request))
-        if len(listing.records) <= SLICE:
+        pieces = list(in_pieces(listing.records, lambda record: len(record.value)))
+        if len(pieces) <= 1:
             return Response(body=parts.whole(listing.records), headers=resource.deprecation)
-        return Response(stream=parts.stream(listing.records), headers=resource.deprecation)
+        return Response(stream=parts.stream(pieces), headers=resource.deprecation)
 
     def _list_parts(self, resource: Resource, listing: Listing, form: Form, include: IncludeObject) -> _ListParts:
         metadata = encode(_list_metadata(listing))
@@ -162,12 +163,12 @@ class _ListParts:
     def whole(self, records: Sequence[Record]) -> bytes:
         return self.head + b",".join(self.show(records)) + b"]}"
 
-    async def stream(self, records: Sequence[Record]) -> AsyncGenerator[bytes, None]:
+    async def stream(self, pieces: Sequence[Sequence[Record]]) -> AsyncGenerator[bytes, None]:
         """A long list in pieces: none is made before the reader has taken the one before."""
-        piece = self.head
-        for start in range(0, len(records), SLICE):
-            yield piece + b",".join(self.show(records[start : start + SLICE]))
-            piece = b","
+        before = self.head
+        for records in pieces:
+            yield before + b",".join(self.show(records))
+            before = b","
         yield b"]}"
 
 

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from dralloc.apiserver.listing import Selection
+from dralloc.apiserver.listing import Selection, in_pieces
 from dralloc.apiserver.statuses import expired, status_of
 from dralloc.store.errors import Compacted, StoreUnavailable, WatcherTooSlow
 from dralloc.store.interface import Event, PageToken, Record, Store, Watch
@@ -23,7 +23,7 @@ from dralloc.store.interface import Event, PageToken, Record, Store, Watch
 BOOKMARK_EVERY_S: Final = 60.0
 TIMEOUT_MIN_S: Final = 1800
 EVENTS_PER_PIECE: Final = 500
-FRAMES_CACHED_MAX: Final = 2048
+FRAMES_BYTES_MAX: Final = 16 << 20
 
 ADDED: Final = b"ADDED"
 MODIFIED: Final = b"MODIFIED"
@@ -37,13 +37,15 @@ class Frames:
         self._render = render
         self._bookmark = bookmark
         self._made: dict[tuple[int, bytes], bytes] = {}
+        self._bytes = 0
 
     def change(self, type_: bytes, stored: bytes, revision: int) -> bytes:
         frame = self._made.get((revision, type_))
         if frame is None:
-            if len(self._made) >= FRAMES_CACHED_MAX:
-                del self._made[next(iter(self._made))]
             frame = self._made[(revision, type_)] = self.unshared(type_, stored, revision)
+            self._bytes += len(frame)
+            while self._bytes > FRAMES_BYTES_MAX:
+                self._bytes -= len(self._made.pop(next(iter(self._made))))
         return frame
 
     def unshared(self, type_: bytes, stored: bytes, revision: int) -> bytes:
@@ -97,7 +99,8 @@ class WatchTable:
             if request.initial_state:
                 async for piece, at in self._initial_state(request, frames):
                     revision = at
-                    yield piece
+                    if piece:
+                        yield piece
             watch = await self._store.watch(request.prefix, after_revision=revision)
         except Compacted as error:
             yield error_frame(f"too old resource version: {error.revision} ({error.compacted})")
@@ -117,13 +120,15 @@ class WatchTable:
         while True:
             page = await self._store.list_prefix(request.prefix, limit=EVENTS_PER_PIECE, page=token)
             matching = filter(request.selection.matches, page.records)
-            yield b"".join(frames.unshared(ADDED, record.value, record.revision) for record in matching), page.revision
+            for records in in_pieces(matching, lambda record: len(record.value)):
+                told = [frames.unshared(ADDED, record.value, record.revision) for record in records]
+                yield b"".join(told), page.revision
             token = page.next
             if token is None:
                 break
             await asyncio.sleep(0)
-        if request.initial_bookmark:
-            yield frames.bookmark(page.revision, initial_events_end=True), page.revision
+        end = frames.bookmark(page.revision, initial_events_end=True) if request.initial_bookmark else b""
+        yield end, page.revision
 
 
 async def _changes(watch: Watch, request: WatchRequest, frames: Frames) -> AsyncGenerator[bytes, None]:
@@ -140,14 +145,20 @@ async def _changes(watch: Watch, request: WatchRequest, frames: Frames) -> Async
             return
         except StoreUnavailable:
             return
-        if piece := _tell(events, request.selection, frames):
-            yield piece
+        for group in in_pieces(events, _weight):
+            if piece := _tell(group, request.selection, frames):
+                yield piece
         now = loop.time()
         if request.bookmarks and now >= due:
             yield frames.bookmark(watch.revision)
             bookmark_due = now + BOOKMARK_EVERY_S
         if now >= deadline:
             return
+
+
+def _weight(event: Event) -> int:
+    record = event.record or event.previous
+    return len(record.value) if record else 0
 
 
 def _tell(events: Sequence[Event], selection: Selection, frames: Frames) -> bytes:

@@ -1,0 +1,94 @@
+"""Servers on a real etcd: the recorded conversation, and two of them that serve one cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from dralloc.apiserver.server import ApiServer
+from dralloc.conformance.families import load_family
+from dralloc.conformance.frame import Options, read_lines
+from dralloc.primitives.features import FeatureGates
+from dralloc.store.opening import open_store
+from dralloc.testing.etcd_server import EtcdServer
+from dralloc.testing.local_api import CLAIMS, PODS, FixedClock, LocalApi, claim_document, pod_document
+from dralloc.testing.server_process import server_process
+
+pytestmark = pytest.mark.slow
+
+VECTORS = Path(__file__).parents[1] / "vectors"
+
+
+def test_the_recorded_conversation_is_held_on_etcd(tmp_path: Path) -> None:
+    with (
+        EtcdServer(tmp_path / "etcd") as etcd,
+        server_process(tmp_path / "data", "--store", f"etcd://{etcd.endpoint}") as server,
+    ):
+        options = Options(server=server.url, kubeconfig=server.kubeconfig)
+        verdicts = list(load_family("http").run(read_lines(VECTORS / "http.jsonl.gz"), options))
+    assert [verdict for verdict in verdicts if verdict.differences] == []
+
+
+@asynccontextmanager
+async def servers_on(etcd: EtcdServer, count: int) -> AsyncIterator[list[LocalApi]]:
+    async with AsyncExitStack() as stack:
+        apis = []
+        for _ in range(count):
+            store = await stack.enter_async_context(await open_store(f"etcd://{etcd.endpoint}"))
+            server = ApiServer(store, clock=FixedClock(), gates=FeatureGates.defaults())
+            await server.start()
+            stack.push_async_callback(server.stop)
+            apis.append(LocalApi(server))
+        yield apis
+
+
+def test_two_servers_are_one_cluster(tmp_path: Path) -> None:
+    async def main(etcd: EtcdServer) -> None:
+        async with asyncio.timeout(30), servers_on(etcd, 2) as (one, other):
+            watching = other.watch(CLAIMS, resourceVersion=(await other.get(CLAIMS))["metadata"]["resourceVersion"])
+            first = asyncio.ensure_future(anext(watching))
+            created = await one.create(CLAIMS, claim_document())
+            assert (await first)["object"] == created
+            # What one server wrote, the other can be asked for at once.
+            version = created["metadata"]["resourceVersion"]
+            assert (await other.get(f"{CLAIMS}/c", resourceVersion=version)) == created
+            labels = [{"metadata": {"labels": {f"l{number}": "x"}}} for number in range(8)]
+            await asyncio.gather(
+                *(api.patch(f"{CLAIMS}/c", label) for label, api in zip(labels, [one, other] * 4, strict=True))
+            )
+            assert len((await one.get(f"{CLAIMS}/c"))["metadata"]["labels"]) == 8
+            # Dependents are collected by both, once.
+            owner = await one.create(PODS, pod_document())
+            reference = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": owner["metadata"]["uid"]}
+            await one.create(CLAIMS, claim_document("owned", ownerReferences=[reference]))
+            await other.delete(f"{PODS}/p")
+            async for event in watching:
+                if (event["type"], event["object"]["metadata"]["name"]) == ("DELETED", "owned"):
+                    break
+
+    with EtcdServer(tmp_path) as etcd:
+        asyncio.run(main(etcd))
+
+
+def test_when_etcd_is_gone_the_server_says_so_and_comes_back_with_it(tmp_path: Path) -> None:
+    async def main(etcd: EtcdServer) -> None:
+        async with asyncio.timeout(60), servers_on(etcd, 1) as (api,):
+            await api.create(CLAIMS, claim_document("before"))
+            etcd.kill()
+            refused = await api.call("POST", CLAIMS, claim_document("meanwhile"))
+            assert (refused.code, refused.document["reason"]) == (503, "ServiceUnavailable")
+            assert (await api.call("GET", "/readyz")).code == 503
+            assert (await api.call("GET", "/livez")).code == 200
+            etcd.start()
+            while (await api.call("GET", "/readyz")).code != 200:
+                await asyncio.sleep(0)
+            await api.create(CLAIMS, claim_document("after"))
+            assert json.dumps(await api.get(CLAIMS)).count('"before"') == 1
+
+    with EtcdServer(tmp_path) as etcd:
+        asyncio.run(main(etcd))
