@@ -83,9 +83,10 @@ class PlainRules:
         self._world = world
         self._pools = pools
         self._everything: dict[tuple[int, str], list[Candidate]] = {}
-        self._held: dict[DeviceKey, list[Any]] = {}
+        # What allocated claims have of each device.
+        self.held: dict[DeviceKey, list[Any]] = {}
         for result in held_devices(world):
-            self._held.setdefault((result.driver, result.pool, result.device), []).append(result)
+            self.held.setdefault((result.driver, result.pool, result.device), []).append(result)
         self._selected: dict[tuple[int, str, DeviceKey], bool] = {}
         # All devices in the order in which they are tried.
         self.candidates = [(pool, each, device) for pool in pools.ordered for each, device in pool.devices]
@@ -141,8 +142,7 @@ class PlainRules:
         if way.is_admin:
             return (key, way.claim) in state.takers
         return any(taken == key for taken, _ in state.takers) or any(
-            result.share_id is None or not self._world.features.consumable_capacity
-            for result in self._held.get(key, ())
+            result.share_id is None or not self._world.features.consumable_capacity for result in self.held.get(key, ())
         )
 
     def _is_selected(self, way: Way, each: ResourceSlice, device: Device) -> bool:
@@ -214,7 +214,7 @@ class PlainRules:
         if not self._world.features.partitionable_devices:
             return None
         key = (*pool.key, device.name)
-        if is_share and (key in state.shares or any(result.share_id for result in self._held.get(key, ()))):
+        if is_share and (key in state.shares or any(result.share_id for result in self.held.get(key, ()))):
             return state.drawn
         drawn = dict(state.drawn)
         for counter, amount in draws_of(device):
@@ -256,7 +256,7 @@ class PlainRules:
         for name, amount in taken.items():
             used = state.shares.get(key, {}).get(name, 0) + sum(
                 result.consumed_capacity[name].nanos
-                for result in self._held.get(key, ())
+                for result in self.held.get(key, ())
                 if result.share_id and name in result.consumed_capacity
             )
             if used + amount > device.capacity[name].value.nanos:
