@@ -63,11 +63,15 @@ _EVENT: Final = msgspec.json.Decoder(_Event)
 
 
 class Calls:
-    """The verbs over one transport; writes are recorded under the field manager."""
+    """The verbs over one transport; writes are recorded under the field manager.
 
-    def __init__(self, transport: Transport, *, field_manager: str = "dralloc") -> None:
+    Where everything that is written comes from our own types, looking for fields that do not exist is a waste of the
+    server's time; `check_fields` says whether it should.
+    """
+
+    def __init__(self, transport: Transport, *, field_manager: str = "dralloc", check_fields: bool = True) -> None:
         self._transport = transport
-        self._field_manager = field_manager
+        self._options = {"fieldManager": field_manager} | ({} if check_fields else {"fieldValidation": "Ignore"})
 
     async def get(self, resource: Resource[Object], key: ObjectKey) -> Object:
         response = await self._send("GET", resource.path(namespace=key.namespace, name=key.name))
@@ -196,7 +200,7 @@ class Calls:
         await self._transport.close()
 
     def _managed(self) -> dict[str, str]:
-        return {"fieldManager": self._field_manager}
+        return dict(self._options)
 
     async def _send(
         self,

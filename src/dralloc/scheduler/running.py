@@ -40,4 +40,4 @@ class SchedulerTerms:
         await self._transport.close()
 
     def _calls(self) -> Calls:
-        return Calls(self._transport, field_manager=FIELD_MANAGER)
+        return Calls(self._transport, field_manager=FIELD_MANAGER, check_fields=False)
