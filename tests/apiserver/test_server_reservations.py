@@ -1,0 +1,110 @@
+"""The ledger of promises, against a model: whatever order news comes in, it never counts too little, and ends up exact."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from dralloc.apiserver.reservations import Ledger, Promise
+from dralloc.store.interface import Event, Record
+
+pytestmark = pytest.mark.slow
+
+KEYS = st.sampled_from(["a", "b", "c"])
+AMOUNTS = st.integers(1, 5)
+
+
+@dataclass
+class Write:
+    """A write under way; once it is stored it has a revision, which its maker may not know yet."""
+
+    key: str
+    amount: int
+    promise: Promise
+    revision: int | None = None
+
+
+def amount_of(record: Record) -> int | None:
+    return int(record.value) or None
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    """Writes, deletions, events that come late, makers that hear late, and readers that must start over."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.total = 0
+        self.ledger = Ledger[int](amount_of, self.add)
+        self.revision = 1
+        self.stored: dict[str, Record] = {}
+        self.events: list[Event] = []
+        self.writes: list[Write] = []
+
+    def add(self, amount: int, sign: int) -> None:
+        self.total += sign * amount
+
+    def store(self, key: str, amount: int | None) -> None:
+        self.revision += 1
+        previous = self.stored.pop(key, None)
+        record = None
+        if amount is not None:
+            record = self.stored[key] = Record(key=key, value=b"%d" % amount, revision=self.revision)
+        self.events.append(Event(revision=self.revision, key=key, record=record, previous=previous))
+
+    @rule(key=KEYS, amount=AMOUNTS)
+    def promise(self, key: str, amount: int) -> None:
+        self.writes.append(Write(key, amount, self.ledger.promise(key, amount)))
+
+    @precondition(lambda self: any(write.revision is None for write in self.writes))
+    @rule(data=st.data(), succeeds=st.booleans())
+    def decide(self, data: st.DataObject, succeeds: bool) -> None:
+        write = data.draw(st.sampled_from([write for write in self.writes if write.revision is None]))
+        if succeeds:
+            self.store(write.key, write.amount)
+            write.revision = self.revision
+        else:
+            self.writes.remove(write)
+            write.promise.give_back()
+
+    @precondition(lambda self: any(write.revision is not None for write in self.writes))
+    @rule(data=st.data())
+    def tell_the_maker(self, data: st.DataObject) -> None:
+        write = data.draw(st.sampled_from([write for write in self.writes if write.revision is not None]))
+        self.writes.remove(write)
+        assert write.revision is not None
+        write.promise.keep(write.revision)
+
+    @rule(key=KEYS, amount=st.sampled_from([None, 0]))
+    def release(self, key: str, amount: int | None) -> None:
+        """The object goes, or no longer counts."""
+        if key in self.stored:
+            self.store(key, amount)
+
+    @precondition(lambda self: self.events)
+    @rule()
+    def deliver(self) -> None:
+        self.ledger.apply(self.events.pop(0))
+
+    @rule()
+    def start_over(self) -> None:
+        self.events.clear()
+        self.ledger.reset(list(self.stored.values()), self.revision)
+
+    @invariant()
+    def counts_never_too_little(self) -> None:
+        assert self.total >= sum(int(record.value) for record in self.stored.values())
+
+    def teardown(self) -> None:
+        for write in self.writes:
+            write.promise.give_back() if write.revision is None else write.promise.keep(write.revision)
+        for event in self.events:
+            self.ledger.apply(event)
+        assert self.total == sum(int(record.value) for record in self.stored.values())
+
+
+TestLedger = LedgerMachine.TestCase
+TestLedger.settings = settings(stateful_step_count=30)
