@@ -49,6 +49,7 @@ def apiserver(
 
 def _serve(settings: ServerSettings) -> None:
     import asyncio
+    import logging
 
     import uvloop
 
@@ -56,6 +57,9 @@ def _serve(settings: ServerSettings) -> None:
     from dralloc.apiserver.running import BadSettings
     from dralloc.store.errors import StoreError
 
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    # What clients send that is no HTTP is their affair, and could fill our log.
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve_until_told(settings))

@@ -123,6 +123,11 @@ class Connection:
             self._connection.request(method, path, body=body, headers=sent)
             answer = self._connection.getresponse()
             content = answer.read()
+        except ssl.SSLCertVerificationError as error:
+            self._connection.close()
+            raise CannotConnect(
+                f"its certificate is not trusted ({error.verify_message}): name its --kubeconfig"
+            ) from error
         except (OSError, HTTPException) as error:
             self._connection.close()
             raise CannotConnect(f"{method} {path}: {error}") from error
