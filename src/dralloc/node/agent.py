@@ -1,0 +1,182 @@
+"""One node: everything that a kubelet does for devices, put together.
+
+The agent owns a directory laid out as a kubelet's: drivers put their registration sockets into `plugins_registry` and their own into
+`plugins`; the state of the node lies beside them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from dralloc.api.core_v1 import Event
+from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.client.calls import Calls
+from dralloc.client.events import EventRecorder
+from dralloc.client.informer import Informer
+from dralloc.client.reflector import Reflector
+from dralloc.client.resource import ObjectKey
+from dralloc.client.resources import resource_for
+from dralloc.client.transport import Transport
+from dralloc.node.cdi import DEFAULT_DIRECTORIES, CdiFiles
+from dralloc.node.checkpoint import lock_directory
+from dralloc.node.claim_book import ClaimBook
+from dralloc.node.claims import ClaimsFailed, ManagedClaims
+from dralloc.node.driver_calls import GrpcDriverCalls
+from dralloc.node.drivers import DriverInstance, Drivers
+from dralloc.node.health import HealthWatch
+from dralloc.node.metrics import NodeMetrics
+from dralloc.node.node_object import NodeHeart, NodeShape
+from dralloc.node.pod_sync import PodSync, Surroundings
+from dralloc.node.pod_view import NODE_PODS, NodePod
+from dralloc.node.registration import PluginWatcher
+from dralloc.node.runtime_fake import FakeRuntime
+from dralloc.node.runtime_process import ProcessRuntime
+from dralloc.node.slice_wiping import SliceWiper
+from dralloc.node.timings import DEFAULT_TIMINGS, Timings
+from dralloc.primitives.clock import Clock
+from dralloc.primitives.features import FeatureGates
+
+_logger = logging.getLogger(__name__)
+
+REGISTRY: Final = "plugins_registry"
+PLUGINS: Final = "plugins"
+CHECKPOINT: Final = "dra_manager_state"
+HEALTH: Final = "dra_health_state"
+FIELD_MANAGER: Final = "dralloc-node"
+
+# Pods that are worked on at a time: each may wait for a driver, and none may have to wait for another pod's driver.
+WORKERS: Final = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSettings:
+    """One node, as it is to be run."""
+
+    shape: NodeShape
+    directory: Path
+    runs_processes: bool = True
+    keeps_containers: bool = False
+    cdi_directories: tuple[Path, ...] = DEFAULT_DIRECTORIES
+    timings: Timings = DEFAULT_TIMINGS
+    gates: FeatureGates = field(default_factory=FeatureGates.defaults)
+
+
+class Agent:
+    """A node. Making it reads the state that an earlier one left, which may end in BadCheckpoint or DirectoryInUse."""
+
+    def __init__(self, transport: Transport, settings: AgentSettings, clock: Clock) -> None:
+        directory, timings = settings.directory, settings.timings
+        for name in (REGISTRY, PLUGINS):
+            (directory / name).mkdir(parents=True, exist_ok=True)
+        self._lock = lock_directory(directory)
+        self._settings = settings
+        self._calls = calls = Calls(transport, field_manager=FIELD_MANAGER)
+        self._book = ClaimBook(directory / CHECKPOINT)
+        self.metrics = NodeMetrics(self._book.records)
+        self._wiper = SliceWiper(calls, settings.shape.name, timings)
+        self.drivers = Drivers(self._wiper.connection_changed)
+        self._plugins = PluginWatcher(directory / REGISTRY, self.drivers, timings, self._driver_registered)
+        self.claims = ManagedClaims(
+            self._book,
+            GrpcDriverCalls(self.drivers, self.metrics, timings.call_s),
+            self.metrics,
+            fetch=self._fetch_claim,
+            is_registered=lambda driver: self.drivers.pick(driver) is not None,
+            may_skip="DRAOptionalNodeOperations" in settings.gates,
+        )
+        self._events = EventRecorder(calls, resource_for(Event), component=FIELD_MANAGER, clock=clock)
+        self._health = HealthWatch(timings, self.drivers.pick, self._health_changed, directory / HEALTH)
+        self._runtime = self._make_runtime(clock)
+        self._pods = PodSync(
+            Surroundings(
+                calls=calls,
+                claims=self.claims,
+                runtime=self._runtime,
+                events=self._events,
+                clock=clock,
+                timings=timings,
+                health_of=self._health.get,
+                shows_health=self._uses_health,
+                host_ip=settings.shape.host_ip,
+                start_errors=self.metrics.start_errors,
+            )
+        )
+        self._heart = NodeHeart(calls, settings.shape, clock, timings)
+
+    async def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
+        """Be the node until cancelled."""
+        name = self._settings.shape.name
+        informer: Informer[NodePod] = Informer()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._events.run())
+                await self._heart.register()
+                self._wiper.wipe_all()
+                self._health.load()
+                tasks.create_task(self._heart.beat())
+                tasks.create_task(self._health.run())
+                tasks.create_task(self._plugins.run())
+                reflector = Reflector(self._calls, NODE_PODS, informer, field_selector=f"spec.nodeName={name}")
+                tasks.create_task(reflector.run())
+                await informer.synced.wait()
+                self._end_unknown(informer)
+                informer.subscribe(self._pods.pod_changed)
+                tasks.create_task(self._pods.run(WORKERS))
+                tasks.create_task(self._reconcile())
+                on_ready()
+        finally:
+            await self._close()
+
+    async def _reconcile(self) -> None:
+        """Take back, now and then, what is held for pods that are no more."""
+        while True:
+            for pod_uid in self._book.pods() - self._pods.pods():
+                try:
+                    await self.claims.unprepare(pod_uid)
+                except ClaimsFailed as failed:
+                    _logger.warning("claims of pod %s, which is no more: %s", pod_uid, failed)
+            await asyncio.sleep(self._settings.timings.reconcile_s)
+
+    async def _fetch_claim(self, key: ObjectKey) -> ResourceClaim:
+        return await self._calls.get(resource_for(ResourceClaim), key)
+
+    @property
+    def _uses_health(self) -> bool:
+        return "ResourceHealthStatus" in self._settings.gates
+
+    def _driver_registered(self, instance: DriverInstance) -> None:
+        if instance.health is not None and self._uses_health:
+            self._health.follow(instance.driver)
+        self._pods.look_again(lambda pod: bool(pod.spec.resource_claims))
+
+    def _health_changed(self, driver: str) -> None:
+        def is_concerned(pod: NodePod) -> bool:
+            held = self.claims.of_pod(pod.metadata.uid)
+            return any(driver in record.drivers for record in held.values())
+
+        self._pods.look_again(is_concerned)
+
+    def _make_runtime(self, clock: Clock) -> FakeRuntime | ProcessRuntime:
+        if not self._settings.runs_processes:
+            return FakeRuntime(clock)
+        cdi = CdiFiles(self._settings.cdi_directories)
+        host_ip = self._settings.shape.host_ip
+        return ProcessRuntime(self._settings.directory, cdi, clock, host_ip=host_ip)
+
+    def _end_unknown(self, informer: Informer[NodePod]) -> None:
+        if isinstance(self._runtime, ProcessRuntime):
+            self._runtime.end_unknown(frozenset(pod.metadata.uid for pod in informer.all()))
+
+    async def _close(self) -> None:
+        if isinstance(self._runtime, ProcessRuntime):
+            await self._runtime.close(keep=self._settings.keeps_containers)
+        await self._wiper.close()
+        await self.drivers.close()
+        self._book.close()
+        os.close(self._lock)

@@ -1,0 +1,214 @@
+"""The node's memory on disk: which claims it has prepared or is preparing, so that a crash forgets none of them.
+
+The form is that of a kubelet's `dra_manager_state`: JSON that carries JSON and its checksum. The file is replaced as a whole, so
+that after a crash it holds the state before or after a change and never half of one. Whatever else is found in it
+was not our doing, and guessing would leave devices prepared for nobody: it is refused, by name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import zlib
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from dralloc.node.claim_records import ClaimRecord, DriverPart, PreparedDevice
+
+KIND: Final = "DRACheckpoint"
+API_VERSION: Final = "checkpoint.dra.kubelet.k8s.io/v1"
+
+
+class BadCheckpoint(Exception):
+    """The file cannot be trusted; the message names it and says what to do."""
+
+
+class DirectoryInUse(Exception):
+    """Another agent keeps its state in this directory."""
+
+
+class _File(msgspec.Struct):
+    data: str = msgspec.field(name="Data")
+    checksum: int = msgspec.field(name="Checksum")
+
+
+class _Device(msgspec.Struct, rename="pascal", omit_defaults=True):
+    pool_name: str = ""
+    device_name: str = ""
+    share_id: str | None = msgspec.field(default=None, name="ShareID")
+    request_names: list[str] | None = None
+    cdi_device_ids: list[str] | None = msgspec.field(default=None, name="CDIDeviceIDs")
+
+
+class _Driver(msgspec.Struct, omit_defaults=True):
+    devices: list[_Device] | None = msgspec.field(default=None, name="Devices")
+    skip_node_operations: list[str] | None = msgspec.field(default=None, name="skipNodeOperations")
+
+
+class _Claim(msgspec.Struct):
+    claim_uid: str = msgspec.field(name="ClaimUID")
+    claim_name: str = msgspec.field(name="ClaimName")
+    namespace: str = msgspec.field(name="Namespace")
+    pod_uids: dict[str, dict[str, Any]] = msgspec.field(name="PodUIDs")
+    driver_state: dict[str, _Driver] | None = msgspec.field(name="DriverState")
+
+
+class _Document(msgspec.Struct):
+    kind: str = ""
+    api_version: str = msgspec.field(default="", name="apiVersion")
+    claims: list[_Claim] | None = msgspec.field(default=None, name="ClaimInfoStateList")
+
+
+def encode_checkpoint(records: Iterable[ClaimRecord]) -> bytes:
+    claims = [_claim(record) for record in sorted(records, key=lambda record: (record.namespace, record.name))]
+    text = msgspec.json.encode(_Document(kind=KIND, api_version=API_VERSION, claims=claims)).decode()
+    return msgspec.json.encode(_File(data=text, checksum=_checksum(text)))
+
+
+def decode_checkpoint(content: bytes) -> tuple[ClaimRecord, ...]:
+    """The records that were encoded; ValueError says why there are none to be had."""
+    try:
+        file = msgspec.json.decode(content, type=_File)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"it is not a checkpoint: {error}") from None
+    if file.checksum != _checksum(file.data):
+        raise ValueError(f"its checksum is {_checksum(file.data)}, and it says {file.checksum}")
+    try:
+        document = msgspec.json.decode(file.data, type=_Document)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"its data cannot be read: {error}") from None
+    if (document.kind, document.api_version) != (KIND, API_VERSION):
+        said = f"{document.kind or 'no kind'} of {document.api_version or 'no version'}"
+        raise ValueError(f"it holds {said}, and this version reads {KIND} of {API_VERSION}")
+    return tuple(map(_record, document.claims or ()))
+
+
+def read_checkpoint(path: Path) -> tuple[ClaimRecord, ...]:
+    """What the file holds; nothing where there is none."""
+    try:
+        return decode_checkpoint(path.read_bytes())
+    except FileNotFoundError:
+        return ()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise BadCheckpoint(
+            f"cannot use the checkpoint {path}: {reason}. Which claims are prepared here is not known: drain the node, "
+            "let the drivers clean up, then remove the file"
+        ) from None
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace the file: whoever reads it, also after a crash, sees all of the old content or all of the new."""
+    scratch = path.with_name(f".{path.name}.new")
+    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(scratch, path)
+    except OSError:
+        scratch.unlink(missing_ok=True)
+        raise
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        # Without this the new name may be lost in a power failure, though the content is not.
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+class CheckpointWriter:
+    """Writes the records to the file. Changes made while a write is under way go together into the next."""
+
+    def __init__(self, path: Path, records: Callable[[], Iterable[ClaimRecord]]) -> None:
+        self._path = path
+        self._records = records
+        # One thread: writes happen in the order in which they were asked for, also when somebody stops waiting for one.
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
+        self._lock = asyncio.Lock()
+        self._asked = 0
+        self._written = 0
+
+    async def save(self) -> None:
+        """Returns when everything that the records hold now is on disk."""
+        self._asked += 1
+        mine = self._asked
+        async with self._lock:
+            if self._written >= mine:
+                return
+            included, content = self._asked, encode_checkpoint(self._records())
+            await asyncio.get_running_loop().run_in_executor(self._thread, write_atomically, self._path, content)
+            self._written = included
+
+    def close(self) -> None:
+        self._thread.shutdown()
+
+
+def lock_directory(directory: Path) -> int:
+    """Take the directory for this process: two agents would prepare the same claims at once. The lock ends with the process."""
+    path = directory / "lock"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise DirectoryInUse(f"another agent uses {directory} ({path} is locked)") from None
+    return descriptor
+
+
+def _checksum(text: str) -> int:
+    return zlib.crc32(text.encode())
+
+
+def _claim(record: ClaimRecord) -> _Claim:
+    return _Claim(
+        claim_uid=record.uid,
+        claim_name=record.name,
+        namespace=record.namespace,
+        pod_uids={uid: {} for uid in sorted(record.pods)},
+        driver_state={name: _driver(part) for name, part in record.drivers.items()},
+    )
+
+
+def _driver(part: DriverPart) -> _Driver:
+    devices = [
+        _Device(
+            pool_name=device.pool,
+            device_name=device.device,
+            share_id=device.share_id,
+            request_names=list(device.requests),
+            cdi_device_ids=list(device.cdi_ids),
+        )
+        for device in part.devices
+    ]
+    return _Driver(devices=devices, skip_node_operations=list(part.skips) or None)
+
+
+def _record(claim: _Claim) -> ClaimRecord:
+    return ClaimRecord(
+        namespace=claim.namespace,
+        name=claim.claim_name,
+        uid=claim.claim_uid,
+        pods=frozenset(claim.pod_uids),
+        drivers={name: _part(driver) for name, driver in (claim.driver_state or {}).items()},
+    )
+
+
+def _part(driver: _Driver) -> DriverPart:
+    devices = tuple(
+        PreparedDevice(
+            pool=device.pool_name,
+            device=device.device_name,
+            share_id=device.share_id,
+            requests=tuple(device.request_names or ()),
+            cdi_ids=tuple(device.cdi_device_ids or ()),
+        )
+        for device in driver.devices or ()
+    )
+    return DriverPart(devices=devices, skips=tuple(driver.skip_node_operations or ()))

@@ -1,0 +1,81 @@
+"""The claims of this node as they are now: the records that are kept on disk, and what each process finds out for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from dralloc.api.resource_v1 import AllocationResult
+from dralloc.client.resource import ObjectKey
+from dralloc.node.checkpoint import CheckpointWriter, read_checkpoint
+from dralloc.node.claim_records import ClaimRecord
+from dralloc.node.keyed_locks import KeyedLocks
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A record, and how far this process is with it. After a restart nothing counts as prepared: drivers are asked again."""
+
+    record: ClaimRecord
+    # What the drivers were called for, where this process called them.
+    allocation: AllocationResult | None = None
+    is_prepared: bool = False
+    is_unpreparing: bool = False
+
+
+class ClaimBook:
+    """Entries by the claim's name, read when it is made. A change is safe once `save` has returned."""
+
+    def __init__(self, path: Path) -> None:
+        self._entries = {ObjectKey(record.namespace, record.name): Entry(record) for record in read_checkpoint(path)}
+        self._by_pod: dict[str, set[ObjectKey]] = {}
+        for key, entry in self._entries.items():
+            self._index(key, frozenset(), entry.record.pods)
+        self._checkpoint = CheckpointWriter(path, self.records)
+        self._locks = KeyedLocks[ObjectKey]()
+
+    def records(self) -> tuple[ClaimRecord, ...]:
+        return tuple(entry.record for entry in self._entries.values())
+
+    def get(self, key: ObjectKey) -> Entry | None:
+        return self._entries.get(key)
+
+    def of_pod(self, pod_uid: str) -> Iterator[tuple[ObjectKey, Entry]]:
+        """The claims that are held for the pod."""
+        for key in sorted(self._by_pod.get(pod_uid, ()), key=str):
+            yield key, self._entries[key]
+
+    def pods(self) -> frozenset[str]:
+        """All pods for which anything is held."""
+        return frozenset(self._by_pod)
+
+    def put(self, key: ObjectKey, entry: Entry) -> None:
+        before = self._entries.get(key)
+        self._index(key, before.record.pods if before is not None else frozenset(), entry.record.pods)
+        self._entries[key] = entry
+
+    def drop(self, key: ObjectKey) -> None:
+        self._index(key, self._entries.pop(key).record.pods, frozenset())
+
+    async def save(self) -> None:
+        await self._checkpoint.save()
+
+    async def lock(self, stack: AsyncExitStack, keys: list[ObjectKey]) -> None:
+        """Be the only one that works on these claims until the stack is left."""
+        # One order for everybody: two pods with the same two claims never wait for each other.
+        for key in sorted(set(keys), key=str):
+            await stack.enter_async_context(self._locks.hold(key))
+
+    def close(self) -> None:
+        self._checkpoint.close()
+
+    def _index(self, key: ObjectKey, before: frozenset[str], after: frozenset[str]) -> None:
+        for pod_uid in before - after:
+            keys = self._by_pod[pod_uid]
+            keys.discard(key)
+            if not keys:
+                del self._by_pod[pod_uid]
+        for pod_uid in after - before:
+            self._by_pod.setdefault(pod_uid, set()).add(key)

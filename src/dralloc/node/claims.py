@@ -1,0 +1,195 @@
+"""Prepares the claims of pods and takes them back: one driver call after another, every step on disk before it is taken.
+
+The order is what makes crashes harmless. Before a driver is called, the record that it may have been is on disk; a record is
+removed only after its drivers said that they are done. Whoever holds a claim's lock is the only one that talks about it with
+drivers, so nothing is prepared twice at once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import replace
+from typing import Protocol
+
+from dralloc.api.core_v1 import Pod
+from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.client.resource import ObjectKey, key_of
+from dralloc.client.transport import TransportError
+from dralloc.node.claim_book import ClaimBook, Entry
+from dralloc.node.claim_records import PREPARE, UNPREPARE, ClaimRecord, record_of
+from dralloc.node.driver_calls import CallFailed, DriverCalls
+from dralloc.node.metrics import PREPARE_RESOURCES, UNPREPARE_RESOURCES, NodeMetrics
+from dralloc.node.prepare import (
+    Refused,
+    check_claim,
+    check_entry,
+    prepare_batches,
+    resolve_claims,
+    shared_devices,
+    skipping_drivers,
+    unprepare_batches,
+)
+from dralloc.primitives.errors import ApiError
+
+# The claim as the API has it now.
+FetchClaim = Callable[[ObjectKey], Awaitable[ResourceClaim]]
+
+
+class ClaimsFailed(Exception):
+    """The claims of a pod could not be prepared or taken back; the message is for the pod's owner."""
+
+
+class ClaimKeeper(Protocol):
+    """What the life of a pod needs of its claims."""
+
+    async def prepare(self, pod: Pod) -> None:
+        """Returns when every claim of the pod is ready for it; raises ClaimsFailed."""
+        ...
+
+    async def unprepare(self, pod_uid: str) -> None:
+        """Returns when nothing is held for the pod any more; raises ClaimsFailed."""
+        ...
+
+    def of_pod(self, pod_uid: str) -> Mapping[str, ClaimRecord]:
+        """What is held for the pod, by the names of its claims."""
+        ...
+
+
+class ManagedClaims:
+    """The claims of one node, whose drivers are called and whose records survive the process."""
+
+    def __init__(
+        self,
+        book: ClaimBook,
+        calls: DriverCalls,
+        metrics: NodeMetrics,
+        *,
+        fetch: FetchClaim,
+        is_registered: Callable[[str], bool],
+        may_skip: bool = False,
+    ) -> None:
+        self._book = book
+        self._calls = calls
+        self._metrics = metrics
+        self._fetch = fetch
+        self._is_registered = is_registered
+        self._may_skip = may_skip
+
+    def of_pod(self, pod_uid: str) -> Mapping[str, ClaimRecord]:
+        return {key.name: entry.record for key, entry in self._book.of_pod(pod_uid)}
+
+    # --- Preparing ------------------------------------------------------------------------------------------------
+
+    async def prepare(self, pod: Pod) -> None:
+        if not pod.spec.resource_claims and pod.status.extended_resource_claim_status is None:
+            return
+        with self._measured(PREPARE_RESOURCES):
+            claims = await self._usable_claims(pod)
+            async with AsyncExitStack() as stack:
+                await self._book.lock(stack, [key_of(claim) for claim in claims])
+                await self._prepare_locked(pod, claims)
+
+    async def _usable_claims(self, pod: Pod) -> tuple[ResourceClaim, ...]:
+        """The claims of the pod, all of which it may use here and now."""
+        uses = resolve_claims(pod)
+        if isinstance(uses, Refused):
+            raise ClaimsFailed(uses.text)
+        claims: dict[str, ResourceClaim] = {}
+        for use in uses:
+            key = ObjectKey(pod.metadata.namespace, use.claim)
+            try:
+                claim = claims[use.claim] = await self._fetch(key)
+            except (ApiError, TransportError) as error:
+                raise ClaimsFailed(f"fetch ResourceClaim {use.claim}: {error}") from None
+            if refused := check_claim(use, claim, pod, self._is_registered):
+                raise ClaimsFailed(refused.text)
+        return tuple(claims.values())
+
+    async def _prepare_locked(self, pod: Pod, claims: Sequence[ResourceClaim]) -> None:
+        for claim in claims:
+            if refused := check_entry(claim, self._book.get(key_of(claim))):
+                raise ClaimsFailed(refused.text)
+        for claim in claims:
+            entry = self._book.get(key_of(claim)) or Entry(record_of(claim, may_skip=self._may_skip))
+            record = entry.record.with_pod(pod.metadata.uid)
+            self._book.put(key_of(claim), replace(entry, record=record, allocation=claim.status.allocation))
+        await self._book.save()
+        open_keys = [key for claim in claims if not self._is_prepared(key := key_of(claim))]
+        if open_keys:
+            await self._call_to_prepare(open_keys, claims)
+
+    def _is_prepared(self, key: ObjectKey) -> bool:
+        entry = self._book.get(key)
+        return entry is not None and entry.is_prepared
+
+    async def _call_to_prepare(self, keys: Sequence[ObjectKey], claims: Sequence[ResourceClaim]) -> None:
+        records = [self._entry(key).record for key in keys]
+        shared = shared_devices(claims)
+        for driver in skipping_drivers(records, PREPARE):
+            self._metrics.prepare_skips.add(driver)
+        for batch in prepare_batches(records):
+            try:
+                prepared = await self._calls.prepare(batch.driver, batch.claims, shared.get(batch.driver, {}))
+            except CallFailed as error:
+                raise ClaimsFailed(str(error)) from None
+            for record in batch.claims:
+                key = ObjectKey(record.namespace, record.name)
+                entry = self._entry(key)
+                devices = prepared[record.uid]
+                self._book.put(key, replace(entry, record=entry.record.with_devices(batch.driver, devices)))
+        for key in keys:
+            self._book.put(key, replace(self._entry(key), is_prepared=True))
+        await self._book.save()
+
+    # --- Taking back ----------------------------------------------------------------------------------------------
+
+    async def unprepare(self, pod_uid: str) -> None:
+        keys = [key for key, _ in self._book.of_pod(pod_uid)]
+        if not keys:
+            return
+        with self._measured(UNPREPARE_RESOURCES):
+            async with AsyncExitStack() as stack:
+                await self._book.lock(stack, keys)
+                await self._unprepare_locked(pod_uid)
+
+    async def _unprepare_locked(self, pod_uid: str) -> None:
+        last_keys: list[ObjectKey] = []
+        # What the book says now: while we waited for the locks, somebody else may have been here.
+        for key, entry in list(self._book.of_pod(pod_uid)):
+            if entry.record.pods == {pod_uid}:
+                self._book.put(key, replace(entry, is_prepared=False, is_unpreparing=True))
+                last_keys.append(key)
+            else:
+                self._book.put(key, replace(entry, record=entry.record.without_pod(pod_uid)))
+        await self._call_to_unprepare(last_keys)
+        for key in last_keys:
+            self._book.drop(key)
+        await self._book.save()
+
+    async def _call_to_unprepare(self, keys: Sequence[ObjectKey]) -> None:
+        records = [self._entry(key).record for key in keys]
+        for driver in skipping_drivers(records, UNPREPARE):
+            self._metrics.unprepare_skips.add(driver)
+        for batch in unprepare_batches(records):
+            try:
+                await self._calls.unprepare(batch.driver, batch.claims)
+            except CallFailed as error:
+                raise ClaimsFailed(str(error)) from None
+
+    # --- Small things ---------------------------------------------------------------------------------------------
+
+    def _entry(self, key: ObjectKey) -> Entry:
+        entry = self._book.get(key)
+        assert entry is not None, f"{key} is locked and was not dropped"
+        return entry
+
+    @contextmanager
+    def _measured(self, operation: str) -> Iterator[None]:
+        started, failed = time.monotonic(), "true"
+        try:
+            yield
+            failed = "false"
+        finally:
+            self._metrics.operations.observe(operation, failed, value=time.monotonic() - started)

@@ -1,0 +1,129 @@
+"""Calls to drivers, and what their answers must be like before anything is believed of them.
+
+A driver is somebody else's program: it may be slow, may answer for claims that nobody asked about, may send what is no message at all.
+Each of these ends in a `CallFailed` with a sentence for the pod's owner.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import grpc
+import grpc.aio
+
+from dralloc.node.claim_records import ClaimRecord, PreparedDevice
+from dralloc.node.drivers import DriverInstance, Drivers
+from dralloc.node.metrics import NodeMetrics
+from dralloc.rpc.plugin_services import NODE_PREPARE_RESOURCES, NODE_UNPREPARE_RESOURCES, Service
+
+
+class CallFailed(Exception):
+    """A driver did not do what it was asked for; the message says which and why."""
+
+
+class DriverCalls(Protocol):
+    """What the node asks of drivers."""
+
+    async def prepare(
+        self, driver: str, claims: Sequence[ClaimRecord], shared: Mapping[str, str]
+    ) -> Mapping[str, tuple[PreparedDevice, ...]]:
+        """The devices by claim UID. `shared` names, by claim UID, a device of which the claim has a share."""
+        ...
+
+    async def unprepare(self, driver: str, claims: Sequence[ClaimRecord]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class GrpcDriverCalls:
+    """Calls over the drivers' sockets, each with a deadline."""
+
+    drivers: Drivers
+    metrics: NodeMetrics
+    timeout_s: float
+
+    async def prepare(
+        self, driver: str, claims: Sequence[ClaimRecord], shared: Mapping[str, str]
+    ) -> Mapping[str, tuple[PreparedDevice, ...]]:
+        instance = self._instance(driver)
+        service = instance.service_for(shares=any(claim.uid in shared for claim in claims))
+        if service is None:
+            raise CallFailed(_no_shares(instance, claims, shared))
+        response = await self._call(instance, service, NODE_PREPARE_RESOURCES, claims)
+        return read_prepared(claims, response)
+
+    async def unprepare(self, driver: str, claims: Sequence[ClaimRecord]) -> None:
+        instance = self._instance(driver)
+        response = await self._call(instance, instance.services[0], NODE_UNPREPARE_RESOURCES, claims)
+        check_answers(NODE_UNPREPARE_RESOURCES, claims, response)
+
+    def _instance(self, driver: str) -> DriverInstance:
+        instance = self.drivers.pick(driver)
+        if instance is None:
+            raise CallFailed(f"DRA driver {driver} is not registered")
+        return instance
+
+    async def _call(self, instance: DriverInstance, service: Service, rpc: str, claims: Sequence[ClaimRecord]) -> Any:
+        message = service.messages.Claim
+        asked = [message(namespace=claim.namespace, uid=claim.uid, name=claim.name) for claim in claims]
+        request = service.rpcs[rpc].request(claims=asked)
+        started, code = time.monotonic(), grpc.StatusCode.OK
+        try:
+            return await service.callable_on(instance.channel, rpc)(request, timeout=self.timeout_s)
+        except grpc.aio.AioRpcError as error:
+            code = error.code()
+            raise CallFailed(f"{rpc} of driver {instance.driver}: {code.name}: {error.details()}") from None
+        except grpc.aio.UsageError as error:
+            # The channel was closed under the call: the driver has just gone.
+            code = grpc.StatusCode.UNAVAILABLE
+            raise CallFailed(f"{rpc} of driver {instance.driver}: {error}") from None
+        finally:
+            path = service.path(rpc)
+            self.metrics.calls.observe(instance.driver, path, _go_name(code), value=time.monotonic() - started)
+
+
+def read_prepared(claims: Sequence[ClaimRecord], response: Any) -> dict[str, tuple[PreparedDevice, ...]]:
+    """The devices by claim UID, from an answer that keeps the rules."""
+    check_answers(NODE_PREPARE_RESOURCES, claims, response)
+    return {uid: tuple(map(_device, answer.devices)) for uid, answer in response.claims.items()}
+
+
+def check_answers(rpc: str, claims: Sequence[ClaimRecord], response: Any) -> None:
+    """An answer has exactly one entry for each claim that was asked about, and none of them is an error."""
+    names = {claim.uid: claim.name for claim in claims}
+    for uid, answer in sorted(response.claims.items()):
+        if uid not in names:
+            raise CallFailed(f"{rpc} answered for ResourceClaim UID {uid!r}, which nobody asked about")
+        if answer.error:
+            raise CallFailed(f"{rpc} failed for ResourceClaim {names[uid]}: {answer.error}")
+    if missing := [claim.name for claim in claims if claim.uid not in response.claims]:
+        raise CallFailed(f"{rpc} skipped {len(missing)} ResourceClaims ({', '.join(missing)})")
+
+
+def _device(device: Any) -> PreparedDevice:
+    # The older version of the service has no shares.
+    has_share = "share_id" in type(device).DESCRIPTOR.fields_by_name and device.HasField("share_id")
+    return PreparedDevice(
+        pool=device.pool_name,
+        device=device.device_name,
+        share_id=device.share_id if has_share else None,
+        requests=tuple(device.request_names),
+        cdi_ids=tuple(device.cdi_device_ids),
+    )
+
+
+def _no_shares(instance: DriverInstance, claims: Iterable[ClaimRecord], shared: Mapping[str, str]) -> str:
+    claim = next(claim for claim in claims if claim.uid in shared)
+    spoken = ", ".join(service.advertised for service in instance.services)
+    return (
+        f"ResourceClaim {claim.name} has a share of device {shared[claim.uid]}, and driver {instance.driver} serves only "
+        f"{spoken}, which cannot tell shares apart; it must serve v1.DRAPlugin"
+    )
+
+
+def _go_name(code: grpc.StatusCode) -> str:
+    """The code as a kubelet labels it: `DEADLINE_EXCEEDED` is DeadlineExceeded there, and `OK` stays."""
+    name: str = code.name
+    return name if code is grpc.StatusCode.OK else name.title().replace("_", "")

@@ -1,0 +1,217 @@
+"""Device health as drivers report it: what is known now, what is not known any more, and which drivers that concerns.
+
+A driver streams the health of its devices. What it does not refresh within the time that it named itself, and all of it when
+its stream ends, is unknown again. The state is kept in a file, so that a node that starts again does not show everything as
+unknown for a moment; a file that cannot be read is no loss.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+import msgspec
+
+from dralloc.node.checkpoint import write_atomically
+from dralloc.node.drivers import DriverInstance
+from dralloc.node.timings import Timings
+from dralloc.rpc.plugin_services import NODE_WATCH_RESOURCES, Service
+
+_logger = logging.getLogger(__name__)
+
+HEALTHY: Final = "Healthy"
+UNHEALTHY: Final = "Unhealthy"
+UNKNOWN: Final = "Unknown"
+_NAMES: Final = {0: UNKNOWN, 1: HEALTHY, 2: UNHEALTHY}
+
+DEVICES_MAX: Final = 16384
+MESSAGE_MAX: Final = 1024
+
+
+class DeviceHealth(msgspec.Struct, frozen=True):
+    """How a device is, by its driver's last word; `fresh_until` is on the clock of whoever keeps it."""
+
+    health: str
+    message: str = ""
+    timeout_s: float = 0.0
+    fresh_until: float = 0.0
+
+    @property
+    def shown(self) -> tuple[str, str]:
+        return self.health, self.message
+
+
+NOT_KNOWN: Final = DeviceHealth(UNKNOWN)
+DeviceKey = tuple[str, str]
+
+
+class HealthTable:
+    """The health of devices by driver, pool and device. Every change says whether anything that is shown changed."""
+
+    def __init__(self) -> None:
+        self._drivers: dict[str, dict[DeviceKey, DeviceHealth]] = {}
+
+    def get(self, driver: str, pool: str, device: str, now: float) -> DeviceHealth:
+        known = self._drivers.get(driver, {}).get((pool, device), NOT_KNOWN)
+        return known if now < known.fresh_until else NOT_KNOWN
+
+    def drivers(self) -> tuple[str, ...]:
+        return tuple(self._drivers)
+
+    def put(self, driver: str, reports: Mapping[DeviceKey, DeviceHealth], now: float) -> bool:
+        """Take what a driver says about some of its devices; more than it may have are passed over."""
+        known = self._drivers.setdefault(driver, {})
+        changed = False
+        for key, report in reports.items():
+            if key not in known and len(known) >= DEVICES_MAX:
+                continue
+            changed |= self.get(driver, *key, now).shown != report.shown
+            known[key] = report
+        return changed
+
+    def clear(self, driver: str) -> bool:
+        """Nothing is known of the driver's devices any more."""
+        return bool(self._drivers.pop(driver, None))
+
+    def expire(self, now: float) -> set[str]:
+        """Forget what was not refreshed in time; the drivers whose devices that were."""
+        concerned: set[str] = set()
+        for driver, known in self._drivers.items():
+            stale = [key for key, health in known.items() if health.fresh_until <= now]
+            for key in stale:
+                del known[key]
+            if stale:
+                concerned.add(driver)
+        return concerned
+
+    def next_expiry(self) -> float | None:
+        return min((health.fresh_until for known in self._drivers.values() for health in known.values()), default=None)
+
+    def encode(self, now: float) -> bytes:
+        """For the file: the time that is left, because clocks of two processes have nothing in common."""
+        rows = [
+            (driver, *key, msgspec.structs.replace(health, fresh_until=health.fresh_until - now))
+            for driver, known in self._drivers.items()
+            for key, health in known.items()
+        ]
+        return msgspec.json.encode(rows)
+
+    def decode(self, content: bytes, now: float) -> None:
+        rows = msgspec.json.decode(content, type=list[tuple[str, str, str, DeviceHealth]])
+        for driver, pool, device, health in rows:
+            left_s = min(health.fresh_until, health.timeout_s)
+            fresh = msgspec.structs.replace(health, fresh_until=now + left_s)
+            self._drivers.setdefault(driver, {})[(pool, device)] = fresh
+
+
+def read_reports(response: Any, now: float, default_timeout_s: float) -> dict[DeviceKey, DeviceHealth]:
+    """What one message of a driver says, by pool and device."""
+    reports: dict[DeviceKey, DeviceHealth] = {}
+    for entry in response.devices:
+        timeout_s = float(entry.health_check_timeout_seconds)
+        timeout_s = timeout_s if timeout_s > 0 else default_timeout_s
+        reports[(entry.device.pool_name, entry.device.device_name)] = DeviceHealth(
+            health=_NAMES.get(entry.health, UNKNOWN),
+            message=entry.message[:MESSAGE_MAX],
+            timeout_s=timeout_s,
+            fresh_until=now + timeout_s,
+        )
+    return reports
+
+
+@dataclass(slots=True)
+class HealthWatch:
+    """Follows the streams of drivers, one each, and tells whenever what is shown changed."""
+
+    timings: Timings
+    pick: Callable[[str], DriverInstance | None]
+    on_change: Callable[[str], None]
+    path: Path | None = None
+    table: HealthTable = field(default_factory=HealthTable)
+    _streams: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def get(self, driver: str, pool: str, device: str) -> DeviceHealth:
+        return self.table.get(driver, pool, device, _now())
+
+    def load(self) -> None:
+        """Take up what an earlier process knew."""
+        if self.path is None:
+            return
+        try:
+            self.table.decode(self.path.read_bytes(), _now())
+        except FileNotFoundError:
+            pass
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+            _logger.warning("cannot use %s, device health starts as unknown: %s", self.path, error)
+
+    def follow(self, driver: str) -> None:
+        """Follow the driver, from now until it has no health service to follow."""
+        task = self._streams.get(driver)
+        if task is None or task.done():
+            self._streams[driver] = asyncio.create_task(self._follow(driver))
+
+    async def run(self) -> None:
+        """Let time pass: what is not refreshed becomes unknown. Until cancelled."""
+        try:
+            while True:
+                next_expiry = self.table.next_expiry()
+                wait_s = None if next_expiry is None else max(next_expiry - _now(), 0.01)
+                try:
+                    await asyncio.wait_for(self._changed.wait(), wait_s)
+                except TimeoutError:
+                    for driver in self.table.expire(_now()):
+                        self.on_change(driver)
+                self._changed.clear()
+                self._store()
+        finally:
+            for task in self._streams.values():
+                task.cancel()
+
+    async def _follow(self, driver: str) -> None:
+        while (instance := self.pick(driver)) is not None and instance.health is not None:
+            try:
+                await self._read_stream(instance, instance.health)
+            except grpc.aio.AioRpcError as error:
+                if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                    _logger.info("driver %s says that it has no health service after all", driver)
+                    return
+                _logger.info("health of driver %s: %s: %s", driver, error.code().name, error.details())
+            except grpc.aio.UsageError:
+                # The channel was closed: the instance has gone, perhaps there is another.
+                pass
+            finally:
+                self._lose(driver)
+            await asyncio.sleep(self.timings.health_reopen_s)
+
+    async def _read_stream(self, instance: DriverInstance, service: Service) -> None:
+        watch = service.callable_on(instance.channel, NODE_WATCH_RESOURCES)
+        async for response in watch(service.messages.NodeWatchResourcesRequest()):
+            now = _now()
+            reports = read_reports(response, now, self.timings.health_fresh_s)
+            if self.table.put(instance.driver, reports, now):
+                self.on_change(instance.driver)
+            self._changed.set()
+
+    def _lose(self, driver: str) -> None:
+        if self.table.clear(driver):
+            self.on_change(driver)
+            self._changed.set()
+
+    def _store(self) -> None:
+        if self.path is None:
+            return
+        try:
+            write_atomically(self.path, self.table.encode(_now()))
+        except OSError as error:
+            _logger.warning("cannot write %s: %s", self.path, error)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

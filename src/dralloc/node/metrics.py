@@ -1,0 +1,73 @@
+"""What a node counts and measures, under the names that a kubelet has for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from dralloc.node.claim_records import ClaimRecord
+from dralloc.primitives.metrics import Counter, Gauge, Histogram, LabelValues, Metric
+
+# Fifteen in a geometric row from a tenth of a second to forty.
+CALL_BUCKETS_S: Final = tuple(round(0.1 * 400 ** (step / 14), 3) for step in range(15))
+
+PREPARE_RESOURCES: Final = "PrepareResources"
+UNPREPARE_RESOURCES: Final = "UnprepareResources"
+ANY_DRIVER: Final = "<any>"
+
+
+class NodeMetrics:
+    """The metrics of one agent. `records` gives the claims that are prepared when they are shown."""
+
+    def __init__(self, records: Callable[[], Iterable[ClaimRecord]]) -> None:
+        self._records = records
+        self.operations = Histogram(
+            "dra_operations_duration_seconds",
+            "Time to prepare or unprepare all claims of a pod.",
+            ("operation_name", "is_error"),
+            CALL_BUCKETS_S,
+        )
+        self.calls = Histogram(
+            "dra_grpc_operations_duration_seconds",
+            "Time of a call to a driver.",
+            ("driver_name", "method_name", "grpc_status_code"),
+            CALL_BUCKETS_S,
+        )
+        self.in_use = Gauge(
+            "dra_resource_claims_in_use",
+            "Claims that are prepared, by driver; <any> is all of them.",
+            ("driver_name",),
+            read=self._in_use,
+        )
+        self.prepare_skips = Counter(
+            "dra_node_prepare_skips_total",
+            "Drivers not called because no device of a claim needed it.",
+            ("driver_name",),
+        )
+        self.unprepare_skips = Counter(
+            "dra_node_unprepare_skips_total",
+            "Drivers not called at the end because no device of a claim needed it.",
+            ("driver_name",),
+        )
+        self.start_errors = Counter(
+            "kubelet_started_containers_errors_total",
+            "Containers that could not be started.",
+            ("container_type", "code"),
+        )
+
+    def all(self) -> tuple[Metric, ...]:
+        return (
+            self.operations,
+            self.calls,
+            self.in_use,
+            self.prepare_skips,
+            self.unprepare_skips,
+            self.start_errors,
+        )
+
+    def _in_use(self) -> Iterator[tuple[LabelValues, float]]:
+        counts = {ANY_DRIVER: 0}
+        for record in self._records():
+            for driver in (ANY_DRIVER, *record.drivers):
+                counts[driver] = counts.get(driver, 0) + 1
+        return iter([((driver,), float(count)) for driver, count in counts.items()])

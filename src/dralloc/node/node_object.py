@@ -1,0 +1,148 @@
+"""The node as the API shows it: that it is there, what it has, and that it is alive."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from dralloc.api.coordination_v1 import Lease
+from dralloc.api.core_v1 import Node
+from dralloc.api.timestamps import print_timestamp
+from dralloc.client.calls import Calls, PatchType
+from dralloc.client.resource import ObjectKey
+from dralloc.client.resources import resource_for
+from dralloc.client.transport import TransportError
+from dralloc.node.timings import Timings
+from dralloc.primitives.clock import Clock
+from dralloc.primitives.errors import AlreadyExists, ApiError, NotFound
+
+_logger = logging.getLogger(__name__)
+
+LEASES: Final = "kube-node-lease"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeShape:
+    """What a node says about itself."""
+
+    name: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    capacity: Mapping[str, str] = field(default_factory=dict)
+    host_ip: str = ""
+
+
+def this_machine(name: str, host_ip: str) -> NodeShape:
+    """The machine that we run on, as a node."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    capacity = {"cpu": str(os.cpu_count() or 1), "memory": f"{memory // 1024}Ki", "pods": "110"}
+    return NodeShape(name=name, capacity=capacity, host_ip=host_ip)
+
+
+def node_document(shape: NodeShape) -> dict[str, Any]:
+    """The node without its status, which is written by itself."""
+    machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    labels = {
+        "kubernetes.io/hostname": shape.name,
+        "kubernetes.io/os": platform.system().lower(),
+        "kubernetes.io/arch": machine,
+        **shape.labels,
+    }
+    metadata: dict[str, Any] = {"name": shape.name, "labels": labels}
+    if shape.annotations:
+        metadata["annotations"] = dict(shape.annotations)
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
+
+
+def node_status(shape: NodeShape, now: datetime, ready_since: datetime) -> dict[str, Any]:
+    status: dict[str, Any] = {
+        "capacity": dict(shape.capacity),
+        "allocatable": dict(shape.capacity),
+        "conditions": [
+            {
+                "type": "Ready",
+                "status": "True",
+                "reason": "KubeletReady",
+                "message": "the node agent is running",
+                "lastHeartbeatTime": print_timestamp(now),
+                "lastTransitionTime": print_timestamp(ready_since),
+            }
+        ],
+    }
+    if shape.host_ip:
+        status["addresses"] = [
+            {"type": "InternalIP", "address": shape.host_ip},
+            {"type": "Hostname", "address": shape.name},
+        ]
+    return status
+
+
+class NodeHeart:
+    """Registers a node, and keeps saying that it is alive: often by its lease, now and then by its status."""
+
+    def __init__(self, calls: Calls, shape: NodeShape, clock: Clock, timings: Timings) -> None:
+        self._calls = calls
+        self._shape = shape
+        self._clock = clock
+        self._timings = timings
+        self._ready_since = clock.now()
+
+    async def register(self) -> str:
+        """Make the node be there as we describe it; its UID."""
+        nodes, key = resource_for(Node), ObjectKey("", self._shape.name)
+        document = node_document(self._shape)
+        try:
+            await self._calls.create(nodes, {**document, "status": self._status()})
+        except AlreadyExists:
+            metadata = {
+                name: document["metadata"][name] for name in ("labels", "annotations") if name in document["metadata"]
+            }
+            await self._calls.patch(nodes, key, {"metadata": metadata})
+        node = await self._send_status()
+        return node.metadata.uid
+
+    async def beat(self) -> None:
+        """Until cancelled. What fails is tried again at the next beat."""
+        loop = asyncio.get_running_loop()
+        status_at = loop.time() + self._timings.node_status_s
+        while True:
+            try:
+                await self._renew_lease()
+                if loop.time() >= status_at:
+                    await self._send_status()
+                    status_at = loop.time() + self._timings.node_status_s
+            except (ApiError, TransportError) as error:
+                _logger.warning("node %s cannot say that it is alive: %s", self._shape.name, error)
+            await asyncio.sleep(self._timings.heartbeat_s)
+
+    async def _send_status(self) -> Node:
+        return await self._calls.patch(
+            resource_for(Node),
+            ObjectKey("", self._shape.name),
+            {"status": self._status()},
+            type=PatchType.STRATEGIC,
+            subresource="status",
+        )
+
+    def _status(self) -> dict[str, Any]:
+        return node_status(self._shape, self._clock.now(), self._ready_since)
+
+    async def _renew_lease(self) -> None:
+        moment = self._clock.now().isoformat(timespec="microseconds").replace("+00:00", "Z")
+        spec = {
+            "holderIdentity": self._shape.name,
+            "leaseDurationSeconds": self._timings.lease_s,
+            "renewTime": moment,
+        }
+        leases, key = resource_for(Lease), ObjectKey(LEASES, self._shape.name)
+        try:
+            await self._calls.patch(leases, key, {"spec": spec})
+        except NotFound:
+            metadata = {"name": self._shape.name, "namespace": LEASES}
+            await self._calls.create(leases, {"metadata": metadata, "spec": spec})

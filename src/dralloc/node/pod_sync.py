@@ -1,0 +1,353 @@
+"""Makes pods live as their specs say: looks at a pod whenever something about it changed, and takes the next steps.
+
+Every look works from the present state, so it does not matter what was missed in between or how often it is repeated. The same code
+serves one node with real drivers and thousands of fake ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from dralloc.api.core_v1 import PodCondition
+from dralloc.api.timestamps import parse_timestamp
+from dralloc.client.calls import Calls, PatchType
+from dralloc.client.events import EventRecorder, Report, reference_to
+from dralloc.client.resource import key_of
+from dralloc.client.work_queue import WorkQueue, work
+from dralloc.node.claims import ClaimKeeper, ClaimsFailed
+from dralloc.node.container_devices import HealthOf, cdi_ids, devices_status
+from dralloc.node.health import NOT_KNOWN
+from dralloc.node.metrics import NodeMetrics
+from dralloc.node.pod_status import PodFacts, Waiting, pod_status, restored_runs
+from dralloc.node.pod_view import NODE_PODS, NodeContainer, NodePod, ResourceStatus
+from dralloc.node.pods import NEVER_RUN, ContainerRun, Exit, PodPlan, plan_pod
+from dralloc.node.runtime import CannotStart, Launch, Runtime
+from dralloc.node.timings import DEFAULT_TIMINGS, Timings
+from dralloc.primitives.clock import Clock
+from dralloc.primitives.errors import Conflict, NotFound
+from dralloc.primitives.metrics import Counter
+
+_logger = logging.getLogger(__name__)
+
+# A container whose end nobody saw.
+LOST_CODE: Final = 137
+LOST_REASON: Final = "ContainerStatusUnknown"
+# What a pod that was deleted by force still gets to end.
+FORCED_GRACE_S: Final = 2.0
+
+
+class TryAgain(Exception):
+    """The pod is not where it should be; it is looked at again after a while."""
+
+
+@dataclass(slots=True, eq=False)
+class _Work:
+    """A pod that is this node's business."""
+
+    pod: NodePod
+    is_gone: bool = False
+    is_prepared: bool = False
+    # Everything is done here; it is only waited for the informer to see it too, which may still show an older state.
+    is_over: bool = False
+    runs: dict[str, ContainerRun] = field(default_factory=dict)
+    waiting: dict[str, Waiting] = field(default_factory=dict)
+    # What was written last, and what of it the next status goes on from.
+    sent: dict[str, Any] | None = None
+    started_at: str | None = None
+    conditions: tuple[PodCondition, ...] = ()
+    preparing: asyncio.Task[None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """The pod is to end: how long it may take, and what its status says about it."""
+
+    grace_s: float
+    ended: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What the life of pods needs of the rest."""
+
+    calls: Calls
+    claims: ClaimKeeper
+    runtime: Runtime
+    events: EventRecorder
+    clock: Clock
+    timings: Timings = DEFAULT_TIMINGS
+    health_of: HealthOf = lambda *_: NOT_KNOWN
+    shows_health: bool = True
+    host_ip: str = ""
+    start_errors: Counter = field(default_factory=lambda: NodeMetrics(tuple).start_errors)
+
+
+class PodSync:
+    """The pods of one node, or of many. Feed it with `pod_changed`, and `run` it."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+        self._pods: dict[str, _Work] = {}
+        self._queue: WorkQueue[str] = WorkQueue(around.timings.pod_again)
+        around.runtime.listen(self)
+
+    def pod_changed(self, before: NodePod | None, after: NodePod | None) -> None:
+        """Take news from an informer that shows only pods that are bound to our nodes."""
+        pod = after or before
+        assert pod is not None
+        uid = pod.metadata.uid
+        known = self._pods.get(uid)
+        if after is None and (known is None or known.is_over):
+            self._forget(uid)
+            return
+        if known is None:
+            assert after is not None
+            if after.is_finished and not self._holds_anything(after):
+                return
+            known = self._pods[uid] = self._take_up(after)
+        known.pod, known.is_gone = after or known.pod, after is None
+        if known.is_over:
+            if known.pod.is_finished and not known.pod.is_terminating:
+                del self._pods[uid]
+            return
+        if known.preparing is not None and (known.is_gone or pod.is_terminating):
+            known.preparing.cancel()
+        self._queue.add(uid)
+
+    def look_again(self, which: Callable[[NodePod], bool] = lambda _: True) -> None:
+        """Something that pods depend on changed."""
+        for uid, known in self._pods.items():
+            if which(known.pod):
+                self._queue.add(uid)
+
+    def pods(self) -> frozenset[str]:
+        """The pods for which something is held or may be."""
+        return frozenset(self._pods)
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._pods
+
+    async def run(self, workers: int) -> None:
+        """Work until cancelled."""
+        await asyncio.gather(*(work(self._queue, self._sync, self._report_problem) for _ in range(workers)))
+
+    # --- What the runtime tells -----------------------------------------------------------------------------------
+
+    def container_started(self, pod_uid: str, container: str, at: datetime) -> None:
+        if known := self._pods.get(pod_uid):
+            known.runs[container] = known.runs.get(container, NEVER_RUN).started(at)
+            self._queue.add(pod_uid)
+
+    def container_exited(self, pod_uid: str, container: str, exit: Exit) -> None:
+        if known := self._pods.get(pod_uid):
+            known.runs[container] = known.runs.get(container, NEVER_RUN).exited(exit, self._around.timings)
+            self._queue.add(pod_uid)
+
+    # --- One look -------------------------------------------------------------------------------------------------
+
+    async def _sync(self, uid: str) -> None:
+        known = self._pods.get(uid)
+        if known is None or known.is_over:
+            return
+        ending = self._ending(known)
+        if ending is None and not known.is_prepared:
+            await self._prepare(known)
+            ending = self._ending(known)
+        now = self._around.clock.now()
+        is_ending = ending is not None or known.pod.is_finished
+        plan = plan_pod(known.pod.spec, known.runs, is_ending=is_ending, now=now, timings=self._around.timings)
+        for container in plan.stop:
+            self._around.runtime.stop(uid, container.name, ending.grace_s if ending else self._grace_s(known.pod))
+        for container in plan.start:
+            await self._start(known, container)
+        if plan.is_over:
+            await self._finish(known, ending)
+            return
+        await self._send_status(known, plan, ending)
+        self._look_later(known, plan, now)
+        if known.waiting:
+            raise TryAgain("; ".join(waiting.message for waiting in known.waiting.values()))
+
+    async def _prepare(self, known: _Work) -> None:
+        """Get the claims ready; a pod that is deleted meanwhile stops waiting for them."""
+        known.preparing = asyncio.create_task(self._around.claims.prepare(known.pod))
+        try:
+            await known.preparing
+            known.is_prepared = True
+            self._say_limits(known.pod)
+        except ClaimsFailed as failed:
+            text = f"Failed to prepare dynamic resources: prepare dynamic resources: {failed}"
+            self._event(known.pod, "Warning", "FailedPrepareDynamicResources", text)
+            await self._send_status(known, PodPlan(), None)
+            raise TryAgain(str(failed)) from None
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                known.preparing.cancel()
+                raise
+        finally:
+            known.preparing = None
+
+    async def _start(self, known: _Work, container: NodeContainer) -> None:
+        run = known.runs.get(container.name, NEVER_RUN).begun()
+        launch = Launch(
+            pod=known.pod,
+            container=container,
+            cdi_ids=cdi_ids(known.pod, container, self._around.claims.of_pod(known.pod.metadata.uid)),
+            restarts=run.restarts,
+        )
+        before = known.runs.get(container.name)
+        known.runs[container.name] = run
+        try:
+            await self._around.runtime.start(launch)
+            known.waiting.pop(container.name, None)
+        except CannotStart as refused:
+            if before is None:
+                del known.runs[container.name]
+            else:
+                known.runs[container.name] = before
+            known.waiting[container.name] = Waiting(reason=refused.reason, message=refused.message)
+            container_type = "init_container" if container in known.pod.spec.init_containers else "container"
+            self._around.start_errors.add(container_type, refused.reason)
+            self._event(known.pod, "Warning", "Failed", f"Error: {refused.message}")
+
+    async def _finish(self, known: _Work, ending: _Ending | None) -> None:
+        """Nothing runs any more: give the devices back, say how it ended, and let the pod go if it is to go."""
+        uid = known.pod.metadata.uid
+        try:
+            await self._around.claims.unprepare(uid)
+        except ClaimsFailed as failed:
+            text = f"Failed to unprepare dynamic resources: unprepare dynamic resources: {failed}"
+            self._event(known.pod, "Warning", "FailedUnprepareDynamicResources", text)
+            raise TryAgain(str(failed)) from None
+        if not known.is_gone and not known.pod.is_finished:
+            await self._send_status(known, PodPlan(is_over=True), ending)
+        if not known.is_gone and known.pod.is_terminating:
+            await self._delete(known.pod)
+        known.is_over, known.sent = True, None
+        if known.is_gone:
+            self._forget(uid)
+
+    # --- What to write --------------------------------------------------------------------------------------------
+
+    async def _send_status(self, known: _Work, plan: PodPlan, ending: _Ending | None) -> None:
+        if known.is_gone:
+            return
+        facts = PodFacts(
+            runs=known.runs,
+            now=self._around.clock.now(),
+            started_at=known.started_at,
+            conditions=known.conditions,
+            is_prepared=known.is_prepared,
+            is_over=plan.is_over,
+            waiting=known.waiting,
+            ended=ending.ended if ending is not None else None,
+            health=self._health(known.pod),
+            host_ip=self._around.host_ip,
+        )
+        status = pod_status(known.pod, facts)
+        if status == known.sent:
+            return
+        # The UID makes it a conflict where the name belongs to another pod by now.
+        patch = {"metadata": {"uid": known.pod.metadata.uid}, "status": status}
+        try:
+            known.pod = await self._around.calls.patch(
+                NODE_PODS, key_of(known.pod), patch, type=PatchType.STRATEGIC, subresource="status"
+            )
+            known.sent, known.started_at = status, status["startTime"]
+            known.conditions = tuple(status["conditions"])
+        except (NotFound, Conflict):
+            # The informer will say what became of it.
+            return
+
+    async def _delete(self, pod: NodePod) -> None:
+        try:
+            await self._around.calls.delete(NODE_PODS, key_of(pod), uid=pod.metadata.uid, grace_period_s=0)
+        except (NotFound, Conflict):
+            return
+
+    def _health(self, pod: NodePod) -> Mapping[str, tuple[ResourceStatus, ...]]:
+        if not self._around.shows_health or not pod.spec.resource_claims:
+            return {}
+        held = self._around.claims.of_pod(pod.metadata.uid)
+        containers = (*pod.spec.init_containers, *pod.spec.containers)
+        return {each.name: devices_status(pod, each, held, self._around.health_of) for each in containers}
+
+    def _event(self, pod: NodePod, type: str, reason: str, message: str) -> None:
+        self._around.events.report(Report(reference_to(pod, "v1", "Pod"), type, reason, message))
+
+    def _say_limits(self, pod: NodePod) -> None:
+        if limits := self._around.runtime.limits(pod):
+            self._event(pod, "Warning", "NotSupportedByRuntime", limits)
+
+    def _report_problem(self, uid: str, error: Exception) -> None:
+        known = self._pods.get(uid)
+        name = str(key_of(known.pod)) if known is not None else uid
+        if isinstance(error, TryAgain):
+            _logger.info("pod %s: %s", name, error)
+        else:
+            _logger.warning("pod %s: %s: %s", name, type(error).__name__, error)
+
+    # --- When to end, when to look again --------------------------------------------------------------------------
+
+    def _ending(self, known: _Work) -> _Ending | None:
+        pod, now = known.pod, self._around.clock.now()
+        if known.is_gone:
+            return _Ending(FORCED_GRACE_S)
+        if pod.metadata.deletion_timestamp is not None:
+            left_s = (parse_timestamp(pod.metadata.deletion_timestamp) - now).total_seconds()
+            grace_s = float(pod.metadata.deletion_grace_period_seconds or 0)
+            return _Ending(max(min(left_s, grace_s), 0.0))
+        deadline = _deadline(known)
+        if deadline is not None and now >= deadline:
+            message = "Pod was active on the node longer than the specified deadline"
+            return _Ending(self._grace_s(pod), ("DeadlineExceeded", message))
+        return None
+
+    def _grace_s(self, pod: NodePod) -> float:
+        return float(pod.spec.termination_grace_period_seconds or 0)
+
+    def _look_later(self, known: _Work, plan: PodPlan, now: datetime) -> None:
+        due = [moment for moment in (plan.wake_at, _deadline(known)) if moment is not None and moment > now]
+        if due:
+            self._queue.add_after(known.pod.metadata.uid, (min(due) - now).total_seconds())
+
+    def _take_up(self, pod: NodePod) -> _Work:
+        """A pod that is new to this process, though not perhaps to the node: what still runs is adopted."""
+        known = _Work(pod, runs=restored_runs(pod), started_at=pod.status.start_time, conditions=pod.status.conditions)
+        for name, run in known.runs.items():
+            if run.started_at is None or not run.is_running:
+                continue
+            if self._around.runtime.adopt(pod, name, run.started_at):
+                # Its devices are in use: the drivers need not be asked before it can go on.
+                known.is_prepared = True
+            else:
+                known.runs[name] = run.exited(self._lost(run), self._around.timings)
+        return known
+
+    def _forget(self, uid: str) -> None:
+        self._pods.pop(uid, None)
+        self._around.runtime.forget(uid)
+
+    def _lost(self, run: ContainerRun) -> Exit:
+        return Exit(
+            code=LOST_CODE,
+            started_at=run.started_at,
+            finished_at=self._around.clock.now(),
+            reason=LOST_REASON,
+            message="the container ended while no agent was there to see how",
+        )
+
+    def _holds_anything(self, pod: NodePod) -> bool:
+        return pod.is_terminating or bool(self._around.claims.of_pod(pod.metadata.uid))
+
+
+def _deadline(known: _Work) -> datetime | None:
+    if known.pod.spec.active_deadline_seconds is None or known.started_at is None:
+        return None
+    return parse_timestamp(known.started_at) + timedelta(seconds=known.pod.spec.active_deadline_seconds)

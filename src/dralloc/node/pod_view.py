@@ -1,0 +1,122 @@
+"""What a node reads of a pod beyond what everybody reads: how its containers are started, and how they are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+from msgspec import field
+
+from dralloc.api.codec import decode
+from dralloc.api.core_v1 import Container, Pod, PodSpec, PodStatus
+from dralloc.api.wire import Int32, Time, Wire, printed
+from dralloc.client.resource import Resource
+from dralloc.client.resources import resource_for
+
+
+class EnvVar(Wire):
+    name: str = printed("")
+    value: str = ""
+    value_from: dict[str, Any] | None = None
+
+
+class NodeContainer(Container):
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    working_dir: str = ""
+    env: tuple[EnvVar, ...] = ()
+    # Of these only that they are asked for is read.
+    env_from: tuple[Any, ...] = ()
+    volume_mounts: tuple[Any, ...] = ()
+    volume_devices: tuple[Any, ...] = ()
+    liveness_probe: dict[str, Any] | None = None
+    readiness_probe: dict[str, Any] | None = None
+    startup_probe: dict[str, Any] | None = None
+    lifecycle: dict[str, Any] | None = None
+    security_context: dict[str, Any] | None = None
+
+    @property
+    def is_sidecar(self) -> bool:
+        """Whether it is an init container that stays: it runs beside the others, and ends after them."""
+        return self.restart_policy == "Always"
+
+
+class NodePodSpec(PodSpec):
+    containers: tuple[NodeContainer, ...] = printed(())
+    init_containers: tuple[NodeContainer, ...] = ()
+    service_account_name: str = ""
+
+
+class ContainerStateWaiting(Wire):
+    reason: str = ""
+    message: str = ""
+
+
+class ContainerStateRunning(Wire):
+    started_at: Time | None = None
+
+
+class ContainerStateTerminated(Wire):
+    exit_code: Int32 = printed(0)
+    reason: str = ""
+    message: str = ""
+    started_at: Time | None = None
+    finished_at: Time | None = None
+
+
+class ContainerState(Wire):
+    waiting: ContainerStateWaiting | None = None
+    running: ContainerStateRunning | None = None
+    terminated: ContainerStateTerminated | None = None
+
+
+class ResourceHealth(Wire):
+    resource_id: str = field(default="", name="resourceID")
+    health: str = ""
+    message: str | None = None
+
+
+class ResourceStatus(Wire):
+    """How the devices that a container has of one claim are."""
+
+    name: str = printed("")
+    resources: tuple[ResourceHealth, ...] = ()
+
+
+class ContainerStatus(Wire):
+    name: str = printed("")
+    state: ContainerState = printed(ContainerState())
+    last_state: ContainerState = printed(ContainerState())
+    ready: bool = printed(False)
+    restart_count: Int32 = printed(0)
+    image: str = printed("")
+    image_id: str = field(default_factory=lambda: "", name="imageID")
+    container_id: str = field(default="", name="containerID")
+    started: bool | None = None
+    allocated_resources_status: tuple[ResourceStatus, ...] = ()
+
+
+class NodePodStatus(PodStatus):
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+    host_ip: str = field(default="", name="hostIP")
+    pod_ip: str = field(default="", name="podIP")
+
+
+class NodePod(Pod):
+    spec: NodePodSpec = field(default_factory=lambda: NodePodSpec())
+    status: NodePodStatus = field(default_factory=lambda: NodePodStatus())
+
+    def container(self, name: str) -> NodeContainer:
+        return next(
+            container for container in (*self.spec.init_containers, *self.spec.containers) if container.name == name
+        )
+
+
+# The same resource, read with more of its fields.
+NODE_PODS: Final[Resource[NodePod]] = replace(
+    resource_for(Pod),
+    type=NodePod,
+    decode=partial(decode, wire_type=NodePod),
+)

@@ -1,0 +1,232 @@
+"""How drivers make themselves known: a socket appears in a directory, and the node asks whose it is.
+
+What to do is decided from what the directory shows and what was done before (`plan_registrations`). The directory is looked at
+twice a second: it is one system call, it misses nothing, and a socket that was made anew is told from the old one by its inode.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from dralloc.node.drivers import DriverInstance, Drivers, EndpointInUse, dra_services, health_service, open_channel
+from dralloc.node.timings import Timings
+from dralloc.primitives.names import dns_subdomain
+from dralloc.rpc.plugin_services import DRA_PLUGIN_TYPE, GET_INFO, NOTIFY_REGISTRATION_STATUS, REGISTRATION, Service
+
+_logger = logging.getLogger(__name__)
+
+
+class RegistrationRefused(Exception):
+    """The plugin is not one that we can work with; it is told why."""
+
+
+# --- What to do ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SocketIdentity:
+    """One particular socket: another one at the same path is another plugin."""
+
+    inode: int
+    changed_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """What became of a socket so far. Until `again_at` it is left alone."""
+
+    identity: SocketIdentity
+    is_registered: bool = False
+    is_running: bool = False
+    failures: int = 0
+    again_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    path: str
+    identity: SocketIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class Deregister:
+    path: str
+
+
+def plan_registrations(
+    found: Mapping[str, SocketIdentity], attempts: Mapping[str, Attempt], now_s: float
+) -> tuple[Register | Deregister, ...]:
+    """What is to be done so that exactly the plugins whose sockets are there are registered."""
+    gone = (Deregister(path) for path, attempt in attempts.items() if found.get(path) != attempt.identity)
+    due = (Register(path, identity) for path, identity in found.items() if _is_due(attempts.get(path), identity, now_s))
+    return (*gone, *due)
+
+
+def _is_due(attempt: Attempt | None, identity: SocketIdentity, now_s: float) -> bool:
+    if attempt is None or attempt.identity != identity:
+        return True
+    return not attempt.is_registered and not attempt.is_running and now_s >= attempt.again_at
+
+
+def find_sockets(directory: Path) -> dict[str, SocketIdentity]:
+    """The sockets in the directory and below it, but for hidden ones."""
+    return dict(_sockets(str(directory)))
+
+
+def _sockets(directory: str) -> Iterator[tuple[str, SocketIdentity]]:
+    pending = [directory]
+    while pending:
+        # What vanishes while we look was not there.
+        with suppress(OSError), os.scandir(pending.pop()) as entries:
+            for entry in entries:
+                if entry.name.startswith("."):
+                    continue
+                with suppress(OSError):
+                    found = entry.stat(follow_symlinks=False)
+                    if stat.S_ISSOCK(found.st_mode):
+                        yield entry.path, SocketIdentity(found.st_ino, found.st_ctime_ns)
+                    elif stat.S_ISDIR(found.st_mode):
+                        pending.append(entry.path)
+
+
+# --- Doing it -----------------------------------------------------------------------------------------------------
+
+
+class PluginWatcher:
+    """Watches the directory, and keeps the table of drivers true to it."""
+
+    def __init__(
+        self, directory: Path, drivers: Drivers, timings: Timings, on_registered: Callable[[DriverInstance], None]
+    ) -> None:
+        self._directory = directory
+        self._drivers = drivers
+        self._timings = timings
+        self._on_registered = on_registered
+        self._attempts: dict[str, Attempt] = {}
+        self._instances: dict[str, DriverInstance] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        try:
+            while True:
+                self.look()
+                await asyncio.sleep(self._timings.look_s)
+        finally:
+            for task in self._tasks.values():
+                task.cancel()
+
+    def look(self) -> None:
+        """Compare the directory with what is registered, and begin to change what differs."""
+        now_s = asyncio.get_running_loop().time()
+        for action in plan_registrations(find_sockets(self._directory), self._attempts, now_s):
+            match action:
+                case Deregister(path):
+                    self._deregister(path)
+                case Register(path, identity):
+                    failures = self._attempts[path].failures if path in self._attempts else 0
+                    self._attempts[path] = Attempt(identity=identity, is_running=True, failures=failures)
+                    self._tasks[path] = asyncio.create_task(self._attempt(path, identity))
+
+    def _deregister(self, path: str) -> None:
+        del self._attempts[path]
+        if task := self._tasks.pop(path, None):
+            task.cancel()
+        if instance := self._instances.pop(path, None):
+            _logger.info("driver %s at %s is gone", instance.driver, path)
+            self._drivers.remove(instance, grace_s=self._timings.call_s)
+
+    async def _attempt(self, path: str, identity: SocketIdentity) -> None:
+        """Register once. A failure is remembered together with the time at which to try again."""
+        try:
+            await self._register(path)
+        except (RegistrationRefused, grpc.aio.AioRpcError, TimeoutError) as error:
+            failures = self._attempts[path].failures + 1
+            delay_s = self._timings.register_again.delay_s(failures)
+            _logger.warning("plugin at %s is not registered, again in %.1f s: %s", path, delay_s, explain(error))
+            again_at = asyncio.get_running_loop().time() + delay_s
+            self._attempts[path] = Attempt(identity=identity, failures=failures, again_at=again_at)
+        else:
+            self._attempts[path] = replace(self._attempts[path], is_running=False, is_registered=True, failures=0)
+        finally:
+            if self._tasks.get(path) is asyncio.current_task():
+                del self._tasks[path]
+
+    async def _register(self, path: str) -> None:
+        channel = open_channel(path)
+        try:
+            await asyncio.wait_for(channel.channel_ready(), self._timings.dial_s)
+            get_info = REGISTRATION.callable_on(channel, GET_INFO)
+            info = await get_info(REGISTRATION.messages.InfoRequest(), timeout=self._timings.get_info_s)
+            try:
+                instance = self._admit(path, info)
+            except RegistrationRefused as refusal:
+                with suppress(grpc.aio.AioRpcError):
+                    await self._notify(channel, str(refusal))
+                raise
+            try:
+                await self._notify(channel, "")
+            except BaseException:
+                # Who does not know that it is registered must not get calls.
+                self._drivers.remove(instance, grace_s=0.0)
+                raise
+            self._instances[path] = instance
+        finally:
+            await channel.close()
+        _logger.info("driver %s is registered with %s", instance.driver, instance.services[0].advertised)
+        self._on_registered(instance)
+
+    def _admit(self, path: str, info: Any) -> DriverInstance:
+        services = check_plugin(info)
+        endpoint = info.endpoint or path
+        instance = DriverInstance(
+            driver=info.name,
+            endpoint=endpoint,
+            services=services,
+            health=health_service(tuple(info.supported_versions)),
+            channel=open_channel(endpoint),
+        )
+        try:
+            self._drivers.add(instance)
+        except EndpointInUse as error:
+            raise RegistrationRefused(str(error)) from None
+        return instance
+
+    async def _notify(self, channel: grpc.aio.Channel, error: str) -> None:
+        status = REGISTRATION.messages.RegistrationStatus(plugin_registered=not error, error=error)
+        await REGISTRATION.callable_on(channel, NOTIFY_REGISTRATION_STATUS)(status, timeout=self._timings.notify_s)
+
+
+def check_plugin(info: Any) -> tuple[Service, ...]:
+    """The services of a plugin that we can work with."""
+    if info.type != DRA_PLUGIN_TYPE:
+        raise RegistrationRefused(f"plugins of type {info.type!r} are not handled here, only {DRA_PLUGIN_TYPE}")
+    if faults := dns_subdomain(info.name):
+        raise RegistrationRefused(f"{info.name!r} cannot be the name of a driver: {'; '.join(faults)}")
+    services = dra_services(tuple(info.supported_versions))
+    if not services:
+        named = ", ".join(info.supported_versions) or "none"
+        raise RegistrationRefused(f"the plugin names no service that this node calls (it names {named})")
+    return services
+
+
+def explain(error: BaseException) -> str:
+    """What went wrong in a call, in a line."""
+    match error:
+        case grpc.aio.AioRpcError():
+            return f"{error.code().name}: {error.details() or 'no details'}"
+        case TimeoutError():
+            return "nobody answers at the socket"
+        case _:
+            return str(error)

@@ -1,0 +1,219 @@
+"""A server and one node agent in this process, with what a scheduler would do written by hand.
+
+Everything around the agent is real: the server, the sockets of the drivers, the files, the processes. Only its patience is
+shorter than a kubelet's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from dralloc.api.core_v1 import Event, Pod
+from dralloc.api.pod_claims import pod_reference
+from dralloc.api.resource_v1 import AllocationResult, ResourceClaim
+from dralloc.client.client import AsyncClient
+from dralloc.client.in_process import InProcessTransport
+from dralloc.client.resource import ObjectKey
+from dralloc.client.resources import resource_for
+from dralloc.client.transport import Transport
+from dralloc.client.work_queue import Backoff
+from dralloc.node.agent import Agent, AgentSettings
+from dralloc.node.node_object import NodeShape
+from dralloc.node.pod_view import NODE_PODS, NodePod
+from dralloc.node.timings import Timings
+from dralloc.primitives.errors import NotFound
+from dralloc.testing.api import TOKEN, WallClock, api_application
+from dralloc.testing.builders import CLASS, NODE, allocation, claim, device_class, held, request
+from dralloc.testing.workloads import existing
+from dralloc.testing.workloads import pod as pod_document
+
+SOON: Final = Backoff(first_s=0.02, most_s=0.1)
+QUICK: Final = Timings(
+    look_s=0.02,
+    dial_s=1.0,
+    get_info_s=0.5,
+    notify_s=0.5,
+    register_again=SOON,
+    call_s=0.5,
+    wipe_after_s=0.1,
+    wipe_again=SOON,
+    health_reopen_s=0.05,
+    health_fresh_s=5.0,
+    reconcile_s=0.2,
+    pod_again=SOON,
+    crash_first_s=0.05,
+    crash_most_s=0.2,
+    heartbeat_s=1.0,
+)
+PATIENCE_S: Final = 10.0
+
+
+@contextmanager
+def short_directory() -> Iterator[Path]:
+    """A directory with a path so short that sockets in it have names of at most 107 bytes."""
+    path = Path(tempfile.mkdtemp(prefix="dra-", dir="/tmp"))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@dataclass
+class NodeWorld:
+    """The cluster as a test sees it."""
+
+    client: AsyncClient
+    transport: Transport
+    settings: AgentSettings
+    agent: Agent | None = None
+    _running: asyncio.Task[None] | None = None
+
+    @property
+    def directory(self) -> Path:
+        return self.settings.directory
+
+    async def start_agent(self) -> Agent:
+        ready = asyncio.Event()
+        self.agent = Agent(self.transport, self.settings, WallClock())
+        self._running = asyncio.create_task(self.agent.run(ready.set))
+        waiting = asyncio.create_task(ready.wait())
+        await asyncio.wait((waiting, self._running), return_when=asyncio.FIRST_COMPLETED)
+        if self._running.done():
+            self._running.result()
+        return self.agent
+
+    async def stop_agent(self) -> None:
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+            self._running = None
+
+    # --- What a user and a scheduler do ---------------------------------------------------------------------------
+
+    async def create_claim(
+        self, name: str = "claim", result: AllocationResult | None = None, **spec: Any
+    ) -> ResourceClaim:
+        """A claim that is allocated: the device of the builders, unless told otherwise."""
+        made = claim(name, request("request"), **spec)
+        await self.client.create(replace_uid(made))
+        return await self.allocate(name, result or allocation(held("gpu-0")))
+
+    async def allocate(self, name: str, result: AllocationResult | None) -> ResourceClaim:
+        status: dict[str, Any] = {"allocation": result, "reservedFor": []}
+        return await self.client.patch(ResourceClaim, name, {"status": status}, subresource="status")
+
+    async def run_pod(self, name: str = "pod", *claims: str, **changes: Any) -> Pod:
+        """Create a pod that uses these claims, reserve them for it, and bind it to the node."""
+        pod = await self.create_pod(name, *claims, **changes)
+        for each in claims:
+            await self.reserve(each, pod)
+        await self.bind(name)
+        return pod
+
+    async def create_pod(self, name: str, *claims: str, **changes: Any) -> Pod:
+        """`annotations` are the pod's, `spec` members go to its spec, the rest to its one container."""
+        document = pod_document(name, {each: existing(each) for each in claims})
+        document["metadata"]["annotations"] = changes.pop("annotations", {})
+        document["spec"] |= changes.pop("spec", {})
+        document["spec"]["containers"][0] |= changes
+        created: Pod = await self.client.create(document)
+        return created
+
+    async def reserve(self, name: str, pod: Pod) -> None:
+        reserved = (await self.client.get(ResourceClaim, name)).status.reserved_for
+        patch = {"status": {"reservedFor": [*reserved, pod_reference(pod)]}}
+        await self.client.patch(ResourceClaim, name, patch, subresource="status")
+
+    async def bind(self, pod: str) -> None:
+        body = {"target": {"kind": "Node", "name": self.settings.shape.name}}
+        await self.client.calls.post(resource_for(Pod), ObjectKey("default", pod), "binding", body)
+
+    async def delete_pod(self, pod: str, grace_s: int | None = None) -> None:
+        await self.client.calls.delete(resource_for(Pod), ObjectKey("default", pod), grace_period_s=grace_s)
+
+    # --- What a test waits for ------------------------------------------------------------------------------------
+
+    async def pod_where(
+        self, name: str, condition: Callable[[NodePod], bool], timeout_s: float = PATIENCE_S
+    ) -> NodePod:
+        """The pod, as soon as the condition holds for it."""
+        calls, selector = self.client.calls, f"metadata.name={name}"
+        try:
+            async with asyncio.timeout(timeout_s):
+                pods, revision = await calls.list_all(NODE_PODS, field_selector=selector)
+                for pod in pods:
+                    if condition(pod):
+                        return pod
+                async for event in calls.watch(
+                    NODE_PODS, resource_version=revision, timeout_s=60, field_selector=selector
+                ):
+                    if event.type != "BOOKMARK" and condition(event.object):
+                        return event.object
+        except TimeoutError:
+            raise AssertionError(f"not so within {timeout_s} s: {await self.describe(name)}") from None
+        raise AssertionError("the server ended the watch")
+
+    async def pod_in(self, phase: str, name: str = "pod") -> NodePod:
+        return await self.pod_where(name, lambda pod: pod.status.phase == phase)
+
+    async def until_gone(self, name: str = "pod", object_type: Any = Pod) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                try:
+                    await self.client.get(object_type, name)
+                except NotFound:
+                    return
+                await asyncio.sleep(0.01)
+
+    async def event_where(self, condition: Callable[[Event], bool]) -> Event:
+        async with asyncio.timeout(PATIENCE_S):
+            async for change in self.client.watch(Event):
+                if condition(change.object):
+                    return change.object
+        raise AssertionError("the server ended the watch")
+
+    async def describe(self, name: str) -> str:
+        try:
+            pod = await self.client.calls.get(NODE_PODS, ObjectKey("default", name))
+        except NotFound:
+            return f"there is no pod {name}"
+        events = [event.message for event in await self.client.list(Event)]
+        return f"{pod.status}, events {events}"
+
+
+def replace_uid(made: ResourceClaim) -> ResourceClaim:
+    """Builders give objects UIDs of their own; a server wants to give them itself."""
+    return msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, uid=""))
+
+
+@asynccontextmanager
+async def node_world(
+    directory: Path, *, timings: Timings = QUICK, starts_agent: bool = True, **settings: Any
+) -> AsyncIterator[NodeWorld]:
+    """A server with one class and one node whose agent runs inside the block."""
+    async with api_application() as application:
+        transport = InProcessTransport(application, token=TOKEN)
+        client = AsyncClient(transport)
+        await client.create(device_class(CLASS))
+        chosen = AgentSettings(
+            shape=NodeShape(name=NODE, capacity={"cpu": "8", "memory": "32Gi", "pods": "110"}),
+            directory=directory,
+            cdi_directories=(directory / "cdi",),
+            timings=timings,
+        )
+        world = NodeWorld(client, transport, replace(chosen, **settings))
+        try:
+            if starts_agent:
+                await world.start_agent()
+            yield world
+        finally:
+            await world.stop_agent()
