@@ -15,11 +15,13 @@ from dralloc.api.meta_v1 import ObjectMeta
 from dralloc.api.resource_v1 import DeviceClass, DeviceClassSpec, ResourceClaim
 from dralloc.client.calls import PatchType, WatchEvent
 from dralloc.client.client import AsyncClient
+from dralloc.client.in_process import InProcessTransport
 from dralloc.client.resource import Object
 from dralloc.client.resources import UnknownResource
-from dralloc.client.transport import TransportError
+from dralloc.client.transport import Request, TransportError
 from dralloc.primitives.errors import AlreadyExists, Conflict, Invalid, NotFound, Unauthorized
 from dralloc.testing.api import api_in_process, api_over_http
+from dralloc.testing.virtual_time import run_virtual
 
 Opened = Callable[[], AbstractAsyncContextManager[AsyncClient]]
 Scenario = Callable[[AsyncClient], Coroutine[Any, Any, None]]
@@ -167,3 +169,28 @@ async def told(events: AsyncIterator[WatchEvent[Object]]) -> tuple[str, str]:
     async with asyncio.timeout(10):
         event = await anext(events)
     return event.type, event.object.metadata.name
+
+
+def test_a_reader_that_is_cancelled_while_it_leaves_a_stream_ends() -> None:
+    """Else whoever stops it would wait for ever."""
+
+    async def slow_to_go(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200})
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(1)
+
+    async def reader() -> None:
+        while True:
+            async with InProcessTransport(slow_to_go).stream(Request(method="GET", path="/")):
+                pass
+
+    async def main() -> None:
+        reading = asyncio.create_task(reader())
+        await asyncio.sleep(0.5)
+        reading.cancel()
+        await asyncio.wait((reading,), timeout=60)
+        assert reading.cancelled()
+
+    run_virtual(main())

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -48,8 +48,10 @@ class InProcessTransport:
         finally:
             exchange.disconnected.set()
             task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+            # Not by awaiting the task itself: if we are cancelled meanwhile, that must not be taken for its end.
+            await asyncio.wait((task,))
+            if not task.cancelled():
+                task.result()
 
     async def close(self) -> None:
         """Nothing is held open between requests."""
