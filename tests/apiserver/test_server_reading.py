@@ -130,6 +130,16 @@ async def test_rows_come_with_as_much_of_the_object_as_is_asked_for(api: LocalAp
     assert (await api.call("GET", CLAIMS, accept="application/vnd.kubernetes.protobuf")).code == 406
 
 
+@with_api
+async def test_answers_come_in_yaml_to_those_who_want_it(api: LocalApi) -> None:
+    await create_claims(api, 1)
+    shown = await api.call("GET", f"{CLAIMS}/c000", accept="application/yaml")
+    assert shown.document.startswith("kind: ResourceClaim\napiVersion: resource.k8s.io/v1\n")
+    assert "kind: Status" in (await api.call("GET", f"{CLAIMS}/nope", accept="application/yaml")).document
+    both = "application/json, application/yaml"
+    assert (await api.call("GET", f"{CLAIMS}/c000", accept=both)).document["kind"] == "ResourceClaim"
+
+
 # --- watches ------------------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -29,9 +28,10 @@ _ATTEMPTS_MAX: Final = 20
 class Namespaces:
     """What is known of namespaces when something is written into one."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, new_uid: Callable[[], str]) -> None:
         self._store = store
         self._clock = clock
+        self._new_uid = new_uid
 
     async def create_first(self) -> None:
         """Make sure that the namespaces are there that everybody expects."""
@@ -47,7 +47,7 @@ class Namespaces:
         return {
             "metadata": {
                 "name": name,
-                "uid": str(uuid.uuid4()),
+                "uid": self._new_uid(),
                 "creationTimestamp": print_timestamp(self._clock.now()),
                 "labels": {"kubernetes.io/metadata.name": name},
             },

@@ -18,7 +18,9 @@ from dralloc.apiserver.statuses import unwritable_answer
 META_GROUP: Final = "meta.k8s.io"
 DISCOVERY_GROUP: Final = "apidiscovery.k8s.io"
 
-_READABLE: Final = ("application/json", "application/*", "*/*")
+YAML: Final = "application/yaml"
+
+_READABLE: Final = ("application/json", YAML, "application/*", "*/*")
 
 
 class Form(Enum):
@@ -31,8 +33,9 @@ class Form(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """One thing that a client accepts, of those that are JSON."""
+    """One thing that a client accepts, of those that we can write."""
 
+    media_type: str
     form: str
     group: str
     version: str
@@ -51,6 +54,13 @@ def form_of_objects(accept: str) -> Form:
             if wanted.form in ("PartialObjectMetadata", "PartialObjectMetadataList"):
                 return Form.METADATA
     raise unwritable_answer(("application/json",))
+
+
+@lru_cache(maxsize=256)
+def wants_yaml(accept: str) -> bool:
+    """Whether the client would rather read YAML than JSON."""
+    first = next(_ranges(accept), None)
+    return first is not None and first.media_type == YAML
 
 
 @lru_cache(maxsize=256)
@@ -79,7 +89,7 @@ def _ranges(accept: str) -> Iterator[_Range]:
         media_type, *parameters = (text.strip() for text in part.split(";"))
         named = dict(parameter.partition("=")[::2] for parameter in parameters)
         if media_type.lower() in _READABLE:
-            wanted = _Range(named.get("as", ""), named.get("g", ""), named.get("v", ""))
+            wanted = _Range(media_type.lower(), named.get("as", ""), named.get("g", ""), named.get("v", ""))
             weighted.append((_weight(named.get("q", "")), wanted))
     weighted.sort(key=lambda pair: -pair[0])
     return (wanted for weight, wanted in weighted if weight > 0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from dralloc.api.registry import KINDS, RESOURCE_CLAIM
@@ -16,9 +17,10 @@ from dralloc.apiserver.deleting import Deleter
 from dralloc.apiserver.device_guard import DeviceGuard
 from dralloc.apiserver.endpoints import Endpoints
 from dralloc.apiserver.expiring import EventExpiry
-from dralloc.apiserver.http import TEXT, Request, Response
+from dralloc.apiserver.http import JSON, TEXT, Request, Response
 from dralloc.apiserver.metrics import ServerMetrics
 from dralloc.apiserver.namespaces import Namespaces
+from dralloc.apiserver.negotiation import YAML, wants_yaml
 from dralloc.apiserver.pods import Pods
 from dralloc.apiserver.quota_admission import ExtendedNames, QuotaGate
 from dralloc.apiserver.reading import Reader
@@ -27,6 +29,8 @@ from dralloc.apiserver.resources import ResourceTable
 from dralloc.apiserver.routing import GroupPath, PlainPath, ResourcePath, VersionPath, parse_path
 from dralloc.apiserver.self_description import SelfDescription
 from dralloc.apiserver.statuses import no_such_resource, status_of, status_response
+from dralloc.apiserver.stored_form import read_document
+from dralloc.apiserver.uids import random_uid
 from dralloc.apiserver.watching import WatchTable
 from dralloc.apiserver.writing import Writer
 from dralloc.primitives.clock import Clock
@@ -48,14 +52,16 @@ class Stoppable(Protocol):
 
 
 class ApiServer:
-    """One API over one store."""
+    """One API over one store. `new_uid` names what is created."""
 
-    def __init__(self, store: Store, *, clock: Clock, gates: FeatureGates) -> None:
+    def __init__(
+        self, store: Store, *, clock: Clock, gates: FeatureGates, new_uid: Callable[[], str] = random_uid
+    ) -> None:
         self._store = store
         self._resources = ResourceTable(KINDS)
         self._watches = WatchTable(store)
         self._description = SelfDescription(self._resources)
-        self._namespaces = Namespaces(store, clock)
+        self._namespaces = Namespaces(store, clock, new_uid)
         deleter = Deleter(store, clock, self._resources)
         self._collector = Collector(store, self._resources, deleter, self._namespaces)
         self._expiry = EventExpiry(store, clock, deleter)
@@ -66,7 +72,7 @@ class ApiServer:
         self._beside: tuple[Stoppable, ...] = (self._collector, self._expiry, guard, classes, *quotas.values())
         self._endpoints = Endpoints(
             reader=Reader(store, clock, self._watches),
-            writer=Writer(store, clock, gates, self._namespaces, gatekeepers),
+            writer=Writer(store, clock, gates, self._namespaces, new_uid, gatekeepers),
             deleter=deleter,
             pods=Pods(store, clock, deleter),
         )
@@ -101,6 +107,8 @@ class ApiServer:
             response = await self._answer(request, path)
         finally:
             self.metrics.in_flight -= 1
+        if b"yaml" in request.headers.get(b"accept", b"") and wants_yaml(request.header(b"accept")):
+            _turn_into_yaml(response)
         verb = _verb(request, about)
         self.metrics.observe(
             verb,
@@ -174,6 +182,16 @@ class ApiServer:
         if isinstance(path, ResourcePath | VersionPath) and path.group in self._resources.groups:
             return status_response(status_of(no_such_resource()))
         return Response(status=404, body=b"404 page not found\n", content_type=TEXT)
+
+
+def _turn_into_yaml(response: Response) -> None:
+    """The same answer in YAML. Streams stay as they are: their lines are JSON."""
+    if response.content_type == JSON and response.stream is None:
+        # Few clients want this, and the writer takes a while to import.
+        from dralloc.api.yaml_writer import write_yaml
+
+        response.body = write_yaml(read_document(response.body)).encode()
+        response.content_type = YAML
 
 
 def _verb(request: Request, path: ResourcePath | None) -> str:

@@ -7,7 +7,6 @@ the client said which revision it means.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -106,6 +105,7 @@ class Writer:
     clock: Clock
     gates: FeatureGates
     namespaces: Namespaces
+    new_uid: Callable[[], str]
     # By kind.
     gatekeepers: Mapping[str, Sequence[Gatekeeper]] = field(default_factory=dict)
 
@@ -213,7 +213,7 @@ class Writer:
             now=self.clock.now(),
             namespace_labels=namespace_labels,
             permits=permits_of(target.user),
-            uid=_new_uid() if created is not None else "",
+            uid=self.new_uid() if created is not None else "",
             name_suffix=_new_suffix() if created is not None and not created.name else "",
         )
 
@@ -250,13 +250,6 @@ class Writer:
             time=print_timestamp(self.clock.now()),
             subresource=target.subresource,
         )
-
-
-def _new_uid() -> str:
-    """A random UUID (version 4), as text. Made by hand because this is on the way of every create."""
-    digits = os.urandom(16).hex()
-    variant = "89ab"[int(digits[16], 16) & 3]
-    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
 
 
 def _new_suffix() -> str:
