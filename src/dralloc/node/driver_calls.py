@@ -71,7 +71,11 @@ class GrpcDriverCalls:
         request = service.rpcs[rpc].request(claims=asked)
         started, code = time.monotonic(), grpc.StatusCode.OK
         try:
-            return await service.callable_on(instance.channel, rpc)(request, timeout=self.timeout_s)
+            response = await service.callable_on(instance.channel, rpc)(request, timeout=self.timeout_s)
+            if response is None:
+                code = grpc.StatusCode.INTERNAL
+                raise CallFailed(f"{rpc} of driver {instance.driver}: the answer is no message that can be read")
+            return response
         except grpc.aio.AioRpcError as error:
             code = error.code()
             raise CallFailed(f"{rpc} of driver {instance.driver}: {code.name}: {error.details()}") from None

@@ -193,6 +193,9 @@ class HealthWatch:
     async def _read_stream(self, instance: DriverInstance, service: Service) -> None:
         watch = service.callable_on(instance.channel, NODE_WATCH_RESOURCES)
         async for response in watch(service.messages.NodeWatchResourcesRequest()):
+            if response is None:
+                _logger.warning("driver %s sent something about health that cannot be read", instance.driver)
+                continue
             now = _now()
             reports = read_reports(response, now, self.timings.health_fresh_s)
             if self.table.put(instance.driver, reports, now):

@@ -210,6 +210,8 @@ class PluginWatcher:
 
 def check_plugin(info: Any) -> tuple[Service, ...]:
     """The services of a plugin that we can work with."""
+    if info is None:
+        raise RegistrationRefused("the plugin does not say who it is: its answer is no message that can be read")
     if info.type != DRA_PLUGIN_TYPE:
         raise RegistrationRefused(f"plugins of type {info.type!r} are not handled here, only {DRA_PLUGIN_TYPE}")
     if faults := dns_subdomain(info.name):

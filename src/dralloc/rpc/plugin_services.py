@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any, Final
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from dralloc.rpc.generated import (
     dra_health_v1_pb2,
@@ -53,13 +54,16 @@ class Service:
         return f"/{self.name}/{rpc_name}"
 
     def callable_on(self, channel: Any, rpc_name: str) -> Any:
-        """The method as a function of a request, on a channel of `grpc` or `grpc.aio`."""
+        """The method as a function of a request, on a channel of `grpc` or `grpc.aio`.
+
+        What comes back is `None` where the other side sent bytes that are no such message.
+        """
         rpc = self.rpcs[rpc_name]
         make = channel.unary_stream if rpc.is_stream else channel.unary_unary
         return make(
             self.path(rpc_name),
             request_serializer=rpc.request.SerializeToString,
-            response_deserializer=rpc.response.FromString,
+            response_deserializer=_reader(rpc.response),
         )
 
     def handlers(self, functions: Mapping[str, Callable[..., Any]]) -> grpc.GenericRpcHandler:
@@ -68,6 +72,17 @@ class Service:
         return grpc.method_handlers_generic_handler(
             self.name, {name: _handler(self.rpcs[name], function) for name, function in functions.items()}
         )
+
+
+def _reader(message: type[Any]) -> Callable[[bytes], Any]:
+    # Left to itself, gRPC prints the exception and goes on with nothing.
+    def read(content: bytes) -> Any:
+        try:
+            return message.FromString(content)
+        except DecodeError:
+            return None
+
+    return read
 
 
 def _handler(rpc: Rpc, function: Callable[..., Any]) -> Any:

@@ -134,7 +134,19 @@ class ScriptedDriver:
         async def unprepare(request: Any, context: Any) -> Any:
             return await self._unprepare(service, request, context)
 
-        return service.handlers({NODE_PREPARE_RESOURCES: prepare, NODE_UNPREPARE_RESOURCES: unprepare})
+        functions = {NODE_PREPARE_RESOURCES: prepare, NODE_UNPREPARE_RESOURCES: unprepare}
+        return grpc.method_handlers_generic_handler(
+            service.name,
+            {
+                name: grpc.unary_unary_rpc_method_handler(
+                    function,
+                    request_deserializer=service.rpcs[name].request.FromString,
+                    # Bytes go out as they are: a driver may send anything.
+                    response_serializer=lambda answer: answer if isinstance(answer, bytes) else _serialized(answer),
+                )
+                for name, function in functions.items()
+            },
+        )
 
     async def _get_info(self, _request: Any, _context: Any) -> Any:
         if self.on_get_info is not None:
@@ -194,3 +206,8 @@ class ScriptedDriver:
     async def _tell(self) -> None:
         async with self.changed:
             self.changed.notify_all()
+
+
+def _serialized(message: Any) -> bytes:
+    content: bytes = message.SerializeToString()
+    return content
