@@ -195,7 +195,7 @@ def test_a_rule_tells_how_far_it_is_and_does_not_write_all_the_time() -> None:
             patient = replace(toleration("faulty"), toleration_seconds=20 * number)
             await run_pod(cluster, f"p{number}", f"gpu-{number}", [patient])
         await cluster.client.create(rule())
-        written = []
+        written: list[tuple[float, str, str]] = []
 
         async def watch() -> None:
             async for event in cluster.client.watch(DeviceTaintRule):

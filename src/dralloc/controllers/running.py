@@ -20,6 +20,7 @@ from dralloc.controllers.claim_lifecycle.controller import ClaimLifecycleControl
 from dralloc.controllers.claim_templates.controller import ClaimTemplatesController
 from dralloc.controllers.loop import Controller
 from dralloc.controllers.metrics import ControllerMetrics
+from dralloc.controllers.quota.controller import QuotaController
 from dralloc.controllers.setup import Setup
 from dralloc.controllers.taint_eviction.controller import TaintEvictionController
 from dralloc.controllers.watched import Watched
@@ -33,6 +34,7 @@ CONTROLLERS: Final[Mapping[str, Callable[[Setup], Controller[Any, Any]]]] = {
     "claim-templates": ClaimTemplatesController,
     "claim-lifecycle": ClaimLifecycleController,
     "taint-eviction": TaintEvictionController,
+    "quota": QuotaController,
 }
 
 # Without its feature, a controller has nothing to do.

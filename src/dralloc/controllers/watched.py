@@ -14,10 +14,10 @@ from typing import Any, Final
 
 from dralloc.api.batch_v1 import Job
 from dralloc.api.core_object import CoreObject, read_core_object
-from dralloc.api.core_v1 import Pod
+from dralloc.api.core_v1 import Pod, ResourceQuota
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_claims import claims_of, controller_of, is_pod
-from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimTemplate
 from dralloc.client.calls import Calls
 from dralloc.client.informer import Informer
 from dralloc.client.reflector import Reflector
@@ -74,15 +74,15 @@ def devices_of(claim: ResourceClaim) -> Iterable[DeviceId]:
     return dict.fromkeys(DeviceId(result.driver, result.pool, result.device) for result in results)
 
 
-def _pool_of_slice(item: ResourceSlice) -> Iterator[tuple[str, str]]:
-    yield item.spec.driver, item.spec.pool.name
+def _namespace(item: ApiObject) -> Iterator[str]:
+    yield item.metadata.namespace
 
 
 # The names under which `Informer.by` finds objects.
 _INDICES: Final[Mapping[Resource[Any], Mapping[str, Callable[[Any], Iterable[Hashable]]]]] = {
     resource_for(Pod): {"claim": _claims_of_pod, "template": _templates_of_pod, "controller": _controller},
     resource_for(ResourceClaim): {"controller": _controller, "workload": _workloads_of_claim, "device": devices_of},
-    resource_for(ResourceSlice): {"pool": _pool_of_slice},
+    resource_for(ResourceQuota): {"namespace": _namespace},
 }
 
 

@@ -1,0 +1,102 @@
+"""Watches what quotas count, and keeps their statuses."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any, ClassVar, Final
+
+from dralloc.api.core_v1 import Pod, ResourceQuota
+from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
+from dralloc.client.resource import ObjectKey, Resource, key_of
+from dralloc.client.resources import resource_for
+from dralloc.controllers.latest import Latest
+from dralloc.controllers.loop import Controller, Plan
+from dralloc.controllers.quota.plan import WriteUsage, plan_quota
+from dralloc.controllers.quota.usage import Usage
+from dralloc.controllers.setup import Setup
+from dralloc.controllers.watched import JOBS, TEMPLATES
+
+FIELD_MANAGER: Final = "resource-quota-controller"
+QUOTAS: Final = resource_for(ResourceQuota)
+CLAIMS: Final = resource_for(ResourceClaim)
+CLASSES: Final = resource_for(DeviceClass)
+# Of which quotas count the objects. Claims are charged for more than their number.
+COUNTED: Final[tuple[Resource[Any], ...]] = (resource_for(Pod), TEMPLATES, JOBS, QUOTAS)
+
+# Claims come by the hundred; whoever reads a quota wants to know soon, not at once.
+WRITE_PAUSE_S: Final = 1.0
+
+
+class QuotaController(Controller[ObjectKey, WriteUsage]):
+    """Keys are quotas."""
+
+    queue_name: ClassVar[str] = "resource_quota"
+    workers: ClassVar[int] = 4
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup.metrics.queues)
+        self._calls = setup.calls(FIELD_MANAGER)
+        self._usage = Usage(counts_extended="DRAExtendedResource" in setup.gates)
+        self._written_s: dict[ObjectKey, float] = {}
+        watched = setup.watched
+        self._quota_copies, self._claims = watched.copy_of(QUOTAS), watched.copy_of(CLAIMS)
+        self._quotas = Latest(self._quota_copies)
+        watched.copy_of(CLASSES).subscribe(self._on_class)
+        self._claims.subscribe(self._on_claim)
+        for resource in COUNTED:
+            name = f"count/{resource.plural}{'.' + resource.group if resource.group else ''}"
+            self._usage.count_objects(name)
+            watched.copy_of(resource).subscribe(partial(self._on_object, name))
+        self._quota_copies.subscribe(self._on_quota)
+
+    # --- what brings a quota up ---------------------------------------------------------------------------------
+
+    def _on_claim(self, before: ResourceClaim | None, after: ResourceClaim | None) -> None:
+        if before is None and after is not None:
+            self._usage.change_claim(after, 1)
+            self._look_at(after.metadata.namespace)
+        elif after is None and before is not None:
+            self._usage.change_claim(before, -1)
+            self._look_at(before.metadata.namespace)
+
+    def _on_object(self, name: str, before: ApiObject | None, after: ApiObject | None) -> None:
+        if before is None and after is not None:
+            self._usage.change_object(name, after.metadata.namespace, 1)
+            self._look_at(after.metadata.namespace)
+        elif after is None and before is not None:
+            self._usage.change_object(name, before.metadata.namespace, -1)
+            self._look_at(before.metadata.namespace)
+
+    def _on_class(self, before: DeviceClass | None, after: DeviceClass | None) -> None:
+        if self._usage.change_class(before, after):
+            self._usage.recount_claims(self._claims.all())
+            for quota in self._quota_copies.all():
+                self.queue.add(key_of(quota))
+
+    def _on_quota(self, before: ResourceQuota | None, after: ResourceQuota | None) -> None:
+        if after is not None:
+            self.queue.add(key_of(after))
+        elif before is not None:
+            self._written_s.pop(key_of(before), None)
+
+    def _look_at(self, namespace: str) -> None:
+        for quota in self._quota_copies.by("namespace", namespace):
+            self.queue.add(key_of(quota))
+
+    # --- plan and apply -----------------------------------------------------------------------------------------
+
+    async def plan(self, key: ObjectKey) -> Plan[WriteUsage]:
+        quota = self._quotas.get(key.name, key.namespace)
+        if quota is None:
+            return Plan()
+        actions = plan_quota(quota, self._usage.of(key.namespace, quota.spec.hard))
+        pause_s = self._written_s.get(key, -WRITE_PAUSE_S) + WRITE_PAUSE_S - asyncio.get_running_loop().time()
+        return Plan((), pause_s) if actions and pause_s > 0 else Plan(actions)
+
+    async def apply(self, action: WriteUsage) -> None:
+        key = key_of(action.quota)
+        patch = {"metadata": {"uid": action.quota.metadata.uid}, "status": action.patch}
+        self._quotas.keep(await self._calls.patch(QUOTAS, key, patch, subresource="status"))
+        self._written_s[key] = asyncio.get_running_loop().time()

@@ -1,0 +1,72 @@
+"""How much of what each namespace uses, kept up to date change by change: a namespace may hold thousands of claims."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from dralloc.api.quota import QuotaFacts, is_counted, usage_of_claim
+from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
+from dralloc.primitives.quantity import Quantity
+
+Charges = Mapping[str, Quantity]
+_ONE: Final = Quantity.of(1)
+
+
+class Usage:
+    """What is used, by namespace and quota name."""
+
+    def __init__(self, *, counts_extended: bool) -> None:
+        self._counts_extended = counts_extended
+        # Which extended resource each class stands for.
+        self._extended: dict[str, str] = {}
+        self._claims: defaultdict[str, dict[str, Quantity]] = defaultdict(dict)
+        self._objects: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._object_names: set[str] = set()
+
+    def of(self, namespace: str, names: Iterable[str]) -> dict[str, Quantity]:
+        """What the namespace uses of these names; those that nobody counts are left out."""
+        claims, objects = self._claims.get(namespace, {}), self._objects.get(namespace, Counter())
+        used = {}
+        for name in names:
+            if name in self._object_names:
+                used[name] = Quantity.of(objects[name])
+            elif is_counted(name, self._extended.values()) or name in claims:
+                used[name] = claims.get(name, Quantity.ZERO)
+        return used
+
+    def count_objects(self, name: str) -> None:
+        """Objects are counted under this name, even while there are none."""
+        self._object_names.add(name)
+
+    def change_object(self, name: str, namespace: str, by: int) -> None:
+        self._objects[namespace][name] += by
+
+    def change_claim(self, claim: ResourceClaim, sign: int) -> None:
+        """A claim came (1) or went (-1). What it is charged for does not change in between."""
+        totals = self._claims[claim.metadata.namespace]
+        for name, amount in self._charges(claim).items():
+            before = totals.get(name, Quantity.ZERO)
+            totals[name] = before + amount if sign > 0 else before - amount
+
+    def change_class(self, before: DeviceClass | None, after: DeviceClass | None) -> bool:
+        """Take in a change of a class; returns whether claims count differently now and must be counted anew."""
+        known = after or before
+        assert known is not None, "a change is of something"
+        name, extended = known.metadata.name, after.spec.extended_resource_name if after is not None else None
+        if self._extended.get(name) == extended:
+            return False
+        self._extended.pop(name, None)
+        if extended is not None:
+            self._extended[name] = extended
+        return True
+
+    def recount_claims(self, claims: Iterable[ResourceClaim]) -> None:
+        self._claims.clear()
+        for claim in claims:
+            self.change_claim(claim, 1)
+
+    def _charges(self, claim: ResourceClaim) -> Charges:
+        facts = QuotaFacts(extended_names=self._extended, counts_extended=self._counts_extended)
+        return usage_of_claim(claim, facts)
