@@ -71,6 +71,7 @@ def _serve(settings: ServerSettings) -> None:
 
 async def _serve_until_told(settings: ServerSettings) -> None:
     import asyncio
+    import gc
     import signal
 
     from dralloc.apiserver.running import run_server
@@ -79,6 +80,8 @@ async def _serve_until_told(settings: ServerSettings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ending.set)
     async with run_server(settings) as running:
+        # What is there now stays: looking through it for garbage again and again would only cost pauses.
+        gc.freeze()
         say(f"serving on {running.url}")
         say(f"kubeconfig: {settings.kubeconfig_path}")
         say(f"try: KUBECONFIG={settings.kubeconfig_path} kubectl get deviceclasses,resourceslices,resourceclaims -A")
