@@ -205,7 +205,8 @@ class Search:
                 place = Place(strip, lowest.bit_length() - 1)
                 if stock.faulty & lowest:
                     raise self._supply.fault(alternative, place)
-                yield place
+                if not (stock.shared & lowest and self._supply.is_crowded(stock, place)):
+                    yield place
 
     def _taken(self, alternative: Alternative, strip: Strip) -> int:
         """Devices that earlier picks keep from this one. Admin access is kept off by picks of its own claim alone."""

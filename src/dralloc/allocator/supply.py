@@ -7,6 +7,7 @@ Nothing is looked at before it is needed, so an easy problem on a node that sees
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import lt
 from typing import NamedTuple
 
 from dralloc.allocator.candidates import Offer, Stage, offer_of
@@ -25,10 +26,14 @@ OPTIONAL_NODE_OPERATIONS = "DRAOptionalNodeOperations"
 
 
 class Stock(NamedTuple):
-    """The devices of a strip for one alternative: those it can take, and those that end the search when it meets them."""
+    """The devices of a strip for one alternative: those it can take, and those that end the search when it meets them.
+
+    Of those that are `shared` already it remains to be seen whether they have enough left.
+    """
 
     usable: int
     faulty: int
+    shared: int
     offer: Offer
 
 
@@ -52,6 +57,7 @@ class Supply:
         self._stocks: list[dict[int, Stock]] = [{} for _ in demand.alternatives]
         self._everything: list[tuple[Place, ...] | None] = [None] * len(demand.alternatives)
         self._usage: dict[PoolId, PoolUsage] = {}
+        self._free: dict[int, tuple[int, ...]] = {}
         self._counters: dict[PoolId, Mapping[CounterId, int] | None] = {}
         self._groups: dict[PoolId, Mapping[str, Groups]] = {}
         self._values: dict[tuple[Constraint, int], Values | None] = {}
@@ -70,7 +76,7 @@ class Supply:
         matched, faulty = self._placed(strip, offer)
         in_use = 0 if alternative.is_admin else self._in_use(strip)
         usable = matched & ~(in_use | offer.barred | self._barred_here(alternative, strip))
-        return Stock(usable, faulty & ~in_use, offer)
+        return Stock(usable, faulty & ~in_use, usable & self.usage(strip.pool).shared[strip.slice_index], offer)
 
     def _placed(self, strip: Strip, offer: Offer) -> tuple[int, int]:
         """Devices that match and are for the node, and those that fail to tell."""
@@ -137,9 +143,20 @@ class Supply:
 
     def free(self, place: Place) -> tuple[int, ...]:
         """What shares given out before leave of the device, in the order of its capacities."""
+        position = place.position
+        free = self._free.get(position)
+        if free is None:
+            free = self._free[position] = self._free_of(place)
+        return free
+
+    def _free_of(self, place: Place) -> tuple[int, ...]:
         device = place.strip.slice.devices[place.bit]
         consumed = self.usage(place.strip.pool).of(device.name).consumed
-        return tuple(capacity.value.nanos - consumed.get(name, 0) for name, capacity in device.capacity.items())
+        return tuple([each.value.nanos - consumed.get(name, 0) for name, each in device.capacity.items()])
+
+    def is_crowded(self, stock: Stock, place: Place) -> bool:
+        """Whether shares given out before leave too little of the device."""
+        return any(map(lt, self.free(place), stock.offer.charges[place.bit].nanos))
 
     def is_shareable(self, place: Place) -> bool:
         return self.features.consumable_capacity and bool(place.strip.slice.shareable >> place.bit & 1)
