@@ -90,6 +90,8 @@ class ManagedClaims:
             async with AsyncExitStack() as stack:
                 await self._book.lock(stack, [key_of(claim) for claim in claims])
                 await self._prepare_locked(pod, claims)
+            # Outside of the locks: pods that share a claim need not wait for each other's writes.
+            await self._save()
 
     async def _usable_claims(self, pod: Pod) -> tuple[ResourceClaim, ...]:
         """The claims of the pod, all of which it may use here and now."""
@@ -115,14 +117,10 @@ class ManagedClaims:
             entry = self._book.get(key_of(claim)) or Entry(record_of(claim, may_skip=self._may_skip))
             record = entry.record.with_pod(pod.metadata.uid)
             self._book.put(key_of(claim), replace(entry, record=record, allocation=claim.status.allocation))
-        await self._book.save()
-        open_keys = [key for claim in claims if not self._is_prepared(key := key_of(claim))]
+        open_keys = [key for claim in claims if not self._entry(key := key_of(claim)).is_prepared]
         if open_keys:
+            await self._save()
             await self._call_to_prepare(open_keys, claims)
-
-    def _is_prepared(self, key: ObjectKey) -> bool:
-        entry = self._book.get(key)
-        return entry is not None and entry.is_prepared
 
     async def _call_to_prepare(self, keys: Sequence[ObjectKey], claims: Sequence[ResourceClaim]) -> None:
         records = [self._entry(key).record for key in keys]
@@ -141,7 +139,6 @@ class ManagedClaims:
                 self._book.put(key, replace(entry, record=entry.record.with_devices(batch.driver, devices)))
         for key in keys:
             self._book.put(key, replace(self._entry(key), is_prepared=True))
-        await self._book.save()
 
     # --- Taking back ----------------------------------------------------------------------------------------------
 
@@ -152,12 +149,16 @@ class ManagedClaims:
         with self._measured(UNPREPARE_RESOURCES):
             async with AsyncExitStack() as stack:
                 await self._book.lock(stack, keys)
-                await self._unprepare_locked(pod_uid)
+                await self._unprepare_locked(pod_uid, keys)
+            await self._save()
 
-    async def _unprepare_locked(self, pod_uid: str) -> None:
+    async def _unprepare_locked(self, pod_uid: str, keys: Sequence[ObjectKey]) -> None:
         last_keys: list[ObjectKey] = []
-        # What the book says now: while we waited for the locks, somebody else may have been here.
-        for key, entry in list(self._book.of_pod(pod_uid)):
+        for key in keys:
+            entry = self._book.get(key)
+            if entry is None or pod_uid not in entry.record.pods:
+                # While we waited for the locks, somebody else was here.
+                continue
             if entry.record.pods == {pod_uid}:
                 self._book.put(key, replace(entry, is_prepared=False, is_unpreparing=True))
                 last_keys.append(key)
@@ -166,7 +167,6 @@ class ManagedClaims:
         await self._call_to_unprepare(last_keys)
         for key in last_keys:
             self._book.drop(key)
-        await self._book.save()
 
     async def _call_to_unprepare(self, keys: Sequence[ObjectKey]) -> None:
         records = [self._entry(key).record for key in keys]
@@ -184,6 +184,12 @@ class ManagedClaims:
         entry = self._book.get(key)
         assert entry is not None, f"{key} is locked and was not dropped"
         return entry
+
+    async def _save(self) -> None:
+        try:
+            await self._book.save()
+        except OSError as error:
+            raise ClaimsFailed(f"the node cannot write down what it does: {error}") from None
 
     @contextmanager
     def _measured(self, operation: str) -> Iterator[None]:
