@@ -11,6 +11,7 @@ from dralloc.api.codec import encode
 from dralloc.api.core_v1 import Container, Pod
 from dralloc.api.meta_v1 import NodeSelector
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
+from dralloc.scheduler.claims import classes_of
 from dralloc.scheduler.node_fit import Wishes, names_in
 from dralloc.snapshot.identity import ClaimId
 from dralloc.snapshot.node_selectors import Node, NodeSelectorError, matches
@@ -79,7 +80,7 @@ def shape_of(pod: Pod, claims: PodClaims, classes: Mapping[str, DeviceClass]) ->
             spec.affinity.node_affinity if spec.affinity is not None else None,
             [(ClaimId.of(claim), _selector(claim)) for claim in claims.allocated],
             [claim.spec.devices for claim in claims.unallocated],
-            [_version_of(classes, claim) for claim in claims.unallocated],
+            [_versions_of(classes, claim) for claim in claims.unallocated],
         )
     )
 
@@ -92,12 +93,7 @@ def _selector(claim: ResourceClaim) -> NodeSelector | None:
     return claim.status.allocation.node_selector if claim.status.allocation is not None else None
 
 
-def _version_of(classes: Mapping[str, DeviceClass], claim: ResourceClaim) -> list[str]:
+def _versions_of(classes: Mapping[str, DeviceClass], claim: ResourceClaim) -> list[str]:
     """Which versions of its classes the claim is judged by."""
-    versions: list[str] = []
-    for request in claim.spec.devices.requests or ():
-        stated = request.first_available or ((request.exactly,) if request.exactly is not None else ())
-        for entry in stated:
-            found = classes.get(entry.device_class_name)
-            versions.append(f"{found.metadata.uid}/{found.metadata.resource_version}" if found is not None else "")
-    return versions
+    found = [classes[name].metadata for name in classes_of(claim)]
+    return [f"{metadata.uid}/{metadata.resource_version}" for metadata in found]

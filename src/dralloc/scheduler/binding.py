@@ -7,6 +7,7 @@ out the same devices in the same moment, the devices' own preparations, the bind
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -42,10 +43,15 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """It did not work out. `is_collision`: somebody else was faster, so trying again soon makes sense."""
+    """It did not work out. `is_collision`: somebody else was faster, so trying again soon makes sense.
+
+    `listed` are the claims that list the pod because of this attempt, which is to be taken back. There are none once the binding
+    was sent: whatever the answer, the pod may have its node, and a pod that has none goes on with what it has.
+    """
 
     message: str
     is_collision: bool = False
+    listed: frozenset[ClaimId] = frozenset()
 
 
 BindingOutcome = Bound | Gone | Undone
@@ -67,37 +73,58 @@ class Binder:
 
     async def bind(self, pod: Pod, place: Place) -> BindingOutcome:
         """Write the decision, which the cluster has assumed."""
+        listed: set[ClaimId] = set()
         try:
             if place.allocations:
-                await self._settle(pod, place)
-            return await self._bind_pod(pod, place.node)
+                await self._settle(pod, place, listed)
         except Collision as error:
-            return Undone(str(error), is_collision=True)
+            return Undone(str(error), is_collision=True, listed=frozenset(listed))
         except (ClaimLost, _DevicesFailed, ApiError, TransportError, TimeoutError) as error:
-            return Undone(str(error) or type(error).__name__)
+            return Undone(str(error) or type(error).__name__, listed=frozenset(listed))
+        try:
+            return await self._bind_pod(pod, place.node)
+        except (ApiError, TransportError) as error:
+            return Undone(str(error))
 
-    async def undo(self, pod: Pod, place: Place) -> None:
-        """Take the pod off its claims. What cannot be undone now is cleaned up when the pod is tried again, or goes."""
-        for claim_id in place.allocations:
+    async def undo(self, pod: Pod, listed: Iterable[ClaimId]) -> None:
+        """Take the pod off these claims. What cannot be undone now is cleaned up when the pod is tried again, or goes."""
+        for claim_id in listed:
             try:
-                await self._writer.release(claim_id, pod.metadata.uid)
+                if await self._has_no_node(pod):
+                    await self._writer.release(claim_id, pod.metadata.uid)
             except (ApiError, TransportError, Collision):
                 continue
 
     async def deallocate(self, claim_id: ClaimId, pod: Pod) -> bool:
         """Give back the devices of a claim that is of no use to the pod, and that nobody else uses."""
         try:
-            return await self._writer.deallocate(claim_id, pod.metadata.uid)
+            return await self._has_no_node(pod) and await self._writer.deallocate(claim_id, pod.metadata.uid)
         except (ApiError, TransportError, Collision):
             return False
 
+    async def _has_no_node(self, pod: Pod) -> bool:
+        """Whether nobody has bound the pod that we failed to bind: another scheduler may have been in charge before us."""
+        try:
+            found = await self._calls.get(PODS, ObjectKey(pod.metadata.namespace, pod.metadata.name))
+        except NotFound:
+            return True
+        return found.metadata.uid != pod.metadata.uid or not found.spec.node_name
+
     # --- Claims -----------------------------------------------------------------------------------------------------
 
-    async def _settle(self, pod: Pod, place: Place) -> None:
+    async def _settle(self, pod: Pod, place: Place, listed: set[ClaimId]) -> None:
+        """Return when the claims are stored as decided; `listed` gets those on which our own write has put the pod."""
         uid = pod.metadata.uid
-        settling = [self._writer.settle(claim_id, wanted, uid) for claim_id, wanted in place.allocations.items()]
-        claims = [await settling[0]] if len(settling) == 1 else await asyncio.gather(*settling)
+        settling = [
+            self._writer.settle(claim_id, wanted, uid, listed) for claim_id, wanted in place.allocations.items()
+        ]
+        # All are waited for: what is written after we gave up would never be undone.
+        claims = await asyncio.gather(*settling, return_exceptions=True)
+        for claim in claims:
+            if isinstance(claim, BaseException):
+                raise claim
         for claim_id, claim in zip(place.allocations, claims, strict=True):
+            assert isinstance(claim, ResourceClaim), "failures were raised"
             if claim_id in place.new:
                 await self._check_collision(claim_id, claim)
             await self._wait_for_devices(claim_id)

@@ -43,10 +43,15 @@ class ClaimWriter:
         self._calls = calls
         self._cluster = cluster
         self._report = report
-        self._writing: dict[ClaimId, asyncio.Task[None]] = {}
+        self._writing: dict[ClaimId, asyncio.Task[frozenset[str]]] = {}
 
-    async def settle(self, claim_id: ClaimId, allocation: AllocationResult, pod_uid: str) -> ResourceClaim:
-        """Return when the claim is stored with this allocation and the pod may use it."""
+    async def settle(
+        self, claim_id: ClaimId, allocation: AllocationResult, pod_uid: str, listed: set[ClaimId]
+    ) -> ResourceClaim:
+        """Return when the claim is stored with this allocation and the pod may use it.
+
+        The claim is added to `listed` where a write of ours has put the pod on its list: not what another scheduler wrote.
+        """
         while True:
             stored = self._cluster.stored_claim(claim_id)
             if stored is None:
@@ -55,7 +60,8 @@ class ClaimWriter:
                 if not is_same_allocation(stored.status.allocation, allocation):
                     raise ClaimLost(f"claim {claim_id} does not have the devices any more that were decided on")
                 return stored
-            await self._write(claim_id)
+            if pod_uid in await self._write(claim_id):
+                listed.add(claim_id)
 
     async def release(self, claim_id: ClaimId, pod_uid: str) -> None:
         """Take the pod off the stored claim's list; where nobody is left on it, the devices are given back too."""
@@ -87,23 +93,31 @@ class ClaimWriter:
 
     # --- Writing ----------------------------------------------------------------------------------------------------
 
-    async def _write(self, claim_id: ClaimId) -> None:
-        """Write what is decided by now, or wait for the write that is under way. All who wait share its outcome."""
+    async def _write(self, claim_id: ClaimId) -> frozenset[str]:
+        """Write what is decided by now, or wait for the write that is under way. All who wait share its outcome.
+
+        Returns the UIDs that the write has added to the claim's list.
+        """
         task = self._writing.get(claim_id)
         if task is None:
-            task = asyncio.ensure_future(self._write_now(claim_id))
-            self._writing[claim_id] = task
-            task.add_done_callback(lambda _: self._writing.pop(claim_id))
+            task = self._writing[claim_id] = asyncio.ensure_future(self._write_alone(claim_id))
         # One pod that gives up must not take the write away from the others.
-        await asyncio.shield(task)
+        return await asyncio.shield(task)
 
-    async def _write_now(self, claim_id: ClaimId) -> None:
+    async def _write_alone(self, claim_id: ClaimId) -> frozenset[str]:
+        try:
+            return await self._write_now(claim_id)
+        finally:
+            # Before anybody hears of the end: who comes from now on needs another write.
+            del self._writing[claim_id]
+
+    async def _write_now(self, claim_id: ClaimId) -> frozenset[str]:
         for attempt in range(ATTEMPTS_MAX):
             if attempt:
                 await asyncio.sleep(RETRY_S)
             stored = self._cluster.stored_claim(claim_id)
             if stored is None:
-                return
+                return frozenset()
             if CLAIM_FINALIZER not in stored.metadata.finalizers:
                 finalizers = (*stored.metadata.finalizers, CLAIM_FINALIZER)
                 if not await self._patch(stored, {"metadata": {"finalizers": finalizers}}):
@@ -112,9 +126,15 @@ class ClaimWriter:
             # Looked at after the first write: more pods may have joined.
             wanted = self._cluster.find_claim(claim_id)
             if stored is None or wanted is None or wanted is stored:
-                return
+                return frozenset()
             if await self._patch(stored, {"status": _status(stored, wanted)}, "status"):
-                return
+                return frozenset(
+                    {
+                        reference.uid
+                        for reference in wanted.status.reserved_for
+                        if reference not in stored.status.reserved_for
+                    }
+                )
         raise Collision(f"claim {claim_id} is changed by others all the time")
 
     async def _patch(self, stored: ResourceClaim, patch: dict[str, Any], subresource: str | None = None) -> bool:

@@ -102,7 +102,7 @@ def demand_obstacle(
             if fault := _request_fault(request, gates):
                 message = f"claim {claim_id}: request {request.name} {fault}"
                 return Obstacle(message, frozenset({claim_changed(claim_id)}))
-            for name, class_name in _classes_of(request):
+            for name, class_name in _classes_of_request(request):
                 if class_name not in classes:
                     message = f"claim {claim_id}: request {name}: device class {class_name} does not exist"
                     return Obstacle(message, frozenset({claim_changed(claim_id), class_changed(class_name)}))
@@ -120,11 +120,19 @@ def _request_fault(request: DeviceRequest, gates: FeatureGates) -> str | None:
     return None
 
 
-def _classes_of(request: DeviceRequest) -> Iterator[tuple[str, str]]:
+def _classes_of_request(request: DeviceRequest) -> Iterator[tuple[str, str]]:
+    """What the request, or each of its alternatives, is called, and its class."""
     if request.exactly is not None:
         yield request.name, request.exactly.device_class_name
     for entry in request.first_available:
         yield f"{request.name}/{entry.name}", entry.device_class_name
+
+
+def classes_of(claim: ResourceClaim) -> Iterator[str]:
+    """The names of the classes that the claim's requests are for, in their order."""
+    for request in claim.spec.devices.requests or ():
+        for _, class_name in _classes_of_request(request):
+            yield class_name
 
 
 def asks_alternatives(claim: ResourceClaim) -> bool:

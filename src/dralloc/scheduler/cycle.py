@@ -23,7 +23,15 @@ from dralloc.api.timestamps import print_timestamp
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.asks import Ask, PodClaims, shape_of
 from dralloc.scheduler.binding_conditions import is_unusable
-from dralloc.scheduler.claims import PLUGIN, Obstacle, claims_of, demand_obstacle, pod_key, reservation_obstacle
+from dralloc.scheduler.claims import (
+    PLUGIN,
+    Obstacle,
+    claims_of,
+    classes_of,
+    demand_obstacle,
+    pod_key,
+    reservation_obstacle,
+)
 from dralloc.scheduler.cluster import Cluster
 from dralloc.scheduler.news import (
     DEVICES_CHANGED,
@@ -31,6 +39,7 @@ from dralloc.scheduler.news import (
     NODE_OFFERS,
     ROOM_FREED,
     claim_changed,
+    class_changed,
     pod_changed,
 )
 from dralloc.scheduler.node_state import NodeState
@@ -138,6 +147,7 @@ class Cycle:
         waits_for = frozenset(map(claim_changed, used)) | {NODE_OFFERS, ROOM_FREED, pod_changed(pod_key(pod))}
         if claims.unallocated:
             waits_for |= {DEVICES_FREED, DEVICES_CHANGED}
+            waits_for |= {class_changed(name) for claim in claims.unallocated for name in classes_of(claim)}
         if not unusable and table.fault is not None:
             return Fail(_fault_of(table.ask, table.fault, claims), waits_for)
         message, plugins = table.why_not()

@@ -43,6 +43,10 @@ def _any_pool(_: PoolId) -> bool:
     return True
 
 
+def _random_share_id() -> str:
+    return str(uuid.uuid4())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerSettings:
     """`names` are the schedulerNames of the pods that are ours; `bindings_max` bounds the writes under way."""
@@ -52,6 +56,7 @@ class SchedulerSettings:
     identity: str = NAME
     bindings_max: int = 64
     owns_pool: Callable[[PoolId], bool] = _any_pool
+    new_share_id: Callable[[], str] = _random_share_id
 
 
 class Scheduler:
@@ -74,7 +79,7 @@ class Scheduler:
             owns_pool=settings.owns_pool,
             for_workloads="DRAReservedForWorkloads" in settings.gates,
         )
-        self._cycle = Cycle(self._cluster, settings.gates, lambda: str(uuid.uuid4()))
+        self._cycle = Cycle(self._cluster, settings.gates, settings.new_share_id)
         self._watches = Watches(calls, self._cluster, self._report)
         self._writer = ClaimWriter(calls, self._cluster, self._report)
         self._binder = Binder(calls, self._cluster, self._writer, self._watches.progress, clock)
@@ -217,13 +222,15 @@ class Scheduler:
                 return
             case Gone():
                 self._queue.placed(key)
-            case Undone(is_collision=True):
-                self._queue.collided(key, now_s=_now_s())
-            case Undone(message):
-                self._queue.failed(key, now_s=_now_s())
-                self._teller.waits(pod, ERROR, message)
-        self._report(self._cluster.forget(pod, place.allocations))
-        await self._binder.undo(pod, place)
+                self._report(self._cluster.forget(pod, place.allocations))
+            case Undone(message, is_collision, listed):
+                if is_collision:
+                    self._queue.collided(key, now_s=_now_s())
+                else:
+                    self._queue.failed(key, now_s=_now_s())
+                    self._teller.waits(pod, ERROR, message)
+                self._report(self._cluster.forget(pod, place.allocations))
+                await self._binder.undo(pod, listed)
 
     # --- Counting ---------------------------------------------------------------------------------------------------
 

@@ -1,13 +1,15 @@
 """What users see of an attempt: the pod's PodScheduled condition and events. Once, and not again with every attempt.
 
 An attempt that ends as the one before it is no news. Counts in a message change all the time, so a message that differs
-from the last in numbers alone is written again only after a while.
+from the last in numbers alone is written again only after a while. That a pod got its node is plain to see in the pod, so
+the event that says so waits its turn: it must not hold up pods that have none yet.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
+from collections import deque
 from typing import Final
 
 from dralloc.api.core_v1 import Event, Pod
@@ -24,10 +26,12 @@ from dralloc.primitives.errors import ApiError, NotFound
 UNSCHEDULABLE: Final = "Unschedulable"
 ERROR: Final = "SchedulerError"
 SAME_AGAIN_S: Final = 60.0
+SCHEDULED_PER_S: Final = 20.0
+SCHEDULED_WAITING_MAX: Final = 10_000
 WRITERS: Final = 4
 
 PODS: Final = resource_for(Pod)
-_NUMBERS: Final = re.compile(r"\d+")
+_NUMBERS: Final = re.compile(r"\d+( nodes?\b)?")
 
 
 class Teller:
@@ -41,18 +45,31 @@ class Teller:
         self._told: dict[str, tuple[str, float]] = {}
         self._unwritten: dict[ObjectKey, tuple[Pod, str, str]] = {}
         self._queue: WorkQueue[ObjectKey] = WorkQueue(Backoff(first_s=1.0, most_s=60.0))
+        self._scheduled: deque[tuple[Pod, str]] = deque(maxlen=SCHEDULED_WAITING_MAX)
+        self._was_scheduled = asyncio.Event()
 
     async def run(self) -> None:
         """Write until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._events.run())
+            tasks.create_task(self._tell_scheduled())
             for _ in range(WRITERS):
                 tasks.create_task(work(self._queue, self._write, lambda *_: None))
 
     def scheduled(self, pod: Pod, node: str) -> None:
         self.forget(pod)
-        name = f"{pod.metadata.namespace}/{pod.metadata.name}"
-        self._report(pod, "Normal", "Scheduled", f"{name} is assigned to {node}", "Binding")
+        self._scheduled.append((pod, node))
+        self._was_scheduled.set()
+
+    async def _tell_scheduled(self) -> None:
+        while True:
+            while self._scheduled:
+                pod, node = self._scheduled.popleft()
+                name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+                self._report(pod, "Normal", "Scheduled", f"{name} is assigned to {node}", "Binding")
+                await asyncio.sleep(1 / SCHEDULED_PER_S)
+            self._was_scheduled.clear()
+            await self._was_scheduled.wait()
 
     def waits(self, pod: Pod, reason: str, message: str) -> None:
         """The pod has no node, for this reason."""
@@ -72,10 +89,6 @@ class Teller:
         """The pod has a node, or is gone: nothing is told about it any more."""
         self._told.pop(pod.metadata.uid, None)
         self._unwritten.pop(ObjectKey(pod.metadata.namespace, pod.metadata.name), None)
-
-    def note(self, pod: Pod, reason: str, message: str) -> None:
-        """An event besides those of an attempt's end."""
-        self._report(pod, "Normal", reason, message, "Scheduling")
 
     def _report(self, pod: Pod, kind: str, reason: str, message: str, action: str) -> None:
         self._events.report(Report(reference_to(pod, "v1", "Pod"), kind, reason, message, action))

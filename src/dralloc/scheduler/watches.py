@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from itertools import count
 from typing import Any
 
 from dralloc.api.core_v1 import Node, Pod
 from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from dralloc.client.calls import Calls
 from dralloc.client.informer import Informer
-from dralloc.client.reflector import Reflector
+from dralloc.client.reflector import RECONNECT, Reflector
 from dralloc.client.resource import Object
 from dralloc.client.resources import resource_for
-from dralloc.primitives.errors import NotFound
+from dralloc.client.transport import TransportError
+from dralloc.primitives.errors import ApiError, NotFound
 from dralloc.scheduler.cluster import Cluster
 from dralloc.scheduler.queue import Happening
 from dralloc.scheduler.watch_progress import WatchProgress
@@ -55,11 +57,16 @@ class Watches:
         tasks.create_task(Reflector(self._calls, resource_for(kind), informer).run())
 
     async def _serves(self, kind: type[Object]) -> bool:
-        """Whether the server has such objects at all; older ones do not have them all."""
-        try:
-            await self._calls.page(resource_for(kind), query={"limit": "1"})
-        except NotFound:
-            return False
+        """Whether the server has such objects at all; older ones do not have them all. Asks until there is an answer."""
+        for failures in count(1):
+            try:
+                await self._calls.page(resource_for(kind), query={"limit": "1"})
+            except NotFound:
+                return False
+            except (ApiError, TransportError):
+                await asyncio.sleep(RECONNECT.delay_s(failures))
+            else:
+                break
         return True
 
     def _claim_changed(self, before: ResourceClaim | None, after: ResourceClaim | None) -> Iterable[Happening]:

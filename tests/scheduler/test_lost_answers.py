@@ -1,0 +1,75 @@
+"""Answers get lost and others interfere, each at the one moment where it hurts: nobody runs without devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dralloc.api.core_v1 import Pod
+from dralloc.api.pod_claims import is_reserved_for
+from dralloc.client.transport import Request
+from dralloc.testing.builders import claim, device, device_class, request, resource_slice
+from dralloc.testing.faults import Loss, ScriptedTransport
+from dralloc.testing.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod, scheduled_cluster
+from dralloc.testing.virtual_time import run_virtual
+
+Script = Callable[[Request], Loss]
+
+
+async def create_pod(cluster: ScheduledCluster) -> None:
+    """One pod with one claim, and room for it on either of two nodes."""
+    slices = [resource_slice(name, device("nic-0"), node_name=name, pool=name) for name in ("node-a", "node-b")]
+    await cluster.create(
+        node("node-a"), node("node-b"), device_class(), *slices, claim("nic", request()), our_pod("p", "nic")
+    )
+
+
+async def assert_runs_with_devices(cluster: ScheduledCluster) -> None:
+    pod, used = await cluster.client.get(Pod, "p"), await cluster.claim("nic")
+    assert pod.spec.node_name
+    assert used.status.allocation is not None
+    assert [result.pool for result in used.status.allocation.devices.results] == [pod.spec.node_name]
+    assert is_reserved_for(used, pod)
+
+
+def run_with(script: Script) -> None:
+    async def main() -> None:
+        async with scheduled_cluster(wrap=lambda sound: ScriptedTransport(sound, script)) as cluster:
+            await create_pod(cluster)
+            await cluster.settle(30)
+            await assert_runs_with_devices(cluster)
+
+    run_virtual(main())
+
+
+def test_a_scheduler_whose_first_requests_are_lost_comes_up_all_the_same() -> None:
+    asked = iter(range(10_000))
+    run_with(lambda _: Loss.REQUEST if next(asked) < 10 else Loss.NOTHING)
+
+
+def test_a_pod_that_was_bound_keeps_its_devices_when_neither_the_answer_nor_a_second_look_arrives() -> None:
+    bindings = 0
+
+    def script(sent: Request) -> Loss:
+        nonlocal bindings
+        if sent.path.endswith("/binding"):
+            bindings += 1
+            return Loss.ANSWER
+        looks_again = bindings == 1 and sent.method == "GET" and sent.path.endswith("/pods/p")
+        return Loss.REQUEST if looks_again else Loss.NOTHING
+
+    run_with(script)
+    assert bindings >= 1
+
+
+def test_devices_are_kept_when_the_answer_to_their_allocation_is_lost() -> None:
+    lost = iter((Loss.ANSWER, Loss.REQUEST))
+    run_with(lambda sent: next(lost, Loss.NOTHING) if sent.path.endswith("/nic/status") else Loss.NOTHING)
+
+
+@in_cluster(schedulers=2)
+async def test_of_two_schedulers_that_place_the_same_pod_the_slower_leaves_its_claims_alone(
+    cluster: ScheduledCluster,
+) -> None:
+    await create_pod(cluster)
+    await cluster.settle(30)
+    await assert_runs_with_devices(cluster)

@@ -1,0 +1,178 @@
+"""Many pods on one claim: listed one by one up to a limit, or through the workload they belong to (KEP-5194)."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+
+import pytest
+
+from dralloc.api.codec import encode
+from dralloc.api.core_v1 import Pod
+from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
+from dralloc.client.transport import Request, Response, Stream, Transport
+from dralloc.testing.builders import claim, device, device_class, request, resource_slice
+from dralloc.testing.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod, scheduled_cluster
+from dralloc.testing.virtual_time import run_virtual
+
+JOB = ConsumerReference(api_group="batch", resource="jobs", name="training", uid="uid-of-training")
+
+
+def fabric() -> object:
+    return resource_slice("fabric", device("tpu"), pool="fabric", all_nodes=True)
+
+
+def for_job(name: str = "c") -> dict[str, object]:
+    spec = {"devices": {"requests": [{"name": "tpu", "exactly": {"deviceClassName": "gpu"}}]}, "reservedFor": JOB}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": name}, "spec": spec}
+
+
+async def placed(cluster: ScheduledCluster) -> int:
+    return sum(bool(pod.spec.node_name) for pod in await cluster.client.list(Pod))
+
+
+class CountingTransport:
+    """Counts writes of claims."""
+
+    def __init__(self) -> None:
+        self.claim_writes = 0
+
+    def around(self, inner: Transport) -> Transport:
+        self._inner = inner
+        return self
+
+    async def send(self, request: Request) -> Response:
+        self.claim_writes += request.method == "PATCH" and "/resourceclaims/" in request.path
+        return await self._inner.send(request)
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
+        return self._inner.stream(request)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+@pytest.mark.slow
+def test_256_pods_share_a_claim_in_few_writes_and_the_257th_waits_and_says_why() -> None:
+    async def main() -> None:
+        counting = CountingTransport()
+        async with scheduled_cluster(wrap=counting.around) as cluster:
+            await cluster.create(device_class(), fabric(), *(node(f"node-{n}") for n in range(4)))
+            await cluster.create(claim("c", request()), *(our_pod(f"p{number}", "c") for number in range(257)))
+            await cluster.settle(10)
+            assert await placed(cluster) == 256
+            assert len((await cluster.claim("c")).status.reserved_for) == 256
+            # A finalizer, and reservations in batches.
+            assert counting.claim_writes < 100
+            left = next(pod for pod in await cluster.client.list(Pod) if not pod.spec.node_name)
+            message = (await cluster.condition(left.metadata.name)).message
+            assert message == "claim default/c is in use by 256 pods, the most that can share it"
+
+            listed = (await cluster.claim("c")).status.reserved_for
+            await cluster.delete_pod(listed[0].name)
+            patch = {"status": {"reservedFor": listed[1:]}}
+            await cluster.client.patch(ResourceClaim, "c", patch, subresource="status")
+            await cluster.settle(10)
+            assert await cluster.node_of(left.metadata.name)
+
+    run_virtual(main())
+
+
+@pytest.mark.slow
+def test_any_number_of_pods_share_a_claim_through_their_workload() -> None:
+    async def main() -> None:
+        counting = CountingTransport()
+        async with scheduled_cluster(wrap=counting.around) as cluster:
+            await cluster.create(device_class(), fabric(), *(node(f"node-{n}") for n in range(10)))
+            await cluster.create(for_job(), *(our_pod(f"p{number}", "c") for number in range(600)))
+            await cluster.settle(10)
+            assert await placed(cluster) == 600
+            stored = await cluster.claim("c")
+            assert stored.status.reserved_for == (JOB,)
+            assert stored.status.allocation is not None
+            assert stored.status.allocation.reserved_for_any_pod is True
+            assert len(encode(stored)) < 4096
+            assert counting.claim_writes == 2
+
+    run_virtual(main())
+
+
+@in_cluster()
+async def test_pods_that_share_a_claim_follow_its_devices(cluster: ScheduledCluster) -> None:
+    await cluster.create(device_class(), *(node(f"node-{n}") for n in range(3)))
+    await cluster.create(resource_slice("gpus", device("gpu"), pool="node-1", node_name="node-1"))
+    await cluster.create(claim("c", request()), *(our_pod(f"p{number}", "c") for number in range(5)))
+    await cluster.settle()
+    assert [await cluster.node_of(f"p{number}") for number in range(5)] == ["node-1"] * 5
+    assert len((await cluster.claim("c")).status.reserved_for) == 5
+
+
+@in_cluster("DRAReservedForWorkloads=false")
+async def test_with_the_feature_off_pods_are_listed_and_mixed_lists_are_fine_when_it_is_on_again(
+    cluster: ScheduledCluster,
+) -> None:
+    await cluster.create(device_class(), fabric(), node("node-a"), for_job(), our_pod("early", "c"))
+    await cluster.settle()
+    stored = await cluster.claim("c")
+    assert [entry.name for entry in stored.status.reserved_for] == ["early"]
+    assert stored.status.allocation is not None
+    assert stored.status.allocation.reserved_for_any_pod is None
+    await cluster.restart()
+    patch = {"status": {"reservedFor": [*stored.status.reserved_for, JOB]}}
+    await cluster.client.patch(ResourceClaim, "c", patch, subresource="status")
+    await cluster.create(our_pod("late", "c"))
+    await cluster.settle()
+    # Nodes have not been told that any pod may use it, so this one has to be listed.
+    assert [entry.name for entry in (await cluster.claim("c")).status.reserved_for] == ["early", "training", "late"]
+    assert await cluster.node_of("late") == "node-a"
+
+
+# --- Claims that are in the way ---------------------------------------------------------------------------------
+
+
+async def claim_on_a_full_node(cluster: ScheduledCluster, wanted: object) -> None:
+    """The claim has devices of a node that has no room for the next pod; another node has both."""
+    await cluster.create(device_class(), node("node-a", cpu="1"))
+    for name in ("node-a", "node-b"):
+        await cluster.create(resource_slice(f"gpus-{name}", device("gpu"), pool=name, node_name=name))
+    await cluster.create(wanted, our_pod("first", "c"))
+    await cluster.settle()
+    await cluster.delete_pod("first")
+    await cluster.create(our_pod("filler", requests={"cpu": "1"}))
+    await cluster.settle()
+    await cluster.create(node("node-b"))
+
+
+@in_cluster()
+async def test_an_idle_claim_on_a_full_node_is_deallocated_and_moves(cluster: ScheduledCluster) -> None:
+    await claim_on_a_full_node(cluster, claim("c", request()))
+    await cluster.client.patch(ResourceClaim, "c", {"status": {"reservedFor": None}}, subresource="status")
+    await cluster.create(our_pod("second", "c", requests={"cpu": "1"}))
+    await cluster.settle(10)
+    assert await cluster.node_of("second") == "node-b"
+    allocation = (await cluster.claim("c")).status.allocation
+    assert allocation is not None
+    assert [result.pool for result in allocation.devices.results] == ["node-b"]
+
+
+@in_cluster()
+async def test_a_claim_that_a_workload_holds_is_never_deallocated(cluster: ScheduledCluster) -> None:
+    await claim_on_a_full_node(cluster, for_job())
+    await cluster.create(our_pod("second", "c", requests={"cpu": "1"}))
+    await cluster.settle(20)
+    assert await cluster.node_of("second") == ""
+    message = (await cluster.condition("second")).message
+    assert "1 node: claim default/c has devices that are out of reach" in message
+    assert "1 node: insufficient cpu" in message
+    assert (await cluster.claim("c")).status.reserved_for == (JOB,)
+
+
+@in_cluster()
+async def test_a_claim_that_another_pod_uses_is_not_deallocated(cluster: ScheduledCluster) -> None:
+    await cluster.create(device_class(), node("node-a", cpu="1"), node("node-b"))
+    await cluster.create(resource_slice("gpus", device("gpu"), pool="node-a", node_name="node-a"))
+    await cluster.create(claim("c", request()), our_pod("first", "c", requests={"cpu": "1"}))
+    await cluster.settle()
+    await cluster.create(our_pod("second", "c", requests={"cpu": "1"}))
+    await cluster.settle(20)
+    assert [await cluster.node_of(name) for name in ("first", "second")] == ["node-a", ""]
+    assert [entry.name for entry in (await cluster.claim("c")).status.reserved_for] == ["first"]
