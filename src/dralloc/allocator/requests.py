@@ -87,10 +87,8 @@ class Demand:
     @cached_property
     def shape(self) -> bytes:
         """The same for all demands that get the same devices everywhere: what "a pod like this one" means."""
-        classes = sorted(
-            {alternative.device_class for alternative in self.alternatives}, key=lambda found: found.metadata.name or ""
-        )
-        parts = ([claim.claim.spec for claim in self.claims], [(found.metadata.name, found.spec) for found in classes])
+        classes = {found.device_class.metadata.name: found.device_class.spec for found in self.alternatives}
+        parts = ([claim.claim.spec for claim in self.claims], sorted(classes.items(), key=lambda entry: entry[0]))
         return encode(parts) + repr(self.features).encode()
 
 

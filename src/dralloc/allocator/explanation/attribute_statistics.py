@@ -17,6 +17,8 @@ from dralloc.cel.errors import CelError
 from dralloc.cel.explain import shown_value
 from dralloc.cel.reads import Reads
 from dralloc.cel.values import DomainMap, Value
+from dralloc.primitives.quantity import Quantity
+from dralloc.primitives.semver import Semver
 from dralloc.snapshot.cluster import NodeView
 from dralloc.snapshot.slices import DeviceShape, IndexedSlice
 
@@ -168,4 +170,4 @@ def _shown(value: Value) -> str:
     """A value as people name it. Text is quoted where it looks like something else, because 1 and "1" never match."""
     if isinstance(value, str) and value.isprintable() and not value.lstrip("-").isdecimal():
         return value
-    return shown_value(value)
+    return str(value) if isinstance(value, Quantity | Semver) else shown_value(value)

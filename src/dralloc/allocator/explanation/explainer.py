@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 from dralloc.allocator.allocate import AllocationProblem, allocate
 from dralloc.allocator.constraints import Values
 from dralloc.allocator.explanation.edits import Claims, with_requests_only, without_constraint
-from dralloc.allocator.explanation.funnel import Spot, spots
+from dralloc.allocator.explanation.funnel import ORDER, Spot, spots
 from dralloc.allocator.explanation.obstacles import obstacle
 from dralloc.allocator.explanation.reasons import Cause, Reason, counted
 from dralloc.allocator.explanation.survey import Survey
@@ -24,7 +24,7 @@ from dralloc.allocator.requests import ClaimDemand, Demand, Request, compile_dem
 from dralloc.allocator.solve import Effort
 from dralloc.api.resource_v1 import DeviceConstraint
 from dralloc.snapshot.cluster import Snapshot
-from dralloc.snapshot.identity import DeviceId
+from dralloc.snapshot.identity import ClaimId, DeviceId
 from dralloc.snapshot.node_selectors import Node
 
 PartT = TypeVar("PartT")
@@ -46,7 +46,7 @@ class Explainer:
         """Why the node does not do. `outcome` is what the allocator said about it."""
         match outcome:
             case Fatal():
-                return reason_of_error(outcome)
+                return reason_of_error(self.demand, outcome)
             case BudgetExhausted(steps):
                 return Reason(cause=Cause.UNDECIDED, subject=f"not decided within {steps} steps")
             case Impossible():
@@ -66,28 +66,23 @@ class Explainer:
 
     def obstacle(self, node: Node, claim: ClaimDemand, request: Request) -> Reason | None:
         """Why none of the request's alternatives has enough devices: the reason of the one that comes nearest."""
-        nearest: tuple[int, int, Reason] | None = None
+        reasons: list[tuple[int, Reason]] = []
         for alternative in request.alternatives:
             funnel = self.survey.funnel(node, alternative)
             reason = obstacle(self.survey, node, funnel)
             if reason is None:
                 return None
-            distance = (len(funnel.drops) if funnel.breaking is None else funnel.breaking, reason.left)
-            if nearest is None or distance > nearest[:2]:
-                nearest = (*distance, reason)
-        assert nearest is not None, "a request has alternatives"
-        return replace(nearest[2], where=self._where(claim, request, nearest[2].request))
+            hurdle = funnel.breaking.hurdle if funnel.breaking is not None else None
+            reasons.append((-1 if hurdle is None else ORDER[hurdle], reason))
+        _, nearest = max(reasons, key=lambda entry: (entry[0], entry[1].left))
+        return replace(nearest, where=self._where(claim, request, nearest.request))
 
     def _where(self, claim: ClaimDemand, request: Request, alternative: str) -> str:
         """Says which request is meant, as far as there is a choice."""
-        named = []
-        if len(self.demand.claims) > 1:
-            named.append(f"claim {claim.claim_id}")
-        if len(request.alternatives) > 1:
-            named.append(f"no alternative of request {request.name} fits, nearest {alternative}")
-        elif len(claim.requests) > 1:
-            named.append(f"request {request.name}")
-        return ", ".join(named)
+        if len(request.alternatives) == 1:
+            return where(self.demand, claim.claim_id, request.name)
+        nearest = f"no alternative of request {request.name} fits, nearest {alternative}"
+        return ", ".join(filter(None, (self._where_claim(claim), nearest)))
 
     # --- Parts that do not fit ------------------------------------------------------------------------------------------
 
@@ -134,7 +129,7 @@ class Explainer:
         )
 
     def _where_claim(self, claim: ClaimDemand) -> str:
-        return f"claim {claim.claim_id}" if len(self.demand.claims) > 1 else ""
+        return where(self.demand, claim.claim_id, "")
 
     def fits(self, node: Node, claims: Claims) -> bool:
         """Whether a part of the claims, were it alone, fits on the node; no, where that is not easily seen."""
@@ -180,14 +175,27 @@ class Explainer:
         )
 
 
-def reason_of_error(fatal: Fatal) -> Reason:
+def reason_of_error(demand: Demand, fatal: Fatal) -> Reason:
+    about_class = f"class {fatal.device_class}: " if fatal.device_class else ""
     return Reason(
         cause=Cause.ERROR,
-        subject=str(replace(fatal, device=None)),
+        subject=f"{about_class}{fatal.message}",
         claim=str(fatal.claim or ""),
         request=fatal.request or "",
+        where=where(demand, fatal.claim, fatal.request or ""),
         example=str(fatal.device or ""),
     )
+
+
+def where(demand: Demand, claim_id: ClaimId | None, request: str) -> str:
+    """Says which request is meant, as far as there is a choice; without a request, which claim."""
+    claim = next((claim for claim in demand.claims if claim.claim_id == claim_id), None)
+    named = []
+    if claim is not None and len(demand.claims) > 1:
+        named.append(f"claim {claim_id}")
+    if claim is not None and request and sum(len(each.alternatives) for each in claim.requests) > 1:
+        named.append(f"request {request}")
+    return ", ".join(named)
 
 
 def _most_alike(values: Iterable[Values]) -> int:

@@ -42,6 +42,11 @@ class Hurdle(Enum):
 ORDER = {hurdle: number for number, hurdle in enumerate(Hurdle)}
 
 
+def is_selection(hurdle: Hurdle) -> bool:
+    """Whether it is about what a device is, which does not change: those that pass are the ones that match."""
+    return ORDER[hurdle] <= ORDER[Hurdle.SIZE]
+
+
 class Devices(NamedTuple):
     """Some devices of a slice, as a mask."""
 
@@ -114,21 +119,38 @@ class Funnel:
         """How many devices the alternative must get: its count, or all that match, and at least one."""
         if not self.alternative.takes_all:
             return self.alternative.count
-        matching = sum(drop.count for drop in self.drops if ORDER[drop.hurdle] > ORDER[Hurdle.SIZE])
+        matching = sum(drop.count for drop in self.drops if not is_selection(drop.hurdle))
         return max(1, matching + self.left_count)
 
     @property
-    def breaking(self) -> int | None:
-        """The position of the drop after which too few devices are left; None where no drop is to blame."""
-        left, wanted = self.seen_count, self.wanted
-        if left < wanted:
-            return None
-        for position, drop in enumerate(self.drops):
-            left -= drop.count
-            if left < wanted:
-                return position
-        return None
+    def breaking(self) -> Drop | None:
+        """The drop that is to blame where too few devices are left; None where none is, or there are enough.
 
-    def count_before(self, position: int) -> int:
-        """How many devices came as far as the drop at this position."""
-        return self.left_count + sum(drop.count for drop in self.drops[position:])
+        Of what devices are, that is the check after which too few match. Of those that match and cannot be had, it is
+        what most of them are lost to.
+        """
+        left, wanted = self.seen_count, self.wanted
+        if left < wanted or self.left_count >= wanted:
+            return None
+        for drop in self.drops:
+            if is_selection(drop.hurdle):
+                left -= drop.count
+                if left < wanted:
+                    return drop
+        return max(self.unavailable, key=lambda drop: (drop.count, _TELLING.index(drop.hurdle)))
+
+    @property
+    def unavailable(self) -> tuple[Drop, ...]:
+        """What the devices are lost to that match."""
+        return tuple(drop for drop in self.drops if not is_selection(drop.hurdle))
+
+
+# What says more, where as many devices are lost to one as to another; the most telling last.
+_TELLING = (
+    Hurdle.NODE_OPERATIONS,
+    Hurdle.CONSTRAINT,
+    Hurdle.TAINT,
+    Hurdle.IN_USE,
+    Hurdle.COUNTERS,
+    Hurdle.CAPACITY,
+)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from dralloc.allocator.candidates import offer_of
 from dralloc.allocator.capacity import charge_for
-from dralloc.allocator.explanation.funnel import Drop, Funnel, Hurdle, Spot, spots
-from dralloc.allocator.explanation.reasons import Cause, Reason
+from dralloc.allocator.explanation.funnel import Drop, Funnel, Hurdle, Spot, is_selection, spots
+from dralloc.allocator.explanation.reasons import Cause, Reason, text_of_loss
 from dralloc.allocator.explanation.survey import Survey
 from dralloc.allocator.headroom import largest_request, quantity_like
 from dralloc.allocator.requests import Alternative
@@ -28,10 +28,15 @@ def obstacle(survey: Survey, node: Node, funnel: Funnel) -> Reason | None:
         return _reason(funnel, Cause.LIMIT, asked=str(alternative.count))
     if funnel.left_count >= funnel.wanted:
         return None
-    position = funnel.breaking
-    if position is None:
+    drop = funnel.breaking
+    if drop is None:
         return _reason(funnel, Cause.NO_DEVICES, lost=funnel.seen_count)
-    return describe(survey, node, funnel, funnel.drops[position])
+    reason = describe(survey, node, funnel, drop)
+    if is_selection(drop.hurdle):
+        return reason
+    others = (other for other in funnel.unavailable if other is not drop)
+    also = ", ".join(f"{other.count} {text_of_loss(describe(survey, node, funnel, other))}" for other in others)
+    return replace(reason, also=also)
 
 
 def describe(survey: Survey, node: Node, funnel: Funnel, drop: Drop) -> Reason:

@@ -85,6 +85,11 @@ class _Proposer:
             if not alternative.fault
         ]
 
+    def _called(self, alternative: Alternative) -> str:
+        """The request, with its claim where there are several."""
+        claim = f" of claim {alternative.claim_id}" if len(self._demand.claims) > 1 else ""
+        return f"{alternative.name}{claim}"
+
     # --- Repairs --------------------------------------------------------------------------------------------------------
 
     def repairs(self) -> Iterator[Ladder]:
@@ -98,7 +103,7 @@ class _Proposer:
             wanted = slot.read(self._situation.claims).device_class_name
             if wanted and wanted not in self._situation.classes:
                 for name in _close(wanted, self._situation.classes):
-                    yield [UseClass(slot, alternative.name, name, wanted, is_repair=True)]
+                    yield [UseClass(slot, self._called(alternative), name, wanted, is_repair=True)]
 
     def _guards(self, slot: Slot, alternative: Alternative) -> Iterator[Ladder]:
         """Selectors that fail where a device lacks what they read, written so that they do not."""
@@ -117,14 +122,14 @@ class _Proposer:
             if is_class:
                 yield [GuardClassSelector(alternative.device_class.metadata.name, position, better)]
             else:
-                yield [GuardSelector(slot, alternative.name, position, better)]
+                yield [GuardSelector(slot, self._called(alternative), position, better)]
 
     def _capacity_names(self, slot: Slot, alternative: Alternative, funnel: Funnel) -> Iterator[Ladder]:
         asked = alternative.profile.asked or {}
         known = {name for spot in _lost_at(funnel, Hurdle.SIZE) for name in spot.device.capacity}
         for name in asked:
             for other in _close(name, known - asked.keys()) if name not in known else ():
-                yield [AskForOther(slot, alternative.name, name, other)]
+                yield [AskForOther(slot, self._called(alternative), name, other)]
 
     # --- Less -----------------------------------------------------------------------------------------------------------
 
@@ -135,7 +140,7 @@ class _Proposer:
                 for spot in _lost_at(funnel, Hurdle.TAINT)
             )
             for taints, _ in sorted(sets.items(), key=lambda entry: (len(entry[0]), -entry[1]))[:PROPOSALS_MAX]:
-                yield [Tolerate(slot, alternative.name, taints)]
+                yield [Tolerate(slot, self._called(alternative), taints)]
 
     def less_capacity(self) -> Iterator[Ladder]:
         if not self._demand.features.consumable_capacity:
@@ -147,7 +152,7 @@ class _Proposer:
                 was = asked.get(name)
                 amounts = {amount for spot in candidates for amount in self._amounts(spot, alternative, name) if amount}
                 less = sorted((each for each in amounts if was is None or each < was), reverse=True)
-                yield [AskLess(slot, alternative.name, name, amount, was) for amount in less]
+                yield [AskLess(slot, self._called(alternative), name, amount, was) for amount in less]
 
     def _amounts(self, spot: Spot, alternative: Alternative, name: str) -> Iterator[Quantity]:
         """The most that could be asked of the device: while others ask nothing of it, one does, or all do."""
@@ -172,7 +177,7 @@ class _Proposer:
         for slot, alternative, funnel in self._requests:
             was = None if alternative.takes_all else alternative.count
             most = min(RESULTS_MAX, funnel.left_count if was is None else was - 1)
-            yield [TakeFewer(slot, alternative.name, count, was) for count in range(most, 0, -1)]
+            yield [TakeFewer(slot, self._called(alternative), count, was) for count in range(most, 0, -1)]
 
     def looser_selectors(self) -> Iterator[Ladder]:
         for slot, alternative, _ in self._requests:
@@ -180,8 +185,8 @@ class _Proposer:
                 parts = conditions(expression)
                 for index, part in enumerate(parts if len(parts) > 1 else ()):
                     rest = joined((*parts[:index], *parts[index + 1 :]))
-                    yield [LoosenSelector(slot, alternative.name, position, part, rest)]
-                yield [LoosenSelector(slot, alternative.name, position, expression)]
+                    yield [LoosenSelector(slot, self._called(alternative), position, part, rest)]
+                yield [LoosenSelector(slot, self._called(alternative), position, expression)]
 
     def fewer_constraints(self) -> Iterator[Ladder]:
         for index, claim in enumerate(self._demand.claims):
@@ -192,14 +197,14 @@ class _Proposer:
     def no_capacity(self) -> Iterator[Ladder]:
         for slot, alternative, _ in self._requests:
             for name in alternative.profile.asked or ():
-                yield [AskNothing(slot, alternative.name, name)]
+                yield [AskNothing(slot, self._called(alternative), name)]
 
     def other_classes(self) -> Iterator[Ladder]:
         for slot, alternative, funnel in self._requests:
             was = alternative.device_class.metadata.name
             if any(drop.hurdle is Hurdle.CLASS_SELECTOR for drop in funnel.drops):
                 others = sorted(name for name in self._situation.classes if name != was)
-                yield from ([UseClass(slot, alternative.name, name, was)] for name in others[:PROPOSALS_MAX])
+                yield from ([UseClass(slot, self._called(alternative), name, was)] for name in others[:PROPOSALS_MAX])
 
     def fewer_requests(self) -> Iterator[Ladder]:
         for index, claim in enumerate(self._demand.claims):

@@ -73,22 +73,25 @@ class Reason:
     most: Quantity | None = None
     left: int = 0
     lost: int | None = 0
-    # A device or a pool that shows it.
+    # A device or a pool that shows it, and what other devices are lost to.
     example: str = ""
+    also: str = ""
 
     @property
     def key(self) -> Hashable:
         """Equal for reasons that are told as one."""
-        return replace(self, most=None, left=0, lost=0, example="", wanted=0 if self.takes_all else self.wanted)
+        return replace(
+            self, most=None, left=0, lost=0, example="", also="", wanted=0 if self.takes_all else self.wanted
+        )
 
     def __str__(self) -> str:
         """In one line, without examples."""
-        return _line(replace(self, example=""))
+        return _line(replace(self, example="", also=""))
 
     @property
     def line(self) -> str:
-        """In one line, with a device that shows it."""
-        return _line(self)
+        """In one line, with a device that shows it, and what else there is to it."""
+        return _line(self) + (f"; besides, {self.also}" if self.also else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,11 @@ only for one node of the largest groups are the funnels unfolded and changes tri
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from dralloc.allocator.allocate import AllocationProblem, allocate
 from dralloc.allocator.explanation.attribute_statistics import (
     SelectorStatistics,
     selector_statistics,
@@ -21,13 +20,14 @@ from dralloc.allocator.explanation.changes import Change
 from dralloc.allocator.explanation.choice import Choice, explain_choice
 from dralloc.allocator.explanation.edits import Claims
 from dralloc.allocator.explanation.explainer import Explainer
+from dralloc.allocator.explanation.findings import Finding, investigate
 from dralloc.allocator.explanation.funnel import Drop, Funnel, Hurdle, UnreadyPool, spots
 from dralloc.allocator.explanation.nearest_miss import MISSES_MAX, nearest_misses
 from dralloc.allocator.explanation.obstacles import describe
 from dralloc.allocator.explanation.reasons import Cause, Group, Reason, grouped
 from dralloc.allocator.explanation.situation import Situation
 from dralloc.allocator.features import Features
-from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal, Outcome
+from dralloc.allocator.outcome import Allocated
 from dralloc.allocator.requests import Demand, compile_demand
 from dralloc.allocator.solve import DEFAULT_EFFORT, Effort
 from dralloc.allocator.usage_report import Holding, holdings
@@ -159,10 +159,10 @@ class _Investigation:
         self._nodes = {node.name: node for node in question.nodes if node.name not in question.excluded}
 
     def explanation(self) -> Explanation:
-        outcomes = self._outcomes(self._demand)
-        fitting = {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, Allocated)}
-        groups = self._groups(self._explainer, outcomes)
-        verdict = _verdict(tuple(outcomes.values()))
+        findings = self._findings(self._explainer)
+        fitting = {name: found.score for name, found in findings.items() if isinstance(found, Allocated)}
+        groups = self._groups(findings)
+        verdict = _verdict(findings.values())
         if verdict is Verdict.FITS:
             return Explanation(
                 verdict=verdict,
@@ -182,27 +182,22 @@ class _Investigation:
             standings=tuple(self._standings()),
         )
 
-    def _outcomes(self, demand: Demand) -> dict[str, Outcome]:
-        question = self._question
-        return {
-            name: allocate(AllocationProblem(demand, node, question.snapshot, question.effort), lambda: "")
-            for name, node in self._nodes.items()
-        }
+    def _findings(self, explainer: Explainer) -> dict[str, Finding]:
+        return {node.name: found for node, found in investigate(explainer, self._nodes.values(), self._question.effort)}
 
-    def _groups(self, explainer: Explainer, outcomes: Mapping[str, Outcome]) -> tuple[Group, ...]:
-        reasons = [
-            (name, explainer.reason(self._nodes[name], outcome))
-            for name, outcome in outcomes.items()
-            if not isinstance(outcome, Allocated)
-        ]
+    def _groups(self, findings: Mapping[str, Finding]) -> tuple[Group, ...]:
+        reasons = [(name, found) for name, found in findings.items() if isinstance(found, Reason)]
         return grouped([*reasons, *self._question.excluded.items()])
 
     # --- It fits --------------------------------------------------------------------------------------------------------
 
-    def _choice(self, fitting: Mapping[str, Allocated]) -> Choice:
+    def _choice(self, scores: Mapping[str, int]) -> Choice:
         """On the node where the most preferred alternatives fit, the first of several."""
-        best = max(fitting, key=lambda name: fitting[name].score)
-        return explain_choice(self._question.on(self._nodes[best]), fitting[best])
+        best = max(scores, key=lambda name: scores[name])
+        situation = self._question.on(self._nodes[best])
+        outcome = situation.outcome()
+        assert isinstance(outcome, Allocated), f"{best} is like a node that fits, and does not"
+        return explain_choice(situation, outcome)
 
     # --- It does not ----------------------------------------------------------------------------------------------------
 
@@ -271,17 +266,16 @@ class _Investigation:
         question = self._question
         for claim in self._demand.claims:
             demand = compile_demand((claim.claim,), question.classes, question.features)
-            outcomes = self._outcomes(demand)
-            available = sum(isinstance(outcome, Allocated) for outcome in outcomes.values())
-            yield Standing(claim.claim_id, available, self._groups(Explainer(demand, question.snapshot), outcomes))
+            findings = self._findings(Explainer(demand, question.snapshot))
+            available = sum(isinstance(found, Allocated) for found in findings.values())
+            yield Standing(claim.claim_id, available, self._groups(findings))
 
 
-def _verdict(outcomes: Sequence[Outcome]) -> Verdict:
+def _verdict(findings: Collection[Finding]) -> Verdict:
     """As Kubernetes has it: an error on any node ends the attempt for all of them."""
-    if any(isinstance(outcome, Fatal) for outcome in outcomes):
+    causes = {found.cause for found in findings if isinstance(found, Reason)}
+    if Cause.ERROR in causes:
         return Verdict.ERROR
-    if any(isinstance(outcome, Allocated) for outcome in outcomes):
+    if any(isinstance(found, Allocated) for found in findings):
         return Verdict.FITS
-    return (
-        Verdict.UNDECIDED if any(isinstance(outcome, BudgetExhausted) for outcome in outcomes) else Verdict.DOES_NOT_FIT
-    )
+    return Verdict.UNDECIDED if Cause.UNDECIDED in causes else Verdict.DOES_NOT_FIT

@@ -12,6 +12,7 @@ from dralloc.allocator.explanation.report import Explanation, NodeDetail, Reques
 
 NAMES_SHOWN_MAX: Final = 3
 GROUPS_SHOWN_MAX: Final = 20
+_MISSES: Final = "It would fit if you"
 
 
 def headline(explanation: Explanation, subject: str) -> str:
@@ -33,7 +34,7 @@ def lines(explanation: Explanation, subject: str) -> Iterator[str]:
     sections = [
         ("Nodes", _node_lines(explanation)),
         ("Claims", _claim_lines(explanation)),
-        ("It would fit if you", _miss_lines(explanation)),
+        (_MISSES, _miss_lines(explanation)),
         *((_detail_title(explanation, detail), _detail_lines(detail)) for detail in explanation.details),
         ("Selectors", _selector_lines(explanation.statistics)),
         *(_choice_sections(explanation.choice) if explanation.choice is not None else ()),
@@ -44,6 +45,9 @@ def lines(explanation: Explanation, subject: str) -> Iterator[str]:
             yield ""
             yield title
             yield from (f"  {line}" for line in told)
+        elif title is _MISSES and explanation.details:
+            yield ""
+            yield "No single change that was tried makes it fit."
 
 
 # --- The answer -----------------------------------------------------------------------------------------------------------
@@ -74,8 +78,9 @@ def _refusal(explanation: Explanation, subject: str) -> str:
     main = _main_group(explanation)
     if explanation.total == 1:
         return f"{subject} does not fit on {main.nodes[0]}: {main.reason.line}"
-    most = f" (of {len(main.nodes)} nodes)" if len(explanation.groups) > 1 else ""
-    return f"{subject} does not fit on any of {explanation.total} nodes: {main.reason.line}{most}"
+    told = main.reason.line if len(explanation.groups) == 1 else "; ".join(map(str, explanation.groups[:2]))
+    more = "; …" if len(explanation.groups) > 2 else ""
+    return f"{subject} does not fit on any of {explanation.total} nodes: {told}{more}"
 
 
 # --- Nodes and claims -----------------------------------------------------------------------------------------------------
@@ -108,8 +113,6 @@ def _fate(standing: Standing, total: int) -> str:
 
 
 def _miss_lines(explanation: Explanation) -> Iterator[str]:
-    if explanation.details and not explanation.misses:
-        yield "… but no single change that was tried is enough"
     for miss in explanation.misses:
         yield f"- {miss.change.text}" + (f"  [{miss.node}]" if explanation.total > 1 else "")
 

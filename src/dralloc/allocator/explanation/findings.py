@@ -1,0 +1,33 @@
+"""What is found on each of many nodes: that it fits, or why it does not; worked out once for nodes that are alike."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+
+from dralloc.allocator.allocate import AllocationProblem, allocate
+from dralloc.allocator.explanation.explainer import Explainer
+from dralloc.allocator.explanation.reasons import Reason
+from dralloc.allocator.likeness import Likeness
+from dralloc.allocator.outcome import Allocated
+from dralloc.allocator.solve import DEFAULT_EFFORT, Effort
+from dralloc.snapshot.node_selectors import Node
+
+# What is allocated may be that of another node that is alike.
+Finding = Allocated | Reason
+
+
+def investigate(
+    explainer: Explainer, nodes: Iterable[Node], effort: Effort = DEFAULT_EFFORT
+) -> Iterator[tuple[Node, Finding]]:
+    snapshot = explainer.survey.snapshot
+    likeness = Likeness(explainer.demand, snapshot)
+    known: dict[Hashable, Finding] = {}
+    for node in nodes:
+        # Pools that a node does not see yet have a part in its reason.
+        key = node.name if explainer.survey.unready_pools(node) else likeness.key(node)
+        found = known.get(key)
+        if found is None:
+            outcome = allocate(AllocationProblem(explainer.demand, node, snapshot, effort), lambda: "")
+            found = outcome if isinstance(outcome, Allocated) else explainer.reason(node, outcome)
+            known[key] = found
+        yield node, found

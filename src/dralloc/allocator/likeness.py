@@ -1,0 +1,98 @@
+"""Nodes that must get the same answer: their devices look the same to the requests, and as much of them is used.
+
+Large clusters are made of a few kinds of nodes. Two nodes of one kind with their own slices have different devices, but a
+search on one goes exactly as on the other, so one of them is enough to know what becomes of both. Only what a request can
+see counts: serial numbers and the like do not tell devices apart, unless a selector reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+
+from dralloc.allocator.requests import Demand
+from dralloc.api.resource_v1 import Device, DeviceAttribute
+from dralloc.cel.errors import CelError
+from dralloc.cel.program import compile_selector
+from dralloc.snapshot.cluster import NodeView, Snapshot, Strip, VisiblePool
+from dralloc.snapshot.node_selectors import Node
+from dralloc.snapshot.pools import PoolStatus
+from dralloc.snapshot.slices import bits_of
+from dralloc.snapshot.usage import PoolUsage
+
+
+class Likeness:
+    def __init__(self, demand: Demand, snapshot: Snapshot) -> None:
+        self._visibility = demand.features.visibility
+        self._snapshot = snapshot
+        self._names = _names_read(demand)
+
+    def key(self, node: Node) -> Hashable:
+        """Equal for two nodes only if the allocator says the same of both, but for the names of devices."""
+        view = self._snapshot.view(node, self._visibility)
+        if view.fault is not None:
+            return view
+        pools = zip(view.pools, view.strips_by_pool, strict=True)
+        return (node.declared_features, *(self._pool_key(view, pool, strips) for pool, strips in pools))
+
+    def _pool_key(self, view: NodeView, pool: VisiblePool, strips: tuple[Strip, ...]) -> Hashable:
+        is_own = not pool.layout.elsewhere and all(strip.slice.node_name == view.node.name for strip in strips)
+        if not is_own or pool.layout.status is not PoolStatus.READY:
+            # A pool that other nodes have a part in is like itself alone.
+            return (pool.slices, pool.layout, *(view.placement(strip) for strip in strips))
+        is_ruled = any(True for _ in self._snapshot.rules.taints_of(pool.pool_id))
+        usage = self._snapshot.usage.get(pool.pool_id)
+        return (
+            pool.pool_id if is_ruled else pool.pool_id.driver,
+            tuple(pool.layout.counters.items()),
+            *(self._strip_key(strip, usage) for strip in strips),
+        )
+
+    def _strip_key(self, strip: Strip, usage: PoolUsage | None) -> Hashable:
+        devices = tuple(map(self._device_key, strip.slice.devices))
+        operations = strip.slice.source.spec.skip_node_operations
+        if usage is None:
+            return devices, operations
+        dedicated, shared = usage.dedicated[strip.slice_index], usage.shared[strip.slice_index]
+        consumed = [tuple(sorted(usage.of(strip.slice.devices[bit].name).consumed.items())) for bit in bits_of(shared)]
+        return devices, operations, dedicated, shared, *consumed
+
+    def _device_key(self, device: Device) -> Hashable:
+        return (
+            tuple(self._attributes(device)),
+            tuple(device.capacity.items()),
+            device.allow_multiple_allocations,
+            tuple(
+                (use.counter_set, tuple(use.counters.items()), use.compatibility_groups)
+                for use in device.consumes_counters
+            ),
+            device.taints,
+            device.binding_conditions,
+        )
+
+    def _attributes(self, device: Device) -> Iterator[tuple[str, DeviceAttribute]]:
+        """Those that a request may look at, and those that may make no sense, which every selector stumbles over."""
+        names = self._names
+        for name, attribute in device.attributes.items():
+            if names is None or name in names or name.rpartition("/")[2] in names or not _is_plain(attribute):
+                yield name, attribute
+
+
+def _is_plain(attribute: DeviceAttribute) -> bool:
+    return attribute.string is not None or attribute.int is not None or attribute.bool is not None
+
+
+def _names_read(demand: Demand) -> frozenset[str] | None:
+    """The attributes that selectors and constraints name, without their domains; None where it may be any."""
+    names: set[str] = set()
+    for alternative in demand.alternatives:
+        profile = alternative.profile
+        for expression in (*profile.class_selectors, *profile.request_selectors):
+            try:
+                reads = compile_selector(expression).checked.reads
+            except CelError:
+                continue
+            if not reads.is_exact:
+                return None
+            names.update(name for _, name in reads.attributes)
+        names.update(constraint.attribute.rpartition("/")[2] for constraint in alternative.constraints)
+    return frozenset(names)
