@@ -8,7 +8,19 @@ from importlib import metadata
 
 import typer
 
-from dralloc.cli import apiserver, cel, conformance, convert, validate
+from dralloc.cli import (
+    allocate,
+    apiserver,
+    bench,
+    cel,
+    conformance,
+    controllers,
+    convert,
+    explain,
+    scheduler,
+    top,
+    validate,
+)
 from dralloc.cli.output import fail
 
 app = typer.Typer(
@@ -24,7 +36,13 @@ app.command("validate")(validate.validate)
 app.command("convert")(convert.convert)
 app.command("cel")(cel.cel)
 app.command("conformance")(conformance.conformance)
+app.command("allocate")(allocate.allocate)
+app.command("explain")(explain.explain)
+app.add_typer(top.app, name="top")
 app.command("apiserver")(apiserver.apiserver)
+app.add_typer(bench.app, name="bench")
+app.command("scheduler")(scheduler.scheduler)
+app.command("controllers")(controllers.controllers)
 
 
 def _print_version(wanted: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -39,6 +40,15 @@ def to_json(bodies: Sequence[bytes]) -> str:
     if len(bodies) == 1:
         return pretty(bodies[0])
     return pretty(msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": [*map(Raw, bodies)]}))
+
+
+def plain_yaml(value: dict[str, Any]) -> str:
+    """A value that is no object of the API."""
+    return write_yaml(value)
+
+
+def plain_json(value: dict[str, Any]) -> str:
+    return pretty(msgspec.json.encode(value))
 
 
 def pretty(body: bytes) -> str:

@@ -12,6 +12,7 @@ from dralloc.primitives.features import FeatureGates, UnknownGate
 FINDINGS: Final = 1
 BAD_INPUT: Final = 2
 
+FILES_HELP: Final = "Manifests or output of kubectl (yaml or json), directories of them, or - for standard input."
 FEATURE_GATES_HELP: Final = "Features that differ from their defaults, such as DRAConsumableCapacity=false."
 
 

@@ -1,0 +1,96 @@
+"""Manifests of a whole cluster, read on all cores: every object as JSON, in the order of the files.
+
+Reading YAML is most of the work where somebody brings thousands of slices. Large files are cut between documents, and the
+lists that `kubectl get -o yaml` prints between their items, and the parts are read side by side.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import Final
+
+from dralloc.api.documents import read_manifest
+from dralloc.cli.judging import PART_SIZE_MIN, Part, cut
+from dralloc.cli.manifests import read_sources
+from dralloc.cli.output import fail
+
+# How kubectl begins a list, and each of its items.
+_LIST: Final = b"apiVersion: v1\nitems:\n- "
+_ITEM: Final = b"\n- apiVersion: "
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """An object of a file, as JSON."""
+
+    file: str
+    api_version: str
+    kind: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What was read of a part, or the error that ended reading, with its place."""
+
+    records: tuple[Record, ...]
+    error: str = ""
+
+
+def read_records(names: list[str]) -> list[Record]:
+    """Every object of every file. Ends the command where one cannot be read."""
+    sources = list(read_sources(names))
+    for source in sources:
+        if source.error:
+            fail(f"{source.name}: {source.error}")
+    parts = [part for whole in cut(sources) for part in _cut_list(whole)]
+    records: list[Record] = []
+    for read in _read_parts(parts):
+        if read.error:
+            fail(read.error)
+        records.extend(read.records)
+    return records
+
+
+def _cut_list(part: Part) -> Iterator[Part]:
+    """The items of a list that kubectl printed, some at a time; anything else as it is."""
+    content = part.content
+    if not content.startswith(_LIST) or len(content) < 2 * PART_SIZE_MIN:
+        yield part
+        return
+    start, lines = len(_LIST) - 2, 2
+    while (found := content.find(_ITEM, start + PART_SIZE_MIN)) >= 0:
+        items = content[start : found + 1]
+        # What says that it is a list stands at the end of the file, and so only the last part has it.
+        yield Part(part.file, b"apiVersion: v1\nkind: List\nitems:\n" + items, part.lines_before + lines - 3)
+        start, lines = found + 1, lines + items.count(b"\n")
+    yield Part(part.file, b"apiVersion: v1\nitems:\n" + content[start:], part.lines_before + lines - 2)
+
+
+def _read_parts(parts: list[Part]) -> Iterable[_Read]:
+    slow = sum(len(part.content) for part in parts if not part.content.lstrip().startswith(b"{"))
+    if len(parts) == 1 or slow < 2 * PART_SIZE_MIN:
+        yield from map(_read, parts)
+        return
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
+        yield from pool.map(_read, parts)
+
+
+def _read(part: Part) -> _Read:
+    # Everything that is read is kept, so that collecting would find nothing.
+    gc.disable()
+    try:
+        manifest = read_manifest(part.content)
+    finally:
+        gc.enable()
+    if manifest.error is not None:
+        place = manifest.error.position
+        return _Read((), f"{part.file}:{place.line + part.lines_before}:{place.column}: {manifest.error}")
+    return _Read(
+        tuple(Record(part.file, document.api_version, document.kind, document.body) for document in manifest.documents)
+    )

@@ -1,0 +1,196 @@
+"""The cluster that manifests describe: what `allocate`, `explain` and `top` answer from.
+
+Objects are taken as a cluster would give them: nothing is refused that can be read. Where there are no nodes in the files,
+the slices say which there must be.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from dralloc.allocator.features import Features
+from dralloc.api import core_v1
+from dralloc.api.codec import DecodeError, decode
+from dralloc.api.convert import V1BETA1, to_hub
+from dralloc.api.defaulting import default_resource_claim, default_resource_claim_template
+from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.registry import find_kind
+from dralloc.api.resource_v1 import (
+    DeviceClass,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
+from dralloc.cli.output import fail, say
+from dralloc.cli.reading import Record, read_records
+from dralloc.primitives.features import FeatureGates
+from dralloc.snapshot.cluster import Snapshot
+from dralloc.snapshot.node_selectors import Node
+
+# Where there is nothing that names a node.
+SOME_NODE = "some-node"
+
+Name = tuple[str, str]
+ObjectT = TypeVar("ObjectT", bound=ApiObject)
+
+
+@dataclass(eq=False)
+class World:
+    """Objects by namespace and name; those without a namespace have an empty one."""
+
+    gates: FeatureGates
+    objects: dict[type[ApiObject], dict[Name, ApiObject]] = field(default_factory=dict)
+
+    def all(self, kind: type[ObjectT]) -> Mapping[Name, ObjectT]:
+        return self.objects.get(kind, {})  # type: ignore[return-value]  # filed by their own type
+
+    def add(self, obj: ApiObject) -> None:
+        """Takes the place of an object of the same name."""
+        key = (obj.metadata.namespace, obj.metadata.name)
+        self.objects.setdefault(type(obj), {})[key] = obj
+
+    @property
+    def features(self) -> Features:
+        return Features.of(self.gates)
+
+    @cached_property
+    def classes(self) -> Mapping[str, DeviceClass]:
+        return {name: found for (_, name), found in self.all(DeviceClass).items()}
+
+    @cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        """By name."""
+        stated = self.all(core_v1.Node)
+        if stated:
+            nodes = [
+                Node(name, node.metadata.labels, frozenset(node.status.declared_features))
+                for (_, name), node in stated.items()
+            ]
+        else:
+            nodes = [Node(name) for name in self._named_nodes() or {SOME_NODE}]
+        return tuple(sorted(nodes, key=lambda node: node.name))
+
+    def _named_nodes(self) -> set[str]:
+        named: set[str | None] = set()
+        for resource_slice in self.all(ResourceSlice).values():
+            named.add(resource_slice.spec.node_name)
+            if resource_slice.spec.per_device_node_selection:
+                named.update(device.node_name for device in resource_slice.spec.devices or ())
+        named.update(pod.spec.node_name for pod in self.all(core_v1.Pod).values())
+        return {name for name in named if name}
+
+    @property
+    def has_stated_nodes(self) -> bool:
+        return bool(self.all(core_v1.Node))
+
+    @cached_property
+    def snapshot(self) -> Snapshot:
+        return Snapshot.of(
+            slices=self.all(ResourceSlice).values(),
+            claims=self.all(ResourceClaim).values(),
+            rules=self.all(DeviceTaintRule).values(),
+            nodes=self.nodes,
+        )
+
+    # --- Finding what a user means -------------------------------------------------------------------------------------
+
+    def node(self, name: str) -> Node:
+        found = next((node for node in self.nodes if node.name == name), None)
+        return found or fail(_unknown("node", name, (node.name for node in self.nodes)))
+
+    def claim(self, text: str) -> ResourceClaim:
+        return self._find(ResourceClaim, "claim", text)
+
+    def pod(self, text: str) -> core_v1.Pod:
+        return self._find(core_v1.Pod, "pod", text)
+
+    def _find(self, kind: type[ObjectT], noun: str, text: str) -> ObjectT:
+        """The object that `NAMESPACE/NAME` means, or a name alone in the namespace `default`."""
+        namespace, slash, name = text.partition("/")
+        key = (namespace, name) if slash else ("default", text)
+        known = self.all(kind)
+        return known.get(key) or fail(_unknown(noun, "/".join(key), map("/".join, known)))
+
+
+def load_world(names: list[str], feature_gates: FeatureGates) -> World:
+    """Reads the files. Ends the command where one of the objects that matter cannot be read."""
+    world = World(feature_gates)
+    for record in read_records(names):
+        if (obj := _object(record)) is not None:
+            world.add(obj)
+    if not world.objects:
+        fail(f"there is nothing in {', '.join(names)} that devices are allocated from or to")
+    return world
+
+
+def tell_derived_nodes(world: World) -> None:
+    if not world.has_stated_nodes:
+        say(f"there are no nodes in the files: {_count_derived(world)}", err=True, prefix="note: ")
+
+
+def _count_derived(world: World) -> str:
+    if [node.name for node in world.nodes] == [SOME_NODE]:
+        return f"one without labels is assumed, called {SOME_NODE}"
+    return f"{len(world.nodes)} that slices and pods name are taken, without labels"
+
+
+# --- Objects --------------------------------------------------------------------------------------------------------------
+
+_VIEWS: Mapping[str, type[ApiObject]] = {"Pod": core_v1.Pod, "Node": core_v1.Node}
+_HUBS = (ResourceSlice, DeviceClass, ResourceClaim, ResourceClaimTemplate, DeviceTaintRule)
+
+
+def _object(record: Record) -> ApiObject | None:
+    """The object as the allocator knows it; None where it is of no interest."""
+    kind = find_kind(record.api_version, record.kind)
+    if kind is None or (kind.hub not in _HUBS and kind.kind not in _VIEWS):
+        return None
+    version = record.api_version.rpartition("/")[2]
+    served = kind.served(version)
+    assert served is not None, "the kind was found by its version"
+    try:
+        if kind.kind in _VIEWS:
+            obj = decode(record.body, _VIEWS[kind.kind])
+        else:
+            obj = _defaulted(to_hub(decode(record.body, served.wire_type)), flattened=version == V1BETA1)
+    except DecodeError as error:
+        fail(f"{record.file}: {error}; dralloc validate {record.file} says where")
+    if not obj.metadata.name:
+        fail(f"{record.file}: a {kind.kind} has no name")
+    if kind.namespaced and not obj.metadata.namespace:
+        obj = replace(obj, metadata=replace(obj.metadata, namespace="default"))
+    return obj
+
+
+def _defaulted(obj: ApiObject, *, flattened: bool) -> ApiObject:
+    match obj:
+        case ResourceClaim():
+            return default_resource_claim(obj, flattened=flattened)
+        case ResourceClaimTemplate():
+            return default_resource_claim_template(obj, flattened=flattened)
+        case _:
+            return obj
+
+
+def _unknown(noun: str, name: str, known: Iterable[str]) -> str:
+    names = sorted(known)
+    if not names:
+        return f"there is no {noun} {name}: there are no {noun}s in the files"
+    by_tail: dict[str, list[str]] = {}
+    for other in names:
+        by_tail.setdefault(other.rpartition("/")[2], []).append(other)
+    tails = difflib.get_close_matches(name.rpartition("/")[2], by_tail, n=1)
+    close = difflib.get_close_matches(name, by_tail[tails[0]], n=1, cutoff=0) if tails else []
+    meant = f", did you mean {close[0]}?" if close else f"; there {_are(len(names), noun)}"
+    return f"there is no {noun} {name}{meant}"
+
+
+def _are(count: int, noun: str) -> str:
+    return f"is one {noun}" if count == 1 else f"are {count} {noun}s"
