@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
+from uuid import UUID
 
 from dralloc.apiserver.app import ApiApplication
 from dralloc.apiserver.authentication import ADMINISTRATOR, Authenticator
@@ -34,6 +35,8 @@ class SimulatedCluster:
 
     def __init__(self, random: Random, faults: Faults, *, schedulers: int = 1) -> None:
         self._random = random
+        # Apart, so that what users do does not depend on how much the components write.
+        self._ids = Random(random.random())
         self._faults = faults
         self._schedulers = schedulers
         self._store = MemoryStore()
@@ -65,12 +68,15 @@ class SimulatedCluster:
         assert self._application is not None
         await self._application(scope, receive, send)
 
+    def _new_uid(self) -> str:
+        return str(UUID(int=self._ids.getrandbits(128), version=4))
+
     async def restart_server(self, gates: FeatureGates) -> None:
         """The server comes back on the same store; every watch breaks."""
         if self._server is not None:
             await self._server.stop()
         self.gates = gates
-        self._server = ApiServer(self._store, clock=self.clock, gates=gates)
+        self._server = ApiServer(self._store, clock=self.clock, gates=gates, new_uid=self._new_uid)
         await self._server.start()
         self._application = ApiApplication(self._server, Authenticator({TOKEN: ADMINISTRATOR}))
 
@@ -100,7 +106,7 @@ class SimulatedCluster:
             return Controllers(network, clock=self.clock, gates=self.gates).run
         if name == "nodes":
             return PodLives(Calls(network, field_manager="node"), self.clock).run
-        settings = SchedulerSettings(identity=name, gates=self.gates)
+        settings = SchedulerSettings(identity=name, gates=self.gates, new_share_id=self._new_uid)
         return Scheduler(Calls(network, field_manager=name), self.clock, settings).run
 
     async def _stop(self) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from enum import Enum, auto
 from random import Random
 
 from dralloc.client.transport import Request, Response, Stream, Transport, TransportError
@@ -41,6 +42,37 @@ class FaultyTransport:
             raise TransportError(f"lost: {request.method} {request.path}")
         async with self._inner.stream(request) as stream:
             yield _BreakingStream(stream, self._random, self.faults)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+class Loss(Enum):
+    """What becomes of one request."""
+
+    NOTHING = auto()
+    REQUEST = auto()
+    ANSWER = auto()
+
+
+class ScriptedTransport:
+    """Another transport that loses exactly what a script says: for the one moment that a test is about."""
+
+    def __init__(self, inner: Transport, script: Callable[[Request], Loss]) -> None:
+        self._inner = inner
+        self._script = script
+
+    async def send(self, request: Request) -> Response:
+        loss = self._script(request)
+        if loss is Loss.REQUEST:
+            raise TransportError(f"lost: {request.method} {request.path}")
+        response = await self._inner.send(request)
+        if loss is Loss.ANSWER:
+            raise TransportError(f"lost the answer to {request.method} {request.path}")
+        return response
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
+        return self._inner.stream(request)
 
     async def close(self) -> None:
         await self._inner.close()
