@@ -119,25 +119,38 @@ class PoolSlices:
         elsewhere: tuple[int, ...] = ()
         # Where the node's own slices make up the number, Kubernetes looks no further, not even for newer ones.
         if len(relevant) != wanted:
-            if any(indexed.generation > first.generation for indexed in self.slices):
+            if max(self._generations) > first.generation:
                 return None
-            elsewhere = self._others(relevant, first.generation, visibility)
-            if len(relevant) + len(elsewhere) != wanted:
+            mates = self._generations[first.generation]
+            # Which the others are matters only to counters. A pool may span thousands of nodes, each of which asks.
+            elsewhere = self._others(relevant, mates, visibility) if self._has_counters else ()
+            if (len(relevant) + len(elsewhere) if self._has_counters else len(mates)) != wanted:
                 return Layout(
                     PoolStatus.INCOMPLETE, fault="is being updated: it has not as many slices as it announces"
                 )
         return self._validate(tuple(sorted(relevant)), elsewhere, visibility)
 
-    def _others(self, relevant: tuple[int, ...], generation: int, visibility: Visibility) -> tuple[int, ...]:
+    def _others(self, relevant: tuple[int, ...], mates: list[int], visibility: Visibility) -> tuple[int, ...]:
         """The rest of the generation. Slices that a gate hides are counted, but for those with compatibility groups."""
         known = frozenset(relevant)
+        hides_groups = not visibility.compatibility_groups
         return tuple(
             index
-            for index, indexed in enumerate(self.slices)
-            if indexed.generation == generation
-            and index not in known
-            and (visibility.compatibility_groups or not indexed.has_compatibility_groups)
+            for index in mates
+            if index not in known and not (hides_groups and self.slices[index].has_compatibility_groups)
         )
+
+    @cached_property
+    def _generations(self) -> Mapping[int, list[int]]:
+        generations: dict[int, list[int]] = {}
+        for index, indexed in enumerate(self.slices):
+            generations.setdefault(indexed.generation, []).append(index)
+        return generations
+
+    @cached_property
+    def _has_counters(self) -> bool:
+        """Whether any slice has counters, or a device that draws from them."""
+        return any(indexed.has_counters or indexed.counting for indexed in self.slices)
 
     def _validate(self, relevant: tuple[int, ...], elsewhere: tuple[int, ...], visibility: Visibility) -> Layout:
         offering = tuple(index for index in relevant if not self.slices[index].has_counters)
@@ -204,8 +217,8 @@ class PoolSlices:
         return in_use
 
     def _drawing(self, layout: Layout, usage: PoolUsage) -> Iterator[tuple[IndexedSlice, int]]:
-        """The devices in use that draw from counters."""
-        for index in (*layout.slices, *layout.elsewhere):
+        """The devices in use that draw from counters; none where counters are not looked at."""
+        for index in (*layout.slices, *layout.elsewhere) if layout.counters else ():
             indexed = self.slices[index]
             for bit in bits_of((usage.dedicated[index] | usage.shared[index]) & indexed.counting):
                 yield indexed, bit
