@@ -234,6 +234,7 @@ def test_a_node_that_comes_late_is_waited_for() -> None:
     with_bench(scenario)()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_through_losses_the_server_ends_with_what_is_wanted(seed: int) -> None:
     async def scenario(bench: Bench) -> None:

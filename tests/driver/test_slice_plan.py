@@ -223,6 +223,7 @@ devices_of_slice = st.lists(st.sampled_from([A, B, C, A_TAINTED]), max_size=2, u
 pools = st.lists(devices_of_slice, max_size=4)
 
 
+@pytest.mark.slow
 @given(history=st.lists(st.tuples(pools, st.integers(0, 8)), max_size=4), last=pools)
 def test_plans_that_were_cut_short_are_made_good(
     history: list[tuple[list[list[Device]], int]], last: list[list[Device]]
@@ -239,6 +240,7 @@ def test_plans_that_were_cut_short_are_made_good(
     assert names == tuple(found.name for slice_devices in last for found in slice_devices)
 
 
+@pytest.mark.slow
 @given(before=pools, after=pools)
 def test_a_complete_pool_is_the_old_one_or_the_new_one(before: list[list[Device]], after: list[list[Device]]) -> None:
     server = published(*before)

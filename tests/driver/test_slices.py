@@ -53,6 +53,7 @@ def test_devices_are_split_as_the_api_allows(case: Case) -> None:
     check_pools([pool], DRIVER, NODE)
 
 
+@pytest.mark.slow
 @given(st.lists(st.booleans(), max_size=400))
 def test_splitting_keeps_order_and_bounds(costly: list[bool]) -> None:
     devices = tuple(

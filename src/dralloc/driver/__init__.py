@@ -1,1 +1,54 @@
-"""The SDK for drivers."""
+"""The SDK for drivers: say which devices there are and how one is made ready; everything around that is here.
+
+`docs/writing-a-driver.md` is the way in.
+"""
+
+from dralloc.api.meta_v1 import Condition
+from dralloc.api.resource_v1 import Device, NetworkDeviceData
+from dralloc.driver.claims import (
+    AllocatedClaim,
+    AllocatedDevice,
+    BadConfig,
+    ClaimReference,
+    Config,
+    DeviceKey,
+    PreparedDevice,
+)
+from dralloc.driver.container_edits import ContainerEdits, DeviceNode, Hook, Mount, NetDevice
+from dralloc.driver.devices import Pool, capacity, counter_set, device, taint, version
+from dralloc.driver.driver import Driver, DriverFunctions
+from dralloc.driver.health import DeviceHealth, Health
+from dralloc.driver.plugin import Plugin
+from dralloc.driver.running import run
+from dralloc.driver.settings import Settings
+
+__all__ = [
+    "AllocatedClaim",
+    "AllocatedDevice",
+    "BadConfig",
+    "ClaimReference",
+    "Condition",
+    "Config",
+    "ContainerEdits",
+    "Device",
+    "DeviceHealth",
+    "DeviceKey",
+    "DeviceNode",
+    "Driver",
+    "DriverFunctions",
+    "Health",
+    "Hook",
+    "Mount",
+    "NetDevice",
+    "NetworkDeviceData",
+    "Plugin",
+    "Pool",
+    "PreparedDevice",
+    "Settings",
+    "capacity",
+    "counter_set",
+    "device",
+    "run",
+    "taint",
+    "version",
+]

@@ -19,7 +19,7 @@ from dralloc.api.resource_v1 import ResourcePool, ResourceSlice
 from dralloc.client.calls import Calls
 from dralloc.client.informer import Informer
 from dralloc.client.reflector import Reflector
-from dralloc.client.resource import ObjectKey, key_of
+from dralloc.client.resource import ObjectKey, Resource, key_of
 from dralloc.client.resources import resource_for
 from dralloc.client.work_queue import Backoff, WorkQueue, work
 from dralloc.driver.devices import Pool
@@ -37,8 +37,8 @@ from dralloc.driver.slice_plan import (
 from dralloc.driver.slices import check_pools, slices_of
 from dralloc.primitives.errors import Conflict, NotFound
 
-SLICES: Final = resource_for(ResourceSlice)
-NODES: Final = resource_for(Node)
+SLICES: Final[Resource[ResourceSlice]] = resource_for(ResourceSlice)
+NODES: Final[Resource[Node]] = resource_for(Node)
 
 RETRY: Final = Backoff(first_s=0.05, most_s=60.0)
 # After a change that is not ours: long enough for whoever makes it to finish.

@@ -1,0 +1,175 @@
+"""The driver's memory on disk: one file for each claim that it has prepared, or has begun to.
+
+A file is written before the driver is asked to do anything, so a crash leaves nothing that nobody knows of. One file a claim
+keeps a write as small as the claim, lets two instances of a driver share the directory, and makes a damaged file the
+trouble of one claim.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from dralloc.api.codec import DecodeError, decode, encode
+from dralloc.api.meta_v1 import ObjectMeta
+from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimStatus
+from dralloc.driver.claims import AllocatedClaim, ClaimReference, PreparedDevice, allocated_claim
+from dralloc.driver.files import remove, write_atomically
+
+VERSION: Final = 1
+SUFFIX: Final = ".json"
+
+# What can be a UID and a file name alike. Kubernetes' are UUIDs.
+_UID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+class BadCheckpoint(Exception):
+    """A file that cannot be trusted; the message names it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimRecord:
+    """A claim as it was when the driver was asked to prepare it, and what the driver made of it."""
+
+    claim: ResourceClaim
+    # False from the moment the driver begins until it has said that it is done.
+    is_prepared: bool = False
+    # After a start of the machine nothing is as it was left.
+    boot_id: str = ""
+    devices: tuple[PreparedDevice, ...] = ()
+
+    @property
+    def reference(self) -> ClaimReference:
+        metadata = self.claim.metadata
+        return ClaimReference(metadata.namespace, metadata.name, metadata.uid)
+
+    def allocated(self, driver: str) -> AllocatedClaim:
+        return replace(allocated_claim(self.claim, driver), prepared=self.devices)
+
+
+class _Content(msgspec.Struct):
+    claim: msgspec.Raw
+    is_prepared: bool
+    boot_id: str
+    devices: tuple[PreparedDevice, ...]
+
+
+class _File(msgspec.Struct):
+    version: int
+    checksum: int
+    record: msgspec.Raw
+
+
+def encode_record(record: ClaimRecord) -> bytes:
+    """The file of a claim. Of the claim it keeps what a driver is told; raises `TypeError` where a state is not JSON."""
+    metadata = record.claim.metadata
+    kept = ResourceClaim(
+        metadata=ObjectMeta(name=metadata.name, namespace=metadata.namespace, uid=metadata.uid),
+        spec=record.claim.spec,
+        status=ResourceClaimStatus(
+            allocation=record.claim.status.allocation, reserved_for=record.claim.status.reserved_for
+        ),
+    )
+    content = _Content(msgspec.Raw(encode(kept)), record.is_prepared, record.boot_id, record.devices)
+    text = msgspec.json.encode(content)
+    return msgspec.json.encode(_File(VERSION, zlib.crc32(text), msgspec.Raw(text)))
+
+
+def decode_record(content: bytes) -> ClaimRecord:
+    """The record that was encoded; `ValueError` says why there is none to be had."""
+    try:
+        file = msgspec.json.decode(content, type=_File)
+        if file.version != VERSION:
+            raise ValueError(f"it is of version {file.version}, and this driver knows {VERSION}")
+        if file.checksum != zlib.crc32(file.record):
+            raise ValueError("its checksum is wrong")
+        found = msgspec.json.decode(file.record, type=_Content)
+        claim = decode(bytes(found.claim), ResourceClaim)
+    except (msgspec.MsgspecError, DecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"it is not a record of a claim: {error}") from None
+    return ClaimRecord(claim=claim, is_prepared=found.is_prepared, boot_id=found.boot_id, devices=found.devices)
+
+
+class Checkpoint:
+    """The directory of records. What was read is kept in memory until its file changes."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._known: dict[str, tuple[tuple[int, int, int], ClaimRecord]] = {}
+
+    def read(self, uid: str) -> ClaimRecord | None:
+        """What is known of a claim; raises `BadCheckpoint` where its file is damaged."""
+        if not is_uid(uid):
+            return None
+        return self._load(self._path(uid))
+
+    def all(self) -> tuple[ClaimRecord, ...]:
+        """Every claim that is known, but for those whose files are damaged."""
+        records = []
+        for path in self._files():
+            try:
+                record = self._load(path)
+            except BadCheckpoint:
+                continue
+            if record is not None:
+                records.append(record)
+        return tuple(records)
+
+    def damaged(self) -> tuple[BadCheckpoint, ...]:
+        """What is wrong with files that cannot be read."""
+        found = []
+        for path in self._files():
+            try:
+                self._load(path)
+            except BadCheckpoint as error:
+                found.append(error)
+        return tuple(found)
+
+    def write(self, record: ClaimRecord) -> None:
+        uid = record.reference.uid
+        assert is_uid(uid), f"a server does not give out such UIDs: {uid!r}"
+        self._directory.mkdir(parents=True, exist_ok=True)
+        write_atomically(self._path(uid), encode_record(record))
+
+    def remove(self, uid: str) -> None:
+        if is_uid(uid):
+            remove(self._path(uid))
+            self._known.pop(uid + SUFFIX, None)
+
+    def _path(self, uid: str) -> Path:
+        return self._directory / (uid + SUFFIX)
+
+    def _files(self) -> Iterator[Path]:
+        try:
+            names = sorted(os.listdir(self._directory))
+        except FileNotFoundError:
+            return
+        yield from (self._directory / name for name in names if name.endswith(SUFFIX) and not name.startswith("."))
+
+    def _load(self, path: Path) -> ClaimRecord | None:
+        try:
+            status = path.stat()
+            # Files are replaced and never changed, so another inode, size or time is another content.
+            identity = (status.st_ino, status.st_size, status.st_mtime_ns)
+            known = self._known.get(path.name)
+            if known is not None and known[0] == identity:
+                return known[1]
+            record = decode_record(path.read_bytes())
+        except FileNotFoundError:
+            self._known.pop(path.name, None)
+            return None
+        except (OSError, ValueError) as error:
+            raise BadCheckpoint(f"{path}: {error}; if the claim is not in use any more, remove the file") from None
+        self._known[path.name] = (identity, record)
+        return record
+
+
+def is_uid(text: str) -> bool:
+    return _UID.fullmatch(text) is not None

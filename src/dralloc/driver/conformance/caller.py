@@ -1,0 +1,148 @@
+"""Calls to a driver as a kubelet makes them: over its sockets, with its deadlines, in every version."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+
+from dralloc.rpc.plugin_services import (
+    DRA_V1,
+    GET_INFO,
+    NODE_PREPARE_RESOURCES,
+    NODE_UNPREPARE_RESOURCES,
+    NODE_WATCH_RESOURCES,
+    NOTIFY_REGISTRATION_STATUS,
+    REGISTRATION,
+    Service,
+)
+
+DIAL_S: Final = 10.0
+GET_INFO_S: Final = 1.0
+NOTIFY_S: Final = 5.0
+CALL_S: Final = 45.0
+
+
+class CallFailed(Exception):
+    """A call that got no answer; `code` is gRPC's, in capitals."""
+
+    def __init__(self, code: str, details: str) -> None:
+        super().__init__(f"{code}: {details}" if details else code)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimName:
+    """What a node says of a claim."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredDevice:
+    """A device of an answer. `share_id` is always None in the older version."""
+
+    requests: tuple[str, ...]
+    pool: str
+    device: str
+    cdi_device_ids: tuple[str, ...]
+    share_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredClaim:
+    """What was answered for one claim."""
+
+    error: str
+    devices: tuple[AnsweredDevice, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PluginInfo:
+    type: str
+    name: str
+    endpoint: str
+    versions: tuple[str, ...]
+
+
+class Caller:
+    """One connection to one socket."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._channel = channel
+
+    async def get_info(self) -> PluginInfo:
+        info = await self._call(REGISTRATION, GET_INFO, REGISTRATION.messages.InfoRequest(), GET_INFO_S)
+        return PluginInfo(info.type, info.name, info.endpoint, tuple(info.supported_versions))
+
+    async def notify(self, *, registered: bool = True, error: str = "") -> None:
+        status = REGISTRATION.messages.RegistrationStatus(plugin_registered=registered, error=error)
+        await self._call(REGISTRATION, NOTIFY_REGISTRATION_STATUS, status, NOTIFY_S)
+
+    async def prepare(
+        self, claims: Iterable[ClaimName], service: Service = DRA_V1, *, timeout_s: float = CALL_S
+    ) -> Mapping[str, AnsweredClaim]:
+        request = service.messages.NodePrepareResourcesRequest(claims=_claims(claims, service))
+        response = await self._call(service, NODE_PREPARE_RESOURCES, request, timeout_s)
+        return {
+            uid: AnsweredClaim(entry.error, tuple(_device(device, service) for device in entry.devices))
+            for uid, entry in response.claims.items()
+        }
+
+    async def unprepare(
+        self, claims: Iterable[ClaimName], service: Service = DRA_V1, *, timeout_s: float = CALL_S
+    ) -> Mapping[str, AnsweredClaim]:
+        request = service.messages.NodeUnprepareResourcesRequest(claims=_claims(claims, service))
+        response = await self._call(service, NODE_UNPREPARE_RESOURCES, request, timeout_s)
+        return {uid: AnsweredClaim(entry.error) for uid, entry in response.claims.items()}
+
+    async def watch_health(self, service: Service) -> AsyncGenerator[Any, None]:
+        """The messages of a health stream, as they come."""
+        watch = service.callable_on(self._channel, NODE_WATCH_RESOURCES)
+        try:
+            async for message in watch(service.messages.NodeWatchResourcesRequest()):
+                yield message
+        except grpc.aio.AioRpcError as error:
+            raise CallFailed(error.code().name, error.details() or "") from None
+
+    async def _call(self, service: Service, name: str, request: Any, timeout_s: float) -> Any:
+        try:
+            return await service.callable_on(self._channel, name)(request, timeout=timeout_s)
+        except grpc.aio.AioRpcError as error:
+            raise CallFailed(error.code().name, error.details() or "") from None
+
+
+@asynccontextmanager
+async def calling(socket: Path | str, *, dial_s: float = DIAL_S) -> AsyncIterator[Caller]:
+    """A connection to the socket inside the block; raises `CallFailed` where nobody answers there."""
+    # A process that ends and comes back must be found again at once, and not after a pause that grows.
+    options = [("grpc.max_reconnect_backoff_ms", 500), ("grpc.use_local_subchannel_pool", 1)]
+    async with grpc.aio.insecure_channel(f"unix:{socket}", options=options) as channel:
+        try:
+            await asyncio.wait_for(channel.channel_ready(), dial_s)
+        except TimeoutError:
+            raise CallFailed("UNAVAILABLE", f"nobody answers at {socket}") from None
+        yield Caller(channel)
+
+
+def _claims(claims: Iterable[ClaimName], service: Service) -> list[Any]:
+    return [service.messages.Claim(namespace=claim.namespace, name=claim.name, uid=claim.uid) for claim in claims]
+
+
+def _device(device: Any, service: Service) -> AnsweredDevice:
+    has_share = service is DRA_V1 and device.HasField("share_id")
+    return AnsweredDevice(
+        requests=tuple(device.request_names),
+        pool=device.pool_name,
+        device=device.device_name,
+        cdi_device_ids=tuple(device.cdi_device_ids),
+        share_id=device.share_id if has_share else None,
+    )

@@ -1,0 +1,157 @@
+"""Claims for a driver, allocated as a scheduler would: from the devices that the driver has published, with shares and capacities."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+from uuid import uuid4
+
+from dralloc.allocator.allocate import AllocationProblem, allocate
+from dralloc.allocator.features import Features
+from dralloc.allocator.outcome import Allocated
+from dralloc.allocator.requests import compile_demand
+from dralloc.api.meta_v1 import ObjectMeta
+from dralloc.api.resource_v1 import (
+    AllocationResult,
+    CapacityRequirements,
+    CELDeviceSelector,
+    DeviceClaim,
+    DeviceClaimConfiguration,
+    DeviceClass,
+    DeviceClassSpec,
+    DeviceRequest,
+    DeviceSelector,
+    DeviceSubRequest,
+    ExactDeviceRequest,
+    ResourceClaim,
+    ResourceClaimSpec,
+    ResourceSlice,
+)
+from dralloc.client.client import AsyncClient
+from dralloc.primitives.errors import AlreadyExists, Conflict, NotFound
+from dralloc.primitives.features import FeatureGates
+from dralloc.primitives.quantity import Quantity
+from dralloc.snapshot.cluster import Snapshot
+from dralloc.snapshot.node_selectors import Node
+
+NAMESPACE: Final = "default"
+ATTEMPTS_MAX: Final = 50
+ATTEMPT_AGAIN_S: Final = 0.05
+
+
+class CannotAllocate(Exception):
+    """The driver has published nothing that the claim could get."""
+
+
+class ClaimMaker:
+    """Makes claims that are allocated on one node, and removes them."""
+
+    def __init__(self, client: AsyncClient, driver: str, node_name: str) -> None:
+        self._client = client
+        self._driver = driver
+        self._node = Node(node_name)
+        self.class_name = f"driver-test-{node_name}"[:63].rstrip("-.")
+
+    async def create_class(self) -> None:
+        """The class of all devices of the driver."""
+        selector = DeviceSelector(cel=CELDeviceSelector(expression=f'device.driver == "{self._driver}"'))
+        wanted = DeviceClass(metadata=ObjectMeta(name=self.class_name), spec=DeviceClassSpec(selectors=(selector,)))
+        try:
+            await self._client.create(wanted)
+        except AlreadyExists:
+            found = await self._client.get(DeviceClass, self.class_name)
+            if found.spec != wanted.spec:
+                await self._client.delete(DeviceClass, self.class_name)
+                await self._client.create(wanted)
+
+    async def create(
+        self, name: str, requests: Sequence[DeviceRequest], config: Sequence[DeviceClaimConfiguration] = ()
+    ) -> ResourceClaim:
+        """A claim that nobody has allocated."""
+        devices = DeviceClaim(requests=tuple(requests), config=tuple(config))
+        claim: ResourceClaim = await self._client.create(
+            ResourceClaim(metadata=ObjectMeta(name=name, namespace=NAMESPACE), spec=ResourceClaimSpec(devices=devices))
+        )
+        return claim
+
+    async def allocated(
+        self, name: str, requests: Sequence[DeviceRequest], config: Sequence[DeviceClaimConfiguration] = ()
+    ) -> ResourceClaim:
+        """A claim with devices; raises `CannotAllocate` and leaves nothing behind where there are none."""
+        claim = await self.create(name, requests, config)
+        try:
+            return await self.allocate(claim)
+        except CannotAllocate:
+            await self.delete(claim)
+            raise
+
+    async def allocate(self, claim: ResourceClaim) -> ResourceClaim:
+        """Give the claim devices."""
+        for _ in range(ATTEMPTS_MAX):
+            try:
+                return await self.write_allocation(claim, await self._find(claim))
+            except Conflict:
+                # A server that guards devices may learn a little later that one is free again.
+                await asyncio.sleep(ATTEMPT_AGAIN_S)
+        raise CannotAllocate(f"the server refuses every allocation for claim {claim.metadata.name}")
+
+    async def write_allocation(self, claim: ResourceClaim, allocation: AllocationResult | None) -> ResourceClaim:
+        return await self._client.patch(
+            ResourceClaim,
+            claim.metadata.name,
+            {"status": {"allocation": allocation, "reservedFor": None}},
+            namespace=claim.metadata.namespace,
+            subresource="status",
+        )
+
+    async def delete(self, claim: ResourceClaim) -> None:
+        try:
+            await self._client.delete(ResourceClaim, claim.metadata.name, namespace=claim.metadata.namespace)
+        except NotFound:
+            return
+
+    async def _find(self, claim: ResourceClaim) -> AllocationResult:
+        classes = {found.metadata.name: found for found in await self._client.list(DeviceClass)}
+        snapshot = Snapshot.of(
+            slices=await self._client.list(ResourceSlice),
+            claims=await self._client.list(ResourceClaim),
+            nodes=[self._node],
+        )
+        demand = compile_demand([claim], classes, Features.of(FeatureGates.defaults()))
+        outcome = allocate(AllocationProblem(demand, self._node, snapshot), lambda: str(uuid4()))
+        if not isinstance(outcome, Allocated):
+            raise CannotAllocate(f"no devices of {self._driver} fit claim {claim.metadata.name}: {outcome}")
+        return outcome.results[0]
+
+
+def exactly(
+    name: str, class_name: str, *, count: int = 1, where: str = "", capacity: dict[str, str] | None = None
+) -> DeviceRequest:
+    """A request for devices of the class."""
+    return DeviceRequest(
+        name=name,
+        exactly=ExactDeviceRequest(
+            device_class_name=class_name, count=count, selectors=_selectors(where), capacity=_requirements(capacity)
+        ),
+    )
+
+
+def first_available(name: str, class_name: str, *alternatives: str) -> DeviceRequest:
+    """A request with alternatives of these names, which are all alike."""
+    return DeviceRequest(
+        name=name,
+        first_available=tuple(
+            DeviceSubRequest(name=alternative, device_class_name=class_name, count=1) for alternative in alternatives
+        ),
+    )
+
+
+def _selectors(where: str) -> tuple[DeviceSelector, ...]:
+    return (DeviceSelector(cel=CELDeviceSelector(expression=where)),) if where else ()
+
+
+def _requirements(capacity: dict[str, str] | None) -> CapacityRequirements | None:
+    if not capacity:
+        return None
+    return CapacityRequirements(requests={name: Quantity.parse(amount) for name, amount in capacity.items()})

@@ -1,0 +1,131 @@
+"""`status.devices` of a claim: what users are told about the devices that they got, such as addresses and conditions.
+
+It is information and not part of preparing: a pod starts although it cannot be written now, and it is written later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec.structs import replace
+
+from dralloc.api.meta_v1 import Condition
+from dralloc.api.resource_v1 import AllocatedDeviceStatus, ResourceClaim
+from dralloc.api.timestamps import print_timestamp
+from dralloc.client.calls import Calls
+from dralloc.client.resource import ObjectKey, Resource, key_of
+from dralloc.client.resources import resource_for
+from dralloc.client.work_queue import Backoff, WorkQueue, work
+from dralloc.driver.checkpoint import Checkpoint
+from dralloc.primitives.clock import Clock
+from dralloc.primitives.errors import Conflict, Forbidden, Invalid, NotFound
+
+CLAIMS: Final[Resource[ResourceClaim]] = resource_for(ResourceClaim)
+RETRY: Final = Backoff(first_s=0.05, most_s=60.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Identity:
+    """What ties a status to a result of the allocation."""
+
+    driver: str
+    pool: str
+    device: str
+    share_id: str | None
+
+
+def plan_device_status(
+    claim: ResourceClaim, said: Iterable[AllocatedDeviceStatus], now: str
+) -> tuple[AllocatedDeviceStatus, ...] | None:
+    """What `status.devices` is to be, so that it says this too; None where it does already.
+
+    What others say stays as it is. Of devices that the claim does not have nothing is said.
+    """
+    allocation = claim.status.allocation
+    results = allocation.devices.results if allocation is not None else ()
+    allocated = {_Identity(result.driver, result.pool, result.device, result.share_id) for result in results}
+    entries = {_identity(entry): entry for entry in claim.status.devices}
+    for entry in said:
+        if _identity(entry) in allocated:
+            entries[_identity(entry)] = _with_times(entry, entries.get(_identity(entry)), now)
+    devices = tuple(entries.values())
+    return None if devices == claim.status.devices else devices
+
+
+def _identity(entry: AllocatedDeviceStatus) -> _Identity:
+    return _Identity(entry.driver, entry.pool, entry.device, entry.share_id)
+
+
+def _with_times(entry: AllocatedDeviceStatus, before: AllocatedDeviceStatus | None, now: str) -> AllocatedDeviceStatus:
+    """A condition keeps the time of its last change for as long as its status is the same."""
+    known = {condition.type: condition for condition in (before.conditions or () if before is not None else ())}
+    conditions = tuple(_timed(condition, known.get(condition.type), now) for condition in entry.conditions or ())
+    return replace(entry, conditions=conditions or None)
+
+
+def _timed(condition: Condition, before: Condition | None, now: str) -> Condition:
+    if condition.last_transition_time is not None:
+        return condition
+    is_same = before is not None and before.status == condition.status
+    return replace(condition, last_transition_time=before.last_transition_time if before and is_same else now)
+
+
+class StatusWriter:
+    """Writes what the memory of the driver says about a claim, claim by claim, until it is written."""
+
+    def __init__(
+        self,
+        calls: Calls,
+        driver: str,
+        checkpoint: Checkpoint,
+        *,
+        clock: Clock,
+        on_problem: Callable[[Exception], None],
+    ) -> None:
+        self._calls = calls
+        self._driver = driver
+        self._checkpoint = checkpoint
+        self._clock = clock
+        self._on_problem = on_problem
+        self._queue: WorkQueue[str] = WorkQueue(RETRY)
+
+    def add(self, claim_uid: str) -> None:
+        self._queue.add(claim_uid)
+
+    async def run(self) -> None:
+        """Write until cancelled; what was left unwritten by an earlier run comes first."""
+        for record in await asyncio.to_thread(self._checkpoint.all):
+            self.add(record.reference.uid)
+        await work(self._queue, self._write, self._fail)
+
+    async def _write(self, uid: str) -> None:
+        record = await asyncio.to_thread(self._checkpoint.read, uid)
+        said = [device.status(self._driver) for device in record.devices if device.has_status] if record else []
+        if record is None or not record.is_prepared or not said:
+            return
+        try:
+            await self._write_claim(key_of(record.claim), uid, said)
+        except NotFound:
+            return
+        except (Forbidden, Invalid) as error:
+            # Asking again would not change the answer.
+            self._on_problem(error)
+
+    async def _write_claim(self, key: ObjectKey, uid: str, said: list[AllocatedDeviceStatus]) -> None:
+        claim = await self._calls.get(CLAIMS, key)
+        if claim.metadata.uid != uid:
+            return
+        devices = plan_device_status(claim, said, print_timestamp(self._clock.now()))
+        if devices is None:
+            return
+        # Only the list, and only if nobody wrote since: what we do not know of the claim is not touched.
+        about = {"uid": uid, "resourceVersion": claim.metadata.resource_version}
+        patch = {"metadata": about, "status": {"devices": devices}}
+        await self._calls.patch(CLAIMS, key, patch, subresource="status")
+
+    def _fail(self, _uid: str, error: Exception) -> None:
+        if not isinstance(error, Conflict):
+            self._on_problem(error)

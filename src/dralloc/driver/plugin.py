@@ -1,0 +1,223 @@
+"""A driver that runs on a node: everything around the vendor's part, put together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Final
+
+from dralloc.api.resource_v1 import Device
+from dralloc.api.validation.formats import validate_driver_name
+from dralloc.client.calls import Calls
+from dralloc.client.transport import Transport
+from dralloc.driver.cdi_files import CdiFiles
+from dralloc.driver.checkpoint import Checkpoint
+from dralloc.driver.claims import AllocatedClaim, PreparedDevice
+from dralloc.driver.device_status import StatusWriter
+from dralloc.driver.devices import Pool
+from dralloc.driver.driver import Driver, call
+from dralloc.driver.health import DeviceHealth, HealthBoard, keep_asking
+from dralloc.driver.instances import Instances
+from dralloc.driver.metrics import DriverMetrics
+from dralloc.driver.preparing import Preparer
+from dralloc.driver.publisher import SlicePublisher
+from dralloc.driver.services import Registration, serving
+from dralloc.driver.settings import BadSettings, Settings, boot_id
+from dralloc.driver.slices import InvalidPools
+from dralloc.driver.vanished import VanishedClaims
+from dralloc.primitives.field_errors import FieldPath
+
+CLAIMS_DIR: Final = "claims"
+
+_logger = logging.getLogger(__name__)
+
+
+class SystemClock:
+    """The machine's time."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+
+class Plugin:
+    """What a running driver can ask for. It is given to `Driver.monitor`."""
+
+    def __init__(self, driver: Driver, settings: Settings, transport: Transport) -> None:
+        if faults := tuple(validate_driver_name(driver.name, FieldPath.of("name"))):
+            raise BadSettings("; ".join(map(str, faults)))
+        calls = Calls(transport, field_manager=driver.name)
+        data_dir = settings.data_dir(driver.name)
+        self._driver = driver
+        self._settings = settings
+        self.metrics = DriverMetrics(driver.name)
+        self._instances = Instances(data_dir)
+        self._checkpoint = Checkpoint(data_dir / CLAIMS_DIR)
+        self._board = HealthBoard() if driver.reports_health else None
+        self._health_nudge = asyncio.Event()
+        # Everything beside calls; it ends only with the driver, or by a fault of ours.
+        self.work: asyncio.Task[None] | None = None
+        self._publisher = SlicePublisher(
+            calls,
+            driver.name,
+            node_name=settings.node_name,
+            metrics=self.metrics,
+            on_problem=self._complain,
+            may_write=self._instances.is_newest,
+        )
+        self._status = StatusWriter(
+            calls, driver.name, self._checkpoint, clock=SystemClock(), on_problem=self._complain
+        )
+        self._preparer = Preparer(
+            driver,
+            calls=calls,
+            checkpoint=self._checkpoint,
+            cdi=CdiFiles(settings.cdi_dir, driver.name),
+            lock=self._instances.serialized,
+            boot_id=boot_id(),
+            metrics=self.metrics,
+            on_prepared=self._status.add,
+        )
+        self._vanished = VanishedClaims(
+            calls, self._checkpoint, self._preparer, after_s=settings.vanished_after_s, on_problem=self._complain
+        )
+
+    # --- For drivers ----------------------------------------------------------------------------------------------
+
+    async def republish(self) -> None:
+        """Ask the driver for its devices again and publish what changed: devices that came or went, taints, attributes."""
+        try:
+            self._publisher.publish(self._pools(await call(self._driver.devices)))
+        except InvalidPools as error:
+            self._complain(error)
+
+    async def published(self) -> None:
+        """Wait until the server has the devices."""
+        await self._publisher.written()
+
+    def check_health(self) -> None:
+        """Ask the driver for the health of its devices now, not at the next interval."""
+        self._health_nudge.set()
+
+    async def prepared_claims(self) -> tuple[AllocatedClaim, ...]:
+        """The claims that are prepared on this node, with what the driver remembers of them."""
+        records = await asyncio.to_thread(self._checkpoint.all)
+        return tuple(record.allocated(self._driver.name) for record in records if record.is_prepared)
+
+    async def report(self, claim: AllocatedClaim, devices: Sequence[PreparedDevice]) -> None:
+        """Say something new about devices of a prepared claim: conditions, addresses, data, state."""
+        async with self._instances.serialized():
+            record = await asyncio.to_thread(self._checkpoint.read, claim.uid)
+            if record is None:
+                return
+            news = {device.key: device for device in devices}
+            merged = tuple(_with_news(device, news.get(device.key)) for device in record.devices)
+            await asyncio.to_thread(self._checkpoint.write, replace(record, devices=merged))
+        self._status.add(claim.uid)
+
+    # --- Running --------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Registration]:
+        """Serve, publish and report inside the block."""
+        sockets = self._settings.sockets(self._driver.name)
+        self._instances.enter((str(sockets.service), str(sockets.registration)))
+        for problem in await asyncio.to_thread(self._checkpoint.damaged):
+            self._complain(problem)
+        try:
+            # Faults in what a driver publishes first are its author's to see, at once.
+            self._publisher.publish(self._pools(await call(self._driver.devices)))
+            async with self._serving_and_working() as registration:
+                yield registration
+        finally:
+            self._instances.leave()
+
+    @asynccontextmanager
+    async def _serving_and_working(self) -> AsyncIterator[Registration]:
+        async with serving(
+            self._settings.sockets(self._driver.name),
+            driver=self._driver.name,
+            preparer=self._preparer,
+            metrics=self.metrics,
+            health=self._board,
+        ) as registration:
+            self.metrics.read_from(
+                prepared=lambda: len(self._checkpoint.all()),
+                registered=lambda: registration.is_registered,
+                health=self._board.counts if self._board is not None else dict,
+            )
+            self.work = asyncio.create_task(self._work())
+            try:
+                yield registration
+            finally:
+                self.work.cancel()
+                await asyncio.wait([self.work])
+                await self._preparer.settle()
+
+    async def _work(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._publisher.run())
+            group.create_task(self._status.run())
+            group.create_task(self._vanished.run())
+            group.create_task(self._monitor())
+            if self._board is not None:
+                group.create_task(
+                    keep_asking(
+                        self._ask_health,
+                        self._board,
+                        interval_s=self._settings.health_interval_s,
+                        nudge=self._health_nudge,
+                        clock_s=time.time,
+                    )
+                )
+
+    async def _monitor(self) -> None:
+        try:
+            await self._driver.monitor(self)
+        except Exception as error:  # noqa: BLE001 - a driver without its monitor is worth more than no driver
+            self._complain(error)
+
+    async def _ask_health(self) -> Iterable[DeviceHealth] | None:
+        try:
+            devices = await call(self._driver.health)
+        except Exception as error:  # noqa: BLE001 - the node finds out by itself that nothing is known
+            self._complain(error)
+            return None
+        return [replace(device, pool=device.pool or self._settings.node_name) for device in devices or ()]
+
+    def _pools(self, inventory: Iterable[Pool | Device]) -> list[Pool]:
+        """Devices that are in no pool make one that is named after the node."""
+        pools: list[Pool] = []
+        loose: list[Device] = []
+        for item in inventory:
+            if isinstance(item, Pool):
+                pools.append(item)
+            else:
+                loose.append(item)
+        if loose or not pools:
+            pools.append(Pool(name=self._settings.node_name, devices=tuple(loose)))
+        return pools
+
+    def _complain(self, problem: Exception) -> None:
+        self.metrics.problem(problem)
+        _logger.warning("%s: %s", type(problem).__name__, problem)
+
+
+def _with_news(device: PreparedDevice, news: PreparedDevice | None) -> PreparedDevice:
+    """What containers got cannot change any more; what is said about it can."""
+    if news is None:
+        return device
+    return PreparedDevice(
+        key=device.key,
+        requests=device.requests,
+        edits=device.edits,
+        cdi_device_ids=device.cdi_device_ids,
+        conditions=news.conditions,
+        network=news.network,
+        data=news.data,
+        state=news.state,
+    )

@@ -1,0 +1,217 @@
+"""Carries out what a node asks for: fetch, decide, remember, let the driver work, write CDI files, remember again.
+
+Calls never overlap, neither within a process nor with another instance of the driver on the same node. A node that loses patience
+does not stop a call: it runs to its end, and the node's next question finds its result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeVar
+
+from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.client.calls import Calls
+from dralloc.client.resource import ObjectKey, Resource
+from dralloc.client.resources import resource_for
+from dralloc.client.transport import TransportError
+from dralloc.driver.cdi_files import CdiFiles
+from dralloc.driver.checkpoint import BadCheckpoint, Checkpoint, ClaimRecord
+from dralloc.driver.claims import AllocatedClaim, ClaimReference, PreparedDevice, allocated_claim, find_prepared_faults
+from dralloc.driver.driver import Driver, call
+from dralloc.driver.metrics import DriverMetrics
+from dralloc.driver.prepare_plan import (
+    FetchedClaim,
+    Ignore,
+    Missing,
+    Prepare,
+    Refuse,
+    Repeat,
+    Situation,
+    Unreachable,
+    decide_prepare,
+)
+from dralloc.primitives.errors import ApiError, NotFound
+
+CLAIMS: Final[Resource[ResourceClaim]] = resource_for(ResourceClaim)
+
+_logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyDevice:
+    """A prepared device with the CDI names under which containers get it."""
+
+    device: PreparedDevice
+    cdi_device_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a claim could not be prepared or unprepared."""
+
+    reason: str
+
+
+class ClaimFailed(Exception):
+    """Ends the work on one claim; the message goes to the node."""
+
+
+class Preparer:
+    """The claims of one driver on one node."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        *,
+        calls: Calls,
+        checkpoint: Checkpoint,
+        cdi: CdiFiles,
+        lock: Callable[[], AbstractAsyncContextManager[None]],
+        boot_id: str,
+        metrics: DriverMetrics,
+        on_prepared: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._driver = driver
+        self._calls = calls
+        self._checkpoint = checkpoint
+        self._cdi = cdi
+        self._lock = lock
+        self._boot_id = boot_id
+        self._metrics = metrics
+        self._on_prepared = on_prepared
+        self._running: set[asyncio.Task[Any]] = set()
+
+    async def prepare(self, references: Sequence[ClaimReference]) -> Mapping[str, tuple[ReadyDevice, ...] | Failure]:
+        """For each claim, by UID, its devices or why there are none."""
+        # The server may be slow; nobody else need wait for that.
+        fetched = await asyncio.gather(*map(self._fetch, references))
+        return await self._to_the_end(self._prepare_all(references, fetched))
+
+    async def unprepare(self, references: Sequence[ClaimReference]) -> Mapping[str, Failure | None]:
+        """For each claim, by UID, what stood in the way."""
+        return await self._to_the_end(self._unprepare_all(references))
+
+    async def settle(self) -> None:
+        """Wait for calls that still run although nobody waits for them."""
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+    async def _to_the_end(self, work: Coroutine[Any, Any, Result]) -> Result:
+        task = asyncio.create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return await asyncio.shield(task)
+
+    async def _fetch(self, reference: ClaimReference) -> FetchedClaim:
+        try:
+            return await self._calls.get(CLAIMS, ObjectKey(reference.namespace, reference.name))
+        except NotFound:
+            return Missing()
+        except (ApiError, TransportError) as error:
+            return Unreachable(str(error))
+
+    # --- Preparing ------------------------------------------------------------------------------------------------
+
+    async def _prepare_all(
+        self, references: Sequence[ClaimReference], fetched: Sequence[FetchedClaim]
+    ) -> Mapping[str, tuple[ReadyDevice, ...] | Failure]:
+        answers: dict[str, tuple[ReadyDevice, ...] | Failure] = {}
+        async with self._lock():
+            for reference, claim in zip(references, fetched, strict=True):
+                try:
+                    devices = await self._prepare_one(reference, claim)
+                    answers[reference.uid] = tuple(map(ReadyDevice, devices, self._cdi.ids(reference.uid, devices)))
+                except Exception as error:  # noqa: BLE001 - whatever a driver raises concerns one claim only
+                    answers[reference.uid] = self._failure("prepare", reference, error)
+                else:
+                    self._count("prepare", "success")
+        return answers
+
+    async def _prepare_one(self, reference: ClaimReference, fetched: FetchedClaim) -> tuple[PreparedDevice, ...]:
+        record = await asyncio.to_thread(self._checkpoint.read, reference.uid)
+        known = await asyncio.to_thread(self._checkpoint.all)
+        others = tuple(other for other in known if other.reference.uid != reference.uid)
+        situation = Situation(driver=self._driver.name, boot_id=self._boot_id, record=record, others=others)
+        match decide_prepare(reference, fetched, situation):
+            case Refuse(reason):
+                raise ClaimFailed(reason)
+            case Ignore():
+                return ()
+            case Repeat(record):
+                # Memory of the machine's run directory is shorter than ours.
+                if not self._cdi.is_there(reference.uid):
+                    await asyncio.to_thread(self._cdi.write, reference.uid, record.devices)
+                return record.devices
+            case Prepare(claim, before, release):
+                if before is not None and release:
+                    await self._release(before, others)
+                    before = None
+                return await self._let_prepare(claim, before, others)
+
+    async def _let_prepare(
+        self, claim: ResourceClaim, before: ClaimRecord | None, others: tuple[ClaimRecord, ...]
+    ) -> tuple[PreparedDevice, ...]:
+        allocated = allocated_claim(claim, self._driver.name)
+        if not allocated.devices:
+            return ()
+        remembered = before.devices if before is not None else ()
+        begun = ClaimRecord(claim=claim, boot_id=self._boot_id, devices=remembered)
+        await asyncio.to_thread(self._checkpoint.write, begun)
+        told = replace(allocated, prepared=remembered, others=self._allocated(others))
+        devices = tuple(await call(self._driver.prepare, told))
+        if faults := tuple(find_prepared_faults(allocated, devices)):
+            raise ClaimFailed(f"driver {self._driver.name} prepared something else: {'; '.join(faults)}")
+        await asyncio.to_thread(self._cdi.write, allocated.uid, devices)
+        done = replace(begun, is_prepared=True, devices=devices)
+        try:
+            await asyncio.to_thread(self._checkpoint.write, done)
+        except TypeError as error:
+            raise ClaimFailed(f"driver {self._driver.name} wants to remember what is not JSON: {error}") from None
+        self._on_prepared(allocated.uid)
+        return devices
+
+    # --- Unpreparing ----------------------------------------------------------------------------------------------
+
+    async def _unprepare_all(self, references: Sequence[ClaimReference]) -> Mapping[str, Failure | None]:
+        answers: dict[str, Failure | None] = {}
+        async with self._lock():
+            for reference in references:
+                try:
+                    record = await asyncio.to_thread(self._checkpoint.read, reference.uid)
+                    if record is not None:
+                        known = await asyncio.to_thread(self._checkpoint.all)
+                        await self._release(
+                            record, tuple(other for other in known if other.reference.uid != reference.uid)
+                        )
+                except Exception as error:  # noqa: BLE001 - whatever a driver raises concerns one claim only
+                    answers[reference.uid] = self._failure("unprepare", reference, error)
+                else:
+                    answers[reference.uid] = None
+                    self._count("unprepare", "success")
+        return answers
+
+    async def _release(self, record: ClaimRecord, others: tuple[ClaimRecord, ...]) -> None:
+        uid = record.reference.uid
+        told = replace(record.allocated(self._driver.name), others=self._allocated(others))
+        await call(self._driver.unprepare, told)
+        await asyncio.to_thread(self._cdi.remove, uid)
+        await asyncio.to_thread(self._checkpoint.remove, uid)
+
+    def _allocated(self, records: Sequence[ClaimRecord]) -> tuple[AllocatedClaim, ...]:
+        return tuple(record.allocated(self._driver.name) for record in records)
+
+    def _failure(self, operation: str, reference: ClaimReference, error: Exception) -> Failure:
+        self._count(operation, "failure")
+        if isinstance(error, ClaimFailed | BadCheckpoint):
+            _logger.warning("%s %s: %s", operation, reference, error)
+        else:
+            _logger.error("%s %s", operation, reference, exc_info=error)
+        return Failure(str(error) or type(error).__name__)
+
+    def _count(self, operation: str, outcome: str) -> None:
+        self._metrics.claims.add(self._driver.name, operation, outcome)

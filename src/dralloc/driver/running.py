@@ -1,0 +1,80 @@
+"""A driver as a program: settings from the environment, logs on standard error, an orderly end on SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+
+from dralloc.client.credentials import BadKubeconfig, find_connection
+from dralloc.client.http import HttpTransport
+from dralloc.driver.driver import Driver
+from dralloc.driver.instances import AlreadyRunning
+from dralloc.driver.plugin import Plugin
+from dralloc.driver.settings import BadSettings, Settings
+from dralloc.driver.slices import InvalidPools
+
+_logger = logging.getLogger(__name__)
+
+
+def run(driver: Driver, settings: Settings | None = None) -> None:
+    """Run the driver until it is told to end; where it cannot run, say why and exit with 2."""
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    try:
+        asyncio.run(_run_until_told(driver, settings or Settings.from_environment()))
+    except (BadSettings, BadKubeconfig, AlreadyRunning, InvalidPools, OSError) as error:
+        sys.stderr.write(f"{driver.name}: {error}\n")
+        sys.exit(2)
+
+
+async def _run_until_told(driver: Driver, settings: Settings) -> None:
+    ending = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, ending.set)
+    transport = HttpTransport(find_connection(settings.kubeconfig))
+    try:
+        plugin = Plugin(driver, settings, transport)
+        async with _showing_metrics(plugin, settings.metrics_address), plugin.running():
+            _logger.info("driver %s serves on node %s", driver.name, settings.node_name)
+            await _first(ending, plugin)
+            _logger.info("driver %s ends", driver.name)
+    finally:
+        await transport.close()
+
+
+async def _first(ending: asyncio.Event, plugin: Plugin) -> None:
+    """Wait until we are told to end; a driver that only looks alive must not go on, so a fault ends it too."""
+    assert plugin.work is not None, "the plugin runs"
+    told = asyncio.create_task(ending.wait())
+    await asyncio.wait([told, plugin.work], return_when=asyncio.FIRST_COMPLETED)
+    told.cancel()
+    if plugin.work.done():
+        plugin.work.result()
+
+
+@asynccontextmanager
+async def _showing_metrics(plugin: Plugin, address: str) -> AsyncIterator[None]:
+    if not address:
+        yield
+        return
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdecimal():
+        raise BadSettings(f"DRA_METRICS_ADDRESS is HOST:PORT, not {address!r}")
+
+    async def metrics(_request: web.Request) -> web.Response:
+        return web.Response(text=plugin.metrics.text(), content_type="text/plain", charset="utf-8")
+
+    application = web.Application()
+    application.router.add_get("/metrics", metrics)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host or None, int(port)).start()
+        yield
+    finally:
+        await runner.cleanup()

@@ -1,0 +1,99 @@
+"""Where a driver runs: which node, which directories, which names its sockets get. The defaults are a kubelet's."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+# A Unix socket's address has 108 bytes, the last of which is a zero.
+SOCKET_PATH_LENGTH_MAX: Final = 107
+PLUGINS: Final = Path("/var/lib/kubelet/plugins")
+REGISTRY: Final = Path("/var/lib/kubelet/plugins_registry")
+CDI: Final = Path("/var/run/cdi")
+BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+class BadSettings(ValueError):
+    """Settings with which a driver cannot run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What differs from node to node."""
+
+    node_name: str
+    plugins_dir: Path = PLUGINS
+    registry_dir: Path = REGISTRY
+    cdi_dir: Path = CDI
+    # Given, two instances may run at once while one replaces the other.
+    pod_uid: str = ""
+    kubeconfig: str | None = None
+    # host:port for Prometheus; none serves no metrics.
+    metrics_address: str = ""
+    health_interval_s: float = 5.0
+    # How long a claim must be gone before the driver releases it without being asked.
+    vanished_after_s: float = 600.0
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
+        """As a DaemonSet sets them: NODE_NAME and, if they differ, POD_UID, KUBECONFIG, DRA_PLUGINS_DIR, …"""
+        node_name = environment.get("NODE_NAME", "")
+        if not node_name:
+            raise BadSettings("NODE_NAME is not set: a driver must know on which node it runs")
+        return cls(
+            node_name=node_name,
+            plugins_dir=Path(environment.get("DRA_PLUGINS_DIR", PLUGINS)),
+            registry_dir=Path(environment.get("DRA_REGISTRY_DIR", REGISTRY)),
+            cdi_dir=Path(environment.get("DRA_CDI_DIR", CDI)),
+            pod_uid=environment.get("POD_UID", ""),
+            kubeconfig=environment.get("KUBECONFIG"),
+            metrics_address=environment.get("DRA_METRICS_ADDRESS", ""),
+        )
+
+    def data_dir(self, driver: str) -> Path:
+        """The driver's own directory: its socket, its memory, its locks."""
+        return self.plugins_dir / driver
+
+    def sockets(self, driver: str) -> Sockets:
+        instance = f"-{self.pod_uid}" if self.pod_uid else ""
+        return Sockets(
+            service=_fitting(self.data_dir(driver), "dra", instance, ".sock"),
+            registration=_fitting(self.registry_dir, driver, instance, "-reg.sock"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Sockets:
+    """`service` is where the node calls the driver, `registration` where it finds it."""
+
+    service: Path
+    registration: Path
+
+
+def boot_id() -> str:
+    """Changes whenever the machine starts; empty where the system does not say."""
+    try:
+        return BOOT_ID.read_text().strip()
+    except OSError:
+        return ""
+
+
+def _fitting(directory: Path, name: str, instance: str, suffix: str) -> Path:
+    """The path of a socket; where it is too long, the part that tells instances apart is shortened."""
+    path = directory / f"{name}{instance}{suffix}"
+    if _length(path) > SOCKET_PATH_LENGTH_MAX and instance:
+        digest = hashlib.sha256(instance.encode()).hexdigest()[:8]
+        path = directory / f"{name}-{digest}{suffix}"
+    if _length(path) > SOCKET_PATH_LENGTH_MAX:
+        raise BadSettings(
+            f"{path} is {_length(path)} bytes long; the path of a socket can have {SOCKET_PATH_LENGTH_MAX}"
+        )
+    return path
+
+
+def _length(path: Path) -> int:
+    return len(os.fsencode(path))

@@ -1,0 +1,107 @@
+"""A driver on a bench: a server in this process, sockets in a directory, and calls as a node makes them. No cluster, no container.
+
+async with driver_bench(MyDriver(), tmp_path) as bench:
+    claim = await bench.claim("training", exactly("gpu", bench.class_name, capacity={"memory": "10Gi"}))
+    answers = await bench.caller.prepare([bench.name_of(claim)])
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from dralloc.api.core_v1 import Node
+from dralloc.api.meta_v1 import ObjectMeta
+from dralloc.api.resource_v1 import DeviceClaimConfiguration, DeviceRequest, ResourceClaim
+from dralloc.client.client import AsyncClient
+from dralloc.client.in_process import InProcessTransport
+from dralloc.client.transport import Transport
+from dralloc.driver.conformance.caller import Caller, ClaimName, calling
+from dralloc.driver.conformance.claim_maker import ClaimMaker
+from dralloc.driver.driver import Driver
+from dralloc.driver.plugin import Plugin
+from dralloc.driver.services import Registration
+from dralloc.driver.settings import Settings
+from dralloc.primitives.features import FeatureGates
+from dralloc.testing.api import TOKEN, api_application
+
+NODE: Final = "node-a"
+
+
+@dataclass(frozen=True, slots=True)
+class DriverBench:
+    """A driver that runs, and everything around it."""
+
+    client: AsyncClient
+    plugin: Plugin
+    caller: Caller
+    registration: Registration
+    claims: ClaimMaker
+    settings: Settings
+
+    @property
+    def class_name(self) -> str:
+        """The class of all devices of the driver."""
+        return self.claims.class_name
+
+    async def claim(
+        self, name: str, *requests: DeviceRequest, config: tuple[DeviceClaimConfiguration, ...] = ()
+    ) -> ResourceClaim:
+        """A claim that has devices."""
+        return await self.claims.allocated(name, requests, config)
+
+    def name_of(self, claim: ResourceClaim) -> ClaimName:
+        return ClaimName(claim.metadata.namespace, claim.metadata.name, claim.metadata.uid)
+
+    def cdi_documents(self) -> dict[str, Any]:
+        """The CDI files by their names."""
+        files = sorted(self.settings.cdi_dir.glob("*.json"))
+        return {path.name: msgspec.json.decode(path.read_bytes()) for path in files}
+
+
+def bench_settings(directory: Path, **changes: Any) -> Settings:
+    """Everything below one directory. Its path must be short: it will hold sockets."""
+    return Settings(
+        **{
+            "node_name": NODE,
+            "plugins_dir": directory / "plugins",
+            "registry_dir": directory / "registry",
+            "cdi_dir": directory / "cdi",
+            **changes,
+        }
+    )
+
+
+@asynccontextmanager
+async def bench_server(gates: FeatureGates | None = None) -> AsyncIterator[Transport]:
+    """A server with the node on which drivers run."""
+    async with api_application(gates=gates) as application:
+        transport = InProcessTransport(application, token=TOKEN)
+        await AsyncClient(transport).create(Node(metadata=ObjectMeta(name=NODE)))
+        yield transport
+
+
+@asynccontextmanager
+async def bench_on(transport: Transport, driver: Driver, settings: Settings) -> AsyncIterator[DriverBench]:
+    """The driver, on a server that is there already: for second instances and restarts."""
+    client = AsyncClient(transport)
+    plugin = Plugin(driver, settings, transport)
+    claims = ClaimMaker(client, driver.name, settings.node_name)
+    async with plugin.running() as registration, calling(settings.sockets(driver.name).service) as caller:
+        await plugin.published()
+        await claims.create_class()
+        yield DriverBench(client, plugin, caller, registration, claims, settings)
+
+
+@asynccontextmanager
+async def driver_bench(
+    driver: Driver, directory: Path, *, gates: FeatureGates | None = None
+) -> AsyncIterator[DriverBench]:
+    """The driver on a bench of its own."""
+    async with bench_server(gates) as transport, bench_on(transport, driver, bench_settings(directory)) as bench:
+        yield bench

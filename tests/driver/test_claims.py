@@ -1,0 +1,228 @@
+"""What a driver is told about a claim, and what it may answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+import pytest
+
+from dralloc.api.resource_v1 import (
+    DeviceAllocationConfiguration,
+    DeviceAllocationResult,
+    OpaqueDeviceConfiguration,
+    ResourceClaim,
+)
+from dralloc.driver.claims import BadConfig, DeviceKey, PreparedDevice, allocated_claim, find_prepared_faults
+from dralloc.driver.container_edits import (
+    ContainerEdits,
+    DeviceNode,
+    Mount,
+    NetDevice,
+    cdi_file,
+    find_faults,
+    is_cdi_name,
+)
+from dralloc.testing.builders import DRIVER, allocation, alternative, claim, first_available, held, request
+
+SHARE = "5f2c1d5e-8b0a-4d0e-9d5c-0d4f4bb7a001"
+
+
+def config(
+    parameters: str, *requests: str, source: str = "FromClaim", driver: str = DRIVER
+) -> DeviceAllocationConfiguration:
+    opaque = OpaqueDeviceConfiguration(driver=driver, parameters=msgspec.Raw(parameters.encode()))
+    return DeviceAllocationConfiguration(source=source, requests=requests, opaque=opaque)
+
+
+def claim_with(*configs: DeviceAllocationConfiguration) -> ResourceClaim:
+    results = (
+        held("gpu-0", request="gpu/large", share_id=SHARE, consumed={"memory": "10Gi", "slots": "0"}),
+        held("nic-0", request="nic", driver="nic.example.com"),
+        held("gpu-1", request="extra", admin=True),
+    )
+    given = msgspec.structs.replace(allocation(), devices=DeviceAllocationResult(results=results, config=configs))
+    return claim(
+        "c",
+        first_available("gpu", alternative("large"), alternative("small")),
+        request("nic"),
+        request("extra"),
+        allocation=given,
+    )
+
+
+def test_a_driver_sees_its_own_devices_with_shares_and_amounts() -> None:
+    told = allocated_claim(claim_with(), DRIVER)
+    assert (told.namespace, told.name, told.uid) == ("default", "c", "uid-of-default-c")
+    assert list(told.requests) == ["gpu", "nic", "extra"]
+    large, extra = told.devices
+    assert (large.request, large.alternative, large.name, large.share_id) == ("gpu", "large", "gpu-0", SHARE)
+    assert {name: str(amount) for name, amount in large.consumed.items()} == {"memory": "10Gi", "slots": "0"}
+    assert (extra.request, extra.alternative, extra.share_id, extra.admin_access) == ("extra", None, None, True)
+
+
+def test_a_claim_without_allocation_has_no_devices() -> None:
+    assert allocated_claim(claim("c", request("gpu")), DRIVER).devices == ()
+
+
+@dataclass(frozen=True)
+class ConfigCase:
+    id: str
+    configs: tuple[DeviceAllocationConfiguration, ...]
+    # The numbers that reach gpu-0 (request gpu/large) and gpu-1 (request extra).
+    want: tuple[list[int], list[int]]
+
+
+CONFIGS = [
+    ConfigCase(id="for all requests", configs=(config("1"),), want=([1], [1])),
+    ConfigCase(id="for the main request", configs=(config("1", "gpu"),), want=([1], [])),
+    ConfigCase(id="for the alternative that was chosen", configs=(config("1", "gpu/large"),), want=([1], [])),
+    ConfigCase(id="for one that was not chosen", configs=(config("1", "gpu/small"),), want=([], [])),
+    ConfigCase(id="for several requests", configs=(config("1", "nic", "extra"),), want=([], [1])),
+    ConfigCase(id="for another driver", configs=(config("1", driver="nic.example.com"),), want=([], [])),
+    ConfigCase(
+        id="in the order of the allocation",
+        configs=(config("1", source="FromClass"), config("2", "gpu"), config("3", "extra")),
+        want=([1, 2], [1, 3]),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CONFIGS, ids=lambda case: case.id)
+def test_configuration_reaches_the_devices_that_it_is_for(case: ConfigCase) -> None:
+    devices = allocated_claim(claim_with(*case.configs), DRIVER).devices
+    assert tuple([found.read(int) for found in device.configs] for device in devices) == case.want
+    assert tuple(device.config(int) for device in devices) == tuple(
+        numbers[-1] if numbers else None for numbers in case.want
+    )
+
+
+class Sharing(msgspec.Struct, forbid_unknown_fields=True):
+    strategy: str
+
+
+def test_parameters_are_read_as_the_driver_wants_them() -> None:
+    (device, *_) = allocated_claim(claim_with(config('{"strategy": "time-slicing"}')), DRIVER).devices
+    assert device.config(Sharing) == Sharing("time-slicing")
+    (device, *_) = allocated_claim(claim_with(config('{"stratgy": "x"}', source="FromClass")), DRIVER).devices
+    with pytest.raises(BadConfig, match=r"parameters of the class are not understood: .*stratgy"):
+        device.config(Sharing)
+
+
+# --- Answers ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AnswerCase:
+    id: str
+    prepared: PreparedDevice
+    want: str
+
+
+OWN = DeviceKey("pool-a", "gpu-0", SHARE)
+ANSWERS = [
+    AnswerCase(
+        id="another device",
+        prepared=PreparedDevice(key=DeviceKey("pool-a", "gpu-9"), requests=("gpu",)),
+        want="the claim has no device pool-a/gpu-9",
+    ),
+    AnswerCase(
+        id="without its share",
+        prepared=PreparedDevice(key=DeviceKey("pool-a", "gpu-0"), requests=("gpu",)),
+        want="the claim has no device pool-a/gpu-0",
+    ),
+    AnswerCase(
+        id="for an alternative, not for its request",
+        prepared=PreparedDevice(key=OWN, requests=("gpu/large",)),
+        want="the claim has no request 'gpu/large'",
+    ),
+    AnswerCase(
+        id="a CDI name that is none",
+        prepared=PreparedDevice(key=OWN, requests=("gpu",), cdi_device_ids=("gpu-0",)),
+        want="'gpu-0' is not a CDI name",
+    ),
+    AnswerCase(
+        id="an environment that no container can have",
+        prepared=PreparedDevice(key=OWN, requests=("gpu",), edits=ContainerEdits(env={"A=B": "c"})),
+        want="'A=B' cannot be the name of an environment variable",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", ANSWERS, ids=lambda case: case.id)
+def test_answers_that_do_not_fit_the_claim_are_found(case: AnswerCase) -> None:
+    told = allocated_claim(claim_with(), DRIVER)
+    (fault,) = find_prepared_faults(told, [case.prepared])
+    assert case.want in fault
+
+
+def test_what_a_device_prepares_fits_its_claim() -> None:
+    told = allocated_claim(claim_with(), DRIVER)
+    prepared = [
+        device.prepared(env={"A": "b"}, cdi_device_ids=["nvidia.com/gpu=0"], data={"n": 1}, state=[1])
+        for device in told.devices
+    ]
+    assert list(find_prepared_faults(told, prepared)) == []
+    assert [device.requests for device in prepared] == [("gpu",), ("extra",)]
+    assert prepared[0].has_status
+    status = prepared[0].status(DRIVER)
+    assert (status.share_id, bytes(status.data)) == (SHARE, b'{"n":1}')
+
+
+# --- CDI ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("edits", "version"),
+    [
+        (ContainerEdits(env={"A": "b"}), "0.5.0"),
+        (ContainerEdits(device_nodes=(DeviceNode(path="/dev/x", host_path="/dev/y"),)), "0.5.0"),
+        (ContainerEdits(additional_gids=(7,)), "0.7.0"),
+        (ContainerEdits(net_devices=(NetDevice(host_interface_name="nq0", name="eth1"),)), "1.1.0"),
+    ],
+)
+def test_a_cdi_file_says_the_oldest_version_that_has_what_it_uses(edits: ContainerEdits, version: str) -> None:
+    assert msgspec.json.decode(cdi_file("k8s.example.com/claim", {"0-0": edits}))["cdiVersion"] == version
+
+
+def test_a_cdi_file_has_the_form_that_runtimes_read() -> None:
+    edits = ContainerEdits(
+        env={"A": "b=c"},
+        device_nodes=(DeviceNode(path="/dev/x", permissions="rw"),),
+        mounts=(Mount(host_path="/h", container_path="/c", options=("ro",)),),
+        net_devices=(NetDevice(host_interface_name="nq0", name="eth1"),),
+    )
+    assert msgspec.json.decode(cdi_file("k8s.example.com/claim", {"u-0": edits})) == {
+        "cdiVersion": "1.1.0",
+        "kind": "k8s.example.com/claim",
+        "devices": [
+            {
+                "name": "u-0",
+                "containerEdits": {
+                    "env": ["A=b=c"],
+                    "deviceNodes": [{"path": "/dev/x", "permissions": "rw"}],
+                    "mounts": [{"hostPath": "/h", "containerPath": "/c", "options": ["ro"]}],
+                    "netDevices": [{"hostInterfaceName": "nq0", "name": "eth1"}],
+                },
+            }
+        ],
+    }
+
+
+@pytest.mark.parametrize("text", ["vendor.com/gpu=0", "k8s.gpu.example.com/claim=4f-0", "v1.x/a.b=a:b"])
+def test_cdi_names(text: str) -> None:
+    assert is_cdi_name(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "gpu=0", "vendor.com/gpu", "1x.com/gpu=0", "vendor.com/1=0", "v.com/a=b c", "v.com/a=-"]
+)
+def test_what_is_not_a_cdi_name(text: str) -> None:
+    assert not is_cdi_name(text)
+
+
+def test_paths_in_edits_are_absolute() -> None:
+    edits = ContainerEdits(
+        device_nodes=(DeviceNode(path="dev/x"),), mounts=(Mount(host_path="/h", container_path="c"),)
+    )
+    assert len(list(find_faults(edits))) == 2

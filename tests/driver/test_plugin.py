@@ -1,0 +1,553 @@
+"""A driver over its real sockets, against a real server: what a node gets when it asks."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
+from dralloc.client.client import AsyncClient
+from dralloc.client.transport import Request, Response, Transport, TransportError
+from dralloc.driver import AllocatedClaim, Device, Driver, DriverFunctions, PreparedDevice, capacity, device
+from dralloc.driver.checkpoint import Checkpoint
+from dralloc.driver.conformance.caller import AnsweredDevice, CallFailed, ClaimName, calling
+from dralloc.driver.conformance.claim_maker import CannotAllocate, exactly, first_available
+from dralloc.driver.instances import AlreadyRunning
+from dralloc.driver.plugin import Plugin
+from dralloc.driver.settings import BadSettings
+from dralloc.driver.slices import InvalidPools
+from dralloc.rpc.plugin_services import DRA_V1, DRA_V1BETA1
+from dralloc.testing.driver_bench import DriverBench, bench_on, bench_server, bench_settings, driver_bench
+
+
+class MemoryDriver(Driver):
+    """Two cards whose memory is shared, and one that is not."""
+
+    name = "gpu.example.com"
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+        self.before_prepare: Callable[[AllocatedClaim], None] = lambda _: None
+
+    def devices(self) -> Iterable[Device]:
+        memory = capacity("80Gi", default="10Gi", minimum="1Gi", step="1Gi")
+        shared = [device(f"gpu-{number}", shareable=True, capacity={"memory": memory}) for number in range(2)]
+        return [*shared, device("whole")]
+
+    def prepare(self, claim: AllocatedClaim) -> Iterable[PreparedDevice]:
+        self.log.append(f"prepare {claim.name}")
+        self.before_prepare(claim)
+        return [
+            found.prepared(
+                env={"GPU": found.name, "MEMORY": str(found.consumed.get("memory", "all"))},
+                state={"call": len(self.log), "others": [other.name for other in claim.others]},
+            )
+            for found in claim.devices
+        ]
+
+    def unprepare(self, claim: AllocatedClaim) -> None:
+        self.log.append(f"unprepare {claim.name} {[found.name for found in claim.devices]}")
+
+
+def on_bench(
+    directory: Path,
+    scenario: Callable[[DriverBench, MemoryDriver], Awaitable[None]],
+    driver: MemoryDriver | None = None,
+) -> None:
+    async def run() -> None:
+        tested = driver or MemoryDriver()
+        async with driver_bench(tested, directory) as bench:
+            await scenario(bench, tested)
+
+    asyncio.run(run())
+
+
+async def shared_claim(bench: DriverBench, name: str, memory: str = "3Gi") -> ResourceClaim:
+    return await bench.claim(name, exactly("gpu", bench.class_name, capacity={"memory": memory}))
+
+
+async def whole_claim(bench: DriverBench, name: str) -> ResourceClaim:
+    return await bench.claim(name, exactly("gpu", bench.class_name, where="device.allowMultipleAllocations == false"))
+
+
+def share_of(claim: ResourceClaim) -> str | None:
+    assert claim.status.allocation is not None
+    return claim.status.allocation.devices.results[0].share_id
+
+
+# --- Preparing and unpreparing ------------------------------------------------------------------------------------
+
+
+def test_a_claim_is_prepared_once_and_answered_always(directory: Path) -> None:
+    async def scenario(bench: DriverBench, driver: MemoryDriver) -> None:
+        claim = await shared_claim(bench, "c")
+        name = bench.name_of(claim)
+        answers = await bench.caller.prepare([name])
+        cdi_id = f"k8s.gpu.example.com/claim={name.uid}-0"
+        assert answers[name.uid].error == ""
+        assert answers[name.uid].devices == (AnsweredDevice(("gpu",), "node-a", "gpu-0", (cdi_id,), share_of(claim)),)
+        (document,) = bench.cdi_documents().values()
+        assert document["devices"][0]["containerEdits"]["env"] == ["GPU=gpu-0", "MEMORY=3Gi"]
+        assert f"{document['kind']}={document['devices'][0]['name']}" == cdi_id
+        for _ in range(2):
+            assert await bench.caller.prepare([name]) == answers
+        for _ in range(2):
+            assert (await bench.caller.unprepare([name]))[name.uid].error == ""
+        assert bench.cdi_documents() == {}
+        assert driver.log == ["prepare c", "unprepare c ['gpu-0']"]
+
+    on_bench(directory, scenario)
+
+
+def test_both_versions_say_the_same_but_for_shares(directory: Path) -> None:
+    async def scenario(bench: DriverBench, _driver: MemoryDriver) -> None:
+        claim = await shared_claim(bench, "c")
+        name = bench.name_of(claim)
+        (new,) = (await bench.caller.prepare([name], DRA_V1))[name.uid].devices
+        (old,) = (await bench.caller.prepare([name], DRA_V1BETA1))[name.uid].devices
+        assert (new.requests, new.pool, new.device, new.cdi_device_ids) == (
+            old.requests,
+            old.pool,
+            old.device,
+            old.cdi_device_ids,
+        )
+        assert (new.share_id, old.share_id) == (share_of(claim), None)
+        assert (await bench.caller.unprepare([name], DRA_V1BETA1))[name.uid].error == ""
+
+    on_bench(directory, scenario)
+
+
+def test_one_bad_claim_does_not_harm_its_neighbours(directory: Path) -> None:
+    async def scenario(bench: DriverBench, driver: MemoryDriver) -> None:
+        def fail_bad(claim: AllocatedClaim) -> None:
+            if claim.name == "bad":
+                raise RuntimeError("the card is on fire")
+
+        driver.before_prepare = fail_bad
+        good, bad = [bench.name_of(await shared_claim(bench, name)) for name in ("good", "bad")]
+        unallocated = await bench.claims.create("unallocated", [exactly("gpu", bench.class_name)])
+        waiting = bench.name_of(unallocated)
+        missing = ClaimName("default", "missing", "00000000-0000-4000-8000-000000000000")
+        replaced = ClaimName("default", "good", "00000000-0000-4000-8000-000000000001")
+        answers = await bench.caller.prepare([bad, missing, good, waiting, replaced])
+        assert {claim.name: answers[claim.uid].error for claim in (bad, missing, waiting)} == {
+            "bad": "the card is on fire",
+            "missing": "claim default/missing does not exist",
+            "unallocated": "claim default/unallocated is not allocated",
+        }
+        assert "was replaced" in answers[replaced.uid].error
+        assert (answers[good.uid].error, len(answers[good.uid].devices)) == ("", 1)
+        driver.before_prepare = lambda _: None
+        assert (await bench.caller.prepare([bad]))[bad.uid].error == "", "the next try may succeed"
+
+    on_bench(directory, scenario)
+
+
+def test_an_alternative_is_answered_by_the_name_of_its_request(directory: Path) -> None:
+    async def scenario(bench: DriverBench, _driver: MemoryDriver) -> None:
+        claim = await bench.claim("c", first_available("gpu", bench.class_name, "large", "small"))
+        assert claim.status.allocation is not None
+        assert claim.status.allocation.devices.results[0].request == "gpu/large"
+        name = bench.name_of(claim)
+        (found,) = (await bench.caller.prepare([name]))[name.uid].devices
+        assert found.requests == ("gpu",)
+
+    on_bench(directory, scenario)
+
+
+def test_unpreparing_needs_no_claim(directory: Path) -> None:
+    """It may be deleted, and it may never have been here."""
+
+    async def scenario(bench: DriverBench, driver: MemoryDriver) -> None:
+        claim = await shared_claim(bench, "c")
+        name = bench.name_of(claim)
+        await bench.caller.prepare([name])
+        await bench.claims.delete(claim)
+        strangers = [ClaimName("default", "x", uid) for uid in ("00000000-0000-4000-8000-000000000000", "../../x", "")]
+        answers = await bench.caller.unprepare([name, *strangers])
+        assert {answer.error for answer in answers.values()} == {""}
+        assert answers.keys() == {name.uid, *(stranger.uid for stranger in strangers)}
+        assert driver.log == ["prepare c", "unprepare c ['gpu-0']"]
+
+    on_bench(directory, scenario)
+
+
+def test_a_device_that_is_not_shared_belongs_to_one_claim(directory: Path) -> None:
+    async def scenario(bench: DriverBench, _driver: MemoryDriver) -> None:
+        first = await whole_claim(bench, "first")
+        with pytest.raises(CannotAllocate):
+            await whole_claim(bench, "second")
+        assert (await bench.caller.prepare([bench.name_of(first)]))[first.metadata.uid].error == ""
+        # The claim goes without the node's knowing, and a scheduler gives its device to another one.
+        await bench.claims.delete(first)
+        second = await whole_claim(bench, "second")
+        answers = await bench.caller.prepare([bench.name_of(second)])
+        assert answers[second.metadata.uid].error == (
+            "claim default/second: device node-a/whole is in use by claim default/first"
+        )
+        await bench.caller.unprepare([bench.name_of(first)])
+        assert (await bench.caller.prepare([bench.name_of(second)]))[second.metadata.uid].error == ""
+
+    on_bench(directory, scenario)
+
+
+def test_a_driver_knows_the_other_claims_and_what_it_remembered(directory: Path) -> None:
+    async def scenario(bench: DriverBench, _driver: MemoryDriver) -> None:
+        for name in ("a", "b"):
+            await bench.caller.prepare([bench.name_of(await shared_claim(bench, name))])
+        remembered = {claim.name: claim.prepared[0].state for claim in await bench.plugin.prepared_claims()}
+        assert remembered == {"a": {"call": 1, "others": []}, "b": {"call": 2, "others": ["a"]}}
+
+    on_bench(directory, scenario)
+
+
+def test_a_claim_with_other_devices_under_the_same_uid_is_prepared_anew(directory: Path) -> None:
+    async def scenario(bench: DriverBench, driver: MemoryDriver) -> None:
+        claim = await shared_claim(bench, "c")
+        name = bench.name_of(claim)
+        before = await bench.caller.prepare([name])
+        await bench.claims.write_allocation(claim, None)
+        await bench.claims.allocate(claim)
+        after = await bench.caller.prepare([name])
+        assert after[name.uid].devices[0].share_id != before[name.uid].devices[0].share_id
+        assert driver.log == ["prepare c", "unprepare c ['gpu-0']", "prepare c"]
+
+    on_bench(directory, scenario)
+
+
+@pytest.mark.parametrize(
+    ("answer", "want"),
+    [
+        (lambda claim: None, "not iterable"),
+        (lambda claim: [object()], "no attribute"),
+        (lambda claim: [PreparedDevice(key=found.key, requests=("x",)) for found in claim.devices], "no request 'x'"),
+        (lambda claim: [found.prepared(state={1, 2}.__iter__()) for found in claim.devices], "not JSON"),
+    ],
+    ids=["nothing", "something else", "a wrong request", "a state that cannot be written"],
+)
+def test_a_driver_that_answers_nonsense_fails_its_claim_and_not_more(
+    directory: Path, answer: Callable[[AllocatedClaim], Iterable[PreparedDevice]], want: str
+) -> None:
+    class Confused(MemoryDriver):
+        def prepare(self, claim: AllocatedClaim) -> Iterable[PreparedDevice]:
+            return answer(claim) if claim.name == "bad" else super().prepare(claim)
+
+    async def scenario(bench: DriverBench, _driver: MemoryDriver) -> None:
+        bad, good = [bench.name_of(await shared_claim(bench, name)) for name in ("bad", "good")]
+        answers = await bench.caller.prepare([bad, good])
+        assert want in answers[bad.uid].error
+        assert answers[good.uid].error == ""
+        assert (await bench.caller.unprepare([bad]))[bad.uid].error == ""
+
+    on_bench(directory, scenario, Confused())
+
+
+# --- One at a time ------------------------------------------------------------------------------------------------
+
+
+def test_calls_do_not_overlap(directory: Path) -> None:
+    async def scenario(bench: DriverBench, driver: MemoryDriver) -> None:
+        inside = threading.Semaphore(1)
+
+        def check(_claim: AllocatedClaim) -> None:
+            assert inside.acquire(blocking=False), "two calls at once"
+            inside.release()
+
+        driver.before_prepare = check
+        names = [bench.name_of(await shared_claim(bench, f"c{number}")) for number in range(8)]
+        answers = await asyncio.gather(
+            *(bench.caller.prepare([name], service) for name in names for service in (DRA_V1, DRA_V1BETA1))
+        )
+        assert all(entry.error == "" for answer in answers for entry in answer.values())
+        assert sorted(driver.log) == sorted(f"prepare {name.name}" for name in names), "each once"
+
+    on_bench(directory, scenario)
+
+
+def test_a_node_that_loses_patience_finds_the_result_later(directory: Path) -> None:
+    async def scenario(bench: DriverBench, driver: MemoryDriver) -> None:
+        go = threading.Event()
+
+        def wait(_claim: AllocatedClaim) -> None:
+            assert go.wait(30)
+
+        driver.before_prepare = wait
+        name = bench.name_of(await shared_claim(bench, "slow"))
+        with pytest.raises(CallFailed) as caught:
+            await bench.caller.prepare([name], timeout_s=0.05)
+        assert caught.value.code == "DEADLINE_EXCEEDED"
+        go.set()
+        assert (await bench.caller.prepare([name]))[name.uid].error == ""
+        assert driver.log == ["prepare slow"]
+
+    on_bench(directory, scenario)
+
+
+# --- Restarts and updates -----------------------------------------------------------------------------------------
+
+
+def test_a_restarted_driver_gives_the_same_answers(directory: Path) -> None:
+    async def run() -> None:
+        settings = bench_settings(directory)
+        async with bench_server() as transport:
+            async with bench_on(transport, MemoryDriver(), settings) as bench:
+                name = bench.name_of(await shared_claim(bench, "c"))
+                before = await bench.caller.prepare([name])
+            # The run directory of the machine is emptied more easily than the driver's own.
+            for path in settings.cdi_dir.iterdir():
+                path.unlink()
+            driver = MemoryDriver()
+            async with bench_on(transport, driver, settings) as bench:
+                assert await bench.caller.prepare([name]) == before
+                assert len(bench.cdi_documents()) == 1
+                assert driver.log == []
+                await bench.caller.unprepare([name])
+                assert driver.log == ["unprepare c ['gpu-0']"]
+
+    asyncio.run(run())
+
+
+def test_what_was_interrupted_is_prepared_again_or_undone(directory: Path) -> None:
+    async def run() -> None:
+        settings = bench_settings(directory)
+        async with bench_server() as transport:
+            async with bench_on(transport, MemoryDriver(), settings) as bench:
+                again, undone = [bench.name_of(await shared_claim(bench, name)) for name in ("again", "undone")]
+                await bench.caller.prepare([again, undone])
+            checkpoint = Checkpoint(settings.data_dir("gpu.example.com") / "claims")
+            for record in checkpoint.all():
+                checkpoint.write(replace(record, is_prepared=False, devices=()))
+            driver = MemoryDriver()
+            async with bench_on(transport, driver, settings) as bench:
+                assert (await bench.caller.prepare([again]))[again.uid].error == ""
+                assert (await bench.caller.unprepare([undone]))[undone.uid].error == ""
+            assert driver.log == ["prepare again", "unprepare undone ['gpu-0']"]
+
+    asyncio.run(run())
+
+
+def test_two_instances_share_the_work(directory: Path) -> None:
+    async def run() -> None:
+        async with bench_server() as transport, AsyncExitStack() as stack:
+            old, new = MemoryDriver(), MemoryDriver()
+            first = await stack.enter_async_context(
+                bench_on(transport, old, bench_settings(directory, pod_uid="uid-1"))
+            )
+            name = first.name_of(await shared_claim(first, "c"))
+            answers = await first.caller.prepare([name])
+            second = bench_on(transport, new, bench_settings(directory, pod_uid="uid-2"))
+            async with second as bench:
+                sockets = sorted(path.name for path in (directory / "registry").iterdir())
+                assert sockets == ["gpu.example.com-uid-1-reg.sock", "gpu.example.com-uid-2-reg.sock"]
+                assert await bench.caller.prepare([name]) == answers
+                assert await first.caller.prepare([name]) == answers
+                assert (await bench.caller.unprepare([name]))[name.uid].error == ""
+                assert (await first.caller.unprepare([name]))[name.uid].error == ""
+            assert (old.log, new.log) == (["prepare c"], ["unprepare c ['gpu-0']"])
+            assert [path.name for path in (directory / "registry").iterdir()] == ["gpu.example.com-uid-1-reg.sock"]
+
+    asyncio.run(run())
+
+
+def test_only_the_newest_instance_publishes(directory: Path) -> None:
+    class Changing(MemoryDriver):
+        def __init__(self, *names: str) -> None:
+            super().__init__()
+            self.names = names
+
+        def devices(self) -> Iterable[Device]:
+            return [device(name) for name in self.names]
+
+    async def published(client: AsyncClient) -> list[str]:
+        return [found.name for item in await client.list(ResourceSlice) for found in item.spec.devices or ()]
+
+    async def run() -> None:
+        async with bench_server() as transport, AsyncExitStack() as stack:
+            old = await stack.enter_async_context(
+                bench_on(transport, Changing("old"), bench_settings(directory, pod_uid="1"))
+            )
+            async with bench_on(transport, Changing("new"), bench_settings(directory, pod_uid="2")) as new:
+                assert await published(new.client) == ["new"]
+                await old.plugin.republish()
+                await new.plugin.republish()
+                await new.plugin.published()
+                assert await published(new.client) == ["new"]
+            await old.plugin.republish()
+            await old.plugin.published()
+            assert await published(old.client) == ["old"], "an update that was taken back"
+
+    asyncio.run(run())
+
+
+def test_an_instance_that_would_take_the_sockets_of_another_does_not_start(directory: Path) -> None:
+    async def run() -> None:
+        settings = bench_settings(directory)
+        async with bench_server() as transport, bench_on(transport, MemoryDriver(), settings) as bench:
+            with pytest.raises(AlreadyRunning, match="another instance serves"):
+                async with bench_on(transport, MemoryDriver(), settings):
+                    raise AssertionError("two at once")
+            name = bench.name_of(await shared_claim(bench, "c"))
+            assert (await bench.caller.prepare([name]))[name.uid].error == "", "the first one is not harmed"
+
+    asyncio.run(run())
+
+
+# --- Around it ----------------------------------------------------------------------------------------------------
+
+
+def test_a_node_learns_who_is_there(directory: Path) -> None:
+    async def scenario(bench: DriverBench, driver: MemoryDriver) -> None:
+        sockets = bench.settings.sockets(driver.name)
+        assert sockets.registration == directory / "registry" / "gpu.example.com-reg.sock"
+        async with calling(sockets.registration) as caller:
+            info = await caller.get_info()
+            assert (info.type, info.name, info.endpoint) == ("DRAPlugin", "gpu.example.com", str(sockets.service))
+            assert info.versions == ("v1.DRAPlugin", "v1beta1.DRAPlugin"), "and nothing of health"
+            await caller.notify(registered=False, error="no")
+            assert (bench.registration.is_registered, bench.registration.error) == (False, "no")
+            await caller.notify()
+            assert bench.registration.is_registered
+        assert 'dra_driver_registered{driver="gpu.example.com"} 1' in bench.plugin.metrics.text()
+
+    on_bench(directory, scenario)
+    assert list((directory / "registry").iterdir()) == []
+    assert not (directory / "plugins" / "gpu.example.com" / "dra.sock").exists()
+
+
+class Offline:
+    """A transport to a server that went away."""
+
+    def __init__(self, inner: Transport) -> None:
+        self.inner = inner
+        self.is_down = False
+
+    async def send(self, request: Request) -> Response:
+        if self.is_down:
+            raise TransportError("the server is away")
+        return await self.inner.send(request)
+
+    def stream(self, request: Request) -> object:
+        return self.inner.stream(request)
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+
+def test_without_a_server_what_is_prepared_is_still_answered(directory: Path) -> None:
+    async def run() -> None:
+        async with bench_server() as transport:
+            line = Offline(transport)
+            async with bench_on(line, MemoryDriver(), bench_settings(directory)) as bench:  # type: ignore[arg-type]
+                known, new = [bench.name_of(await shared_claim(bench, name)) for name in ("known", "new")]
+                before = await bench.caller.prepare([known])
+                line.is_down = True
+                answers = await bench.caller.prepare([known, new])
+                assert answers[known.uid] == before[known.uid]
+                assert answers[new.uid].error == "claim default/new: the server is away"
+                assert (await bench.caller.unprepare([known]))[known.uid].error == ""
+
+    asyncio.run(run())
+
+
+def test_a_damaged_memory_concerns_one_claim(directory: Path) -> None:
+    async def scenario(bench: DriverBench, driver: MemoryDriver) -> None:
+        names = [bench.name_of(await shared_claim(bench, name)) for name in ("a", "b")]
+        await bench.caller.prepare(names)
+        damaged = bench.settings.data_dir(driver.name) / "claims" / f"{names[0].uid}.json"
+        damaged.write_bytes(b"{}")
+        for answers in (await bench.caller.prepare(names), await bench.caller.unprepare(names)):
+            assert str(damaged) in answers[names[0].uid].error
+            assert answers[names[1].uid].error == ""
+
+    on_bench(directory, scenario)
+
+
+def test_what_is_counted(directory: Path) -> None:
+    async def scenario(bench: DriverBench, _driver: MemoryDriver) -> None:
+        name = bench.name_of(await shared_claim(bench, "c"))
+        await bench.caller.prepare([name])
+        await bench.caller.prepare([ClaimName("default", "missing", "x")], DRA_V1BETA1)
+        text = bench.plugin.metrics.text()
+        for line in (
+            'dra_driver_claims_total{driver="gpu.example.com",operation="prepare",outcome="success"} 1',
+            'dra_driver_claims_total{driver="gpu.example.com",operation="prepare",outcome="failure"} 1',
+            'dra_driver_slice_writes_total{driver="gpu.example.com",verb="create"} 1',
+            'dra_driver_prepared_claims{driver="gpu.example.com"} 1',
+            'dra_driver_call_duration_seconds_count{driver="gpu.example.com",method="NodePrepareResources",version="v1",outcome="success"} 1',
+            'dra_driver_call_duration_seconds_count{driver="gpu.example.com",method="NodePrepareResources",version="v1beta1",outcome="failure"} 1',
+        ):
+            assert line in text
+
+    on_bench(directory, scenario)
+
+
+def test_faults_of_what_is_published_first_end_the_start(directory: Path) -> None:
+    class Faulty(MemoryDriver):
+        def devices(self) -> Iterable[Device]:
+            return [device("same"), device("same")]
+
+    async def run() -> None:
+        async with bench_server() as transport:
+            with pytest.raises(InvalidPools, match="same is there 2 times"):
+                async with bench_on(transport, Faulty(), bench_settings(directory)):
+                    raise AssertionError("it started")
+            async with bench_on(transport, MemoryDriver(), bench_settings(directory)):
+                pass
+
+    asyncio.run(run())
+
+
+def test_a_name_that_no_driver_can_have_is_refused(directory: Path) -> None:
+    class Nameless(MemoryDriver):
+        name = "Not A Name"
+
+    async def run() -> None:
+        async with bench_server() as transport:
+            with pytest.raises(BadSettings, match="Not A Name"):
+                Plugin(Nameless(), bench_settings(directory), transport)
+
+    asyncio.run(run())
+
+
+def test_functions_make_a_driver(directory: Path) -> None:
+    functions = DriverFunctions("gpu.example.com")
+    log: list[str] = []
+
+    @functions.devices
+    async def devices() -> Iterable[Device]:
+        return [device("gpu-0")]
+
+    @functions.prepare
+    async def prepare(claim: AllocatedClaim) -> Iterable[PreparedDevice]:
+        log.append(f"prepare {claim.name}")
+        return [found.prepared() for found in claim.devices]
+
+    @functions.unprepare
+    def unprepare(claim: AllocatedClaim) -> None:
+        log.append(f"unprepare {claim.name}")
+
+    async def run() -> None:
+        async with driver_bench(functions.driver(), directory) as bench:
+            name = bench.name_of(await bench.claim("c", exactly("gpu", bench.class_name)))
+            (found,) = (await bench.caller.prepare([name]))[name.uid].devices
+            assert (found.device, found.cdi_device_ids) == ("gpu-0", ()), "nothing for containers: no CDI name"
+            assert bench.cdi_documents() == {}
+            await bench.caller.unprepare([name])
+
+    asyncio.run(run())
+    assert log == ["prepare c", "unprepare c"]
+
+
+def test_functions_that_make_no_driver_say_what_is_missing() -> None:
+    functions = DriverFunctions("gpu.example.com")
+    with pytest.raises(TypeError, match="has no function for devices and prepare"):
+        functions.driver()
+    functions.devices(list)
+    with pytest.raises(TypeError, match="has two functions for devices"):
+        functions.devices(list)
