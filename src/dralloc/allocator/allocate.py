@@ -67,9 +67,7 @@ def check(demand: Demand, supply: Supply) -> None:
 
 def _least(alternative: Alternative, supply: Supply) -> int:
     _raise_if(alternative.fault)
-    if not alternative.takes_all:
-        return alternative.count
-    return len(supply.everything_for(alternative))
+    return supply.wanted(alternative)
 
 
 def _raise_if(fatal: Fatal | None) -> None:

@@ -13,25 +13,9 @@ from typing import NamedTuple, Protocol
 
 from dralloc.allocator.landscape import CounterKey, Landscape, mask_union
 from dralloc.allocator.ledger import Ledger
-from dralloc.allocator.requests import Alternative
 from dralloc.allocator.transport import can_meet
+from dralloc.allocator.wants import Want
 from dralloc.snapshot.slices import bits_of
-
-
-class Option(NamedTuple):
-    """An alternative that is still open, and the devices it could take now."""
-
-    alternative: Alternative
-    need: int
-    devices: int
-
-
-class Want(NamedTuple):
-    """What a request needs at least, whichever of its alternatives serves it."""
-
-    options: tuple[Option, ...]
-    need: int
-    devices: int
 
 
 class Stores(Protocol):

@@ -49,7 +49,7 @@ class Landscape:
     # --- Alternatives -------------------------------------------------------------------------------------------
 
     def wanted(self, alternative: Alternative) -> int:
-        return len(self._supply.everything_for(alternative)) if alternative.takes_all else alternative.count
+        return self._supply.wanted(alternative)
 
     @cached_property
     def ahead(self) -> tuple[int, ...]:

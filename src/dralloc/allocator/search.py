@@ -157,7 +157,7 @@ class Search:
                     return self._push(cursor, iter(request.alternatives))
                 alternative = request.alternatives[0]
                 cursor = Cursor(cursor.request, alternative)
-            wanted = self.wanted(alternative)
+            wanted = self._supply.wanted(alternative)
             if alternative.takes_all and wanted == 0:
                 return Verdict.DEAD
             if cursor.slot < wanted:
@@ -166,9 +166,6 @@ class Search:
         if self.ledger.recorded.get(request.claim, 0) + wanted - cursor.slot > RESULTS_MAX:
             return Verdict.OVER_LIMIT
         return self._push(cursor, self._places(alternative, cursor))
-
-    def wanted(self, alternative: Alternative) -> int:
-        return len(self._supply.everything_for(alternative)) if alternative.takes_all else alternative.count
 
     def _push(self, cursor: Cursor, options: Iterator[Alternative | Place]) -> Verdict | None:
         key: Hashable = None
@@ -194,7 +191,9 @@ class Search:
                 yield place
             return
         after = cursor.after
-        for strip in self._supply.strips[after.strip.number if after is not None else 0 :]:
+        strips = self._supply.strips
+        for number in range(after.strip.number if after is not None else 0, len(strips)):
+            strip = strips[number]
             stock = self._supply.stock(alternative, strip)
             mask = (stock.usable | stock.faulty) & ~self._taken(alternative, strip)
             if after is not None and after.strip is strip:

@@ -108,6 +108,10 @@ class Supply:
         is_declared = OPTIONAL_NODE_OPERATIONS in self._view.node.declared_features
         return not (self.features.optional_node_operations and is_declared)
 
+    def wanted(self, alternative: Alternative) -> int:
+        """How many devices the alternative takes."""
+        return len(self.everything_for(alternative)) if alternative.takes_all else alternative.count
+
     def everything_for(self, alternative: Alternative) -> tuple[Place, ...]:
         """All devices that match an alternative that takes all: in use, tainted or not.
 

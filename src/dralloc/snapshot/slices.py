@@ -23,14 +23,27 @@ from dralloc.snapshot.identity import DeviceId, PoolId
 from dralloc.snapshot.node_selectors import ANYWHERE, Anchor, Node, NodeSelectorError
 
 ANSWERS_MAX: Final = 512
+LONG_MASK: Final = 512
 
 
 def bits_of(mask: int) -> Iterator[int]:
-    """The numbers of the set bits, ascending. For masks of one slice, which are short."""
+    """The numbers of the set bits, ascending."""
+    if mask.bit_length() > LONG_MASK:
+        yield from _bits_of_long(mask)
+        return
     while mask:
         lowest = mask & -mask
         mask ^= lowest
         yield lowest.bit_length() - 1
+
+
+def _bits_of_long(mask: int) -> Iterator[int]:
+    # Clearing one bit after the other copies the whole number each time, which is quadratic.
+    digits = bin(mask)[:1:-1]
+    bit = digits.find("1")
+    while bit >= 0:
+        yield bit
+        bit = digits.find("1", bit + 1)
 
 
 class Answers(dict[Hashable, Any]):
