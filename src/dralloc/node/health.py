@@ -164,7 +164,9 @@ class HealthWatch:
                 next_expiry = self.table.next_expiry()
                 wait_s = None if next_expiry is None else max(next_expiry - _now(), 0.01)
                 try:
-                    await asyncio.wait_for(self._changed.wait(), wait_s)
+                    # Not wait_for: where both happen at once, it forgets that it was cancelled.
+                    async with asyncio.timeout(wait_s):
+                        await self._changed.wait()
                 except TimeoutError:
                     for driver in self.table.expire(_now()):
                         self.on_change(driver)

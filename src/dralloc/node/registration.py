@@ -166,7 +166,8 @@ class PluginWatcher:
     async def _register(self, path: str) -> None:
         channel = open_channel(path)
         try:
-            await asyncio.wait_for(channel.channel_ready(), self._timings.dial_s)
+            async with asyncio.timeout(self._timings.dial_s):
+                await channel.channel_ready()
             get_info = REGISTRATION.callable_on(channel, GET_INFO)
             info = await get_info(REGISTRATION.messages.InfoRequest(), timeout=self._timings.get_info_s)
             try:

@@ -1,0 +1,194 @@
+"""Device health: what drivers say, how long it holds, and where a pod's owner sees it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dralloc.api.codec import decode, encode
+from dralloc.node.claim_records import ClaimRecord, DriverPart, PreparedDevice
+from dralloc.node.container_devices import cdi_ids, devices_status
+from dralloc.node.health import DEVICES_MAX, NOT_KNOWN, DeviceHealth, HealthTable, read_reports
+from dralloc.node.pod_view import NodePod, ResourceHealth, ResourceStatus
+from dralloc.rpc.plugin_services import HEALTH_V1, HEALTH_V1ALPHA1, Service
+from dralloc.testing.node_world import NodeWorld, node_world, short_directory
+from dralloc.testing.scripted_driver import ScriptedDriver
+from dralloc.testing.workloads import existing
+from dralloc.testing.workloads import pod as pod_document
+
+FRESH = DeviceHealth("Healthy", "fine", 30.0, fresh_until=30.0)
+BAD = DeviceHealth("Unhealthy", "hot", 30.0, fresh_until=30.0)
+KEY = ("pool-a", "gpu-0")
+
+
+def message(service: Service, health: int, text: str = "", timeout_s: int = 0) -> Any:
+    messages = service.messages
+    device = messages.DeviceIdentifier(pool_name="pool-a", device_name="gpu-0")
+    entry = messages.DeviceHealth(
+        device=device, health=health, message=text, health_check_timeout_seconds=timeout_s, last_updated_time=1
+    )
+    return messages.NodeWatchResourcesResponse(devices=[entry])
+
+
+def test_only_what_is_shown_counts_as_a_change() -> None:
+    table = HealthTable()
+    assert table.put("d", {KEY: FRESH}, 0.0)
+    assert not table.put("d", {KEY: DeviceHealth("Healthy", "fine", 5.0, fresh_until=5.0)}, 1.0)
+    assert table.put("d", {KEY: BAD}, 2.0)
+    assert table.get("d", *KEY, 3.0) == BAD
+    assert table.get("d", "pool-a", "gpu-9", 3.0) == NOT_KNOWN
+
+
+def test_what_is_not_refreshed_is_not_known_any_more() -> None:
+    table = HealthTable()
+    table.put("d", {KEY: FRESH}, 0.0)
+    assert table.next_expiry() == 30.0
+    assert table.expire(29.9) == set()
+    assert table.expire(30.0) == {"d"}
+    assert table.get("d", *KEY, 30.0) == NOT_KNOWN
+    assert table.clear("d") is False
+
+
+def test_a_driver_cannot_fill_the_memory() -> None:
+    table = HealthTable()
+    flood = {("p", str(number)): FRESH for number in range(DEVICES_MAX + 10)}
+    table.put("d", flood, 0.0)
+    assert table.get("d", "p", str(DEVICES_MAX - 1), 0.0) == FRESH
+    assert table.get("d", "p", str(DEVICES_MAX), 0.0) == NOT_KNOWN
+
+
+def test_a_message_is_read_with_its_limits() -> None:
+    (report,) = read_reports(message(HEALTH_V1, 2, "x" * 2000), now=100.0, default_timeout_s=30.0).values()
+    assert (report.health, len(report.message), report.fresh_until) == ("Unhealthy", 1024, 130.0)
+    (report,) = read_reports(message(HEALTH_V1ALPHA1, 1, timeout_s=7), now=100.0, default_timeout_s=30.0).values()
+    assert (report.health, report.fresh_until) == ("Healthy", 107.0)
+    (report,) = read_reports(message(HEALTH_V1, 9), now=100.0, default_timeout_s=30.0).values()
+    assert report.health == "Unknown"
+
+
+def test_the_table_survives_in_a_file_with_the_time_that_is_left() -> None:
+    table, again = HealthTable(), HealthTable()
+    table.put("d", {KEY: FRESH}, 0.0)
+    again.decode(table.encode(10.0), 1000.0)
+    assert again.get("d", *KEY, 1019.0).health == "Healthy"
+    assert again.get("d", *KEY, 1020.0) == NOT_KNOWN
+
+
+# --- Whose devices they are ---------------------------------------------------------------------------------------
+
+
+RECORD = ClaimRecord(
+    namespace="default",
+    name="claim",
+    uid="u",
+    drivers={
+        "d": DriverPart(
+            devices=(
+                PreparedDevice(pool="p", device="a", requests=("gpu",), cdi_ids=("x=a", "x=common")),
+                PreparedDevice(pool="p", device="b", requests=("nic",), cdi_ids=("x=b", "x=common")),
+                PreparedDevice(pool="p", device="any"),
+            )
+        )
+    },
+)
+
+
+def pod_using(*uses: dict[str, str], **status: Any) -> NodePod:
+    document = pod_document("p", {"mine": existing("claim")})
+    document["spec"]["containers"][0]["resources"] = {"claims": list(uses)}
+    return decode(encode({**document, "status": status}), NodePod)
+
+
+def test_a_container_gets_the_devices_of_what_it_names() -> None:
+    held = {"claim": RECORD}
+    whole = pod_using({"name": "mine"})
+    assert cdi_ids(whole, whole.spec.containers[0], held) == ("x=a", "x=common", "x=b")
+    part = pod_using({"name": "mine", "request": "nic"})
+    assert cdi_ids(part, part.spec.containers[0], held) == ("x=b", "x=common")
+    assert cdi_ids(part, part.spec.containers[0], {}) == ()
+    nothing = pod_using()
+    assert cdi_ids(nothing, nothing.spec.containers[0], held) == ()
+
+
+def test_extended_resources_are_found_through_the_mapping_of_the_pod() -> None:
+    mapping = [{"containerName": "main", "resourceName": "example.com/gpu", "requestName": "gpu"}]
+    made = pod_using(extendedResourceClaimStatus={"resourceClaimName": "claim", "requestMappings": mapping})
+    assert cdi_ids(made, made.spec.containers[0], {"claim": RECORD}) == ("x=a", "x=common")
+
+
+def test_health_is_shown_by_claim_and_request_under_the_name_of_the_device() -> None:
+    made = pod_using({"name": "mine", "request": "nic"})
+    status = devices_status(made, made.spec.containers[0], {"claim": RECORD}, lambda *_: BAD)
+    assert status == (
+        ResourceStatus(
+            name="claim:mine/nic",
+            resources=(
+                ResourceHealth(resource_id="x=b", health="Unhealthy", message="hot"),
+                ResourceHealth(resource_id="d/p/any", health="Unhealthy", message="hot"),
+            ),
+        ),
+    )
+
+
+# --- Over a stream ------------------------------------------------------------------------------------------------
+
+
+async def sees(world: NodeWorld, health: str, text: str | None = None) -> None:
+    def shows(pod: NodePod) -> bool:
+        entries = [
+            (resource.health, resource.message)
+            for status in pod.status.container_statuses
+            for entry in status.allocated_resources_status
+            for resource in entry.resources
+        ]
+        return entries == [(health, text)]
+
+    await world.pod_where("pod", shows)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("service", [HEALTH_V1, HEALTH_V1ALPHA1], ids=lambda service: service.name)
+def test_health_reaches_the_status_of_the_pod_and_is_lost_with_the_driver(service: Service) -> None:
+    async def scenario(directory: Path) -> None:
+        async with (
+            node_world(directory, runs_processes=False) as world,
+            ScriptedDriver(directory, health=(service,)) as driver,
+        ):
+            await world.create_claim("claim")
+            await world.run_pod("pod", "claim")
+            await sees(world, "Unknown")
+            await driver.reports.put(message(service, 1))
+            await sees(world, "Healthy")
+            await driver.reports.put(message(service, 2, "too hot"))
+            await sees(world, "Unhealthy", "too hot")
+            await driver.reports.put(message(service, 2, "far too hot"))
+            await sees(world, "Unhealthy", "far too hot")
+            await driver.stop()
+            await sees(world, "Unknown")
+            await driver.start()
+            await driver.reports.put(message(service, 1))
+            await sees(world, "Healthy")
+            assert (await world.pod_in("Running")).status.container_statuses[0].restart_count == 0
+
+    with short_directory() as directory:
+        asyncio.run(scenario(directory))
+
+
+@pytest.mark.slow
+def test_what_a_driver_does_not_refresh_becomes_unknown() -> None:
+    async def scenario(directory: Path) -> None:
+        async with (
+            node_world(directory, runs_processes=False) as world,
+            ScriptedDriver(directory, health=(HEALTH_V1,)) as driver,
+        ):
+            await world.create_claim("claim")
+            await world.run_pod("pod", "claim")
+            await driver.reports.put(message(HEALTH_V1, 1, timeout_s=1))
+            await sees(world, "Healthy")
+            await sees(world, "Unknown")
+
+    with short_directory() as directory:
+        asyncio.run(scenario(directory))
