@@ -97,6 +97,27 @@ def test_time_spent_parked_counts_as_back_off() -> None:
     assert popped(queue, 100) == "a"
 
 
+def test_a_pod_that_was_rejected_need_not_sit_out_its_back_off_when_nobody_else_is_ready() -> None:
+    queue = queue_with("rejected")
+    popped(queue, 0)
+    queue.rejected("rejected", waits_for=frozenset({DEVICES_FREED}), now_s=0)
+    queue.happened(DEVICES_FREED, now_s=0.25)
+    queue.add("new", priority=0, now_s=0.25)
+    assert [popped(queue, 0.25) for _ in range(3)] == ["new", "rejected", None]
+
+
+def test_a_pod_whose_attempt_broke_sits_out_its_back_off_in_any_case() -> None:
+    queue = queue_with("broken", "collided")
+    for _ in range(2):
+        queue.pop(now_s=0)
+    queue.failed("broken", now_s=0)
+    queue.collided("collided", now_s=0)
+    assert popped(queue, 0.01) is None
+    assert popped(queue, 0.1) == "collided"
+    assert popped(queue, 0.1) is None
+    assert popped(queue, 1) == "broken"
+
+
 def test_a_parked_pod_is_tried_again_after_five_minutes() -> None:
     queue = queue_with("a")
     popped(queue, 0)

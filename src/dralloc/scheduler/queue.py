@@ -1,7 +1,7 @@
 """Pods that wait for a node: who is next, who has to wait a while, and who waits for something to happen.
 
 Pure: time comes in as seconds. Three places hold pods, as in Kubernetes: *active* (ready, by priority and age), *backoff*
-(ready after a while that doubles with each failure), and *parked* (no attempt can succeed until one of the things happens
+(ready after a while that doubles with each failure, or when there is nothing better to do), and *parked* (no attempt can succeed until one of the things happens
 that the last attempt named). What happens while a pod is being tried is remembered until its attempt ends, so a change that
 arrives in the middle is never lost.
 """
@@ -87,6 +87,8 @@ class SchedulingQueue:
         self._numbers = count()
         self._active: list[tuple[int, float, int, QueuedPod]] = []
         self._backoff: list[tuple[float, int, QueuedPod]] = []
+        # Attempts that broke. Trying these early only breaks again.
+        self._broken: list[tuple[float, int, QueuedPod]] = []
         self._parked: dict[Hashable, QueuedPod] = {}
         self._parked_by: dict[Happening, dict[Hashable, QueuedPod]] = {}
         self._in_flight: dict[Hashable, _InFlight] = {}
@@ -131,13 +133,14 @@ class SchedulingQueue:
     def pop(self, *, now_s: float) -> QueuedPod | None:
         """The pod to try next, marked as being tried; `None` where every pod has to wait."""
         self._release(now_s)
-        while self._active:
-            *_, number, pod = heapq.heappop(self._active)
-            if self._place.get(pod.key) == ("active", number):
-                pod.attempts += 1
-                self._place[pod.key] = ("in_flight", number)
-                self._in_flight[pod.key] = _InFlight(pod, self._recent.next)
-                return pod
+        for place, heap in (("active", self._active), ("backoff", self._backoff)):
+            while heap:
+                *_, number, pod = heapq.heappop(heap)
+                if self._place.get(pod.key) == (place, number):
+                    pod.attempts += 1
+                    self._place[pod.key] = ("in_flight", number)
+                    self._in_flight[pod.key] = _InFlight(pod, self._recent.next)
+                    return pod
         return None
 
     def binding(self, key: Hashable) -> None:
@@ -208,7 +211,7 @@ class SchedulingQueue:
 
     def next_time_s(self) -> float | None:
         """When a pod becomes ready by itself; `None` where only a happening can do that."""
-        times = [ready_s for ready_s, _, _ in self._backoff[:1]]
+        times = [ready_s for heap in (self._backoff, self._broken) for ready_s, _, _ in heap[:1]]
         times += [tried_s for tried_s, _ in islice(self._parked_until(), 1)]
         return min(times, default=None)
 
@@ -229,7 +232,8 @@ class SchedulingQueue:
         # A parked pod has waited already: its back-off began when it was parked.
         begun_s = now_s if pod.parked_at_s is None else pod.parked_at_s
         pod.parked_at_s = None
-        heapq.heappush(self._backoff, (max(begun_s + wait_s, now_s), number, pod))
+        heap = self._broken if pod.errors_in_a_row else self._backoff
+        heapq.heappush(heap, (max(begun_s + wait_s, now_s), number, pod))
 
     def _park(self, pod: QueuedPod, waits_for: frozenset[Happening], now_s: float) -> None:
         pod.parked_at_s, pod.waits_for = now_s, waits_for
@@ -252,10 +256,11 @@ class SchedulingQueue:
         for pod in [pod for _, pod in takewhile(lambda entry: entry[0] <= now_s, self._parked_until())]:
             self._unpark(pod)
             self._back_off(pod, pod.rejections, now_s)
-        while self._backoff and self._backoff[0][0] <= now_s:
-            _, number, pod = heapq.heappop(self._backoff)
-            if self._place.get(pod.key) == ("backoff", number):
-                self._activate(pod)
+        for heap in (self._backoff, self._broken):
+            while heap and heap[0][0] <= now_s:
+                _, number, pod = heapq.heappop(heap)
+                if self._place.get(pod.key) == ("backoff", number):
+                    self._activate(pod)
 
     def _parked_until(self) -> Iterator[tuple[float, QueuedPod]]:
         """When each parked pod is tried in any case; the earliest first, because pods are kept in the order of parking."""
