@@ -133,15 +133,12 @@ class SchedulingQueue:
     def pop(self, *, now_s: float) -> QueuedPod | None:
         """The pod to try next, marked as being tried; `None` where every pod has to wait."""
         self._release(now_s)
-        for place, heap in (("active", self._active), ("backoff", self._backoff)):
-            while heap:
-                *_, number, pod = heapq.heappop(heap)
-                if self._place.get(pod.key) == (place, number):
-                    pod.attempts += 1
-                    self._place[pod.key] = ("in_flight", number)
-                    self._in_flight[pod.key] = _InFlight(pod, self._recent.next)
-                    return pod
-        return None
+        pod = self._take_ready() or self._take_early()
+        if pod is not None:
+            pod.attempts += 1
+            self._place[pod.key] = ("in_flight", next(self._numbers))
+            self._in_flight[pod.key] = _InFlight(pod, self._recent.next)
+        return pod
 
     def binding(self, key: Hashable) -> None:
         """The attempt found a node; whether the pod gets it is yet to be seen."""
@@ -250,6 +247,21 @@ class SchedulingQueue:
             if not waiting:
                 del self._parked_by[happening]
         pod.waits_for = frozenset()
+
+    def _take_ready(self) -> QueuedPod | None:
+        while self._active:
+            *_, number, pod = heapq.heappop(self._active)
+            if self._place.get(pod.key) == ("active", number):
+                return pod
+        return None
+
+    def _take_early(self) -> QueuedPod | None:
+        """A pod whose back-off is not over yet: better than nothing."""
+        while self._backoff:
+            _, number, pod = heapq.heappop(self._backoff)
+            if self._place.get(pod.key) == ("backoff", number):
+                return pod
+        return None
 
     def _release(self, now_s: float) -> None:
         """Make ready what has waited long enough."""
