@@ -168,6 +168,12 @@ CASES = {
     "admin access needs no device of its own": world(
         models("d"), claim("a", request("r")), claim("b", request("r", admin=True))
     ),
+    "a device that is taken again by admin access draws again": world(
+        [device("d", draws={"card": {"units": "2"}})],
+        claim("a", request("r")),
+        claim("b", request("r", admin=True)),
+        more=(resource_slice("b", counters={"card": {"units": "4"}}, of=2),),
+    ),
     "a device that is taken is not like one that is not, to admin access": world(
         models("e", "d"),
         claim("a", request("r", where=model("d"))),

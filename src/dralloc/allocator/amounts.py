@@ -35,40 +35,53 @@ class _Need(NamedTuple):
 
 
 class Dimension:
-    def __init__(self, stores: Stores, takings: Mapping[int, Mapping[int, int]]) -> None:
-        """`takings` says, by the number of an alternative, what it takes of which device; only where that is something."""
+    """One capacity, or one counter.
+
+    `takings` says, by the number of an alternative, what it takes of which device, where that is something. `whole` are
+    devices that are given out whole and take nothing: each spares one request from taking.
+    """
+
+    def __init__(self, stores: Stores, takings: Mapping[int, Mapping[int, int]], whole: int) -> None:
         self._stores = stores
         self._devices = {number: mask_union(1 << at for at in taken) for number, taken in takings.items()}
         self._least = {number: min(taken.values()) for number, taken in takings.items()}
+        self._whole = whole
 
     def suffices(self, wants: Sequence[Want], ledger: Ledger) -> bool:
         needs = [need for want in wants if (need := self._need(want)) is not None]
         if not needs:
             return True
-        if sum(need.takings * need.amount for need in needs) > self._stores.total(
-            mask_union(need.devices for need in needs), ledger
-        ):
+        amounts = {need.amount for need in needs}
+        devices = mask_union(need.devices for need in needs)
+        most = self._stores.total(devices, ledger) + max(amounts) * (devices & self._whole).bit_count()
+        if sum(need.takings * need.amount for need in needs) > most:
             return False
-        return all(self._lasts(amount, needs, ledger) for amount in {need.amount for need in needs})
+        return all(self._lasts(amount, needs, ledger) for amount in amounts)
 
     def _need(self, want: Want) -> _Need | None:
-        """What a request must take of this dimension: what devices that take nothing of it do not serve."""
+        """What a request must take; None where it may do without. Admin access may take a device again, and is left out."""
+        options = want.options
+        if any(option.alternative.is_admin or option.alternative.number not in self._least for option in options):
+            return None
+        # Devices that take nothing and can be shared are there for every request.
         escapes = mask_union(
-            option.devices & ~self._devices.get(option.alternative.number, 0) for option in want.options
+            option.devices & ~(self._devices[option.alternative.number] | self._whole) for option in options
         )
         takings = want.need - escapes.bit_count()
         if takings <= 0:
             return None
-        # Every option has devices that take something, or its devices alone would be escapes enough.
-        amount = min(self._least[option.alternative.number] for option in want.options)
-        return _Need(want.devices & ~escapes, takings, amount)
+        return _Need(
+            want.devices & ~escapes, takings, min(self._least[option.alternative.number] for option in options)
+        )
 
     def _lasts(self, amount: int, needs: Sequence[_Need], ledger: Ledger) -> bool:
         wanted: Counter[int] = Counter()
         for need in needs:
             if need.amount >= amount:
                 wanted[need.devices] += need.takings
-        return can_meet(wanted, lambda group: self._stores.units(group, amount, ledger))
+        return can_meet(
+            wanted, lambda group: self._stores.units(group, amount, ledger) + (group & self._whole).bit_count()
+        )
 
 
 def dimensions_of(landscape: Landscape) -> list[Dimension]:
@@ -84,6 +97,7 @@ class _CapacityStores:
     def __init__(self, landscape: Landscape, index_of: Mapping[int, int]) -> None:
         self._landscape = landscape
         self._index_of = index_of
+        self._devices = mask_union(1 << position for position in index_of)
 
     def units(self, devices: int, amount: int, ledger: Ledger) -> int:
         return sum(left // amount for left in self._left(devices, ledger))
@@ -92,7 +106,7 @@ class _CapacityStores:
         return sum(self._left(devices, ledger))
 
     def _left(self, devices: int, ledger: Ledger) -> Iterator[int]:
-        for position in bits_of(devices):
+        for position in bits_of(devices & self._devices):
             left = ledger.free.get(position) or self._landscape.free[position]
             yield max(left[self._index_of[position]], 0)
 
@@ -110,7 +124,7 @@ def _capacities(landscape: Landscape) -> Iterator[Dimension]:
                     amount = landscape.charge(alternative, position).nanos[index]
                     if amount:
                         takings.setdefault(alternative.number, {})[position] = amount
-        yield Dimension(_CapacityStores(landscape, indices), takings)
+        yield Dimension(_CapacityStores(landscape, indices), takings, landscape.whole)
 
 
 # --- Counters of pools ----------------------------------------------------------------------------------------------
@@ -157,4 +171,4 @@ def _counters(landscape: Landscape) -> Iterator[Dimension]:
             taken = {position: amount for position, amount in amounts[name].items() if usable >> position & 1}
             if taken:
                 takings[alternative.number] = taken
-        yield Dimension(_CounterStores(landscape, stores), takings)
+        yield Dimension(_CounterStores(landscape, stores), takings, landscape.whole & ~mask_union(stores.values()))

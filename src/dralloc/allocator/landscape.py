@@ -141,6 +141,11 @@ class Landscape:
     def shareable(self) -> int:
         return mask_union(1 << at for at, place in self.places.items() if self._supply.is_shareable(place))
 
+    @cached_property
+    def whole(self) -> int:
+        """The devices that are given out whole."""
+        return mask_union(1 << at for at in self.places) & ~self.shareable
+
     def charge(self, alternative: Alternative, position: int) -> Charge:
         return self._charges[alternative.number][position]
 

@@ -84,7 +84,9 @@ class _Maker:
     def world(self) -> World:
         slices = tuple(self._slices())
         features = self._features()
-        claims = tuple(self._claim(f"claim-{index}", features) for index in range(1 + (self._chance() < 0.3)))
+        # Admin access is about who else has a device, so it takes two claims to get interesting.
+        claims_count = 1 + (self._chance() < (0.8 if self._admin > 0.1 else 0.3))
+        claims = tuple(self._claim(f"claim-{index}", features) for index in range(claims_count))
         return World(
             slices=slices,
             claims=claims,
