@@ -1,0 +1,67 @@
+"""What claims ask for, as the search sees it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dralloc.allocator.features import Features
+from dralloc.allocator.requests import Demand, compile_demand
+from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
+from dralloc.primitives.features import FeatureGates
+from dralloc.testing.builders import alternative, claim, device_class, first_available, match, request
+
+CLASSES = {"gpu": device_class()}
+WANTED = claim(
+    "a",
+    request("r", count=2),
+    first_available("s", alternative("x"), alternative("y")),
+    constraints=[match("d/numa", "s/x")],
+)
+
+
+def demand(*claims: ResourceClaim, classes: dict[str, DeviceClass] | None = None) -> Demand:
+    return compile_demand(claims, classes or CLASSES, Features())
+
+
+def test_requests_of_all_claims_in_order_and_alternatives_numbered() -> None:
+    found = demand(WANTED, claim("b", request("t")))
+    assert [request.name for request in found.requests] == ["r", "s", "t"]
+    assert [(each.number, each.name, each.claim) for each in found.alternatives] == [
+        (0, "r", 0),
+        (1, "s/x", 0),
+        (2, "s/y", 0),
+        (3, "t", 1),
+    ]
+
+
+def test_a_constraint_covers_what_it_names() -> None:
+    assert [len(each.constraints) for each in demand(WANTED).alternatives] == [0, 1, 0]
+
+
+def test_pods_that_ask_for_the_same_have_the_same_shape() -> None:
+    other = claim(
+        "b",
+        request("r", count=2),
+        first_available("s", alternative("x"), alternative("y")),
+        constraints=[match("d/numa", "s/x")],
+    )
+    assert demand(WANTED).shape == demand(other).shape
+
+
+def test_whatever_changes_what_they_get_changes_the_shape() -> None:
+    shapes = {
+        demand(WANTED).shape,
+        demand(WANTED, WANTED).shape,
+        demand(claim("a", request("r"))).shape,
+        demand(WANTED, classes={"gpu": device_class(where="true")}).shape,
+        compile_demand([WANTED], CLASSES, replace(Features(), device_taints=False)).shape,
+    }
+    assert len(shapes) == 5
+
+
+def test_features_follow_the_gates() -> None:
+    gates = FeatureGates.defaults()
+    assert Features.of(gates) == Features()
+    assert not Features.of(gates.override({"DRAConsumableCapacity": False})).consumable_capacity
+    assert not Features.of(gates.override({"DRADeviceBindingConditions": False})).binding_conditions
+    assert Features.of(gates.override({"DRAListTypeAttributes": True})).is_experimental
