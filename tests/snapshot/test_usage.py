@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from msgspec import structs
+
+from dralloc.api.resource_v1 import ConsumerReference
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.identity import ClaimId, PoolId
 from dralloc.snapshot.pools import Visibility
@@ -47,6 +50,14 @@ def test_a_claim_that_is_stated_again_replaces_what_it_used() -> None:
 def test_the_same_allocation_again_changes_nothing() -> None:
     snapshot = Snapshot.of(claims=[claim(allocation=allocation(held("gpu-0")))])
     assert snapshot.with_claim(claim(allocation=allocation(held("gpu-0")))) is snapshot
+
+
+def test_a_claim_that_changes_otherwise_is_kept_as_it_is_now() -> None:
+    before = claim(allocation=allocation(held("gpu-0")))
+    reserved = structs.replace(before.status, reserved_for=(ConsumerReference(resource="pods", name="p", uid="u"),))
+    after = Snapshot.of(claims=[before]).with_claim(structs.replace(before, status=reserved))
+    assert after.claims[ClaimId.of(before)].status.reserved_for == reserved.reserved_for
+    assert usage_of(after, "gpu-0") == DeviceUsage(dedicated=1)
 
 
 def test_a_device_is_in_use_whichever_comes_first_the_claim_or_the_slice() -> None:

@@ -219,7 +219,7 @@ class Snapshot:
         claim_id = ClaimId.of(claim)
         known = self.claims.get(claim_id)
         if known is not None and known.status.allocation == claim.status.allocation:
-            return self
+            return self if known == claim else replace(self, claims=self.claims.set(claim_id, claim))
         cleared = self.without_claim(claim_id)
         if claim.status.allocation is None:
             return cleared
