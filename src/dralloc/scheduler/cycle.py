@@ -44,7 +44,7 @@ from dralloc.scheduler.news import (
 )
 from dralloc.scheduler.node_state import NodeState
 from dralloc.scheduler.queue import Happening
-from dralloc.scheduler.table import Choice, Table
+from dralloc.scheduler.table import DEFAULT_DILIGENCE, Choice, Diligence, Table
 from dralloc.scheduler.unsupported import unsupported
 from dralloc.scheduler.verdicts import Faulty
 from dralloc.snapshot.identity import ClaimId
@@ -92,11 +92,18 @@ Decision = Place | Reject | Fail
 class Cycle:
     """Decides for one pod after the other. `share_ids` gives a new id for each share of a device."""
 
-    def __init__(self, cluster: Cluster, gates: FeatureGates, share_ids: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        gates: FeatureGates,
+        share_ids: Callable[[], str],
+        diligence: Diligence = DEFAULT_DILIGENCE,
+    ) -> None:
         self._cluster = cluster
         self._gates = gates
         self._features = Features.of(gates)
         self._share_ids = share_ids
+        self._diligence = diligence
         self._tables: OrderedDict[bytes, Table] = OrderedDict()
         self._start = 0
 
@@ -167,7 +174,7 @@ class Cycle:
         table = self._tables.get(shape)
         if table is None:
             ask = Ask.of(pod, claims, self._cluster.classes, self._features)
-            table = self._tables[shape] = Table(ask, self._cluster, self._start)
+            table = self._tables[shape] = Table(ask, self._cluster, start=self._start, diligence=self._diligence)
             self._start += 1009
             self._forget_oldest()
         self._tables.move_to_end(shape)

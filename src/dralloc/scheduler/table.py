@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,11 +26,6 @@ from dralloc.scheduler.scores import Raw, compared
 from dralloc.scheduler.verdicts import Faulty, Fits, Judge, Lacking, Verdict
 from dralloc.snapshot.identity import PoolId
 
-# Nodes that see a pool, up to which all are judged again at once when the pool changes.
-FEW: Final = 64
-# Nodes that a pod looks at beyond those it needs, so that in the end all are known.
-EXTRA_PER_POD: Final = 4
-
 
 def enough_nodes(nodes: int) -> int:
     """How many nodes that fit a pod is compared on, as in Kubernetes."""
@@ -38,6 +33,22 @@ def enough_nodes(nodes: int) -> int:
         return nodes
     percentage = max(50 - nodes // 125, 5)
     return max(nodes * percentage // 100, 100)
+
+
+@dataclass(frozen=True, slots=True)
+class Diligence:
+    """How much is looked at beyond what is needed.
+
+    When a pool changes that at most `few` nodes see, all of them are judged again at once. `enough` of all nodes must fit;
+    `extra` more are looked at by each pod, so that in the end all are known.
+    """
+
+    few: int = 64
+    enough: Callable[[int], int] = enough_nodes
+    extra: int = 4
+
+
+DEFAULT_DILIGENCE: Final = Diligence()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +62,9 @@ class Table:
 
     _summary: tuple[str, frozenset[str]] | None
 
-    def __init__(self, ask: Ask, cluster: Cluster, start: int = 0) -> None:
+    def __init__(self, ask: Ask, cluster: Cluster, *, start: int = 0, diligence: Diligence = DEFAULT_DILIGENCE) -> None:
         self.ask = ask
+        self._diligence = diligence
         self.judge = Judge(ask)
         self._cluster = cluster
         self._only = ask.only_nodes()
@@ -120,7 +132,7 @@ class Table:
                     stale[name] = None
                 case PoolTaken(pool_id) | PoolFreed(pool_id):
                     concerned = self._seen_by.get(pool_id, set())
-                    if len(concerned) <= FEW:
+                    if len(concerned) <= self._diligence.few:
                         stale.update(dict.fromkeys(concerned))
                     elif isinstance(change, PoolFreed):
                         self._look_again(concerned)
@@ -138,8 +150,8 @@ class Table:
 
     def _look_further(self) -> None:
         """Judge nodes that were not looked at until enough fit, and a few more."""
-        wanted = enough_nodes(len(self._cluster.nodes))
-        extra = EXTRA_PER_POD
+        wanted = self._diligence.enough(len(self._cluster.nodes))
+        extra = self._diligence.extra
         while self._unseen and (extra > 0 or self._fitting.total() < wanted):
             if self._fitting.total() >= wanted:
                 extra -= 1

@@ -1,0 +1,243 @@
+"""What is remembered between pods never changes a decision: it is the one that somebody new to the cluster would make."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from msgspec.structs import replace
+
+from dralloc.api.codec import decode, encode
+from dralloc.api.core_v1 import Node, Pod
+from dralloc.api.resource_v1 import DeviceRequest, ResourceClaim, ResourceSlice
+from dralloc.primitives.features import FeatureGates
+from dralloc.scheduler.cluster import Cluster
+from dralloc.scheduler.cycle import Cycle, Decision, Place
+from dralloc.scheduler.table import Diligence
+from dralloc.snapshot.identity import ClaimId
+from dralloc.testing.builders import (
+    alternative,
+    claim,
+    device,
+    device_class,
+    first_available,
+    node_selector,
+    request,
+    resource_slice,
+    taint,
+    taint_rule,
+)
+from dralloc.testing.scheduled_cluster import node, our_pod
+from dralloc.testing.workloads import Document, seen
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+NODES = [f"node-{number}" for number in range(5)]
+SHARE = request(device_class="share", capacity={"memory": "3"})
+
+EXACT: dict[str, DeviceRequest] = {
+    "one": request(),
+    "two": request(count=2),
+    "share": SHARE,
+    "fabric": request(device_class="fabric"),
+}
+WITH_CHOICES: dict[str, DeviceRequest] = EXACT | {
+    "first": first_available("any", alternative("two", count=2), alternative("one")),
+    "either": first_available("any", alternative("far", device_class="fabric"), alternative("near")),
+}
+
+
+def read_node(document: Document) -> Node:
+    return decode(encode(document), Node)
+
+
+class Decisions(RuleBasedStateMachine):
+    """A cluster that changes, one who has seen it all, and each time somebody new."""
+
+    requests = WITH_CHOICES
+    diligence = Diligence()
+
+    @initialize()
+    def begin(self) -> None:
+        self.cluster = Cluster(rank=lambda name: hash_of(name))
+        self.cycle = self.new_cycle()
+        self.nodes: dict[str, Node] = {}
+        self.slices: dict[str, ResourceSlice] = {}
+        self.claims: dict[str, ResourceClaim] = {}
+        self.placed: dict[str, tuple[Pod, Place]] = {}
+        self.rule_is_there = False
+        self.number = 0
+        driver = 'device.driver == "gpu.example.com"'
+        self.add_class("gpu", driver, "device.allowMultipleAllocations == false")
+        self.add_class("share", driver, "device.allowMultipleAllocations == true")
+        self.add_class("fabric", 'device.driver == "fabric.example.com"')
+        for name, zone in zip(NODES, ("east", "west", "east", "west", "east"), strict=True):
+            self.set_node(name, "4", zone, is_tainted=False, is_off=False)
+            self.publish(name, whole=2, shared=1)
+        self.publish_fabric("east", 1)
+
+    def add_class(self, name: str, *where: str) -> None:
+        self.cluster.class_changed(None, device_class(name, where=where))
+
+    def new_cycle(self, diligence: Diligence | None = None) -> Cycle:
+        return Cycle(self.cluster, FeatureGates.defaults(), lambda: "share", diligence or self.diligence)
+
+    # --- The cluster changes ----------------------------------------------------------------------------------------
+
+    @rule(
+        name=st.sampled_from(NODES),
+        cpu=st.sampled_from(["1", "4"]),
+        zone=st.sampled_from(["east", "west"]),
+        is_tainted=st.booleans(),
+        is_off=st.booleans(),
+    )
+    def set_node(self, name: str, cpu: str, zone: str, is_tainted: bool, is_off: bool) -> None:
+        taints = ({"key": "slow", "effect": "PreferNoSchedule"},) if is_tainted else ()
+        after = read_node(
+            node(name, cpu=cpu, labels={"zone": zone}, taints=taints, unschedulable=is_off and cpu == "1")
+        )
+        self.cluster.node_changed(self.nodes.get(name), after)
+        self.nodes[name] = after
+
+    @precondition(lambda self: self.nodes)
+    @rule(data=st.data())
+    def remove_node(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.nodes)))
+        self.cluster.node_changed(self.nodes.pop(name), None)
+
+    @rule(name=st.sampled_from(NODES), whole=st.integers(0, 3), shared=st.integers(0, 2))
+    def publish(self, name: str, whole: int, shared: int) -> None:
+        devices = [device(f"gpu-{number}") for number in range(whole)]
+        devices += [device(f"share-{number}", shareable=True, capacity={"memory": "8"}) for number in range(shared)]
+        self.set_slice(resource_slice(name, *devices, pool=name, node_name=name))
+
+    @rule(zone=st.sampled_from(["east", "west"]), count=st.integers(0, 3))
+    def publish_fabric(self, zone: str, count: int) -> None:
+        devices = [device(f"port-{number}") for number in range(count)]
+        selector = node_selector(zone=zone)
+        self.set_slice(
+            resource_slice(f"fabric-{zone}", *devices, driver="fabric.example.com", pool=zone, node_selector=selector)
+        )
+
+    def set_slice(self, published: ResourceSlice) -> None:
+        name = published.metadata.name
+        self.cluster.slice_changed(self.slices.get(name), published)
+        self.slices[name] = published
+
+    @precondition(lambda self: self.slices)
+    @rule(data=st.data())
+    def withdraw(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.slices)))
+        self.cluster.slice_changed(self.slices.pop(name), None)
+
+    @rule()
+    def taint_or_not(self) -> None:
+        broken = taint_rule("broken", taint("broken"), pool="node-0")
+        self.cluster.rule_changed(*((broken, None) if self.rule_is_there else (None, broken)))
+        self.rule_is_there = not self.rule_is_there
+
+    # --- Pods come and go -------------------------------------------------------------------------------------------
+
+    @rule(
+        shape=st.sampled_from(sorted(WITH_CHOICES)), zone=st.sampled_from(["", "", "", "east"]), count=st.integers(1, 4)
+    )
+    def place(self, shape: str, zone: str, count: int) -> None:
+        if shape in self.requests:
+            for _ in range(count):
+                self.place_one(shape, zone)
+
+    def place_one(self, shape: str, zone: str) -> None:
+        self.number += 1
+        name = f"p{self.number}"
+        document = our_pod(name, name, requests={"cpu": "500m"})
+        document["spec"]["nodeSelector"] = {"zone": zone} if zone else {}
+        pod = seen(document)
+        self.claims[name] = claim(name, self.requests[shape])
+        self.cluster.claim_changed(None, self.claims[name])
+        decision = self.cycle.decide(pod, NOW)
+        assert summary(decision) == summary(self.new_cycle(Diligence()).decide(pod, NOW))
+        if isinstance(decision, Place):
+            self.cluster.assume(pod, decision.node, decision.allocations)
+            self.placed[name] = (pod, decision)
+
+    @precondition(lambda self: self.placed)
+    @rule(data=st.data())
+    def share_a_claim(self, data: st.DataObject) -> None:
+        """Another pod with the claim of one that has a node: it goes where the devices are."""
+        name = data.draw(st.sampled_from(sorted(self.placed)))
+        self.number += 1
+        pod = seen(our_pod(f"p{self.number}", name))
+        decision = self.cycle.decide(pod, NOW)
+        assert summary(decision) == summary(self.new_cycle(Diligence()).decide(pod, NOW))
+
+    @precondition(lambda self: self.placed)
+    @rule(data=st.data())
+    def give_up(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.placed)))
+        pod, place = self.placed.pop(name)
+        self.cluster.forget(pod, place.allocations)
+
+    @precondition(lambda self: self.placed)
+    @rule(data=st.data())
+    def store(self, data: st.DataObject) -> None:
+        """The watch shows what was decided."""
+        name = data.draw(st.sampled_from(sorted(self.placed)))
+        known = self.cluster.find_claim(ClaimId("default", name))
+        assert known is not None
+        self.number += 1
+        stored = replace(known, metadata=replace(known.metadata, resource_version=str(self.number)))
+        self.cluster.claim_changed(self.claims[name], stored)
+        self.claims[name] = stored
+
+    @precondition(lambda self: self.placed)
+    @rule(data=st.data())
+    def finish(self, data: st.DataObject) -> None:
+        """The pod is gone, and so is its claim."""
+        name = data.draw(st.sampled_from(sorted(self.placed)))
+        pod, _ = self.placed.pop(name)
+        self.cluster.pod_changed(pod, None)
+        self.cluster.claim_changed(self.claims.pop(name), None)
+
+
+def hash_of(name: str) -> int:
+    return int(name.removeprefix("node-")) * 7 % 5
+
+
+def summary(decision: Decision) -> Any:
+    if isinstance(decision, Place):
+        allocations = [encode(allocation) for allocation in decision.allocations.values()]
+        return decision.node, allocations, decision.new
+    return decision
+
+
+class LazyDecisions(Decisions):
+    """As if every pool were seen by many nodes: verdicts are checked when they are used."""
+
+    requests = EXACT
+    diligence = Diligence(few=0)
+
+
+STEPS = settings(stateful_step_count=25)
+TestDecisions = pytest.mark.slow(Decisions.TestCase)
+TestDecisions.settings = STEPS
+TestLazyDecisions = pytest.mark.slow(LazyDecisions.TestCase)
+TestLazyDecisions.settings = STEPS
+
+
+@pytest.mark.parametrize("few", [0, 64], ids=["many nodes", "few nodes"])
+def test_a_port_that_is_freed_helps_every_node_that_reaches_it(few: int) -> None:
+    machine = Decisions()
+    machine.begin()
+    machine.cycle = machine.new_cycle(Diligence(few=few))
+    machine.place_one("fabric", "")
+    machine.place_one("fabric", "")
+    [(pod, place)] = machine.placed.values()
+    # It is the very node that had the port which cannot take the next pod.
+    machine.set_node(place.node, "1", "east", is_tainted=False, is_off=True)
+    machine.cluster.pod_changed(pod, None)
+    machine.cluster.claim_changed(machine.claims["p1"], None)
+    machine.place_one("fabric", "")
+    assert machine.placed["p3"][1].node in {"node-0", "node-2", "node-4"} - {place.node}
