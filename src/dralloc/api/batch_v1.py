@@ -8,7 +8,7 @@ from msgspec import field
 
 from dralloc.api.core_v1 import PodSpec
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta
-from dralloc.api.wire import Int32, Time, Wire, printed
+from dralloc.api.wire import Int32, Int64, Time, Wire, printed
 
 GROUP: Final = "batch"
 
@@ -23,7 +23,9 @@ class JobSpec(Wire):
     completions: Int32 | None = None
     completion_mode: str | None = None
     backoff_limit: Int32 | None = None
+    active_deadline_seconds: Int64 | None = None
     suspend: bool | None = None
+    managed_by: str | None = None
     ttl_seconds_after_finished: Int32 | None = None
     template: PodTemplateSpec = field(default_factory=lambda: PodTemplateSpec())
 
@@ -42,6 +44,8 @@ class JobStatus(Wire):
     active: Int32 = 0
     succeeded: Int32 = 0
     failed: Int32 = 0
+    terminating: Int32 | None = None
+    completed_indexes: str = ""
     start_time: Time | None = None
     completion_time: Time | None = None
 

@@ -18,6 +18,7 @@ from dralloc.client.resources import resource_for
 from dralloc.client.transport import Transport
 from dralloc.controllers.claim_lifecycle.controller import ClaimLifecycleController
 from dralloc.controllers.claim_templates.controller import ClaimTemplatesController
+from dralloc.controllers.jobs.controller import JobController
 from dralloc.controllers.loop import Controller
 from dralloc.controllers.metrics import ControllerMetrics
 from dralloc.controllers.quota.controller import QuotaController
@@ -35,6 +36,7 @@ CONTROLLERS: Final[Mapping[str, Callable[[Setup], Controller[Any, Any]]]] = {
     "claim-lifecycle": ClaimLifecycleController,
     "taint-eviction": TaintEvictionController,
     "quota": QuotaController,
+    "jobs": JobController,
 }
 
 # Without its feature, a controller has nothing to do.

@@ -73,3 +73,24 @@ def seen(document: Document, *, uid: str | None = None, **status: Any) -> Pod:
     metadata = document["metadata"]
     known = {**metadata, "uid": uid or f"uid-of-{metadata['name']}"}
     return decode(encode({**document, "metadata": known, "status": status}), Pod)
+
+
+def job(
+    name: str,
+    claims: Mapping[str, Document] | None = None,
+    *,
+    namespace: str = "default",
+    annotations: Mapping[str, str] | None = None,
+    **spec: Any,
+) -> Document:
+    """A job whose pods use these claims; `spec` is the rest of what it asks for."""
+    template = {"spec": pod(name, claims)["spec"]}
+    metadata: Document = {"name": name, "namespace": namespace}
+    if annotations:
+        metadata["annotations"] = dict(annotations)
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata,
+        "spec": {**spec, "template": template},
+    }

@@ -1,0 +1,29 @@
+"""Sets of completion indexes as the status of a job writes them: `0-2,5,7-9`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+# Texts that are not ours are read with a bound: a range is a few characters and may mean billions.
+INDEX_MAX: Final = 1_000_000
+
+
+def print_indexes(indexes: Iterable[int]) -> str:
+    ranges: list[list[int]] = []
+    for index in sorted(indexes):
+        if ranges and index == ranges[-1][1] + 1:
+            ranges[-1][1] = index
+        else:
+            ranges.append([index, index])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
+
+
+def parse_indexes(text: str) -> set[int]:
+    """The indexes that the text names; what cannot be read names none."""
+    indexes: set[int] = set()
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        if first.isdecimal() and (last or first).isdecimal():
+            indexes |= set(range(int(first), min(int(last or first), INDEX_MAX) + 1))
+    return indexes

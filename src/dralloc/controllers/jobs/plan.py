@@ -1,0 +1,259 @@
+"""What a job needs: pods, or fewer of them, or a word about how it ended.
+
+An end comes in two steps, as in Kubernetes: first it is decided and written down (`SuccessCriteriaMet`, `FailureTarget`),
+then, when no pod is left, it is final (`Complete`, `Failed`). Whoever dies in between finds the decision again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from dralloc.api.batch_v1 import Job, JobCondition, JobStatus
+from dralloc.api.timestamps import parse_timestamp, print_timestamp
+from dralloc.controllers.jobs.tally import Count
+
+INDEXED: Final = "Indexed"
+NON_INDEXED: Final = "NonIndexed"
+
+# Who runs a job is said in `managedBy`; nothing means whoever is there.
+MANAGERS: Final = frozenset({None, "kubernetes.io/job-controller", "dralloc.io/job-controller"})
+# What changes when pods start, end or fail. A job with one of these would run otherwise than it says.
+NOT_SUPPORTED: Final = ("podFailurePolicy", "successPolicy", "backoffLimitPerIndex", "maxFailedIndexes")
+
+# Pods created or deleted at a time, so that a job that is changed meanwhile does not go on as if it were not.
+PODS_AT_ONCE: Final = 500
+# Between two writes that change nothing but numbers.
+STATUS_PAUSE: Final = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePods:
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePods:
+    """Delete so many of the active pods."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteStatus:
+    status: JobStatus
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUpClaims:
+    """Take the job off the lists of those who hold claims."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteJob:
+    """It ended long enough ago."""
+
+
+JobAction = CreatePods | DeletePods | WriteStatus | GiveUpClaims | DeleteJob
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFacts:
+    """What is known of a job besides itself."""
+
+    count: Count
+    # Which indexes are done, as text. Ten thousand of them are not printed at every look.
+    completed_indexes: Callable[[], str] = str
+    # Until when pods that failed are not replaced.
+    resume_at: datetime | None = None
+    # When the status was last written.
+    written_at: datetime | None = None
+    # What the job asks for and we do not have.
+    not_supported: str | None = None
+    holds_claims: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlan:
+    actions: tuple[JobAction, ...] = ()
+    look_again_at: datetime | None = None
+
+
+def unsupported_field(spec: dict[str, Any]) -> str | None:
+    """The first field of a job's spec that we would have to ignore."""
+    if spec.get("completionMode") not in (None, INDEXED, NON_INDEXED):
+        return "completionMode"
+    if spec.get("podReplacementPolicy") not in (None, "TerminatingOrFailed"):
+        return "podReplacementPolicy"
+    return next((name for name in NOT_SUPPORTED if spec.get(name) is not None), None)
+
+
+def plan_job(job: Job, facts: JobFacts, now: datetime) -> JobPlan:
+    if job.is_finished:
+        return _plan_finished(job, facts, now)
+    if job.metadata.deletion_timestamp is not None:
+        return JobPlan()
+    status = _next_status(job, facts, now)
+    moments: list[datetime | None] = [_deadline(job)]
+    actions: list[JobAction] = []
+    # First the status: what is decided is written down before it is done.
+    if status != job.status:
+        write_at = now if facts.written_at is None else facts.written_at + STATUS_PAUSE
+        if write_at <= now or status.conditions != job.status.conditions:
+            actions.append(WriteStatus(replace(status, completed_indexes=facts.completed_indexes())))
+        else:
+            moments.append(write_at)
+    if _decision(status) is not None or job.spec.suspend:
+        actions.extend(_plan_dismissal(facts))
+    else:
+        actions.extend(_plan_pods(job, facts, now))
+        moments.append(facts.resume_at)
+    return JobPlan(tuple(actions), _next_moment(moments, now))
+
+
+def _plan_finished(job: Job, facts: JobFacts, now: datetime) -> JobPlan:
+    """Claims go when no pod is left that could use them, and the job itself when its time is over."""
+    actions: list[JobAction] = [*_plan_dismissal(facts)]
+    if facts.holds_claims and not (facts.count.active or facts.count.terminating):
+        actions.append(GiveUpClaims())
+    ttl_s = job.spec.ttl_seconds_after_finished
+    if ttl_s is None or job.metadata.deletion_timestamp is not None:
+        return JobPlan(tuple(actions))
+    gone_at = _finished_at(job, now) + timedelta(seconds=ttl_s)
+    if gone_at <= now:
+        return JobPlan((*actions, DeleteJob()))
+    return JobPlan(tuple(actions), gone_at)
+
+
+def _plan_dismissal(facts: JobFacts) -> Iterator[JobAction]:
+    if facts.count.active:
+        yield DeletePods(min(facts.count.active, PODS_AT_ONCE))
+
+
+def _plan_pods(job: Job, facts: JobFacts, now: datetime) -> Iterator[JobAction]:
+    missing = _wanted(job, facts.count) - facts.count.active
+    if missing < 0:
+        yield DeletePods(min(-missing, PODS_AT_ONCE))
+    elif missing > 0 and (facts.resume_at is None or facts.resume_at <= now):
+        yield CreatePods(min(missing, PODS_AT_ONCE))
+
+
+def _wanted(job: Job, count: Count) -> int:
+    """How many pods should be active."""
+    parallelism = 1 if job.spec.parallelism is None else job.spec.parallelism
+    if job.spec.completions is None:
+        # Pods share out the work among themselves: once one has succeeded, the others finish what they have.
+        return parallelism if not count.succeeded else min(count.active, parallelism)
+    return min(parallelism, max(job.spec.completions - count.succeeded, 0))
+
+
+# --- Status -----------------------------------------------------------------------------------------------------
+
+
+def _next_status(job: Job, facts: JobFacts, now: datetime) -> JobStatus:
+    count, status = facts.count, job.status
+    status = replace(
+        status,
+        active=count.active,
+        succeeded=count.succeeded,
+        failed=count.failed,
+        terminating=count.terminating or None,
+        start_time=None if job.spec.suspend else status.start_time or print_timestamp(now),
+    )
+    status = _with_suspension(job, status, now)
+    decided = _decision(status) or _decide(job, status, facts, now)
+    if decided is None:
+        return status
+    status = _with_condition(status, decided)
+    if count.active or count.terminating:
+        return status
+    return _with_end(status, decided, now)
+
+
+def _decision(status: JobStatus) -> JobCondition | None:
+    return next(
+        (
+            entry
+            for entry in status.conditions
+            if entry.type in ("SuccessCriteriaMet", "FailureTarget") and entry.status == "True"
+        ),
+        None,
+    )
+
+
+def _decide(job: Job, status: JobStatus, facts: JobFacts, now: datetime) -> JobCondition | None:
+    """How the job ends, if it ends."""
+    count = facts.count
+    if facts.not_supported is not None:
+        return _condition("FailureTarget", "NotSupported", f"spec.{facts.not_supported} is not supported", now)
+    limit = 6 if job.spec.backoff_limit is None else job.spec.backoff_limit
+    if count.failed > limit:
+        message = f"{count.failed} pods failed; {limit} may"
+        return _condition("FailureTarget", "BackoffLimitExceeded", message, now)
+    if job.spec.completions is None:
+        is_complete = count.succeeded > 0 and not count.active
+    else:
+        is_complete = count.succeeded >= job.spec.completions
+    if is_complete:
+        return _condition("SuccessCriteriaMet", "CompletionsReached", f"{count.succeeded} pods succeeded", now)
+    deadline = _deadline(replace(job, status=status))
+    if deadline is not None and deadline <= now:
+        message = f"it ran for {job.spec.active_deadline_seconds} s, the longest that it may"
+        return _condition("FailureTarget", "DeadlineExceeded", message, now)
+    return None
+
+
+def _with_suspension(job: Job, status: JobStatus, now: datetime) -> JobStatus:
+    is_known = any(entry.type == "Suspended" and entry.status == "True" for entry in status.conditions)
+    if job.spec.suspend and not is_known:
+        return _with_condition(status, _condition("Suspended", "JobSuspended", "the job waits", now))
+    if not job.spec.suspend and is_known:
+        resumed = replace(_condition("Suspended", "JobResumed", "the job goes on", now), status="False")
+        return _with_condition(status, resumed)
+    return status
+
+
+def _with_end(status: JobStatus, decided: JobCondition, now: datetime) -> JobStatus:
+    if decided.type == "SuccessCriteriaMet":
+        status = replace(status, completion_time=print_timestamp(now))
+        return _with_condition(status, _condition("Complete", decided.reason, decided.message, now))
+    return _with_condition(status, _condition("Failed", decided.reason, decided.message, now))
+
+
+def _with_condition(status: JobStatus, condition: JobCondition) -> JobStatus:
+    others = tuple(entry for entry in status.conditions if entry.type != condition.type)
+    return status if condition in status.conditions else replace(status, conditions=(*others, condition))
+
+
+def _condition(kind: str, reason: str, message: str, now: datetime) -> JobCondition:
+    moment = print_timestamp(now)
+    return JobCondition(
+        type=kind, status="True", reason=reason, message=message, last_probe_time=moment, last_transition_time=moment
+    )
+
+
+# --- Time -------------------------------------------------------------------------------------------------------
+
+
+def _deadline(job: Job) -> datetime | None:
+    seconds, started = job.spec.active_deadline_seconds, job.status.start_time
+    if seconds is None or started is None or job.spec.suspend:
+        return None
+    return parse_timestamp(started) + timedelta(seconds=min(seconds, 10**9))
+
+
+def _finished_at(job: Job, now: datetime) -> datetime:
+    times = [
+        entry.last_transition_time
+        for entry in job.status.conditions
+        if entry.type in ("Complete", "Failed") and entry.last_transition_time is not None
+    ]
+    return parse_timestamp(times[0]) if times else now
+
+
+def _next_moment(moments: list[datetime | None], now: datetime) -> datetime | None:
+    return min((moment for moment in moments if moment is not None and moment > now), default=None)

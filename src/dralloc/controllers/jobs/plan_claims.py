@@ -1,0 +1,78 @@
+"""Claims that a job has made for all its pods, and holds for them (KEP-5194).
+
+A claim that names its holder in `spec.reservedFor` must know the holder's UID, so nobody can write it before the job
+exists. A job therefore says in an annotation which claims it wants from which templates, `claim=template`, with commas
+between them; its pods name the claims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dralloc.api.batch_v1 import GROUP
+from dralloc.api.core_object import CoreObject
+from dralloc.api.pod_claims import controller_of
+from dralloc.api.resource_v1 import ResourceClaim
+
+SHARED_CLAIMS: Final = "dralloc.io/shared-claims"
+
+
+@dataclass(frozen=True, slots=True)
+class CreateClaim:
+    document: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ReportProblem:
+    """Tell why a claim cannot be made."""
+
+    message: str
+
+
+ClaimAction = CreateClaim | ReportProblem
+
+
+def plan_claims(
+    job: CoreObject,
+    find_claim: Callable[[str], ResourceClaim | None],
+    find_template: Callable[[str], CoreObject | None],
+    *,
+    for_workloads: bool,
+) -> Iterator[ClaimAction]:
+    """What is missing of the claims that the job wants."""
+    for entry in filter(None, job.metadata.annotations.get(SHARED_CLAIMS, "").split(",")):
+        claim_name, separator, template_name = (part.strip() for part in entry.partition("="))
+        if not separator or not claim_name or not template_name:
+            yield ReportProblem(f"annotation {SHARED_CLAIMS}: {entry.strip()!r} is not of the form claim=template")
+            continue
+        claim = find_claim(claim_name)
+        if claim is not None:
+            owner = controller_of(claim.metadata)
+            if owner is None or owner.uid != job.metadata.uid:
+                yield ReportProblem(f"claim {claim_name!r} exists and is not this job's")
+            continue
+        template = find_template(template_name)
+        if template is None:
+            yield ReportProblem(f"claim {claim_name!r}: resource claim template {template_name!r} not found")
+        else:
+            yield CreateClaim(_claim_document(job, claim_name, template, for_workloads=for_workloads))
+
+
+def _claim_document(job: CoreObject, name: str, template: CoreObject, *, for_workloads: bool) -> dict[str, Any]:
+    wanted = template.member("spec")
+    metadata, spec = wanted.get("metadata") or {}, dict(wanted.get("spec") or {})
+    who = {"name": job.metadata.name, "uid": job.metadata.uid}
+    if for_workloads:
+        spec["reservedFor"] = {"apiGroup": GROUP, "resource": "jobs", **who}
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": job.metadata.namespace,
+            "labels": metadata.get("labels") or {},
+            "annotations": metadata.get("annotations") or {},
+            "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "controller": True, **who}],
+        },
+        "spec": spec,
+    }

@@ -1,0 +1,97 @@
+"""The pods of a job: made from its template, told apart by their names, and by an index where the job wants that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from dralloc.api.core_object import CoreObject
+from dralloc.controllers.jobs.tally import COMPLETION_INDEX
+from dralloc.controllers.names import LENGTH_MAX, SUFFIX_LENGTH, suffix
+
+JOB_NAME: Final = "batch.kubernetes.io/job-name"
+CONTROLLER_UID: Final = "batch.kubernetes.io/controller-uid"
+INDEX_VARIABLE: Final = "JOB_COMPLETION_INDEX"
+
+Document = dict[str, Any]
+
+
+class PodNames:
+    """Names for the pods of one job, each handed out once; those of pods that exist are passed over."""
+
+    def __init__(self, job: CoreObject, is_taken: Callable[[str], bool]) -> None:
+        self._job = job.metadata.name
+        self._uid = job.metadata.uid
+        self._is_taken = is_taken
+        self._serial = 0
+
+    def next(self, index: int | None) -> str:
+        # Bounded by the pods that there are: each taken name is one of theirs.
+        while True:
+            name = f"{name_base(self._job, index)}{suffix(self._uid, self._serial)}"
+            self._serial += 1
+            if not self._is_taken(name):
+                return name
+
+
+def name_base(job: str, index: int | None) -> str:
+    """How names of the job's pods begin. They are host names as well, so there is a limit, and the index stays whole."""
+    ending = "-" if index is None else f"-{index}-"
+    return f"{job[: LENGTH_MAX - SUFFIX_LENGTH - len(ending)].rstrip('.-')}{ending}"
+
+
+def pod_document(job: CoreObject, name: str, index: int | None) -> Document:
+    template: Document = job.member("spec").get("template") or {}
+    metadata: Document = template.get("metadata") or {}
+    labels = {
+        **(metadata.get("labels") or {}),
+        JOB_NAME: job.metadata.name,
+        CONTROLLER_UID: job.metadata.uid,
+        "job-name": job.metadata.name,
+        "controller-uid": job.metadata.uid,
+    }
+    owner = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "name": job.metadata.name,
+        "uid": job.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    document: Document = {
+        "metadata": {
+            **metadata,
+            "name": name,
+            "generateName": name_base(job.metadata.name, index),
+            "namespace": job.metadata.namespace,
+            "labels": labels,
+            "ownerReferences": [owner],
+        },
+        "spec": template.get("spec") or {},
+    }
+    return document if index is None else _indexed(document, job.metadata.name, index)
+
+
+def _indexed(document: Document, job: str, index: int) -> Document:
+    """The pod with its index: where programs and people look for it."""
+    metadata, spec, text = document["metadata"], document["spec"], str(index)
+    containers = {
+        member: [_with_variable(container, text) for container in spec[member]]
+        for member in ("initContainers", "containers")
+        if spec.get(member)
+    }
+    return {
+        "metadata": {
+            **metadata,
+            "labels": {**metadata["labels"], COMPLETION_INDEX: text},
+            "annotations": {**(metadata.get("annotations") or {}), COMPLETION_INDEX: text},
+        },
+        "spec": {"hostname": name_base(job, index).rstrip("-"), **spec, **containers},
+    }
+
+
+def _with_variable(container: Document, text: str) -> Document:
+    variables: list[Document] = container.get("env") or []
+    if any(variable.get("name") == INDEX_VARIABLE for variable in variables):
+        return container
+    return {**container, "env": [*variables, {"name": INDEX_VARIABLE, "value": text}]}

@@ -1,0 +1,202 @@
+"""How a job's pods fare, counted change by change: a job may have ten thousand of them.
+
+What succeeded or failed stays counted when its pod is deleted. Pods that were created and are not seen yet count as
+active, or a job would create too many of them.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Final, NamedTuple
+
+from dralloc.api.batch_v1 import JobStatus
+from dralloc.api.core_v1 import SUCCEEDED, Pod
+from dralloc.controllers.jobs.indexes import parse_indexes
+
+COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
+
+# A pod that was created and is not shown for so long was deleted where we did not see it.
+EXPECTED_MAX: Final = timedelta(seconds=60)
+BACKOFF_FIRST: Final = timedelta(seconds=10)
+BACKOFF_MOST: Final = timedelta(seconds=360)
+
+
+class Fate(Enum):
+    """How a pod stands with its job."""
+
+    ACTIVE = "active"
+    # Deleted by somebody else before it succeeded: it counts as failed, because it will never tell.
+    TERMINATING = "terminating"
+    # Deleted by the job itself.
+    DISMISSED = "dismissed"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+class Count(NamedTuple):
+    """A job's pods in numbers; `active` includes those not seen yet."""
+
+    active: int = 0
+    terminating: int = 0
+    succeeded: int = 0
+    failed: int = 0
+
+
+@dataclass(slots=True)
+class Tally:
+    """Of one job."""
+
+    fates: dict[str, Fate] = field(default_factory=dict)
+    live: Counter[Fate] = field(default_factory=Counter)
+    # Of pods that are gone.
+    departed: Counter[Fate] = field(default_factory=Counter)
+    # UIDs of pods that the job deletes.
+    dismissed: set[str] = field(default_factory=set)
+    # Names of pods that were created and not seen yet, and until when we wait for them.
+    expected: dict[str, datetime] = field(default_factory=dict)
+    failures_in_a_row: int = 0
+    last_failure: datetime | None = None
+    slots: Slots = field(default_factory=lambda: Slots())
+    is_adopted: bool = False
+
+    def adopt(self, status: JobStatus) -> None:
+        """Begin where whoever counted before us ended: what they counted and we cannot see is gone."""
+        if not self.is_adopted:
+            self.is_adopted = True
+            for fate, counted in ((Fate.SUCCEEDED, status.succeeded), (Fate.FAILED, status.failed)):
+                self.departed[fate] = max(self.departed[fate], counted - self.live[fate])
+            self.slots.succeeded |= parse_indexes(status.completed_indexes)
+
+    def count(self, now: datetime) -> Count:
+        for name in [name for name, until in self.expected.items() if until <= now]:
+            self.forget(name)
+        return Count(
+            active=self.live[Fate.ACTIVE] + len(self.expected),
+            terminating=self.live[Fate.TERMINATING] + self.live[Fate.DISMISSED],
+            succeeded=self.live[Fate.SUCCEEDED] + self.departed[Fate.SUCCEEDED],
+            failed=self.live[Fate.FAILED] + self.live[Fate.TERMINATING] + self.departed[Fate.FAILED],
+        )
+
+    def resume_at(self) -> datetime | None:
+        """Until when no pod takes the place of one that failed: later and later, as long as none succeeds."""
+        if self.last_failure is None or not self.failures_in_a_row:
+            return None
+        # The exponent is bounded, so that a job that fails for days does not make huge numbers.
+        return self.last_failure + min(BACKOFF_FIRST * (1 << min(self.failures_in_a_row - 1, 16)), BACKOFF_MOST)
+
+    # --- changes --------------------------------------------------------------------------------------------------
+
+    def expect(self, name: str, index: int | None, now: datetime) -> None:
+        """A pod of this name is being created."""
+        self.expected[name] = now + EXPECTED_MAX
+        self.slots.take(name, index)
+
+    def forget(self, name: str) -> None:
+        """It was not."""
+        if self.expected.pop(name, None) is not None:
+            self.slots.give_back(name)
+
+    def put(self, pod: Pod, now: datetime) -> None:
+        """The pod came, or changed."""
+        metadata = pod.metadata
+        was, fate = self.fates.get(metadata.uid), self._fate(pod)
+        if was is None:
+            self.expected.pop(metadata.name, None)
+            self.slots.take(metadata.name, index_of(pod))
+        else:
+            self.live[was] -= 1
+        self.fates[metadata.uid] = fate
+        self.live[fate] += 1
+        if fate is Fate.SUCCEEDED and was is not Fate.SUCCEEDED:
+            self.failures_in_a_row = 0
+            self.slots.finish(metadata.name, index_of(pod))
+        elif was in (None, Fate.ACTIVE) and fate is not Fate.ACTIVE:
+            self._lose(metadata.name, fate, now)
+
+    def remove(self, pod: Pod, now: datetime) -> None:
+        """The pod is gone. One that was active until then was deleted, too."""
+        uid = pod.metadata.uid
+        was = self.fates.pop(uid, None)
+        if was is None:
+            return
+        self.live[was] -= 1
+        last = was
+        if was is Fate.ACTIVE:
+            last = Fate.DISMISSED if uid in self.dismissed else Fate.TERMINATING
+            self._lose(pod.metadata.name, last, now)
+        if last is not Fate.DISMISSED:
+            self.departed[Fate.SUCCEEDED if last is Fate.SUCCEEDED else Fate.FAILED] += 1
+        self.dismissed.discard(uid)
+
+    def _fate(self, pod: Pod) -> Fate:
+        if pod.is_finished:
+            return Fate.SUCCEEDED if pod.status.phase == SUCCEEDED else Fate.FAILED
+        if not pod.is_terminating:
+            return Fate.ACTIVE
+        return Fate.DISMISSED if pod.metadata.uid in self.dismissed else Fate.TERMINATING
+
+    def _lose(self, name: str, fate: Fate, now: datetime) -> None:
+        """The pod is active no more and did not succeed."""
+        self.slots.give_back(name)
+        if fate is not Fate.DISMISSED:
+            self.failures_in_a_row += 1
+            self.last_failure = now
+
+
+class Slots:
+    """Which completion indexes are taken, for a job whose pods each have one; of all others, it knows nothing."""
+
+    def __init__(self) -> None:
+        self.succeeded: set[int] = set()
+        self._index_of: dict[str, int] = {}
+        self._taken: Counter[int] = Counter()
+        # Indexes that may be vacant below `_next`; from there on, none was ever looked at.
+        self._returned: list[int] = []
+        self._next = 0
+
+    def vacant(self, most: int, completions: int) -> list[int]:
+        """The first indexes that nobody works on and that are not done. They stay vacant until one is taken."""
+        found: list[int] = []
+        while self._returned and len(found) < most:
+            index = heapq.heappop(self._returned)
+            if self._is_vacant(index) and index not in found[-1:] and index < completions:
+                found.append(index)
+        while self._next < completions and len(found) < most:
+            if self._is_vacant(self._next):
+                found.append(self._next)
+            self._next += 1
+        for index in found:
+            heapq.heappush(self._returned, index)
+        return found
+
+    def take(self, name: str, index: int | None) -> None:
+        if index is not None and name not in self._index_of:
+            self._index_of[name] = index
+            self._taken[index] += 1
+
+    def give_back(self, name: str) -> None:
+        index = self._index_of.pop(name, None)
+        if index is not None:
+            self._taken[index] -= 1
+            if not self._taken[index]:
+                del self._taken[index]
+                if index < self._next:
+                    heapq.heappush(self._returned, index)
+
+    def finish(self, name: str, index: int | None) -> None:
+        if index is not None:
+            self.succeeded.add(index)
+            self.give_back(name)
+
+    def _is_vacant(self, index: int) -> bool:
+        return index not in self._taken and index not in self.succeeded
+
+
+def index_of(pod: Pod) -> int | None:
+    """The completion index of a pod of an indexed job."""
+    text = pod.metadata.annotations.get(COMPLETION_INDEX, "")
+    return int(text) if text.isdecimal() else None

@@ -1,0 +1,390 @@
+"""Jobs from their creation to their end, and the claims that they hold for their pods, against a real server."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from random import Random
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from dralloc.api.batch_v1 import Job
+from dralloc.api.core_v1 import FAILED, SUCCEEDED, Event, Pod, ResourceQuota
+from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
+from dralloc.client.resource import ObjectKey
+from dralloc.client.resources import resource_for
+from dralloc.controllers.running import CONTROLLERS
+from dralloc.testing.builders import allocation, held, request
+from dralloc.testing.controlled_cluster import ControlledCluster, controlled_cluster
+from dralloc.testing.faults import Faults
+from dralloc.testing.virtual_time import run_virtual
+from dralloc.testing.workloads import claim_template, existing, job
+
+Scenario = Callable[[ControlledCluster], Awaitable[None]]
+
+
+def play(scenario: Scenario, only: Sequence[str] = ("jobs",)) -> None:
+    async def main() -> None:
+        async with controlled_cluster(only=only) as cluster:
+            await scenario(cluster)
+
+    run_virtual(main())
+
+
+async def status_of(cluster: ControlledCluster, name: str = "j") -> tuple[int, int, int]:
+    """Active, succeeded, failed."""
+    status = (await cluster.client.get(Job, name)).status
+    return status.active, status.succeeded, status.failed
+
+
+async def conditions_of(cluster: ControlledCluster, name: str = "j") -> dict[str, str]:
+    status = (await cluster.client.get(Job, name)).status
+    return {entry.type: entry.reason for entry in status.conditions if entry.status == "True"}
+
+
+async def active_pods(cluster: ControlledCluster) -> list[Pod]:
+    return [pod for pod in await cluster.client.list(Pod) if not pod.is_finished and not pod.is_terminating]
+
+
+async def end_pods(cluster: ControlledCluster, count: int | None = None, phase: str = SUCCEEDED) -> None:
+    for pod in (await active_pods(cluster))[:count]:
+        await cluster.end_pod(pod.metadata.name, phase)
+    await cluster.settle()
+
+
+def test_a_job_runs_its_pods_few_at_a_time_until_enough_have_succeeded() -> None:
+    async def scenario(cluster: ControlledCluster) -> None:
+        await cluster.client.create(job("j", parallelism=2, completions=5))
+        await cluster.settle()
+        for done in (0, 2, 4):
+            assert await status_of(cluster) == (min(2, 5 - done), done, 0)
+            await end_pods(cluster)
+        assert await status_of(cluster) == (0, 5, 0)
+        assert await conditions_of(cluster) == {
+            "SuccessCriteriaMet": "CompletionsReached",
+            "Complete": "CompletionsReached",
+        }
+        ended = (await cluster.client.get(Job, "j")).status
+        assert ended.start_time is not None
+        assert ended.completion_time is not None
+        assert len(await cluster.client.list(Pod)) == 5
+
+    play(scenario)
+
+
+def test_pods_that_fail_are_replaced_until_too_many_have() -> None:
+    async def scenario(cluster: ControlledCluster) -> None:
+        await cluster.client.create(job("j", parallelism=1, completions=1, backoffLimit=2))
+        await cluster.settle()
+        await end_pods(cluster, phase=FAILED)
+        assert await active_pods(cluster) == [], "the next one waits a while"
+        await cluster.settle(10)
+        await end_pods(cluster, phase=FAILED)
+        await cluster.settle(20)
+        assert await status_of(cluster) == (1, 0, 2)
+        await end_pods(cluster, phase=FAILED)
+        assert await conditions_of(cluster) == {
+            "FailureTarget": "BackoffLimitExceeded",
+            "Failed": "BackoffLimitExceeded",
+        }
+        await cluster.settle(600)
+        assert len(await cluster.client.list(Pod)) == 3
+
+    play(scenario)
+
+
+def test_a_pod_that_is_deleted_is_replaced_and_one_that_succeeded_stays_counted() -> None:
+    async def scenario(cluster: ControlledCluster) -> None:
+        await cluster.client.create(job("j", parallelism=3, completions=4))
+        await cluster.settle()
+        await end_pods(cluster, 1)
+        (done,) = [pod for pod in await cluster.client.list(Pod) if pod.is_finished]
+        await cluster.remove_pod(done.metadata.name)
+        await cluster.remove_pod((await active_pods(cluster))[0].metadata.name)
+        await cluster.settle(15)
+        assert await status_of(cluster) == (3, 1, 1)
+        await cluster.kill()
+        cluster.start()
+        await cluster.settle()
+        assert await status_of(cluster) == (3, 1, 1), "whoever takes over counts on"
+        await end_pods(cluster)
+        assert "Complete" in await conditions_of(cluster)
+
+    play(scenario)
+
+
+def test_every_index_succeeds_once() -> None:
+    async def scenario(cluster: ControlledCluster) -> None:
+        await cluster.client.create(job("j", parallelism=2, completions=4, completionMode="Indexed"))
+        await cluster.settle()
+        await end_pods(cluster, 1)
+        await end_pods(cluster, 1, phase=FAILED)
+        await cluster.settle(15)
+        for _ in range(4):
+            await end_pods(cluster)
+        indexes = [
+            pod.metadata.labels["batch.kubernetes.io/job-completion-index"]
+            for pod in await cluster.client.list(Pod)
+            if pod.status.phase == SUCCEEDED
+        ]
+        assert sorted(indexes) == ["0", "1", "2", "3"]
+        assert (await cluster.client.get(Job, "j")).status.completed_indexes == "0-3"
+        assert "Complete" in await conditions_of(cluster)
+
+    play(scenario)
+
+
+def test_a_job_can_wait_go_on_grow_and_shrink() -> None:
+    async def scenario(cluster: ControlledCluster) -> None:
+        await cluster.client.create(job("j", parallelism=3, completions=9, suspend=True))
+        await cluster.settle()
+        assert await active_pods(cluster) == []
+        assert await conditions_of(cluster) == {"Suspended": "JobSuspended"}
+        for spec, want in (
+            ({"suspend": False}, 3),
+            ({"parallelism": 5}, 5),
+            ({"parallelism": 2}, 2),
+            ({"suspend": True}, 0),
+        ):
+            await cluster.client.patch(Job, "j", {"spec": spec})
+            await cluster.settle()
+            assert len(await active_pods(cluster)) == want
+        assert await status_of(cluster) == (0, 0, 0), "pods that the job sent away have not failed"
+
+    play(scenario)
+
+
+def test_a_job_that_takes_too_long_ends_and_goes_when_its_time_is_over() -> None:
+    async def scenario(cluster: ControlledCluster) -> None:
+        await cluster.client.create(
+            job("j", parallelism=1, completions=1, activeDeadlineSeconds=30, ttlSecondsAfterFinished=60)
+        )
+        await cluster.settle(25)
+        assert await conditions_of(cluster) == {}
+        await cluster.settle(10)
+        assert (await conditions_of(cluster))["Failed"] == "DeadlineExceeded"
+        await cluster.settle(70)
+        assert not await cluster.exists(Job, "j")
+        assert await cluster.client.list(Pod) == ()
+
+    play(scenario)
+
+
+def test_what_a_job_asks_for_and_we_do_not_have_is_said() -> None:
+    async def scenario(cluster: ControlledCluster) -> None:
+        document = job("j", completions=1)
+        document["spec"]["podFailurePolicy"] = {"rules": []}
+        await cluster.client.create(document)
+        await cluster.client.create(job("others", completions=1, managedBy="kueue.example/multi"))
+        await cluster.settle()
+        status = (await cluster.client.get(Job, "j")).status
+        assert [(entry.type, entry.message) for entry in status.conditions] == [
+            ("FailureTarget", "spec.podFailurePolicy is not supported"),
+            ("Failed", "spec.podFailurePolicy is not supported"),
+        ]
+        assert (await cluster.client.get(Job, "others")).status.start_time is None
+        assert await cluster.client.list(Pod) == ()
+
+    play(scenario)
+
+
+def test_pods_that_the_server_refuses_are_told_of_once_and_tried_again() -> None:
+    async def scenario(cluster: ControlledCluster) -> None:
+        quota = {
+            "apiVersion": "v1",
+            "kind": "ResourceQuota",
+            "metadata": {"name": "few", "namespace": "default"},
+            "spec": {"hard": {"count/pods": "2"}},
+        }
+        await cluster.client.create(quota)
+        await cluster.client.create(job("j", parallelism=5, completions=5))
+        await cluster.settle(300)
+        assert await status_of(cluster) == (2, 0, 0)
+        events = await cluster.client.list(Event, fields="involvedObject.name=j")
+        assert {event.reason for event in events} == {"FailedCreate"}
+        assert len(events) == 1
+        await cluster.client.patch(ResourceQuota, "few", {"spec": {"hard": {"count/pods": "9"}}})
+        await cluster.settle(120)
+        assert await status_of(cluster) == (5, 0, 0)
+
+    play(scenario)
+
+
+# --- claims that a job holds --------------------------------------------------------------------------------------
+
+WITH_CLAIMS = ("jobs", "claim-templates", "claim-lifecycle")
+
+
+async def schedule_job(cluster: ControlledCluster, claim: str = "shared", name: str = "j") -> ConsumerReference:
+    """What a scheduler does for the first pod of a job that holds its claim, and then for all of them."""
+    item = await cluster.client.get(Job, name)
+    reference = ConsumerReference(api_group="batch", resource="jobs", name=name, uid=item.metadata.uid)
+    await cluster.protect(claim)
+    await cluster.allocate(claim, [reference], replace(allocation(held("gpu-0")), reserved_for_any_pod=True))
+    for pod in await active_pods(cluster):
+        await cluster.bind(pod.metadata.name)
+    await cluster.settle()
+    return reference
+
+
+async def job_with_claim(cluster: ControlledCluster, **spec: Any) -> ConsumerReference:
+    await cluster.client.create(claim_template("t", request()))
+    document = job("j", {"gpu": existing("shared")}, annotations={"dralloc.io/shared-claims": "shared=t"}, **spec)
+    await cluster.client.create(document)
+    await cluster.settle()
+    return await schedule_job(cluster)
+
+
+def test_a_job_holds_its_claim_until_its_last_pod_has_ended() -> None:
+    async def scenario(cluster: ControlledCluster) -> None:
+        reference = await job_with_claim(cluster, parallelism=3, completions=3)
+        claim = await cluster.claim("shared")
+        assert claim.spec.reserved_for == reference
+        assert claim.status.reserved_for == (reference,)
+        await end_pods(cluster, 2)
+        assert (await cluster.claim("shared")).status.reserved_for == (reference,)
+        await end_pods(cluster)
+        assert "Complete" in await conditions_of(cluster)
+        ended = await cluster.claim("shared")
+        assert ended.status.allocation is None
+        assert ended.metadata.finalizers == ()
+        await cluster.client.calls.delete(resource_for(Job), ObjectKey("default", "j"), propagation="Background")
+        await cluster.settle()
+        assert await cluster.claims() == ()
+
+    play(scenario, WITH_CLAIMS)
+
+
+def test_a_job_that_fails_gives_its_claim_up_when_the_pods_it_sends_away_are_gone() -> None:
+    async def scenario(cluster: ControlledCluster) -> None:
+        await job_with_claim(cluster, parallelism=3, completions=3, backoffLimit=0)
+        await end_pods(cluster, 1, phase=FAILED)
+        await cluster.settle(60)
+        leaving = [pod for pod in await cluster.client.list(Pod) if pod.is_terminating]
+        assert len(leaving) == 2
+        assert (await cluster.claim("shared")).status.allocation is not None
+        assert "Failed" not in await conditions_of(cluster)
+        for pod in leaving:
+            await cluster.remove_pod(pod.metadata.name)
+        await cluster.settle()
+        assert "Failed" in await conditions_of(cluster)
+        assert (await cluster.claim("shared")).status.allocation is None
+
+    play(scenario, WITH_CLAIMS)
+
+
+def test_the_claim_of_a_job_that_is_deleted_is_free_when_its_pods_are_gone() -> None:
+    async def scenario(cluster: ControlledCluster) -> None:
+        await cluster.client.create(job("j", {"gpu": existing("shared")}, parallelism=2, completions=2))
+        await cluster.settle()
+        made = await cluster.client.get(Job, "j")
+        document = {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "metadata": {"name": "shared", "namespace": "default"},
+            "spec": {
+                "devices": {"requests": [{"name": "request", "exactly": {"deviceClassName": "gpu"}}]},
+                "reservedFor": {"apiGroup": "batch", "resource": "jobs", "name": "j", "uid": made.metadata.uid},
+            },
+        }
+        await cluster.client.create(document)
+        await schedule_job(cluster)
+        await cluster.client.calls.delete(resource_for(Job), ObjectKey("default", "j"), propagation="Background")
+        await cluster.settle(20)
+        pods = await cluster.client.list(Pod)
+        assert [pod.is_terminating for pod in pods] == [True, True]
+        assert (await cluster.claim("shared")).status.allocation is not None, "its pods may still run"
+        for pod in pods:
+            await cluster.remove_pod(pod.metadata.name)
+        await cluster.settle()
+        assert (await cluster.claim("shared")).status.allocation is None
+
+    play(scenario, WITH_CLAIMS)
+
+
+def test_a_job_beside_listed_pods_gives_up_only_itself() -> None:
+    async def scenario(cluster: ControlledCluster) -> None:
+        reference = await job_with_claim(cluster, parallelism=1, completions=1)
+        other = ConsumerReference(api_group="batch", resource="cronjobs", name="x", uid="u")
+        patch = {"status": {"reservedFor": [reference, other]}}
+        await cluster.client.patch(ResourceClaim, "shared", patch, subresource="status")
+        await end_pods(cluster)
+        assert (await cluster.claim("shared")).status.reserved_for == (other,)
+
+    play(scenario, WITH_CLAIMS)
+
+
+@pytest.mark.slow
+def test_pods_on_a_tainted_device_are_evicted_until_the_job_gives_up_and_its_claim_with_it() -> None:
+    async def scenario(cluster: ControlledCluster) -> None:
+        await job_with_claim(cluster, parallelism=2, completions=2, backoffLimit=3)
+        await cluster.client.create(
+            {
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": "DeviceTaintRule",
+                "metadata": {"name": "rule"},
+                "spec": {"deviceSelector": {}, "taint": {"key": "faulty", "effect": "NoExecute"}},
+            }
+        )
+        for _ in range(20):
+            await cluster.settle(60)
+            for pod in await cluster.client.list(Pod):
+                if pod.is_terminating:
+                    await cluster.remove_pod(pod.metadata.name)
+        assert (await conditions_of(cluster))["Failed"] == "BackoffLimitExceeded"
+        assert (await cluster.claim("shared")).status.allocation is None
+
+    play(scenario, tuple(CONTROLLERS))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_jobs_converge_over_a_bad_network(seed: int) -> None:
+    """No pod too many, none lost, every index once, and every claim given back."""
+
+    async def main() -> None:
+        random = Random(seed)
+        async with controlled_cluster(seed=seed) as cluster:
+            cluster.network.faults = Faults(lose_request=0.15, lose_answer=0.15, break_stream=0.1)
+            await cluster.client.create(claim_template("t", request()))
+            document = job(
+                "j",
+                {"gpu": existing("shared")},
+                annotations={"dralloc.io/shared-claims": "shared=t"},
+                parallelism=6,
+                completions=12,
+                completionMode="Indexed",
+                backoffLimit=100,
+            )
+            await cluster.client.create(document)
+            await cluster.settle(60)
+            await schedule_job(cluster)
+            for _ in range(60):
+                active = await active_pods(cluster)
+                assert len(active) <= 6
+                for pod in active:
+                    outcome = random.choice([SUCCEEDED, SUCCEEDED, FAILED, "remove", "nothing"])
+                    if outcome == "remove":
+                        await cluster.remove_pod(pod.metadata.name)
+                    elif outcome != "nothing":
+                        await cluster.end_pod(pod.metadata.name, outcome)
+                if random.random() < 0.1:
+                    await cluster.kill()
+                    cluster.start()
+                await cluster.settle(random.random() * 60)
+            cluster.network.faults = Faults()
+            for _ in range(20):
+                await cluster.settle(400)
+                await end_pods(cluster)
+            assert "Complete" in await conditions_of(cluster)
+            succeeded = [
+                pod.metadata.labels["batch.kubernetes.io/job-completion-index"]
+                for pod in await cluster.client.list(Pod)
+                if pod.status.phase == SUCCEEDED
+            ]
+            assert sorted(succeeded, key=int) == [str(index) for index in range(12)]
+            claim = await cluster.claim("shared")
+            assert (claim.status.allocation, claim.status.reserved_for) == (None, ())
+
+    run_virtual(main())
