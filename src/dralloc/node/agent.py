@@ -24,7 +24,7 @@ from dralloc.client.resource import ObjectKey
 from dralloc.client.resources import resource_for
 from dralloc.client.transport import Transport
 from dralloc.node.cdi import DEFAULT_DIRECTORIES, CdiFiles
-from dralloc.node.checkpoint import lock_directory
+from dralloc.node.checkpoint import BadCheckpoint, lock_directory
 from dralloc.node.claim_book import ClaimBook
 from dralloc.node.claims import ClaimsFailed, ManagedClaims
 from dralloc.node.driver_calls import GrpcDriverCalls
@@ -77,7 +77,11 @@ class Agent:
         self._lock = lock_directory(directory)
         self._settings = settings
         self._calls = calls = Calls(transport, field_manager=FIELD_MANAGER)
-        self._book = ClaimBook(directory / CHECKPOINT)
+        try:
+            self._book = ClaimBook(directory / CHECKPOINT)
+        except BadCheckpoint:
+            os.close(self._lock)
+            raise
         self.metrics = NodeMetrics(self._book.records)
         self._wiper = SliceWiper(calls, settings.shape.name, timings)
         self.drivers = Drivers(self._wiper.connection_changed)

@@ -55,6 +55,7 @@ QUICK: Final = Timings(
     heartbeat_s=1.0,
 )
 PATIENCE_S: Final = 10.0
+LOOK_S: Final = 0.01
 
 
 @contextmanager
@@ -172,7 +173,12 @@ class NodeWorld:
                     await self.client.get(object_type, name)
                 except NotFound:
                     return
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(LOOK_S)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while not condition():
+                await asyncio.sleep(LOOK_S)
 
     async def event_where(self, condition: Callable[[Event], bool]) -> Event:
         async with asyncio.timeout(PATIENCE_S):

@@ -1,0 +1,395 @@
+"""A whole node with real processes: from a pod that is bound to one that is gone, and an agent that starts again in between."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dralloc.api.core_v1 import Node
+from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
+from dralloc.node.checkpoint import BadCheckpoint, DirectoryInUse, read_checkpoint
+from dralloc.node.pod_view import NodePod
+from dralloc.primitives.metrics import exposition
+from dralloc.rpc.plugin_services import NODE_PREPARE_RESOURCES, NODE_UNPREPARE_RESOURCES
+from dralloc.testing.builders import allocation, device, held, resource_slice
+from dralloc.testing.node_world import QUICK, NodeWorld, node_world, short_directory
+from dralloc.testing.scripted_driver import ScriptedDriver
+
+pytestmark = pytest.mark.slow
+
+Scenario = Callable[[NodeWorld, ScriptedDriver], Awaitable[None]]
+
+
+def play(scenario: Scenario, **settings: Any) -> None:
+    """Run a scenario with an agent that runs processes, and one driver that is registered."""
+
+    async def run() -> None:
+        with short_directory() as directory:
+            async with node_world(directory, **settings) as world, ScriptedDriver(directory) as driver:
+                await driver.until(lambda: (True, "") in driver.registrations)
+                await scenario(world, driver)
+
+    asyncio.run(run())
+
+
+def describe_devices(world: NodeWorld, **devices: list[str]) -> None:
+    """Write the file with which a driver tells what its devices bring: environment, by device."""
+    described = [{"name": name, "containerEdits": {"env": env}} for name, env in devices.items()]
+    (world.directory / "cdi").mkdir(exist_ok=True)
+    content = {"cdiVersion": "0.6.0", "kind": "example.com/gpu", "devices": described}
+    (world.directory / "cdi" / "example.json").write_text(json.dumps(content))
+
+
+def script(text: str) -> list[str]:
+    return ["sh", "-c", text]
+
+
+def output(world: NodeWorld, pod: NodePod, container: str = "main") -> str:
+    return (world.directory / "pods" / pod.metadata.uid / f"{container}.log").read_text()
+
+
+def exit_codes(pod: NodePod) -> list[int | None]:
+    states = [status.state.terminated for status in pod.status.container_statuses]
+    return [state.exit_code if state is not None else None for state in states]
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process still does something: one that nobody has asked about yet may be listed, dead as it is."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_a_pod_is_prepared_sees_its_devices_and_is_taken_back_when_it_is_deleted() -> None:
+    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+        describe_devices(world, claim=["GPU_ID=7"])
+        await world.create_claim("claim")
+        env = [{"name": "WHO", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]
+        command = script('echo "$WHO has gpu $GPU_ID"; exec sleep 1000')
+        await world.run_pod("pod", "claim", command=command, env=env)
+        pod = await world.pod_in("Running")
+        assert read_checkpoint(world.directory / "dra_manager_state")[0].pods == {pod.metadata.uid}
+        assert len(driver.prepared) == 1
+        await world.delete_pod("pod", grace_s=5)
+        await world.until_gone()
+        assert driver.prepared == set()
+        assert read_checkpoint(world.directory / "dra_manager_state") == ()
+        await world.until(lambda: not (world.directory / "pods" / pod.metadata.uid).exists())
+        assert [call.method for call in driver.calls] == [NODE_PREPARE_RESOURCES, NODE_UNPREPARE_RESOURCES]
+        assert world.agent is not None
+        shown = exposition(world.agent.metrics.all())
+        assert 'dra_resource_claims_in_use{driver_name="<any>"} 0' in shown
+        path = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources"
+        assert f'method_name="{path}",grpc_status_code="OK"}} 1' in shown
+
+    play(scenario)
+
+
+def test_a_pod_that_ends_by_itself_is_taken_back_and_stays_to_be_looked_at() -> None:
+    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+        describe_devices(world, claim=["GPU_ID=7"])
+        await world.create_claim("claim")
+        await world.run_pod("pod", "claim", command=script('echo "gpu $GPU_ID"; exit 3'))
+        pod = await world.pod_in("Failed")
+        assert exit_codes(pod) == [3]
+        assert output(world, pod) == "gpu 7\n"
+        assert driver.prepared == set()
+        await world.delete_pod("pod")
+        await world.until_gone()
+
+    play(scenario)
+
+
+def test_each_container_sees_only_the_devices_that_it_names() -> None:
+    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+        describe_devices(world, a=["A=1"], b=["B=1"])
+        driver.devices = lambda claim: [
+            {
+                "request_names": [name],
+                "pool_name": "p",
+                "device_name": name,
+                "cdi_device_ids": [f"example.com/gpu={name}"],
+            }
+            for name in ("a", "b")
+        ]
+        await world.create_claim("claim")
+        show = script("env | grep -E '^(A|B)=' | sort | tr '\\n' ' '")
+        containers = [
+            {"name": "both", "image": "i", "command": show, "resources": {"claims": [{"name": "claim"}]}},
+            {
+                "name": "one",
+                "image": "i",
+                "command": show,
+                "resources": {"claims": [{"name": "claim", "request": "b"}]},
+            },
+            {"name": "none", "image": "i", "command": [*show[:2], f"{show[2]}; true"]},
+        ]
+        init = [{"name": "init", "image": "i", "command": show, "resources": {"claims": [{"name": "claim"}]}}]
+        await world.run_pod("pod", "claim", spec={"containers": containers, "initContainers": init})
+        pod = await world.pod_in("Succeeded")
+        seen = {name: output(world, pod, name) for name in ("both", "one", "none", "init")}
+        assert seen == {"both": "A=1 B=1 ", "one": "B=1 ", "none": "", "init": "A=1 B=1 "}
+
+    play(scenario)
+
+
+def test_what_exits_starts_again_and_counts() -> None:
+    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+        command = script("test -e there && exec sleep 1000; touch there; exit 1")
+        await world.run_pod("pod", command=command, spec={"restartPolicy": "OnFailure"})
+        pod = await world.pod_where(
+            "pod",
+            lambda pod: any(status.ready and status.restart_count == 1 for status in pod.status.container_statuses),
+        )
+        last = pod.status.container_statuses[0].last_state.terminated
+        assert last is not None
+        assert last.exit_code == 1
+
+    play(scenario)
+
+
+def test_a_container_that_does_not_listen_is_killed_after_its_grace_with_all_that_it_started() -> None:
+    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+        await world.run_pod("pod", command=script("trap '' TERM; sleep 1000 & echo $!; wait; wait"))
+        pod = await world.pod_where("pod", lambda pod: pod.status.phase == "Running" and bool(output(world, pod)))
+        child = int(output(world, pod))
+        await world.delete_pod("pod", grace_s=1)
+        await world.until_gone()
+        assert not is_alive(child)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("container", "reason", "text"),
+    [
+        ({"command": []}, "CreateContainerConfigError", "must name its command"),
+        ({"command": ["/no/such/program"]}, "RunContainerError", "cannot run /no/such/program: No such file"),
+        (
+            {"command": ["true"], "env": [{"name": "X", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}]},
+            "CreateContainerConfigError",
+            "not configMapKeyRef",
+        ),
+    ],
+    ids=["no command", "no program", "no config map"],
+)
+def test_a_container_that_cannot_start_says_why(container: dict[str, Any], reason: str, text: str) -> None:
+    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+        await world.run_pod("pod", **container)
+
+        def waits(pod: NodePod) -> bool:
+            states = [status.state.waiting for status in pod.status.container_statuses]
+            return any(state is not None and state.reason == reason and text in state.message for state in states)
+
+        assert (await world.pod_where("pod", waits)).status.phase == "Pending"
+        await world.event_where(lambda event: event.reason == "Failed" and text in event.message)
+        await world.delete_pod("pod")
+        await world.until_gone()
+        assert world.agent is not None
+        assert f'kubelet_started_containers_errors_total{{container_type="container",code="{reason}"}}' in exposition(
+            world.agent.metrics.all()
+        )
+
+    play(scenario)
+
+
+def test_devices_without_a_description_are_named() -> None:
+    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+        await world.create_claim("claim")
+        await world.run_pod("pod", "claim", command=["true"])
+        await world.event_where(lambda event: "describes device example.com/gpu=claim" in event.message)
+        describe_devices(world, claim=[])
+        await world.pod_in("Succeeded")
+
+    play(scenario)
+
+
+def test_a_pod_that_takes_too_long_is_ended() -> None:
+    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+        spec = {"activeDeadlineSeconds": 1, "terminationGracePeriodSeconds": 1}
+        await world.run_pod("pod", command=["sleep", "1000"], spec=spec)
+        pod = await world.pod_in("Failed")
+        assert pod.status.reason == "DeadlineExceeded"
+
+    play(scenario)
+
+
+def test_a_sidecar_runs_beside_the_others_and_ends_after_them() -> None:
+    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+        side = {"name": "side", "image": "i", "restartPolicy": "Always", "command": ["sleep", "1000"]}
+        await world.run_pod(
+            "pod", command=["true"], spec={"initContainers": [side], "terminationGracePeriodSeconds": 2}
+        )
+        pod = await world.pod_in("Succeeded")
+        ended = pod.status.init_container_statuses[0].state.terminated
+        assert ended is not None
+        assert ended.exit_code == 143
+
+    play(scenario)
+
+
+def test_claims_that_are_not_right_keep_a_pod_that_was_forced_onto_the_node_waiting() -> None:
+    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+        await world.create_claim("claim")
+        pod = await world.create_pod("pod", "claim", command=["true"])
+        await world.bind("pod")
+        await world.event_where(lambda event: "is not allowed to use ResourceClaim claim" in event.message)
+        assert not driver.calls
+        describe_devices(world, claim=[])
+        await world.reserve("claim", pod)
+        await world.pod_in("Succeeded")
+
+    play(scenario)
+
+
+def test_force_deleted_pods_are_taken_back_and_a_new_claim_of_the_same_name_waits_for_that() -> None:
+    async def fails(service: Any, request: Any, context: Any) -> Any:
+        raise RuntimeError("busy")
+
+    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+        describe_devices(world, claim=[])
+        driver.on_unprepare = fails
+        await world.create_claim("claim")
+        await world.run_pod("pod", "claim", command=["sleep", "1000"])
+        await world.pod_in("Running")
+        (first,) = driver.prepared
+        await world.delete_pod("pod", grace_s=0)
+        await world.until_gone()
+        await world.allocate("claim", None)
+        await world.client.delete(ResourceClaim, "claim")
+        await world.create_claim("claim", allocation(held("gpu-1")))
+        await world.run_pod("pod", "claim", command=["sleep", "1000"])
+        await world.event_where(lambda event: "old ResourceClaim with same name claim" in event.message)
+        driver.on_unprepare = None
+        await world.pod_in("Running")
+        assert first not in driver.prepared
+        assert len(driver.prepared) == 1
+
+    play(scenario)
+
+
+# --- Slices and the node itself -----------------------------------------------------------------------------------
+
+
+async def slices(world: NodeWorld) -> set[str]:
+    return {item.metadata.name for item in await world.client.list(ResourceSlice)}
+
+
+def test_slices_of_a_driver_that_stays_away_are_removed_and_only_those() -> None:
+    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+        published = [
+            resource_slice("mine", device("gpu-0")),
+            resource_slice("network", device("gpu-0"), pool="shared", all_nodes=True),
+            resource_slice("elsewhere", device("gpu-0"), pool="p", node_name="node-b"),
+            resource_slice("other-driver", device("gpu-0"), driver="nic.example.com"),
+        ]
+        for item in published:
+            await world.client.create(item)
+        await driver.stop()
+        await world.until_gone("mine", ResourceSlice)
+        assert await slices(world) == {"network", "elsewhere", "other-driver"}
+
+    play(scenario)
+
+
+def test_a_driver_that_is_back_in_time_keeps_its_slices() -> None:
+    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+        await world.client.create(resource_slice("mine", device("gpu-0")))
+        await driver.stop()
+        await driver.start()
+        await driver.until(lambda: len(driver.registrations) == 2)
+        other = ScriptedDriver(world.directory, name="other.example.com")
+        await world.client.create(resource_slice("others", device("x"), driver="other.example.com", pool="q"))
+        async with other:
+            await other.until(lambda: bool(other.registrations))
+        await world.until_gone("others", ResourceSlice)
+        assert await slices(world) == {"mine"}
+
+    play(scenario, timings=replace(QUICK, wipe_after_s=0.5))
+
+
+def test_a_node_that_starts_removes_what_an_earlier_life_published() -> None:
+    async def run() -> None:
+        with short_directory() as directory:
+            async with node_world(directory, starts_agent=False) as world:
+                await world.client.create(resource_slice("mine", device("gpu-0")))
+                await world.client.create(resource_slice("elsewhere", device("gpu-0"), pool="p", node_name="node-b"))
+                await world.start_agent()
+                await world.until_gone("mine", ResourceSlice)
+                assert await slices(world) == {"elsewhere"}
+                node = await world.client.get(Node, "node-a")
+                assert [(condition.type, condition.status) for condition in node.status.conditions] == [
+                    ("Ready", "True")
+                ]
+
+    asyncio.run(run())
+
+
+# --- Starting again -----------------------------------------------------------------------------------------------
+
+
+def test_an_agent_that_starts_again_takes_up_its_containers_and_forgets_no_claim() -> None:
+    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+        describe_devices(world, kept=[], dropped=[])
+        await world.create_claim("kept", allocation(held("gpu-0")))
+        await world.create_claim("dropped", allocation(held("gpu-1")))
+        await world.run_pod("kept", "kept", command=script("echo $$$$; exec sleep 1000"))
+        await world.run_pod("dropped", "dropped", command=script("echo $$$$; exec sleep 1000"))
+        kept = await world.pod_where("kept", lambda pod: pod.status.phase == "Running" and bool(output(world, pod)))
+        dropped = await world.pod_where(
+            "dropped", lambda pod: pod.status.phase == "Running" and bool(output(world, pod))
+        )
+        pids = [int(output(world, pod)) for pod in (kept, dropped)]
+        await world.stop_agent()
+        await world.delete_pod("dropped", grace_s=0)
+        await world.start_agent()
+        await driver.until(lambda: len(driver.prepared) == 1)
+        assert [is_alive(pid) for pid in pids] == [True, False]
+        assert (await world.pod_in("Running", "kept")).status.container_statuses[0].restart_count == 0
+        await world.delete_pod("kept", grace_s=2)
+        await world.until_gone("kept")
+        assert driver.prepared == set()
+
+    play(scenario, keeps_containers=True)
+
+
+def test_a_container_that_ended_while_no_agent_was_there_is_started_again_as_its_policy_says() -> None:
+    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+        await world.run_pod("pod", command=["sleep", "1000"], spec={"restartPolicy": "Always"})
+        await world.run_pod("once", command=["sleep", "1000"])
+        for name in ("pod", "once"):
+            await world.pod_in("Running", name)
+        await world.stop_agent()
+        await world.start_agent()
+        pod = await world.pod_where(
+            "pod",
+            lambda pod: any(status.ready and status.restart_count == 1 for status in pod.status.container_statuses),
+        )
+        last = pod.status.container_statuses[0].last_state.terminated
+        assert last is not None
+        assert last.reason == "ContainerStatusUnknown"
+        assert exit_codes(await world.pod_in("Failed", "once")) == [137]
+
+    play(scenario)
+
+
+def test_a_directory_that_is_damaged_or_in_use_is_refused_by_name() -> None:
+    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+        with pytest.raises(DirectoryInUse, match=str(world.directory)):
+            await world.start_agent()
+        await world.stop_agent()
+        state = world.directory / "dra_manager_state"
+        state.write_text("{}")
+        with pytest.raises(BadCheckpoint, match="dra_manager_state"):
+            await world.start_agent()
+        state.unlink()
+        await world.start_agent()
+
+    play(scenario)
