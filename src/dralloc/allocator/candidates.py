@@ -174,7 +174,7 @@ def _select(shape: DeviceShape, stage: Stage, expressions: tuple[str, ...]) -> R
     for position, expression in enumerate(expressions):
         answer = _answer(shape, expression)
         if isinstance(answer, CelError):
-            return DeviceFault(stage, position, str(answer))
+            return DeviceFault(stage, position, f"CEL runtime error: {answer}")
         if not answer:
             return Refusal(stage, position)
     return None

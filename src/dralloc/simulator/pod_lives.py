@@ -1,10 +1,17 @@
-"""All nodes at once, as the rest of the cluster sees them: bound pods run, some end by themselves, deleted ones go."""
+"""All nodes at once, as the rest of the cluster sees them: bound pods run, some end by themselves, deleted ones go.
+
+A pod runs once every claim that it uses has devices and is reserved for it. Preparing devices is left out: that is the
+business of drivers.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 
 from dralloc.api.core_v1 import Pod
+from dralloc.api.pod_claims import claims_of, is_reserved_for, may_use
+from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.api.timestamps import parse_timestamp
 from dralloc.client.calls import Calls
 from dralloc.client.informer import Informer
@@ -16,6 +23,7 @@ from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import NotFound
 
 PODS = resource_for(Pod)
+CLAIMS = resource_for(ResourceClaim)
 # Pods that say so end this many seconds after they were made; the others run until they are deleted.
 ENDS_AFTER = "simulator/ends-after-seconds"
 
@@ -26,16 +34,25 @@ class PodLives:
     def __init__(self, calls: Calls, clock: Clock) -> None:
         self._calls = calls
         self._clock = clock
-        self._pods: Informer[Pod] = Informer()
+        self._pods: Informer[Pod] = Informer({"claim": _claim_keys})
+        self._claims: Informer[ResourceClaim] = Informer()
         self._queue: WorkQueue[ObjectKey] = WorkQueue(Backoff(first_s=0.5, most_s=30))
 
     async def run(self) -> None:
         """Live until cancelled."""
         self._pods.subscribe(lambda before, after: self._queue.add(key_of(after or before)))  # type: ignore[arg-type]
+        self._claims.subscribe(self._on_claim)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(Reflector(self._calls, PODS, self._pods).run())
+            tasks.create_task(Reflector(self._calls, CLAIMS, self._claims).run())
             for _ in range(4):
                 tasks.create_task(work(self._queue, self._advance, lambda *_: None))
+
+    def _on_claim(self, _: ResourceClaim | None, after: ResourceClaim | None) -> None:
+        if after is not None:
+            for pod in self._pods.by("claim", key_of(after)):
+                if pod.spec.node_name and pod.status.phase == "Pending":
+                    self._queue.add(key_of(pod))
 
     async def _advance(self, key: ObjectKey) -> None:
         pod = self._pods.get(key.name, key.namespace)
@@ -44,12 +61,26 @@ class PodLives:
         try:
             if pod.is_terminating:
                 await self._calls.delete(PODS, key, uid=pod.metadata.uid, grace_period_s=0)
-            elif not pod.is_finished and pod.status.phase != "Running":
-                await self._set_phase(key, pod, "Running")
+            elif pod.status.phase == "Pending":
+                if self._may_run(pod):
+                    await self._set_phase(key, pod, "Running")
             elif pod.status.phase == "Running" and (lifetime := pod.metadata.annotations.get(ENDS_AFTER)):
                 await self._end_when_due(key, pod, float(lifetime))
         except NotFound:
             return
+
+    def _may_run(self, pod: Pod) -> bool:
+        made = {status.name for status in pod.status.resource_claim_statuses}
+        asked = {entry.name for entry in pod.spec.resource_claims if entry.resource_claim_template_name is not None}
+        if not asked <= made:
+            return False
+        for use in claims_of(pod):
+            claim = self._claims.get(use.claim, pod.metadata.namespace)
+            if claim is None or claim.status.allocation is None:
+                return False
+            if not may_use(use, claim, pod) or not is_reserved_for(claim, pod):
+                return False
+        return True
 
     async def _end_when_due(self, key: ObjectKey, pod: Pod, lifetime_s: float) -> None:
         created = parse_timestamp(pod.metadata.creation_timestamp or "")
@@ -63,3 +94,7 @@ class PodLives:
         # The UID makes sure that it is still the same pod.
         patch = {"metadata": {"uid": pod.metadata.uid}, "status": {"phase": phase}}
         await self._calls.patch(PODS, key, patch, subresource="status")
+
+
+def _claim_keys(pod: Pod) -> Iterator[ObjectKey]:
+    return (ObjectKey(pod.metadata.namespace, use.claim) for use in claims_of(pod))

@@ -1,0 +1,244 @@
+"""A whole control plane in real time and behind a real socket: API server, scheduler, controllers, and nodes that run pods.
+
+Each component can be started anew with other features, as in an upgrade. Nothing here waits for time to pass: a test waits
+for what it wants to see, through a watch, and fails at a deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import uvloop
+
+from dralloc.api.codec import encode
+from dralloc.api.core_v1 import Pod, PodCondition
+from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.apiserver.app import ApiApplication
+from dralloc.apiserver.authentication import ADMINISTRATOR, Authenticator
+from dralloc.apiserver.server import ApiServer
+from dralloc.apiserver.serving import Endpoint, serving
+from dralloc.client.calls import Calls
+from dralloc.client.client import AsyncClient
+from dralloc.client.credentials import Connection
+from dralloc.client.http import HttpTransport
+from dralloc.client.resource import Object
+from dralloc.client.resources import resource_for
+from dralloc.client.transport import Request
+from dralloc.controllers.running import Controllers
+from dralloc.primitives.clock import Clock
+from dralloc.primitives.features import FeatureGates
+from dralloc.scheduler.scheduler import Scheduler, SchedulerSettings
+from dralloc.simulator.pod_lives import PodLives
+from dralloc.store.memory import MemoryStore
+from dralloc.testing.api import TOKEN, WallClock
+
+# Far beyond what anything takes that works.
+DEADLINE_S: Final = 30.0
+
+
+class RunningCluster:
+    """The cluster as its user sees it."""
+
+    def __init__(self, store: MemoryStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._port = 0
+        self._server: AsyncExitStack | None = None
+        self._components: dict[str, asyncio.Task[None]] = {}
+        self._transport: HttpTransport | None = None
+
+    # --- Components -------------------------------------------------------------------------------------------------
+
+    async def serve(self, gates: str = "") -> None:
+        """The API server comes up, or comes back with other features; what is stored stays."""
+        await self.stop_serving()
+        stack = AsyncExitStack()
+        server = ApiServer(self._store, clock=self._clock, gates=FeatureGates.parse(gates))
+        await server.start()
+        stack.push_async_callback(server.stop)
+        application = ApiApplication(server, Authenticator({TOKEN: ADMINISTRATOR}))
+        url = await stack.enter_async_context(serving(application, Endpoint(port=self._port)))
+        self._server, self._port = stack, urlsplit(url).port or 0
+        if self._transport is None:
+            self._transport = HttpTransport(Connection(server=url, token=TOKEN))
+
+    async def stop_serving(self) -> None:
+        if self._server is not None:
+            await self._server.aclose()
+            self._server = None
+
+    async def schedule(self, gates: str = "") -> None:
+        """The scheduler comes up, or comes back with other features."""
+        settings = SchedulerSettings(gates=FeatureGates.parse(gates))
+        await self._start("scheduler", Scheduler(self._calls("scheduler"), self._clock, settings).run)
+
+    async def control(self, gates: str = "") -> None:
+        """The controllers come up, or come back with other features."""
+        controllers = Controllers(self.transport, clock=self._clock, gates=FeatureGates.parse(gates))
+        await self._start("controllers", controllers.run)
+
+    async def run_pods(self) -> None:
+        await self._start("nodes", PodLives(self._calls("node"), self._clock).run)
+
+    async def _start(self, name: str, run: Callable[[], Any]) -> None:
+        if name in self._components:
+            await self._end(self._components.pop(name))
+        self._components[name] = asyncio.ensure_future(run())
+
+    async def _end(self, component: asyncio.Task[None]) -> None:
+        if component.done():
+            component.result()
+        component.cancel()
+        await asyncio.gather(component, return_exceptions=True)
+
+    def _look_for_failures(self) -> None:
+        """A component that ended by itself has a bug; raise it."""
+        for component in self._components.values():
+            if component.done():
+                component.result()
+
+    async def stop(self) -> None:
+        for component in self._components.values():
+            await self._end(component)
+        await self.transport.close()
+        await self.stop_serving()
+
+    @property
+    def transport(self) -> HttpTransport:
+        assert self._transport is not None, "the server is up"
+        return self._transport
+
+    @property
+    def client(self) -> AsyncClient:
+        return AsyncClient(self.transport)
+
+    def _calls(self, field_manager: str) -> Calls:
+        return Calls(self.transport, field_manager=field_manager)
+
+    # --- What a user does -------------------------------------------------------------------------------------------
+
+    async def create(self, *items: Any) -> None:
+        for item in items:
+            await self.client.create(item)
+
+    async def post(self, path: str, document: Any) -> None:
+        """Create an object of any version, as it is written."""
+        headers = {"Content-Type": "application/json"}
+        response = await self.transport.send(Request(method="POST", path=path, headers=headers, body=encode(document)))
+        assert response.status == 201, response.body.decode()
+
+    async def delete_pod(self, name: str) -> None:
+        """Delete the pod, and wait until it is gone."""
+        await self.client.delete(Pod, name)
+        await self.until(Pod, name, lambda pod: pod is None)
+
+    async def end_pod(self, name: str, phase: str = "Succeeded") -> None:
+        """The pod's containers have ended."""
+        await self.client.patch(Pod, name, {"status": {"phase": phase}}, subresource="status")
+
+    # --- What a user waits for --------------------------------------------------------------------------------------
+
+    async def until(
+        self, kind: type[Object], name: str, matches: Callable[[Object | None], bool], *, namespace: str = "default"
+    ) -> Object | None:
+        """The object as soon as it is as wanted; None stands for an object that is not there."""
+        seen: Object | None = None
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                async with aclosing(self._states(kind, name, namespace)) as states:
+                    async for seen in states:
+                        if matches(seen):
+                            return seen
+        except TimeoutError:
+            self._look_for_failures()
+        raise AssertionError(f"{kind.__name__} {name} did not become what was expected; last seen: {seen}")
+
+    async def _states(self, kind: type[Object], name: str, namespace: str) -> AsyncGenerator[Object | None, None]:
+        resource = resource_for(kind)
+        calls, namespace = self._calls("test"), namespace if resource.namespaced else ""
+        selector = f"metadata.name={name}"
+        items, revision = await calls.list_all(resource, namespace=namespace, field_selector=selector)
+        yield items[0] if items else None
+        async for event in calls.watch(
+            resource,
+            resource_version=revision,
+            timeout_s=int(DEADLINE_S),
+            namespace=namespace,
+            field_selector=selector,
+        ):
+            if event.type != "BOOKMARK":
+                yield None if event.type == "DELETED" else event.object
+
+    async def running(self, name: str) -> Pod:
+        """The pod, once it runs."""
+        pod = await self.until(Pod, name, lambda pod: pod is not None and pod.status.phase == "Running")
+        assert pod is not None
+        return pod
+
+    async def refused(self, name: str, says: str = "") -> PodCondition:
+        """What the pod is told once it has been tried in vain, and why is as expected."""
+
+        def is_refused(pod: Pod | None) -> bool:
+            condition = _scheduled(pod)
+            return condition is not None and condition.status == "False" and says in condition.message
+
+        condition = _scheduled(await self.until(Pod, name, is_refused))
+        assert condition is not None
+        return condition
+
+    async def claim(self, name: str, matches: Callable[[ResourceClaim], bool] = lambda _: True) -> ResourceClaim:
+        """The claim, once it is there and as wanted."""
+        claim = await self.until(ResourceClaim, name, lambda claim: claim is not None and matches(claim))
+        assert claim is not None
+        return claim
+
+    async def claim_of(self, pod: str, entry: str) -> ResourceClaim:
+        """The claim that was made for an entry of the pod."""
+        statuses = (await self.client.get(Pod, pod)).status.resource_claim_statuses
+        name = next(status.resource_claim_name for status in statuses if status.name == entry)
+        assert name is not None, f"{entry} needs no claim"
+        return await self.client.get(ResourceClaim, name)
+
+    async def gone(self, kind: type[Object], name: str) -> None:
+        await self.until(kind, name, lambda item: item is None)
+
+
+def _scheduled(pod: Pod | None) -> PodCondition | None:
+    conditions = pod.status.conditions if pod is not None else ()
+    return next((condition for condition in conditions if condition.type == "PodScheduled"), None)
+
+
+@asynccontextmanager
+async def running_cluster(gates: str = "") -> AsyncIterator[RunningCluster]:
+    """Every component with these features, on a free port of loopback, until the block ends."""
+    async with MemoryStore() as store:
+        cluster = RunningCluster(store, WallClock())
+        await cluster.serve(gates)
+        await cluster.schedule(gates)
+        await cluster.control(gates)
+        await cluster.run_pods()
+        try:
+            yield cluster
+        finally:
+            await cluster.stop()
+
+
+def in_running_cluster(
+    test: Callable[[RunningCluster], Coroutine[Any, Any, None]],
+) -> Callable[[], None]:
+    """A test that gets a cluster of its own."""
+
+    async def main() -> None:
+        async with running_cluster() as cluster:
+            await test(cluster)
+
+    def run() -> None:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(main())
+
+    run.__name__, run.__doc__, run.__module__ = test.__name__, test.__doc__, test.__module__
+    return run
