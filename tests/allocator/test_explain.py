@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from dralloc.allocator.explanation.reasons import Cause, Reason
 from dralloc.allocator.explanation.report import Explanation, Question, Verdict, explain
 from dralloc.allocator.explanation.text import headline, lines
 from dralloc.allocator.features import Features
@@ -91,63 +92,85 @@ CASES = [
         "no device of the class",
         (gpus("gpu-0"),),
         wants(),
-        "",
+        "does not fit on node-a: no device of class gpu",
+        "use class any instead of gpu in request request",
         classes=(device_class("gpu", 'device.driver == "nic.example.com"'), device_class("any")),
     ),
-    Case("no device that the selector takes", (gpus("gpu-0", attributes={"model": "a100"}),), wants(where=MODEL), ""),
-    Case("the only device in use", (gpus("gpu-0"),), wants(), "", allocated=(holder("other", "gpu-0"),)),
+    Case(
+        "no device that the selector takes",
+        (gpus("gpu-0", attributes={"model": "a100"}),),
+        wants(where=MODEL),
+        'does not fit on node-a: no device matches device.attributes["gpu.example.com"].model == "h100"',
+        'drop the selector device.attributes["gpu.example.com"].model == "h100" of request request',
+    ),
+    Case(
+        "the only device in use",
+        (gpus("gpu-0"),),
+        wants(),
+        "does not fit on node-a: the only device is in use",
+        "release claim default/other",
+        allocated=(holder("other", "gpu-0"),),
+    ),
     Case(
         "all devices in use",
         (gpus("gpu-0", "gpu-1"),),
         wants(),
-        "",
+        "does not fit on node-a: all 2 devices in use",
+        "release claim default/one",
         allocated=(holder("one", "gpu-0"), holder("two", "gpu-1")),
     ),
     Case(
         "one device too few is free",
         (gpus("gpu-0", "gpu-1", "gpu-2"),),
         wants(count=2),
-        "",
+        "does not fit on node-a: only 1 of 2 devices: 2 in use",
+        "ask for 1 device instead of 2 in request request",
         allocated=(holder("one", "gpu-0", "gpu-1"),),
     ),
     Case(
         "less capacity left than asked for",
         (gpus("gpu-0", "gpu-1", capacity=SHARED, shareable=True),),
         wants(capacity={"memory": "30Gi"}),
-        "",
+        "does not fit on node-a: memory short (asked 30Gi, most free 28Gi on gpu.example.com/pool-a/gpu-1)",
+        "ask for 28Gi of memory instead of 30Gi in request request",
         allocated=(holder("one", "gpu-0", consumed="20Gi"), holder("two", "gpu-1", consumed="12Gi")),
     ),
     Case(
         "what is asked for is rounded up",
         (gpus("gpu-0", capacity=STEPPED, shareable=True),),
         wants(capacity={"memory": "7Gi"}),
-        "",
+        "does not fit on node-a: memory short (asked 7Gi, which takes 8Gi, most free 7Gi on gpu.example.com/pool-a/gpu-0)",
+        "ask for 6Gi of memory instead of 7Gi in request request",
         allocated=(holder("one", "gpu-0", consumed="33Gi"),),
     ),
     Case(
         "nothing asked for takes everything",
         (gpus("gpu-0", capacity=SHARED, shareable=True),),
         wants(),
-        "",
+        "does not fit on node-a: memory short (takes 40Gi, most free 24Gi on gpu.example.com/pool-a/gpu-0)",
+        "ask for no more than 24Gi of memory in request request",
         allocated=(holder("one", "gpu-0", consumed="16Gi"),),
     ),
     Case(
         "more than any device has",
         (gpus("gpu-0", "gpu-1", capacity=SHARED, shareable=True),),
         wants(count=2, capacity={"memory": "80Gi"}),
-        "",
+        "does not fit on node-a: memory too small (asked 80Gi, largest 40Gi on gpu.example.com/pool-a/gpu-0)",
+        "ask for 40Gi of memory instead of 80Gi in request request",
     ),
     Case(
         "more than the policy gives out",
         (gpus("gpu-0", capacity=STEPPED, shareable=True),),
         wants(capacity={"memory": "36Gi"}),
-        "",
+        "does not fit on node-a: memory is not given out in this amount (asked 36Gi, largest 32Gi on gpu.example.com/pool-a/gpu-0)",
+        "ask for 32Gi of memory instead of 36Gi in request request",
     ),
     Case(
         "a capacity under a name that devices do not have",
         (gpus("gpu-0", capacity=SHARED, shareable=True),),
         wants(capacity={"gpu.example.com/memory": "8Gi"}),
-        "",
+        "does not fit on node-a: no device has the capacity gpu.example.com/memory",
+        "ask for the capacity memory instead of gpu.example.com/memory in request request",
     ),
     Case(
         "counters that are used up",
@@ -161,7 +184,8 @@ CASES = [
             ),
         ),
         wants(where='device.attributes["gpu.example.com"].?size.orValue("whole") == "whole"'),
-        "",
+        "does not fit on node-a: counter memory short (takes 10Gi, most left 5Gi on gpu.example.com/pool-a card); besides, 1 device: in use",
+        "release claim default/one",
         allocated=(holder("one", "half-0"),),
     ),
     Case(
@@ -177,29 +201,46 @@ CASES = [
             ),
         ),
         wants(),
-        "",
+        "does not fit on node-a: 2 of 3 devices in use; besides, 1 device: counter memory is overdrawn by devices in use",
+        "release claim default/one",
         allocated=(holder("one", "half-0"), holder("two", "half-1")),
     ),
-    Case("a taint of the device's own", (gpus("gpu-0", taints=[taint("broken", "fan")]),), wants(), ""),
-    Case("a taint by a rule", (gpus("gpu-0"),), wants(), "", rules=(taint_rule("rule", taint("drain")),)),
+    Case(
+        "a taint of the device's own",
+        (gpus("gpu-0", taints=[taint("broken", "fan")]),),
+        wants(),
+        "does not fit on node-a: untolerated taint broken=fan:NoSchedule",
+        "tolerate the taint broken=fan:NoSchedule in request request",
+    ),
+    Case(
+        "a taint by a rule",
+        (gpus("gpu-0"),),
+        wants(),
+        "does not fit on node-a: untolerated taint drain:NoSchedule",
+        "tolerate the taint drain:NoSchedule in request request",
+        rules=(taint_rule("rule", taint("drain")),),
+    ),
     Case(
         "most are in use, one is tainted",
         (resource_slice("gpus", device("a"), device("b"), device("c", taints=[taint("broken")])),),
         wants(),
-        "",
+        "does not fit on node-a: 2 of 3 devices in use; besides, 1 device: untolerated taint broken:NoSchedule",
+        "tolerate the taint broken:NoSchedule in request request",
         allocated=(holder("one", "a", "b"),),
     ),
     Case(
         "an attribute that a constraint asks for",
         (gpus("gpu-0", "gpu-1"),),
         (claim("claim", request(count=2), constraints=[match(NUMA)]),),
-        "",
+        "does not fit on node-a: no device has the attribute gpu.example.com/numa that a constraint asks for",
+        "drop the constraint on gpu.example.com/numa from claim default/claim",
     ),
     Case(
         "devices that do not agree",
         (resource_slice("gpus", *(device(f"gpu-{at}", attributes={"numa": at // 2}) for at in range(6))),),
         (claim("claim", request(count=3), constraints=[match(NUMA)]),),
-        "",
+        "does not fit on node-a: only 2 of 3 devices agree in gpu.example.com/numa",
+        "ask for 2 devices instead of 3 in request request",
     ),
     Case(
         "shares of one device where two different are asked for",
@@ -212,25 +253,29 @@ CASES = [
                 constraints=[distinct("gpu.example.com/link")],
             ),
         ),
-        "",
+        "does not fit on node-a: no 2 devices differ in gpu.example.com/link",
+        "drop the constraint on gpu.example.com/link from claim default/claim",
     ),
     Case(
         "requests that compete for one device",
         (gpus("gpu-0", attributes={"model": "h100"}),),
         (claim("claim", request("a"), request("b", where=MODEL)),),
-        "",
+        "does not fit on node-a: requests a and b fit alone, not together",
+        "leave request a out of claim default/claim",
     ),
     Case(
         "claims that compete for one device",
         (gpus("gpu-0"),),
         (claim("first", request()), claim("second", request())),
-        "",
+        "does not fit on node-a: claims default/first and default/second fit alone, not together",
+        "add 1 device like gpu.example.com/pool-a/gpu-0",
     ),
     Case(
         "a pod one claim of which fits nowhere",
         (gpus("gpu-0", "gpu-1", attributes={"model": "a100"}),),
         (claim("first", request()), claim("second", request(where=MODEL))),
-        "",
+        'does not fit on node-a: claim default/second: no device matches device.attributes["gpu.example.com"].model == "h100"',
+        'drop the selector device.attributes["gpu.example.com"].model == "h100" of request request of claim default/second',
     ),
     Case(
         "alternatives none of which fits",
@@ -238,15 +283,36 @@ CASES = [
         (
             claim(
                 "claim",
-                first_available("gpu", alternative("new", where=MODEL), alternative("old", capacity={"memory": "20Gi"})),
+                first_available(
+                    "gpu", alternative("new", where=MODEL), alternative("old", capacity={"memory": "20Gi"})
+                ),
             ),
         ),
-        "",
+        "does not fit on node-a: no alternative of request gpu fits, nearest gpu/old: memory short (asked 20Gi, most free 15Gi on gpu.example.com/pool-a/gpu-0)",
+        "ask for 15Gi of memory instead of 20Gi in request gpu/old",
         allocated=(holder("one", "gpu-0", consumed="25Gi"),),
     ),
-    Case("all devices, one of which is in use", (gpus("a", "b"),), wants(everything=True), "", allocated=(holder("one", "a"),)),
-    Case("a pool that is being published", (resource_slice("one", device("a"), of=2),), wants(), ""),
-    Case("a pool that contradicts itself", (resource_slice("one", device("a"), device("a")),), wants(), ""),
+    Case(
+        "all devices, one of which is in use",
+        (gpus("a", "b"),),
+        wants(everything=True),
+        "does not fit on node-a: not all of 2 devices: 1 in use",
+        "ask for 1 device instead of all in request request",
+        allocated=(holder("one", "a"),),
+    ),
+    Case(
+        "a pool that is being published",
+        (resource_slice("one", device("a"), of=2),),
+        wants(),
+        "does not fit on node-a: pool gpu.example.com/pool-a is being updated: it has not as many slices as it announces",
+        "wait until all slices of pool gpu.example.com/pool-a are published",
+    ),
+    Case(
+        "a pool that contradicts itself",
+        (resource_slice("one", device("a"), device("a")),),
+        wants(),
+        "does not fit on node-a: pool gpu.example.com/pool-a has two devices of one name",
+    ),
     Case(
         "a pool whose newest generation is being published",
         (
@@ -254,27 +320,36 @@ CASES = [
             resource_slice("new", device("a"), of=2, generation=2, node_name="node-b"),
         ),
         wants(),
-        "",
+        "does not fit on node-a: pool gpu.example.com/pool-a is being updated: of its newest generation there is only a part",
     ),
-    Case("a class that does not exist", (gpus("a"),), wants(device_class="gpus"), ""),
+    Case(
+        "a class that does not exist",
+        (gpus("a"),),
+        wants(device_class="gpus"),
+        "cannot be allocated: class gpus: there is no such device class",
+        "use class gpu instead of gpus in request request",
+    ),
     Case(
         "a selector that fails on a device",
         (resource_slice("gpus", device("a"), device("b", attributes={"model": "h100"})),),
         wants(where=MODEL),
-        "",
+        "cannot be allocated: request selector #0: CEL runtime error: no such key: model; where it may be missing, read it with .?model.orValue(…) or ask has(…) first (device gpu.example.com/pool-a/a)",
+        'write the selector of request request as "model" in device.attributes["gpu.example.com"] && device.attributes["gpu.example.com"].model == "h100"',
     ),
     Case(
         "a class whose selector fails on a device",
         (resource_slice("gpus", device("a"), device("b", attributes={"model": "h100"})),),
         wants(),
-        "",
+        "cannot be allocated: class gpu: class selector #0: CEL runtime error: no such key: model; where it may be missing, read it with .?model.orValue(…) or ask has(…) first (device gpu.example.com/pool-a/a)",
+        'write the selector of class gpu as "model" in device.attributes["gpu.example.com"] && device.attributes["gpu.example.com"].model == "h100"',
         classes=(device_class("gpu", MODEL),),
     ),
     Case(
         "capacity with the feature off",
         (gpus("gpu-0", capacity=SHARED, shareable=True),),
         wants(capacity={"memory": "1Gi"}),
-        "",
+        "cannot be allocated: asks for capacity, but the feature DRAConsumableCapacity is off",
+        "switch on the feature DRAConsumableCapacity",
         features=Features(consumable_capacity=False),
     ),
     Case(
@@ -284,15 +359,23 @@ CASES = [
             resource_slice("parts", device("half-0", draws={"card": {"memory": "5Gi"}}), of=2),
         ),
         wants(),
-        "",
+        "does not fit on node-a: devices draw from counters, and the feature DRAPartitionableDevices is off",
+        "switch on the feature DRAPartitionableDevices",
         features=Features(partitionable_devices=False),
     ),
-    Case("more devices than a claim can hold", (gpus(*(f"gpu-{at}" for at in range(40))),), wants(count=40), ""),
+    Case(
+        "more devices than a claim can hold",
+        (gpus(*(f"gpu-{at}" for at in range(40))),),
+        wants(count=40),
+        "cannot be allocated: asks for at least 40 devices; a claim can have 32",
+        "ask for 32 devices instead of 40 in request request",
+    ),
     Case(
         "alternatives, one with more devices than a claim can hold",
         (gpus("gpu-0"),),
         (claim("claim", first_available("gpu", alternative("many", count=40), alternative("few", count=2))),),
-        "",
+        "does not fit on node-a: no alternative of request gpu fits, nearest gpu/few: 1 device, 2 asked",
+        "ask for 1 device instead of 2 in request gpu/few",
     ),
     Case(
         "nodes with different stories",
@@ -302,21 +385,83 @@ CASES = [
             resource_slice("c", device("gpu-0", taints=[taint("broken")]), pool="c", node_name="node-c"),
         ),
         wants(count=1),
-        "",
+        "does not fit on any of 3 nodes: 2 nodes: untolerated taint broken:NoSchedule; 1 node: the only device is in use",
+        "tolerate the taint broken:NoSchedule in request request",
         allocated=(claim("other", allocation=allocation(held("gpu-0", pool="a"))),),
         nodes=(build.node("node-a"), build.node("node-b"), build.node("node-c")),
     ),
-    Case("no nodes", (gpus("gpu-0"),), wants(), "", nodes=()),
+    Case("no nodes", (gpus("gpu-0"),), wants(), "does not fit: there are no nodes", nodes=()),
 ]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_the_first_line_says_why(case: Case) -> None:
+    assert headline(explain(case.question), "it") == f"it {case.want}"
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_the_nearest_miss_is_told_and_does_fit(case: Case) -> None:
+    misses = explain(case.question).misses
+    assert [miss.change.text for miss in misses[:1]] == ([case.miss] if case.miss else [])
+    nodes = {node.name: node for node in case.nodes}
+    for miss in misses:
+        assert miss.change.apply(case.question.on(nodes[miss.node])).fits, miss.change.text
+
+
+def explained(case_id: str) -> Explanation:
+    return explain(next(case for case in CASES if case.id == case_id).question)
+
+
+def test_a_funnel_shows_where_devices_are_lost_and_who_has_them() -> None:
+    told = "\n".join(lines(explained("most are in use, one is tainted"), "it"))
+    assert (
+        """\
+On node-a
+  request request: 1 device of class gpu
+     3  devices on the node
+    -2  in use, held by default/one
+    -1  untolerated taint broken:NoSchedule
+     0  left, 1 wanted"""
+        in told
+    )
+
+
+def test_a_pod_with_several_claims_hears_which_of_them_blocks() -> None:
+    explanation = explained("a pod one claim of which fits nowhere")
+    assert [str(claim_id) for claim_id in explanation.blocking] == ["default/second"]
+    told = list(lines(explanation, "it"))
+    assert "  default/first: fits alone on 1 of 1 node" in told
+    assert f"  default/second: fits nowhere, even alone: no device matches {MODEL}" in told
+
+
+def test_nothing_is_proposed_that_does_not_help() -> None:
+    told = list(lines(explained("a pool that contradicts itself"), "it"))
+    assert "No single change that was tried makes it fit." in told
+
+
+def test_an_error_on_one_node_is_an_error_for_all_as_in_kubernetes() -> None:
+    case = Case(
+        "one node is fine",
+        (
+            resource_slice("a", device("gpu-0"), pool="a"),
+            resource_slice("b", device("gpu-0", attributes={"model": "h100"}), pool="b", node_name="node-b"),
+        ),
+        wants(where=MODEL),
+        "",
+        nodes=(build.node("node-a"), build.node("node-b")),
+    )
     explanation = explain(case.question)
-    assert headline(explanation, "it") == f"it {case.want}"
+    assert explanation.verdict is Verdict.ERROR
+    assert explanation.available == ("node-b",)
+    assert "  1  would fit, were it not for the error  [node-b]" in list(lines(explanation, "it"))
 
 
-def show() -> None:
-    for case in CASES:
-        e = explain(case.question)
-        print(case.id); print("   ", headline(e,"it")); print("   ", e.misses[0].change.text if e.misses else "-")
+def test_nodes_out_of_the_question_keep_their_own_reason() -> None:
+    case = next(case for case in CASES if case.id == "nodes with different stories")
+    reason = Reason(cause=Cause.NODE, subject="unschedulable")
+    explanation = explain(replace(case.question, excluded={"node-b": reason}))
+    assert [str(group) for group in explanation.groups] == [
+        "1 node: the only device is in use",
+        "1 node: unschedulable",
+        "1 node: untolerated taint broken:NoSchedule",
+    ]

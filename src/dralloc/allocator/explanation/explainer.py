@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 from dralloc.allocator.allocate import AllocationProblem, allocate
 from dralloc.allocator.constraints import Values
 from dralloc.allocator.explanation.edits import Claims, with_requests_only, without_constraint
-from dralloc.allocator.explanation.funnel import ORDER, Spot, spots
+from dralloc.allocator.explanation.funnel import ORDER, Funnel, Spot, spots
 from dralloc.allocator.explanation.obstacles import obstacle
 from dralloc.allocator.explanation.reasons import Cause, Reason, counted
 from dralloc.allocator.explanation.survey import Survey
@@ -72,8 +72,7 @@ class Explainer:
             reason = obstacle(self.survey, node, funnel)
             if reason is None:
                 return None
-            hurdle = funnel.breaking.hurdle if funnel.breaking is not None else None
-            reasons.append((-1 if hurdle is None else ORDER[hurdle], reason))
+            reasons.append((_progress(funnel, reason), reason))
         _, nearest = max(reasons, key=lambda entry: (entry[0], entry[1].left))
         return replace(nearest, where=self._where(claim, request, nearest.request))
 
@@ -196,6 +195,13 @@ def where(demand: Demand, claim_id: ClaimId | None, request: str) -> str:
     if claim is not None and request and sum(len(each.alternatives) for each in claim.requests) > 1:
         named.append(f"request {request}")
     return ", ".join(named)
+
+
+def _progress(funnel: Funnel, reason: Reason) -> int:
+    """How far an alternative comes: to which hurdle, if there are devices enough to begin with."""
+    if reason.cause is Cause.LIMIT:
+        return -2
+    return -1 if funnel.breaking is None else ORDER[funnel.breaking.hurdle]
 
 
 def _most_alike(values: Iterable[Values]) -> int:

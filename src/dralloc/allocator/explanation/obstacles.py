@@ -10,7 +10,7 @@ from typing import Any, Final
 from dralloc.allocator.candidates import offer_of
 from dralloc.allocator.capacity import charge_for
 from dralloc.allocator.explanation.funnel import Drop, Funnel, Hurdle, Spot, is_selection, spots
-from dralloc.allocator.explanation.reasons import Cause, Reason, text_of_loss
+from dralloc.allocator.explanation.reasons import Cause, Reason, counted, text_of_loss
 from dralloc.allocator.explanation.survey import Survey
 from dralloc.allocator.headroom import largest_request, quantity_like
 from dralloc.allocator.requests import Alternative
@@ -35,8 +35,10 @@ def obstacle(survey: Survey, node: Node, funnel: Funnel) -> Reason | None:
     if is_selection(drop.hurdle):
         return reason
     others = (other for other in funnel.unavailable if other is not drop)
-    also = ", ".join(f"{other.count} {text_of_loss(describe(survey, node, funnel, other))}" for other in others)
-    return replace(reason, also=also)
+    also = ", ".join(
+        f"{counted(other.count, 'device')}: {text_of_loss(describe(survey, node, funnel, other))}" for other in others
+    )
+    return replace(reason, also=also, lost_at_all=sum(each.count for each in funnel.unavailable))
 
 
 def describe(survey: Survey, node: Node, funnel: Funnel, drop: Drop) -> Reason:

@@ -69,10 +69,12 @@ class Reason:
     wanted: int = 1
     takes_all: bool = False
 
-    # What differs from node to node: the most that is there; how many devices fit, and how many do not.
+    # What differs from node to node: the most that is there; how many devices fit; how many are lost to this, of how many
+    # that match and are lost to something.
     most: Quantity | None = None
     left: int = 0
     lost: int | None = 0
+    lost_at_all: int = 0
     # A device or a pool that shows it, and what other devices are lost to.
     example: str = ""
     also: str = ""
@@ -81,7 +83,14 @@ class Reason:
     def key(self) -> Hashable:
         """Equal for reasons that are told as one."""
         return replace(
-            self, most=None, left=0, lost=0, example="", also="", wanted=0 if self.takes_all else self.wanted
+            self,
+            most=None,
+            left=0,
+            lost=0,
+            lost_at_all=0,
+            example="",
+            also="",
+            wanted=0 if self.takes_all else self.wanted,
         )
 
     def __str__(self) -> str:
@@ -118,7 +127,7 @@ def grouped(reasons: Iterable[tuple[str, Reason]]) -> tuple[Group, ...]:
 def _group(entries: Sequence[tuple[str, Reason]]) -> Group:
     """The group of these nodes, whose reason has the best of what differs between them."""
     nearest, best = max(entries, key=lambda entry: _nearness(entry[1]))
-    losses = {reason.lost for _, reason in entries}
+    losses = {(reason.lost, reason.lost_at_all) for _, reason in entries}
     merged = replace(
         best,
         left=max(reason.left for _, reason in entries),
@@ -188,15 +197,13 @@ def _no_devices(reason: Reason) -> str:
 
 
 def _in_use(reason: Reason) -> str:
+    if reason.lost is None:
+        return "the others are in use" if reason.left else "devices in use"
     if reason.left:
-        return "the others are in use" if reason.lost is None else f"{reason.lost} in use"
-    match reason.lost:
-        case None:
-            return "all devices in use"
-        case 1:
-            return "the only device is in use"
-        case number:
-            return f"all {number} devices in use"
+        return f"{reason.lost} in use"
+    if reason.lost < reason.lost_at_all:
+        return f"{reason.lost} of {reason.lost_at_all} devices in use"
+    return "the only device is in use" if reason.lost == 1 else f"all {reason.lost} devices in use"
 
 
 def _amounts(reason: Reason, most: str) -> str:

@@ -1,0 +1,118 @@
+"""Explanations of random problems: they never fail, never contradict the allocator, and what they propose helps."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dralloc.allocator.explanation.edits import slots
+from dralloc.allocator.explanation.funnel import spots
+from dralloc.allocator.explanation.plain import plain_explanation
+from dralloc.allocator.explanation.report import Question, Verdict, explain
+from dralloc.allocator.explanation.survey import Survey
+from dralloc.allocator.explanation.text import lines
+from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal, Impossible, Outcome
+from dralloc.allocator.supply import Supply
+from dralloc.snapshot.cluster import Snapshot
+from dralloc.testing.random_worlds import random_world
+
+seeds = st.integers(0, 2**32)
+
+
+def question_of(seed: int) -> Question:
+    world = random_world(seed)
+    snapshot = Snapshot.of(slices=world.slices, claims=world.allocated, rules=world.rules, nodes=[world.node])
+    return Question(
+        claims=world.claims,
+        classes=world.classes,
+        features=world.features,
+        snapshot=snapshot,
+        nodes=(world.node,),
+    )
+
+
+def verdict_of(outcome: Outcome) -> Verdict:
+    match outcome:
+        case Allocated():
+            return Verdict.FITS
+        case Impossible():
+            return Verdict.DOES_NOT_FIT
+        case Fatal():
+            return Verdict.ERROR
+        case BudgetExhausted():
+            return Verdict.UNDECIDED
+
+
+@pytest.mark.slow
+@pytest.mark.fuzz
+@given(seed=seeds)
+def test_an_explanation_says_what_the_allocator_says(seed: int) -> None:
+    question = question_of(seed)
+    situation = question.on(question.nodes[0])
+    outcome = situation.outcome()
+    explanation = explain(question)
+    assert explanation.verdict is verdict_of(outcome)
+    assert (explanation.choice is not None) == isinstance(outcome, Allocated)
+    assert all(miss.change.apply(situation).fits for miss in explanation.misses)
+    told = list(lines(explanation, "it"))
+    assert told[0].strip()
+    assert "\n" not in told[0]
+    assert msgspec.json.encode(plain_explanation(explanation, "it"))
+
+
+@pytest.mark.slow
+@pytest.mark.fuzz
+@given(seed=seeds)
+def test_the_numbers_of_a_funnel_add_up(seed: int) -> None:
+    """Every device that is for the node is lost once or left, and those that are left are the ones that can be taken."""
+    question = question_of(seed)
+    node, demand = question.nodes[0], question.demand
+    survey = Survey(demand, question.snapshot)
+    view = survey.view(node)
+    supply = Supply(question.snapshot, view, demand)
+    for _, alternative in slots(demand):
+        if alternative.fault is not None:
+            continue
+        funnel = survey.funnel(node, alternative)
+        lost = [spot.device_id for drop in funnel.drops for spot in spots(drop.devices)]
+        left = [spot.device_id for spot in spots(funnel.left)]
+        assert len({*lost, *left}) == len(lost) + len(left) == funnel.seen_count
+        usable = {
+            strip.slice.device_id(bit)
+            for strip in view.strips
+            for bit in range(len(strip.slice.devices))
+            if supply.stock(alternative, strip).usable >> bit & 1
+        }
+        # The allocator finds out about capacity, counters and constraints only when it takes a device.
+        assert usable >= set(left)
+
+
+@pytest.mark.slow
+@pytest.mark.fuzz
+@given(seed=seeds)
+def test_what_is_left_of_a_funnel_can_be_taken_alone(seed: int) -> None:
+    """Each device that is left serves the request, if that asks for one device and is alone."""
+    from dataclasses import replace
+
+    from dralloc.allocator.explanation.edits import with_alternative_only, with_requests_only
+    from dralloc.api.resource_v1 import EXACT_COUNT
+
+    question = question_of(seed)
+    situation = question.on(question.nodes[0])
+    survey = Survey(question.demand, question.snapshot)
+    for slot, alternative in list(slots(question.demand))[:3]:
+        if alternative.fault is not None:
+            continue
+        claims = slot.write(situation.claims, count=1, allocation_mode=EXACT_COUNT)
+        if slot.alternative is not None:
+            claims = with_alternative_only(claims, slot)
+        alone = with_requests_only((claims[slot.claim],), 0, {slot.request})
+        outcome = replace(situation, claims=alone).outcome()
+        left = [spot.device_id for spot in spots(survey.funnel(situation.node, alternative).left)]
+        if isinstance(outcome, Impossible):
+            assert not left
+        elif isinstance(outcome, Allocated):
+            [given_device] = outcome.results[0].devices.results
+            assert (given_device.driver, given_device.pool, given_device.device) == left[0]

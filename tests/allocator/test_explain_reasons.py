@@ -1,0 +1,78 @@
+"""Reasons of many nodes in one line: what is told as one, and what is merged."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from dralloc.allocator.allocate import AllocationProblem, allocate
+from dralloc.allocator.explanation.explainer import Explainer
+from dralloc.allocator.explanation.reasons import GROUPS_SHOWN_MAX, Cause, Reason, availability, grouped
+from dralloc.allocator.features import Features
+from dralloc.allocator.requests import compile_demand
+from dralloc.primitives.quantity import Quantity
+from dralloc.snapshot.cluster import Snapshot
+from dralloc.testing import builders as build
+
+
+def short(most: str, asked: str = "5Gi") -> Reason:
+    return Reason(cause=Cause.CAPACITY, subject="bandwidth", asked=asked, most=Quantity.parse(most))
+
+
+def test_nodes_with_the_same_story_are_told_as_one_with_the_best_of_each() -> None:
+    reasons = [(f"node-{at}", short("2Gi" if at == 7 else "1Gi")) for at in range(480)]
+    reasons += [(f"other-{at}", Reason(cause=Cause.CLASS_SELECTOR, subject="nic")) for at in range(20)]
+    groups = grouped(reasons)
+    assert availability(groups, total=500) == (
+        "0/500 nodes are available: 480 nodes: bandwidth short (asked 5Gi, most free 2Gi); 20 nodes: no device of class nic"
+    )
+    assert [group.example for group in groups] == ["node-7", "other-0"]
+
+
+def test_what_is_asked_for_tells_reasons_apart() -> None:
+    assert [str(group) for group in grouped([("a", short("1Gi")), ("b", short("1Gi", "6Gi"))])] == [
+        "1 node: bandwidth short (asked 5Gi, most free 1Gi)",
+        "1 node: bandwidth short (asked 6Gi, most free 1Gi)",
+    ]
+
+
+def test_numbers_that_differ_from_node_to_node_are_left_out() -> None:
+    def in_use(count: int) -> Reason:
+        return Reason(cause=Cause.IN_USE, lost=count, lost_at_all=count)
+
+    assert str(grouped([("a", in_use(8)), ("b", in_use(8))])[0]) == "2 nodes: all 8 devices in use"
+    assert str(grouped([("a", in_use(8)), ("b", in_use(4))])[0]) == "2 nodes: devices in use"
+
+
+def test_a_line_stays_a_line_whatever_the_number_of_stories() -> None:
+    reasons = [(f"node-{at}", Reason(cause=Cause.NODE, subject=f"story {at}")) for at in range(100)]
+    told = availability(grouped(reasons), total=100)
+    assert told.count(";") == GROUPS_SHOWN_MAX
+    assert told.endswith(f"{100 - GROUPS_SHOWN_MAX} nodes: other reasons")
+
+
+def test_expressions_are_cut_to_a_readable_length() -> None:
+    expression = " && ".join(f'device.attributes["gpu.example.com"].a{at} == {at}' for at in range(20))
+    assert len(str(Reason(cause=Cause.CLAIM_SELECTOR, subject=expression))) < 140
+
+
+@pytest.mark.slow
+def test_reasons_of_hundreds_of_nodes_cost_little() -> None:
+    """A pool that all nodes share is looked at once, not once a node."""
+    devices = [build.device(f"nic-{at}") for at in range(100)]
+    slices = [build.resource_slice(f"s{at:02}", *devices, pool=f"p{at}", all_nodes=True) for at in range(50)]
+    nodes = [build.node(f"node-{at}") for at in range(300)]
+    snapshot = Snapshot.of(slices=slices, nodes=nodes)
+    demand = compile_demand(
+        [build.claim("claim", build.request(where="device.allowMultipleAllocations"))],
+        {"gpu": build.device_class()},
+        Features(),
+    )
+    explainer = Explainer(demand, snapshot)
+    outcome = allocate(AllocationProblem(demand, nodes[0], snapshot), lambda: "")
+    start = time.process_time()
+    reasons = [(node.name, explainer.reason(node, outcome)) for node in nodes]
+    assert len(grouped(reasons)) == 1
+    # 1.5 million pairs of node and device: one by one they take a minute.
+    assert time.process_time() - start < 2

@@ -1,0 +1,118 @@
+"""The largest request that still fits: against asking for every amount there is."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dralloc.allocator.capacity import CapacityError, Charge, charge_for
+from dralloc.allocator.headroom import largest_request, quantity_like
+from dralloc.api.resource_v1 import DeviceCapacity
+from dralloc.primitives.quantity import NANOS, Quantity
+from dralloc.testing import builders as build
+
+GI = 2**30
+
+
+@pytest.mark.parametrize(
+    ("found", "free", "want"),
+    [
+        pytest.param(build.capacity("40Gi"), "24Gi", "24Gi", id="without a policy all that is left"),
+        pytest.param(build.capacity("40Gi", default="1Gi"), "24Gi", "24Gi", id="a default alone does not bound"),
+        pytest.param(
+            build.capacity("10", default="1", valid=("1", "4", "8")), "7", "4", id="the next valid value below"
+        ),
+        pytest.param(
+            build.capacity("10", default="4", valid=("4", "8")), "3", None, id="no valid value is small enough"
+        ),
+        pytest.param(
+            build.capacity("10", default="2", minimum="2", maximum="6"), "9", "6", id="no more than the maximum"
+        ),
+        pytest.param(
+            build.capacity("10", default="2", minimum="2", step="3"), "9", "8", id="whole steps from the minimum"
+        ),
+        pytest.param(build.capacity("10", default="2", minimum="2"), "1", None, id="less than the minimum"),
+        pytest.param(
+            build.capacity("1", default="200m", minimum="200m", step="100m"), "1", "1", id="steps in whole units"
+        ),
+        pytest.param(build.capacity("0"), "0", "0", id="nothing of nothing"),
+    ],
+)
+def test_largest_request(found: DeviceCapacity, free: str, want: str | None) -> None:
+    left = [Quantity.parse(free).nanos]
+    largest = largest_request({"memory": found}, "memory", left, fractional_ranges=False)
+    assert (None if largest is None else str(largest)) == want
+
+
+def test_another_capacity_that_is_used_up_leaves_nothing() -> None:
+    capacities = {"memory": build.capacity("40Gi"), "slots": build.capacity("2", default="1")}
+    assert largest_request(capacities, "memory", (40 * GI * NANOS, 0), fractional_ranges=False) is None
+    assert largest_request(capacities, "slots", (40 * GI * NANOS, 2 * NANOS), fractional_ranges=False) is not None
+
+
+amounts = st.integers(0, 12)
+
+
+@st.composite
+def capacities(draw: st.DrawFn) -> DeviceCapacity:
+    value, default = draw(st.integers(1, 12)), draw(amounts)
+    match draw(st.sampled_from(["none", "default", "values", "range"])):
+        case "none":
+            return build.capacity(str(value))
+        case "default":
+            return build.capacity(str(value), default=str(default))
+        case "values":
+            valid = sorted(draw(st.sets(amounts, min_size=1, max_size=4)))
+            return build.capacity(str(value), default=str(valid[0]), valid=[str(each) for each in valid])
+        case _:
+            least = draw(amounts)
+            return build.capacity(
+                str(value),
+                default=str(least),
+                minimum=str(least),
+                maximum=draw(st.none() | st.integers(least, 14).map(str)),
+                step=draw(st.none() | st.integers(1, 4).map(str)),
+            )
+
+
+def fits(found: dict[str, DeviceCapacity], asked: int, free: list[int], *, fractional: bool) -> bool:
+    try:
+        charge = charge_for(found, {"memory": Quantity.of(asked)}, fractional_ranges=fractional)
+    except CapacityError:
+        return False
+    return isinstance(charge, Charge) and all(take <= have for take, have in zip(charge.nanos, free, strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.fuzz
+@given(memory=capacities(), slots=st.none() | capacities(), used=st.tuples(amounts, amounts), fractional=st.booleans())
+def test_no_larger_request_fits(
+    memory: DeviceCapacity, slots: DeviceCapacity | None, used: tuple[int, int], fractional: bool
+) -> None:
+    found = {"memory": memory} if slots is None else {"memory": memory, "slots": slots}
+    free = [each.value.nanos - taken * NANOS for each, taken in zip(found.values(), used, strict=False)]
+    largest = largest_request(found, "memory", free, fractional_ranges=fractional)
+    best = max((asked for asked in range(16) if fits(found, asked, free, fractional=fractional)), default=None)
+    if best is None:
+        # What is left over may be less than any request, and yet be something.
+        assert largest is None
+    else:
+        assert largest is not None
+        assert fits(found, largest.value, free, fractional=fractional)
+        assert largest >= Quantity.of(best) or charge_of(found, best) == charge_of(found, largest.value)
+
+
+def charge_of(found: dict[str, DeviceCapacity], asked: int) -> object:
+    """A request below what the policy gives out gets as much as one that asks for that."""
+    return charge_for(found, {"memory": Quantity.of(asked)}, fractional_ranges=False)
+
+
+@given(model=st.sampled_from(["40Gi", "10", "1500m", "0"]), nanos=st.integers(0, 10**15))
+def test_an_amount_keeps_its_value_in_another_notation(model: str, nanos: int) -> None:
+    assert quantity_like(Quantity.parse(model), nanos).nanos == nanos
+
+
+def test_an_amount_is_written_as_its_model_is() -> None:
+    assert str(quantity_like(Quantity.parse("40Gi"), 24 * GI * NANOS)) == "24Gi"
+    assert str(quantity_like(Quantity.parse("40G"), 24 * 10**9 * NANOS)) == "24G"

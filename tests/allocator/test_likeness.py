@@ -1,0 +1,177 @@
+"""Nodes that are taken to be alike get the same answer; nodes that may differ are not."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from dralloc.allocator.allocate import AllocationProblem, allocate
+from dralloc.allocator.explanation.explainer import Explainer
+from dralloc.allocator.explanation.findings import investigate
+from dralloc.allocator.explanation.reasons import Reason
+from dralloc.allocator.features import Features
+from dralloc.allocator.likeness import Likeness
+from dralloc.allocator.outcome import Allocated
+from dralloc.allocator.requests import compile_demand
+from dralloc.api.resource_v1 import Device, DeviceTaintRule, ResourceClaim, ResourceSlice
+from dralloc.snapshot.cluster import Snapshot
+from dralloc.snapshot.node_selectors import Node
+from dralloc.testing import builders as build
+from dralloc.testing.builders import claim, device, request, resource_slice
+from dralloc.testing.random_worlds import random_world
+
+UUID = 'device.attributes["gpu.example.com"].?uuid.orValue("") == "1"'
+
+
+def keys(
+    first: Device,
+    second: Device,
+    *,
+    asks: ResourceClaim | None = None,
+    allocated: tuple[ResourceClaim, ...] = (),
+    rules: tuple[DeviceTaintRule, ...] = (),
+    placed: dict[str, object] | None = None,
+) -> tuple[Hashable, Hashable]:
+    """The keys of two nodes with one device each."""
+    slices = [
+        resource_slice(name, found, pool=name, **{"node_name": name, **(placed or {})})  # type: ignore[arg-type]
+        for name, found in (("a", first), ("b", second))
+    ]
+    demand = compile_demand([asks or claim("claim", request())], {"gpu": build.device_class()}, Features())
+    likeness = Likeness(demand, Snapshot.of(slices=slices, claims=allocated, rules=rules))
+    return likeness.key(build.node("a")), likeness.key(build.node("b"))
+
+
+def share(pool: str, amount: str) -> ResourceClaim:
+    return claim(
+        f"of-{pool}", allocation=build.allocation(build.held("d", pool=pool, share_id="s", consumed={"m": amount}))
+    )
+
+
+def test_names_and_serial_numbers_do_not_tell_nodes_apart() -> None:
+    one, other = keys(device("d", attributes={"uuid": "1"}), device("e", attributes={"uuid": "2"}))
+    assert one == other
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        pytest.param(device("d"), device("d", shareable=True), id="shareable"),
+        pytest.param(device("d", capacity={"m": "1"}), device("d", capacity={"m": "2"}), id="capacity"),
+        pytest.param(device("d"), device("d", taints=[build.taint("t")]), id="taints"),
+        pytest.param(device("d"), device("d", binding_conditions=("c",)), id="binding conditions"),
+        pytest.param(
+            device("d", attributes={"v": build.version("1.0.0")}),
+            device("d", attributes={"v": build.version("nonsense")}),
+            id="an attribute that makes no sense",
+        ),
+    ],
+)
+def test_what_a_request_can_see_tells_nodes_apart(one: Device, other: Device) -> None:
+    first, second = keys(one, other)
+    assert first != second
+
+
+def test_an_attribute_that_a_selector_reads_tells_nodes_apart() -> None:
+    first, second = keys(
+        device("d", attributes={"uuid": "1"}),
+        device("d", attributes={"uuid": "2"}),
+        asks=claim("claim", request(where=UUID)),
+    )
+    assert first != second
+
+
+def test_an_attribute_of_a_constraint_tells_nodes_apart() -> None:
+    first, second = keys(
+        device("d", attributes={"uuid": "1"}),
+        device("d", attributes={"uuid": "2"}),
+        asks=claim("claim", request(), constraints=[build.match("gpu.example.com/uuid")]),
+    )
+    assert first != second
+
+
+def test_how_much_is_used_tells_nodes_apart() -> None:
+    shared = device("d", capacity={"m": "4"}, shareable=True)
+    first, second = keys(shared, shared, allocated=(share("a", "1"), share("b", "1")))
+    assert first == second
+    first, second = keys(shared, shared, allocated=(share("a", "1"), share("b", "2")))
+    assert first != second
+    first, second = keys(shared, shared, allocated=(share("a", "1"),))
+    assert first != second
+
+
+def test_a_rule_for_one_pool_tells_nodes_apart() -> None:
+    first, second = keys(device("d"), device("d"), rules=(build.taint_rule("r", build.taint("t"), pool="a"),))
+    assert first != second
+
+
+def test_pools_that_several_nodes_see_are_like_themselves_alone() -> None:
+    first, second = keys(device("d"), device("d"), placed={"all_nodes": True})
+    assert first == second
+
+
+# --- Random problems --------------------------------------------------------------------------------------------------------
+
+
+def elsewhere(resource_slice: ResourceSlice) -> ResourceSlice:
+    """The same devices under other names, on another node."""
+    spec = resource_slice.spec
+    devices = tuple(
+        replace(each, name=f"x-{each.name}", node_name="node-b" if each.node_name == "node-a" else each.node_name)
+        for each in spec.devices or ()
+    )
+    return replace(
+        resource_slice,
+        metadata=replace(resource_slice.metadata, name=f"x-{resource_slice.metadata.name}"),
+        spec=replace(
+            spec,
+            node_name="node-b" if spec.node_name == "node-a" else spec.node_name,
+            pool=replace(spec.pool, name=f"x-{spec.pool.name}"),
+            devices=devices or None,
+        ),
+    )
+
+
+def used_elsewhere(claim: ResourceClaim) -> ResourceClaim:
+    allocation = claim.status.allocation
+    assert allocation is not None
+    results = tuple(
+        replace(result, pool=f"x-{result.pool}", device=f"x-{result.device}") for result in allocation.devices.results
+    )
+    return replace(
+        claim,
+        metadata=replace(claim.metadata, name=f"x-{claim.metadata.name}"),
+        status=replace(
+            claim.status, allocation=replace(allocation, devices=replace(allocation.devices, results=results))
+        ),
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.fuzz
+@given(seed=st.integers(0, 2**32), keeps_usage=st.booleans())
+def test_nodes_that_are_alike_get_the_same_answer(seed: int, keeps_usage: bool) -> None:
+    world = random_world(seed)
+    other = Node("node-b", world.node.labels)
+    snapshot = Snapshot.of(
+        slices=[*world.slices, *map(elsewhere, world.slices)],
+        claims=[*world.allocated, *(map(used_elsewhere, world.allocated) if keeps_usage else ())],
+        rules=world.rules,
+        nodes=[world.node, other],
+    )
+    demand = compile_demand(world.claims, world.classes, world.features)
+    likeness = Likeness(demand, snapshot)
+    outcomes = [allocate(AllocationProblem(demand, node, snapshot), lambda: "") for node in (world.node, other)]
+    if likeness.key(world.node) == likeness.key(other):
+        assert type(outcomes[0]) is type(outcomes[1])
+    for (node, found), outcome in zip(
+        investigate(Explainer(demand, snapshot), (world.node, other)), outcomes, strict=True
+    ):
+        assert isinstance(found, Reason) == (not isinstance(outcome, Allocated)), node.name
+        if isinstance(found, Reason):
+            own = Explainer(demand, snapshot).reason(node, outcome)
+            assert found.key == own.key
