@@ -1,60 +1,83 @@
-"""Why no node takes a pod, in one line: how many nodes say what."""
+"""Why no node takes a pod, in one line: how many nodes say what, and by how much they fall short."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Final
 
-from dralloc.allocator.outcome import BudgetExhausted, Impossible
+from dralloc.allocator.explanation.explainer import Explainer
+from dralloc.allocator.explanation.reasons import Cause, Reason, availability, grouped
 from dralloc.scheduler.asks import Ask
 from dralloc.scheduler.claims import PLUGIN
 from dralloc.scheduler.node_fit import NOT_SELECTED
 from dralloc.scheduler.node_state import NodeState
-from dralloc.scheduler.verdicts import Lacking, OutOfReach, Unfit, Verdict
+from dralloc.scheduler.verdicts import Faulty, Fits, Lacking, OutOfReach, Unfit, Verdict
+from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.identity import ClaimId
 
-
-def summary(ask: Ask, verdicts: Mapping[str, Verdict], nodes: Mapping[str, NodeState]) -> str:
-    """Nodes without a verdict are those that the ask rules out by name."""
-    if not nodes:
-        return "no nodes are available"
-    counts = Counter(_reasons(verdicts.values()))
-    if ruled_out := len(nodes) - len(verdicts):
-        counts[NOT_SELECTED.reason if ask.wishes.only_nodes() is not None else _out_of_reach(ask.held[0].claim_id)] += (
-            ruled_out
-        )
-    ordered = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
-    parts = [f"{count} {'node' if count == 1 else 'nodes'}: {reason}" for reason, count in ordered]
-    return f"0/{len(nodes)} nodes are available: {'; '.join(parts)}"
+# How many nodes are asked for the reason in one go. That takes longer than to find out that they have one, and pods wait.
+EXPLAINED_MAX: Final = 500
+UNEXPLAINED: Final = "cannot allocate all claims"
 
 
-def _reasons(verdicts: Iterable[Verdict]) -> Iterator[str]:
-    for verdict in verdicts:
-        match verdict:
-            case Unfit(misfit):
-                yield misfit.reason
-            case OutOfReach(claim_id):
-                yield _out_of_reach(claim_id)
-            case Lacking(outcome):
-                yield _lack(outcome)
-            case _:
-                pass
+class Reasons:
+    """The reasons of one ask. A node's is worked out once for each of its verdicts, because most do not change."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+        self._known: dict[str, tuple[Verdict, Reason]] = {}
+
+    def summary(self, verdicts: Mapping[str, Verdict], nodes: Mapping[str, NodeState], snapshot: Snapshot) -> str:
+        """Nodes without a verdict are those that the ask rules out by name."""
+        if not nodes:
+            return "no nodes are available"
+        self._learn(verdicts, nodes, snapshot)
+        unexplained = _about_node(UNEXPLAINED)
+        reasons = [(name, self._known[name][1] if name in self._known else unexplained) for name in verdicts]
+        return availability(grouped([*reasons, *self._ruled_out(verdicts, nodes)]), total=len(nodes))
+
+    def are_complete(self, verdicts: Mapping[str, Verdict]) -> bool:
+        """Whether the last summary had the reason of every node."""
+        return len(self._known) == len(verdicts)
+
+    def _learn(self, verdicts: Mapping[str, Verdict], nodes: Mapping[str, NodeState], snapshot: Snapshot) -> None:
+        known = self._known
+        self._known = {name: known[name] for name in verdicts if name in known and known[name][0] is verdicts[name]}
+        new = islice((name for name in verdicts if name not in self._known), EXPLAINED_MAX)
+        explainer = Explainer(self._ask.demand, snapshot) if self._ask.demand is not None else None
+        for name in list(new):
+            self._known[name] = verdicts[name], _reason(verdicts[name], nodes[name], explainer)
+
+    def _ruled_out(
+        self, verdicts: Mapping[str, Verdict], nodes: Mapping[str, NodeState]
+    ) -> Iterator[tuple[str, Reason]]:
+        if len(verdicts) == len(nodes):
+            return
+        is_by_name = self._ask.wishes.only_nodes() is not None
+        reason = _about_node(NOT_SELECTED.reason) if is_by_name else _out_of_reach(self._ask.held[0].claim_id)
+        yield from ((name, reason) for name in nodes if name not in verdicts)
 
 
-def _lack(outcome: Impossible | BudgetExhausted) -> str:
-    match outcome:
-        case BudgetExhausted(steps):
-            return f"no devices found for all claims within {steps} steps"
-        case Impossible(pools):
-            return (
-                f"pools that contradict themselves: {', '.join(map(str, pools))}"
-                if pools
-                else "cannot allocate all claims"
-            )
+def _reason(verdict: Verdict, node: NodeState, explainer: Explainer | None) -> Reason:
+    match verdict:
+        case Unfit(misfit):
+            return _about_node(misfit.reason)
+        case OutOfReach(claim_id):
+            return _out_of_reach(claim_id)
+        case Lacking(outcome) | Faulty(outcome):
+            assert explainer is not None, "only an ask for devices fails for them"
+            return explainer.reason(node.offer.place, outcome)
+        case Fits():
+            raise AssertionError(f"{node.name} fits")
 
 
-def _out_of_reach(claim_id: ClaimId) -> str:
-    return f"claim {claim_id} has devices that are out of reach"
+def _about_node(sentence: str) -> Reason:
+    return Reason(cause=Cause.NODE, subject=sentence)
+
+
+def _out_of_reach(claim_id: ClaimId) -> Reason:
+    return _about_node(f"claim {claim_id} has devices that are out of reach")
 
 
 def plugins(verdicts: Iterable[Verdict]) -> frozenset[str]:

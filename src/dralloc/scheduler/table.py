@@ -21,7 +21,7 @@ from dralloc.scheduler.asks import Ask
 from dralloc.scheduler.changes import EverythingChanged, NodeChanged, PoolFreed, PoolTaken
 from dralloc.scheduler.cluster import Cluster
 from dralloc.scheduler.node_state import NodeState
-from dralloc.scheduler.reasons import plugins, summary
+from dralloc.scheduler.reasons import Reasons, plugins
 from dralloc.scheduler.scores import Raw, compared
 from dralloc.scheduler.verdicts import Faulty, Fits, Judge, Lacking, Verdict
 from dralloc.snapshot.identity import PoolId
@@ -66,6 +66,7 @@ class Table:
         self.ask = ask
         self._diligence = diligence
         self.judge = Judge(ask)
+        self._reasons = Reasons(ask)
         self._cluster = cluster
         self._only = ask.only_nodes()
         self._start = start
@@ -86,8 +87,8 @@ class Table:
 
     def why_not(self) -> tuple[str, frozenset[str]]:
         """Why no node was chosen, and the plugins that said no."""
-        if self._summary is None:
-            message = summary(self.ask, self._verdicts, self._cluster.nodes)
+        if self._summary is None or not self._reasons.are_complete(self._verdicts):
+            message = self._reasons.summary(self._verdicts, self._cluster.nodes, self._cluster.snapshot)
             self._summary = message, plugins(self._verdicts.values())
         return self._summary
 
