@@ -19,7 +19,7 @@ from dralloc.client.transport import Transport
 from dralloc.driver.devices import Pool, capacity, device
 from dralloc.driver.dropped_fields import DroppedFields
 from dralloc.driver.metrics import DriverMetrics
-from dralloc.driver.publisher import REPAIR_DELAY_S, SlicePublisher
+from dralloc.driver.publisher import SlicePublisher
 from dralloc.driver.slices import InvalidPools
 from dralloc.primitives.features import FeatureGates
 from dralloc.testing.api import TOKEN, api_application
@@ -28,6 +28,7 @@ from dralloc.testing.virtual_time import VirtualClock, run_virtual
 
 DRIVER = "gpu.example.com"
 NODE = "node-a"
+REPAIR_DELAY_S = 30.0
 
 
 def pool(*names: str, name: str = NODE) -> Pool:
@@ -59,6 +60,7 @@ class Bench:
             metrics=self.metrics,
             on_problem=self.problems.append,
             may_write=lambda: self.may_write,
+            repair_delay_s=REPAIR_DELAY_S,
         )
         running = asyncio.create_task(publisher.run())
         try:

@@ -16,6 +16,7 @@ from dralloc.cli import (
     conformance,
     controllers,
     convert,
+    driver_test,
     explain,
     scheduler,
     top,
@@ -36,6 +37,7 @@ app.command("validate")(validate.validate)
 app.command("convert")(convert.convert)
 app.command("cel")(cel.cel)
 app.command("conformance")(conformance.conformance)
+app.command("driver-test")(driver_test.driver_test)
 app.command("allocate")(allocate.allocate)
 app.command("explain")(explain.explain)
 app.add_typer(top.app, name="top")

@@ -4,7 +4,7 @@
 """
 
 from dralloc.api.meta_v1 import Condition
-from dralloc.api.resource_v1 import Device, NetworkDeviceData
+from dralloc.api.resource_v1 import Device, DeviceCapacity, NetworkDeviceData
 from dralloc.driver.claims import (
     AllocatedClaim,
     AllocatedDevice,
@@ -31,6 +31,7 @@ __all__ = [
     "Config",
     "ContainerEdits",
     "Device",
+    "DeviceCapacity",
     "DeviceHealth",
     "DeviceKey",
     "DeviceNode",

@@ -68,6 +68,7 @@ class Plugin:
             metrics=self.metrics,
             on_problem=self._complain,
             may_write=self._instances.is_newest,
+            repair_delay_s=settings.repair_delay_s,
         )
         self._status = StatusWriter(
             calls, driver.name, self._checkpoint, clock=SystemClock(), on_problem=self._complain

@@ -41,8 +41,6 @@ SLICES: Final[Resource[ResourceSlice]] = resource_for(ResourceSlice)
 NODES: Final[Resource[Node]] = resource_for(Node)
 
 RETRY: Final = Backoff(first_s=0.05, most_s=60.0)
-# After a change that is not ours: long enough for whoever makes it to finish.
-REPAIR_DELAY_S: Final = 30.0
 
 
 class SlicePublisher:
@@ -57,7 +55,7 @@ class SlicePublisher:
         metrics: DriverMetrics,
         on_problem: Callable[[Exception], None],
         may_write: Callable[[], bool] = lambda: True,
-        repair_delay_s: float = REPAIR_DELAY_S,
+        repair_delay_s: float = 30.0,
     ) -> None:
         self._calls = calls
         self._driver = driver

@@ -35,6 +35,8 @@ class Settings:
     # host:port for Prometheus; none serves no metrics.
     metrics_address: str = ""
     health_interval_s: float = 5.0
+    # After a change of slices that is not ours: long enough for whoever makes it to finish.
+    repair_delay_s: float = 30.0
     # How long a claim must be gone before the driver releases it without being asked.
     vanished_after_s: float = 600.0
 
@@ -52,6 +54,7 @@ class Settings:
             pod_uid=environment.get("POD_UID", ""),
             kubeconfig=environment.get("KUBECONFIG"),
             metrics_address=environment.get("DRA_METRICS_ADDRESS", ""),
+            repair_delay_s=_seconds(environment, "DRA_REPAIR_DELAY_S", 30.0),
         )
 
     def data_dir(self, driver: str) -> Path:
@@ -80,6 +83,14 @@ def boot_id() -> str:
         return BOOT_ID.read_text().strip()
     except OSError:
         return ""
+
+
+def _seconds(environment: Mapping[str, str], name: str, default: float) -> float:
+    text = environment.get(name, "")
+    try:
+        return float(text) if text else default
+    except ValueError:
+        raise BadSettings(f"{name} is a number of seconds, not {text!r}") from None
 
 
 def _fitting(directory: Path, name: str, instance: str, suffix: str) -> Path:

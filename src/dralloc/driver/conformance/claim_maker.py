@@ -90,7 +90,7 @@ class ClaimMaker:
         """Give the claim devices."""
         for _ in range(ATTEMPTS_MAX):
             try:
-                return await self.write_allocation(claim, await self._find(claim))
+                return await self.write_allocation(claim, await self.find(claim))
             except Conflict:
                 # A server that guards devices may learn a little later that one is free again.
                 await asyncio.sleep(ATTEMPT_AGAIN_S)
@@ -111,7 +111,8 @@ class ClaimMaker:
         except NotFound:
             return
 
-    async def _find(self, claim: ResourceClaim) -> AllocationResult:
+    async def find(self, claim: ResourceClaim) -> AllocationResult:
+        """The devices that a scheduler would give to the claim; raises `CannotAllocate`."""
         classes = {found.metadata.name: found for found in await self._client.list(DeviceClass)}
         snapshot = Snapshot.of(
             slices=await self._client.list(ResourceSlice),

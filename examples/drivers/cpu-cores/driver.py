@@ -1,0 +1,83 @@
+"""Gives out cores of processors, NUMA node by NUMA node: each claim gets cores of its own on one node.
+
+A device is a NUMA node and its capacity is cores. The scheduler counts them; which ones a claim gets is decided here,
+and remembered by the SDK with the claim, so the cores in use are known after any restart.
+"""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from dralloc.driver import AllocatedClaim, AllocatedDevice, Device, Driver, PreparedDevice, capacity, device, run
+
+
+class NoCoresLeft(Exception):
+    """More was allocated than there is: the devices were published by somebody who counts differently."""
+
+
+class CpuCoresDriver(Driver):
+    name = "cpu.example.com"
+
+    def __init__(self, sysfs: Path, reserved: frozenset[int]) -> None:
+        self._sysfs = sysfs
+        self._reserved = reserved
+
+    def devices(self) -> Iterable[Device]:
+        return [
+            device(
+                name,
+                attributes={"numa": int(name.removeprefix("numa-"))},
+                capacity={"cores": capacity(len(cores), default=1, minimum=1, step=1)},
+                shareable=True,
+            )
+            for name, cores in self._nodes().items()
+        ]
+
+    def prepare(self, claim: AllocatedClaim) -> Iterable[PreparedDevice]:
+        # What this claim had before is kept where it can be: after a start of the machine pods come back to their cores.
+        before = {prepared.key: frozenset(prepared.state) for prepared in claim.prepared}
+        taken = {core for other in claim.others for prepared in other.prepared for core in prepared.state}
+        prepared = []
+        for share in claim.devices:
+            cores = before.get(share.key) or self._choose(share, taken)
+            taken |= cores
+            prepared.append(_ready(share, sorted(cores)))
+        return prepared
+
+    def _choose(self, share: AllocatedDevice, taken: set[int]) -> frozenset[int]:
+        count = share.consumed["cores"].value
+        free = sorted(self._nodes()[share.name] - taken)
+        if len(free) < count:
+            raise NoCoresLeft(f"{count} cores of {share.name} were allocated, and {len(free)} are free")
+        return frozenset(free[:count])
+
+    def _nodes(self) -> dict[str, frozenset[int]]:
+        """The cores of each NUMA node that may be given out."""
+        nodes = sorted((self._sysfs / "node").glob("node[0-9]*"), key=lambda path: int(path.name.removeprefix("node")))
+        return {
+            path.name.replace("node", "numa-"): parse_cores((path / "cpulist").read_text()) - self._reserved
+            for path in nodes
+        }
+
+
+def _ready(share: AllocatedDevice, cores: list[int]) -> PreparedDevice:
+    name = f"CPU_CORES_{(share.share_id or share.name)[:8].upper()}"
+    return share.prepared(env={name: ",".join(map(str, cores))}, data={"cores": cores}, state=cores)
+
+
+def parse_cores(text: str) -> frozenset[int]:
+    """The numbers in a list such as `0-3,8`."""
+    cores: set[int] = set()
+    for part in filter(None, text.strip().split(",")):
+        first, _, last = part.partition("-")
+        cores.update(range(int(first), int(last or first) + 1))
+    return frozenset(cores)
+
+
+if __name__ == "__main__":
+    run(
+        CpuCoresDriver(
+            Path(os.environ.get("CPU_CORES_SYSFS", "/sys/devices/system")),
+            parse_cores(os.environ.get("CPU_CORES_RESERVED", "")),
+        )
+    )

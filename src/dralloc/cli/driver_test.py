@@ -1,0 +1,103 @@
+"""`dralloc driver-test`: put a driver, in any language, to the questions that a node would ask it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dralloc.cli.output import FINDINGS, fail, say
+
+if TYPE_CHECKING:
+    from dralloc.driver.conformance.setup import KitSettings
+
+
+def driver_test(
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="The driver's command, after `--`; {kubeconfig}, {node}, {registry}, {plugins} and {cdi} are filled in, "
+            "and KUBECONFIG, NODE_NAME, DRA_REGISTRY_DIR, DRA_PLUGINS_DIR and DRA_CDI_DIR are set."
+        ),
+    ] = None,
+    socket: Annotated[
+        Path | None, typer.Option(help="The socket of a driver that runs: for registration, or for calls.")
+    ] = None,
+    registry: Annotated[Path | None, typer.Option(help="The directory in which a driver that runs registers.")] = None,
+    kubeconfig: Annotated[Path | None, typer.Option(help="The cluster that the driver uses.")] = None,
+    serve_kubeconfig: Annotated[
+        Path | None,
+        typer.Option(help="Serve an API for a driver that somebody else starts, and write its kubeconfig here."),
+    ] = None,
+    node: Annotated[str, typer.Option(help="The node that the driver believes to run on.")] = "driver-test",
+    driver: Annotated[str, typer.Option(help="The driver's name, where it cannot be asked for it.")] = "",
+    claim: Annotated[
+        Path | None, typer.Option(help="A manifest with the ResourceClaim to try, for drivers that need a certain one.")
+    ] = None,
+    cdi_dir: Annotated[list[Path] | None, typer.Option(help="Where the driver writes CDI files.")] = None,
+    restart_command: Annotated[
+        str | None, typer.Option(help="A command that restarts a driver which somebody else runs.")
+    ] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Only checks whose names begin so, such as `prepare`.")] = None,
+    junit: Annotated[Path | None, typer.Option(help="Write a report for continuous integration here.")] = None,
+    wait: Annotated[float, typer.Option(help="How many seconds a driver may take to start.", min=0.1)] = 60.0,
+    wait_repair: Annotated[
+        float, typer.Option(help="How many seconds deleted slices may take to come back.", min=0.1)
+    ] = 90.0,
+    strict: Annotated[bool, typer.Option("--strict", help="Fail on remarks and on skipped checks too.")] = False,
+    show_output: Annotated[bool, typer.Option("--show-output", help="Show what the driver prints.")] = False,
+) -> None:
+    """Check that a driver keeps its contract with the node. Exits with 0 if it does, with 1 if not."""
+    from dralloc.driver.conformance.setup import BadSetup, KitSettings
+
+    try:
+        settings = KitSettings(
+            command=tuple(command or ()),
+            place=socket or registry,
+            kubeconfig=kubeconfig,
+            serve_kubeconfig=serve_kubeconfig,
+            node_name=node,
+            driver_name=driver,
+            claim=claim,
+            cdi_dirs=tuple(cdi_dir or ()),
+            restart_command=restart_command,
+            only=tuple(only or ()),
+            start_s=wait,
+            repair_s=wait_repair,
+            show_output=show_output,
+        )
+        if socket is not None and registry is not None:
+            raise BadSetup("give --socket or --registry, not both")
+    except BadSetup as error:
+        fail(str(error))
+    _run(settings, junit, strict=strict)
+
+
+def _run(settings: KitSettings, junit: Path | None, *, strict: bool) -> None:
+    import asyncio
+
+    from dralloc.client.credentials import BadKubeconfig
+    from dralloc.driver.conformance.checking import Outcome
+    from dralloc.driver.conformance.launching import CommandFailed
+    from dralloc.driver.conformance.report import junit_of, lines_of, summary_of
+    from dralloc.driver.conformance.setup import BadSetup, run_kit
+    from dralloc.driver.conformance.subject import NotFoundInTime
+
+    def show(verdict: object) -> None:
+        for line in lines_of(verdict):  # type: ignore[arg-type]
+            say(line)
+
+    try:
+        result = asyncio.run(run_kit(settings, show, say))
+    except (BadSetup, BadKubeconfig, CommandFailed, NotFoundInTime, OSError) as error:
+        fail(str(error))
+    say(summary_of(result.verdicts))
+    if junit is not None:
+        try:
+            junit.write_bytes(junit_of(result.verdicts, result.driver))
+        except OSError as error:
+            fail(f"{junit}: {error.strerror or error}")
+    bad = {Outcome.FAILED, Outcome.REMARKED, Outcome.SKIPPED} if strict else {Outcome.FAILED}
+    if any(verdict.outcome in bad for verdict in result.verdicts):
+        raise typer.Exit(FINDINGS)

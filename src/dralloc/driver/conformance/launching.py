@@ -1,0 +1,86 @@
+"""A driver as a process of the kit's own, so that it can be killed and started again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Final
+
+STOP_S: Final = 10.0
+
+
+class CommandFailed(Exception):
+    """The command cannot be run, or failed."""
+
+
+@dataclass(slots=True)
+class DriverProcess:
+    """Runs a command; everything that it starts is in its process group, and ends with it."""
+
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    output: IO[bytes] | None = None
+    _process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *self.command,
+                env={**os.environ, **self.environment},
+                stdout=self.output,
+                stderr=self.output,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise CommandFailed(f"cannot run {self.command[0]}: {error.strerror or error}") from None
+
+    async def restart(self) -> None:
+        """As a crash would: no time to put anything in order."""
+        await self._end(signal.SIGKILL)
+        await self.start()
+
+    async def stop(self) -> None:
+        await self._end(signal.SIGTERM)
+
+    async def _end(self, number: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        for sent in (number, signal.SIGKILL):
+            try:
+                os.killpg(process.pid, sent)
+            except ProcessLookupError:
+                break
+            try:
+                await asyncio.wait_for(process.wait(), STOP_S)
+                break
+            except TimeoutError:
+                continue
+        await process.wait()
+
+
+@dataclass(frozen=True, slots=True)
+class RestartCommand:
+    """A command that restarts a driver which somebody else runs."""
+
+    command: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    async def restart(self) -> None:
+        process = await asyncio.create_subprocess_shell(self.command, env={**os.environ, **self.environment})
+        if await process.wait() != 0:
+            raise CommandFailed(f"{self.command!r} ended with {process.returncode}")
+
+
+def filled_in(command: Sequence[str], places: Mapping[str, Path | str]) -> list[str]:
+    """The command with `{registry}` and the like replaced."""
+    filled = []
+    for word in command:
+        for name, place in places.items():
+            word = word.replace("{" + name + "}", str(place))
+        filled.append(word)
+    return filled
