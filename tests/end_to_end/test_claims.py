@@ -260,3 +260,49 @@ async def test_P25_a_claim_is_deallocated_after_its_pod_is_deleted(cluster: Runn
     await cluster.delete_pod("p")
     stored = await cluster.claim("c", is_free)
     assert stored.metadata.deletion_timestamp is None
+
+
+# --- Devices that must be made ready first --------------------------------------------------------------------------
+
+
+async def report(cluster: RunningCluster, name: str, condition: str) -> None:
+    """The driver says of the claim's device that a condition holds."""
+    stored = await cluster.claim(name, lambda item: item.status.allocation is not None)
+    assert stored.status.allocation is not None
+    (result,) = stored.status.allocation.devices.results
+    conditions = [
+        {
+            "type": condition,
+            "status": "True",
+            "reason": "Test",
+            "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }
+    ]
+    entry = {"driver": result.driver, "pool": result.pool, "device": result.device, "conditions": conditions}
+    await cluster.client.patch(ResourceClaim, name, {"status": {"devices": [entry]}}, subresource="status")
+
+
+def slow_gpu(node_name: str) -> ResourceSlice:
+    attached = device("gpu-0", binding_conditions=["ready"])
+    return resource_slice(f"gpus-of-{node_name}", attached, pool=node_name, node_name=node_name)
+
+
+@in_running_cluster
+async def test_B1_a_pod_is_bound_when_its_device_is_ready(cluster: RunningCluster) -> None:
+    await cluster.create(device_class(), node("node-a"), slow_gpu("node-a"), claim("c", request()), our_pod("p", "c"))
+    await cluster.claim("c", lambda item: item.status.allocation is not None)
+    assert (await cluster.client.get(Pod, "p")).spec.node_name == ""
+    await report(cluster, "c", "ready")
+    await cluster.running("p")
+
+
+@in_running_cluster
+async def test_B1_a_device_that_fails_to_become_ready_is_given_back_and_another_one_tried(
+    cluster: RunningCluster,
+) -> None:
+    await cluster.create(device_class(), node("node-a"), slow_gpu("node-a"), claim("c", request()), our_pod("p", "c"))
+    await cluster.claim("c", lambda item: item.status.allocation is not None)
+    await cluster.create(node("node-b"), gpus("node-b"))
+    await report(cluster, "c", "failed")
+    assert (await cluster.running("p")).spec.node_name == "node-b"

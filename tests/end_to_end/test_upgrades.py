@@ -1,0 +1,143 @@
+"""Features are switched off and on again while pods run, in every component and in one alone: the paths of the design documents."""
+
+from __future__ import annotations
+
+import pytest
+
+from dralloc.api.core_v1 import Pod
+from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from dralloc.primitives.errors import Invalid
+from dralloc.testing.builders import (
+    alternative,
+    capacity,
+    claim,
+    device,
+    device_class,
+    first_available,
+    request,
+    resource_slice,
+)
+from dralloc.testing.running_cluster import RunningCluster, in_running_cluster
+from dralloc.testing.scheduled_cluster import node, our_pod
+from dralloc.testing.workloads import claim_template, pod, template
+
+pytestmark = pytest.mark.slow
+
+
+def network_card() -> ResourceSlice:
+    bandwidth = capacity("10G", default="1G", minimum="1G")
+    return resource_slice("nics", device("nic", shareable=True, capacity={"bandwidth": bandwidth}), node_name="node-a")
+
+
+def of_bandwidth(name: str, amount: str) -> dict[str, object]:
+    return claim_template(name, request(capacity={"bandwidth": amount}))
+
+
+def templated(name: str, source: str) -> dict[str, object]:
+    return pod(name, {"nic": template(source)}, scheduler="dralloc")
+
+
+def consumed(stored: ResourceClaim) -> str:
+    assert stored.status.allocation is not None
+    (result,) = stored.status.allocation.devices.results
+    return str(result.consumed_capacity["bandwidth"])
+
+
+async def switch_all(cluster: RunningCluster, gates: str = "") -> None:
+    await cluster.serve(gates)
+    await cluster.schedule(gates)
+    await cluster.control(gates)
+
+
+@in_running_cluster
+async def test_KEP_5075_capacity_is_switched_off_and_on_again_while_a_pod_has_half_of_a_device(
+    cluster: RunningCluster,
+) -> None:
+    await cluster.create(
+        device_class(), node("node-a"), network_card(), of_bandwidth("five", "5G"), of_bandwidth("two", "2G")
+    )
+    await cluster.create(templated("five", "five"))
+    await cluster.running("five")
+    before = await cluster.claim_of("five", "nic")
+    assert consumed(before) == "5G"
+    await cluster.create(claim("asked-before", request(capacity={"bandwidth": "2G"})))
+
+    await switch_all(cluster, "DRAConsumableCapacity=false")
+    await cluster.create(templated("two", "two"), our_pod("asked-before", "asked-before"))
+    assert (await cluster.refused("two")).reason == "Unschedulable"
+    await cluster.refused("asked-before", "DRAConsumableCapacity is off")
+    await cluster.create(of_bandwidth("new", "1G"))
+    (asked,) = (await cluster.client.get(ResourceClaimTemplate, "new")).spec.spec.devices.requests or ()
+    assert asked.exactly is not None
+    assert asked.exactly.capacity is None
+    assert await cluster.claim_of("five", "nic") == before
+    for name in ("two", "asked-before"):
+        await cluster.delete_pod(name)
+
+    await switch_all(cluster)
+    await cluster.create(of_bandwidth("eight", "8G"), templated("eight", "eight"), templated("two", "two"))
+    await cluster.running("two")
+    assert consumed(await cluster.claim_of("two", "nic")) == "2G"
+    await cluster.refused("eight", "0/1 nodes are available")
+    assert await cluster.claim_of("five", "nic") == before
+    assert (await cluster.client.get(Pod, "five")).status.phase == "Running"
+
+
+@in_running_cluster
+async def test_KEP_5075_a_scheduler_without_the_feature_shares_no_device_further(cluster: RunningCluster) -> None:
+    """Skew: the server has the feature and the scheduler does not."""
+    await cluster.create(device_class(), node("node-a"), network_card(), of_bandwidth("five", "5G"))
+    await cluster.create(templated("five", "five"))
+    await cluster.running("five")
+    await cluster.schedule("DRAConsumableCapacity=false")
+    await cluster.create(claim("plain", request()), our_pod("plain", "plain"))
+    await cluster.create(claim("asks", request(capacity={"bandwidth": "1G"})), our_pod("asks", "asks"))
+    await cluster.refused("plain", "0/1 nodes are available")
+    await cluster.refused("asks", "DRAConsumableCapacity is off")
+    await cluster.schedule()
+    await cluster.running("plain")
+    await cluster.running("asks")
+
+
+def listed(name: str) -> ResourceClaim:
+    return claim(name, first_available("gpu", alternative("two", count=2), alternative("one")))
+
+
+@in_running_cluster
+async def test_KEP_4816_a_scheduler_without_the_feature_leaves_lists_alone_until_it_has_it(
+    cluster: RunningCluster,
+) -> None:
+    gpus = resource_slice("gpus", *(device(f"gpu-{number}") for number in range(2)), node_name="node-a")
+    await cluster.create(device_class(), node("node-a"), gpus)
+    await cluster.schedule("DRAPrioritizedList=false")
+    await cluster.create(listed("list"), our_pod("list", "list"))
+    await cluster.refused("list", "DRAPrioritizedList is off")
+    await cluster.create(claim("plain", request()), our_pod("plain", "plain"))
+    await cluster.running("plain")
+    await cluster.schedule()
+    await cluster.running("list")
+    allocation = (await cluster.claim("list")).status.allocation
+    assert allocation is not None
+    assert [result.request for result in allocation.devices.results] == ["gpu/one"]
+
+
+@in_running_cluster
+async def test_KEP_4816_a_server_without_the_feature_keeps_the_lists_that_it_has_and_takes_no_new_ones(
+    cluster: RunningCluster,
+) -> None:
+    gpus = resource_slice("gpus", *(device(f"gpu-{number}") for number in range(4)), node_name="node-a")
+    await cluster.create(
+        device_class(), node("node-a"), gpus, listed("running"), listed("waiting"), our_pod("running", "running")
+    )
+    await cluster.running("running")
+    await cluster.serve("DRAPrioritizedList=false")
+    with pytest.raises(Invalid):
+        await cluster.create(listed("new"))
+    await cluster.client.patch(ResourceClaim, "waiting", {"metadata": {"labels": {"changed": "yes"}}})
+    (kept,) = (await cluster.claim("waiting")).spec.devices.requests or ()
+    assert [entry.name for entry in kept.first_available] == ["two", "one"]
+    assert (await cluster.client.get(Pod, "running")).status.phase == "Running"
+    await cluster.create(our_pod("waiting", "waiting"))
+    await cluster.running("waiting")
+    await cluster.serve()
+    await cluster.create(listed("new"))
