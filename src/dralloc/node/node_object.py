@@ -108,18 +108,23 @@ class NodeHeart:
         return node.metadata.uid
 
     async def beat(self) -> None:
-        """Until cancelled. What fails is tried again at the next beat."""
+        """Until cancelled."""
         loop = asyncio.get_running_loop()
         status_at = loop.time() + self._timings.node_status_s
         while True:
-            try:
-                await self._renew_lease()
-                if loop.time() >= status_at:
-                    await self._send_status()
-                    status_at = loop.time() + self._timings.node_status_s
-            except (ApiError, TransportError) as error:
-                _logger.warning("node %s cannot say that it is alive: %s", self._shape.name, error)
+            await self.beat_once(with_status=loop.time() >= status_at)
+            if loop.time() >= status_at:
+                status_at = loop.time() + self._timings.node_status_s
             await asyncio.sleep(self._timings.heartbeat_s)
+
+    async def beat_once(self, *, with_status: bool = False) -> None:
+        """Say once that the node is alive. What fails is tried again at the next beat."""
+        try:
+            await self._renew_lease()
+            if with_status:
+                await self._send_status()
+        except (ApiError, TransportError) as error:
+            _logger.warning("node %s cannot say that it is alive: %s", self._shape.name, error)
 
     async def _send_status(self) -> Node:
         return await self._calls.patch(

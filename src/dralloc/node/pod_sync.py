@@ -125,12 +125,13 @@ class PodSync:
             if which(known.pod):
                 self._queue.add(uid)
 
+    def look_at(self, uid: str) -> None:
+        if uid in self._pods:
+            self._queue.add(uid)
+
     def pods(self) -> frozenset[str]:
         """The pods for which something is held or may be."""
         return frozenset(self._pods)
-
-    def __contains__(self, uid: str) -> bool:
-        return uid in self._pods
 
     async def run(self, workers: int) -> None:
         """Work until cancelled."""

@@ -1,0 +1,186 @@
+"""`dralloc node`: be a node for real drivers and processes, or be thousands of fake ones."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dralloc.cli.output import FEATURE_GATES_HELP, fail, parse_gates, say
+
+if TYPE_CHECKING:
+    from dralloc.client.credentials import Connection
+    from dralloc.node.agent import AgentSettings
+    from dralloc.node.fleet import FleetSettings
+
+
+class RuntimeChoice(Enum):
+    """What a container is: a process on this machine, or nothing."""
+
+    PROCESS = "process"
+    FAKE = "fake"
+
+
+def node(
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="Which server to work on; otherwise the one that kubectl would take.")
+    ] = None,
+    context: Annotated[str | None, typer.Option(help="The context of the kubeconfig.")] = None,
+    name: Annotated[str | None, typer.Option(help="The name of the node; otherwise that of this machine.")] = None,
+    plugin_dir: Annotated[
+        Path, typer.Option(help="Where drivers register, in plugins_registry, and where the node keeps its state.")
+    ] = Path("/var/lib/kubelet"),
+    runtime: Annotated[RuntimeChoice, typer.Option(help="What containers are.")] = RuntimeChoice.PROCESS,
+    cdi_dir: Annotated[
+        list[Path] | None, typer.Option(help="Where drivers describe devices (CDI); may be given several times.")
+    ] = None,
+    host_ip: Annotated[
+        str, typer.Option(help="The address of the node, which is also that of its pods.")
+    ] = "127.0.0.1",
+    call_timeout: Annotated[float, typer.Option(help="How many seconds a call of a driver may take.", min=0.1)] = 45.0,
+    keep_containers: Annotated[
+        bool, typer.Option("--keep-containers", help="Leave containers running at the end, for the next agent.")
+    ] = False,
+    fake: Annotated[int | None, typer.Option(help="Be so many fake nodes instead of one.", min=1, max=100_000)] = None,
+    profile: Annotated[
+        str, typer.Option(help="What fake nodes have: gpu, mig, nic, cpu, tpu, or a file (see dralloc record).")
+    ] = "gpu",
+    prefix: Annotated[str, typer.Option(help="How the names of fake nodes begin.")] = "fake",
+    heartbeats: Annotated[
+        bool, typer.Option("--heartbeats", help="Renew the leases of fake nodes: for clusters that watch nodes.")
+    ] = False,
+    feature_gates: Annotated[str, typer.Option(help=FEATURE_GATES_HELP)] = "",
+    metrics_address: Annotated[
+        str | None, typer.Option(help="HOST:PORT for /metrics and /healthz; nowhere unless told.")
+    ] = None,
+) -> None:
+    """Be a node: register drivers, prepare claims, run pods.
+
+    With --fake, be many nodes without drivers, whose devices a profile describes and whose pods do nothing for as long as their
+    annotations fake.dralloc.io/run-seconds and the like say.
+    """
+    gates = parse_gates(feature_gates)
+    connection = _connection(kubeconfig, context)
+    if fake is not None:
+        _be_fake(connection, _fleet_settings(fake, profile, prefix, heartbeats))
+        return
+
+    from dralloc.node.agent import AgentSettings
+    from dralloc.node.cdi import DEFAULT_DIRECTORIES
+    from dralloc.node.node_object import this_machine
+    from dralloc.node.timings import DEFAULT_TIMINGS
+
+    settings = AgentSettings(
+        shape=this_machine(name or socket.gethostname().lower(), host_ip),
+        directory=plugin_dir.expanduser().absolute(),
+        runs_processes=runtime is RuntimeChoice.PROCESS,
+        keeps_containers=keep_containers,
+        cdi_directories=tuple(cdi_dir or DEFAULT_DIRECTORIES),
+        timings=replace(DEFAULT_TIMINGS, call_s=call_timeout),
+        gates=gates,
+    )
+    _be_a_node(connection, settings, metrics_address)
+
+
+def _connection(kubeconfig: Path | None, context: str | None) -> Connection:
+    from dralloc.client.credentials import BadKubeconfig, find_connection
+
+    try:
+        return find_connection(kubeconfig, context=context)
+    except BadKubeconfig as error:
+        fail(str(error))
+
+
+def _fleet_settings(count: int, profile: str, prefix: str, heartbeats: bool) -> FleetSettings:
+    from dralloc.node.fleet import FleetSettings
+    from dralloc.node.profiles import BadProfile, load_profile
+
+    try:
+        loaded = load_profile(profile)
+    except BadProfile as error:
+        fail(str(error))
+    return FleetSettings(profile=loaded, profile_name=Path(profile).stem, count=count, prefix=prefix, beats=heartbeats)
+
+
+def _be_a_node(connection: Connection, settings: AgentSettings, metrics_address: str | None) -> None:
+    from dralloc.apiserver.running import SystemClock
+    from dralloc.cli.observing import observable
+    from dralloc.client.http import HttpTransport
+    from dralloc.node.agent import Agent
+    from dralloc.primitives.metrics import exposition
+
+    async def run() -> None:
+        transport = HttpTransport(connection)
+        try:
+            agent = Agent(transport, settings, SystemClock())
+            async with observable(metrics_address, lambda: exposition(agent.metrics.all())):
+                await agent.run(lambda: say(f"node {settings.shape.name} is ready"))
+        finally:
+            await transport.close()
+
+    say(f"node {settings.shape.name} on {connection.server}, drivers register in {settings.directory}/plugins_registry")
+    _until_told(run)
+
+
+def _be_fake(connection: Connection, settings: FleetSettings) -> None:
+    from dralloc.apiserver.running import SystemClock
+    from dralloc.client.http import HttpTransport
+    from dralloc.node.fleet import Fleet
+
+    async def run() -> None:
+        transport = HttpTransport(connection)
+        try:
+            fleet = Fleet(transport, settings, SystemClock())
+            await fleet.run(lambda: say(f"{settings.count} nodes are ready"))
+        finally:
+            await transport.close()
+
+    say(f"publishing {settings.count} nodes after profile {settings.profile_name} on {connection.server}")
+    _until_told(run)
+
+
+def _until_told(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Work until a signal, or until the server refuses what cannot be done without."""
+    import asyncio
+    import logging
+    import signal
+
+    import uvloop
+
+    from dralloc.client.transport import TransportError
+    from dralloc.node.checkpoint import BadCheckpoint, DirectoryInUse
+    from dralloc.primitives.errors import ApiError
+
+    async def work() -> None:
+        working = asyncio.ensure_future(run())
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, working.cancel)
+        try:
+            await working
+        except asyncio.CancelledError:
+            say("ending")
+
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    expected = (ApiError, TransportError, BadCheckpoint, DirectoryInUse, OSError)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(work())
+    except expected as error:
+        fail(str(error))
+    except BaseExceptionGroup as group:
+        matched, rest = group.split(expected)
+        if matched is None or rest is not None:
+            raise
+        fail("; ".join(sorted({str(error) for error in _leaves(matched)})))
+
+
+def _leaves(group: BaseExceptionGroup[Any]) -> list[BaseException]:
+    found: list[BaseException] = []
+    for error in group.exceptions:
+        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return found

@@ -1,0 +1,193 @@
+"""Thousands of fake nodes in one process: published from a profile, running pods that do nothing.
+
+All of them share one watch of pods and one of claims. A node is an entry in a set, a pod a few small values, a running container a timer or
+nothing; so what the fleet costs is what happens in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Final
+
+import msgspec
+
+from dralloc.api.core_v1 import Event
+from dralloc.api.meta_v1 import OwnerReference
+from dralloc.api.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
+from dralloc.client.calls import Calls
+from dralloc.client.events import EventRecorder
+from dralloc.client.informer import Informer
+from dralloc.client.reflector import Reflector
+from dralloc.client.resource import key_of
+from dralloc.client.resources import resource_for
+from dralloc.client.transport import Transport
+from dralloc.node.fake_claims import CheckedClaims
+from dralloc.node.node_object import NodeHeart, NodeShape
+from dralloc.node.pod_sync import PodSync, Surroundings
+from dralloc.node.pod_view import NODE_PODS, NodePod
+from dralloc.node.profiles import FAKE_LABEL, FakeNode, Profile, classes_of, nodes_of, shared_slices
+from dralloc.node.publication import CreateSlice, DeleteSlice, PoolKey, ReplaceSlice, plan_pool, pool_of
+from dralloc.node.runtime_fake import FakeRuntime
+from dralloc.node.timings import DEFAULT_TIMINGS, Timings
+from dralloc.primitives.clock import Clock
+from dralloc.primitives.errors import AlreadyExists, NotFound
+
+_logger = logging.getLogger(__name__)
+
+FIELD_MANAGER: Final = "dralloc-fake-nodes"
+# Requests under way at a time.
+TOGETHER: Final = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetSettings:
+    """So many nodes after one profile. `beats` is whether they keep saying that they are alive: real clusters need that."""
+
+    profile: Profile
+    profile_name: str
+    count: int
+    prefix: str = "fake"
+    beats: bool = False
+    timings: Timings = DEFAULT_TIMINGS
+
+
+class Fleet:
+    """The nodes. `publish` makes them be there, `run` lets pods live on them."""
+
+    def __init__(self, transport: Transport, settings: FleetSettings, clock: Clock) -> None:
+        self._calls = Calls(transport, field_manager=FIELD_MANAGER)
+        self._settings = settings
+        self._clock = clock
+        self._names: frozenset[str] = frozenset(f"{settings.prefix}-{number}" for number in range(settings.count))
+
+    async def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
+        """Publish everything, and let pods live until cancelled."""
+        await self.publish()
+        pods: Informer[NodePod] = Informer()
+        claims: Informer[ResourceClaim] = Informer()
+        checked = CheckedClaims(claims)
+        events = EventRecorder(self._calls, resource_for(Event), component=FIELD_MANAGER, clock=self._clock)
+        sync = PodSync(
+            Surroundings(
+                calls=self._calls,
+                claims=checked,
+                runtime=FakeRuntime(self._clock),
+                events=events,
+                clock=self._clock,
+                timings=self._settings.timings,
+                shows_health=False,
+            )
+        )
+        checked.wake_on_change(sync.look_at)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(events.run())
+            tasks.create_task(Reflector(self._calls, resource_for(ResourceClaim), claims).run())
+            await claims.synced.wait()
+            tasks.create_task(Reflector(self._calls, NODE_PODS, pods, field_selector="spec.nodeName!=").run())
+            await pods.synced.wait()
+            pods.subscribe(self._only_ours(sync))
+            tasks.create_task(sync.run(TOGETHER))
+            if self._settings.beats:
+                tasks.create_task(self._beat())
+            on_ready()
+
+    def _only_ours(self, sync: PodSync) -> Callable[[NodePod | None, NodePod | None], None]:
+        def changed(before: NodePod | None, after: NodePod | None) -> None:
+            pod = after or before
+            if pod is not None and pod.spec.node_name in self._names:
+                sync.pod_changed(before, after)
+
+        return changed
+
+    # --- Publishing -----------------------------------------------------------------------------------------------
+
+    async def publish(self) -> None:
+        """Write what is not there as the profile says: classes, nodes, slices. Doing it again changes none of them."""
+        profile, count, prefix = self._settings.profile, self._settings.count, self._settings.prefix
+        existing = await self._existing_slices()
+        for item in classes_of(profile):
+            await self._create_unless_there(resource_for(DeviceClass), item)
+        nodes = nodes_of(profile, count, prefix)
+        await _together(self._publish_node(node, existing) for node in nodes)
+        pools = groupby(map(self._marked, shared_slices(profile, count, prefix)), key=pool_of)
+        await _together(self._publish_pool(list(slices), existing) for _, slices in pools)
+
+    async def _publish_node(self, node: FakeNode, existing: dict[PoolKey, dict[str, ResourceSlice]]) -> None:
+        labels = {**node.shape.labels, FAKE_LABEL: self._settings.profile_name}
+        shape = NodeShape(name=node.shape.name, labels=labels, capacity=node.shape.capacity)
+        uid = await NodeHeart(self._calls, shape, self._clock, self._settings.timings).register()
+        owner = OwnerReference(api_version="v1", kind="Node", name=shape.name, uid=uid, controller=True)
+        slices = [self._marked(item, owner) for item in node.slices]
+        for _, pool in groupby(slices, key=pool_of):
+            await self._publish_pool(list(pool), existing)
+
+    async def _publish_pool(
+        self, slices: list[ResourceSlice], existing: dict[PoolKey, dict[str, ResourceSlice]]
+    ) -> None:
+        kept = existing.get(pool_of(slices[0]), {})
+        resource = resource_for(ResourceSlice)
+        for action in plan_pool(slices, kept):
+            match action:
+                case CreateSlice(item):
+                    await self._create_unless_there(resource, item)
+                case ReplaceSlice(item):
+                    await self._calls.replace(resource, item)
+                case DeleteSlice(item):
+                    try:
+                        await self._calls.delete(resource, key_of(item), uid=item.metadata.uid)
+                    except NotFound:
+                        continue
+
+    async def _existing_slices(self) -> dict[PoolKey, dict[str, ResourceSlice]]:
+        """What an earlier fleet left, by pool and name."""
+        slices, _ = await self._calls.list_all(resource_for(ResourceSlice), label_selector=FAKE_LABEL)
+        found: dict[PoolKey, dict[str, ResourceSlice]] = {}
+        for item in slices:
+            found.setdefault(pool_of(item), {})[item.metadata.name] = item
+        return found
+
+    async def _create_unless_there(self, resource: Any, item: Any) -> None:
+        try:
+            await self._calls.create(resource, item)
+        except AlreadyExists:
+            return
+
+    def _marked(self, item: ResourceSlice, owner: OwnerReference | None = None) -> ResourceSlice:
+        metadata = msgspec.structs.replace(
+            item.metadata,
+            labels={FAKE_LABEL: self._settings.profile_name},
+            owner_references=(owner,) if owner is not None else (),
+        )
+        return msgspec.structs.replace(item, metadata=metadata)
+
+    # --- Staying alive --------------------------------------------------------------------------------------------
+
+    async def _beat(self) -> None:
+        """Renew the leases of all nodes, over and over, a beat apart."""
+        hearts = [
+            NodeHeart(self._calls, NodeShape(name=name), self._clock, self._settings.timings) for name in self._names
+        ]
+        while True:
+            started = asyncio.get_running_loop().time()
+            await _together(heart.beat_once() for heart in hearts)
+            took_s = asyncio.get_running_loop().time() - started
+            if took_s > self._settings.timings.lease_s:
+                _logger.warning("renewing %d leases took %.0f s: nodes will be taken for dead", len(hearts), took_s)
+            await asyncio.sleep(max(self._settings.timings.heartbeat_s - took_s, 0.0))
+
+
+async def _together(work: Iterable[Awaitable[None]]) -> None:
+    """Do all of it, a bounded number at a time; the first failure ends it."""
+    waiting: Iterator[Awaitable[None]] = iter(work)
+
+    async def worker() -> None:
+        for each in waiting:
+            await each
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(TOGETHER):
+            tasks.create_task(worker())
