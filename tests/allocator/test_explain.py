@@ -52,7 +52,7 @@ class Case:
     id: str
     slices: tuple[ResourceSlice, ...]
     claims: tuple[ResourceClaim, ...]
-    # What follows the subject in the first line, and the nearest miss.
+    # What follows the subject in the first line, as far as it is ours to say, and the nearest miss.
     want: str
     miss: str = ""
     allocated: tuple[ResourceClaim, ...] = ()
@@ -396,7 +396,8 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_the_first_line_says_why(case: Case) -> None:
-    assert headline(explain(case.question), "it") == f"it {case.want}"
+    told, want = headline(explain(case.question), "it"), f"it {case.want}"
+    assert told.startswith(want[:-1]) if want.endswith("…") else told == want
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)

@@ -46,9 +46,9 @@ def test_largest_request(found: DeviceCapacity, free: str, want: str | None) -> 
 
 
 def test_another_capacity_that_is_used_up_leaves_nothing() -> None:
-    capacities = {"memory": build.capacity("40Gi"), "slots": build.capacity("2", default="1")}
-    assert largest_request(capacities, "memory", (40 * GI * NANOS, 0), fractional_ranges=False) is None
-    assert largest_request(capacities, "slots", (40 * GI * NANOS, 2 * NANOS), fractional_ranges=False) is not None
+    found = {"memory": build.capacity("40Gi"), "slots": build.capacity("2", default="1", valid=("1", "2"))}
+    assert largest_request(found, "memory", (40 * GI * NANOS, 0), fractional_ranges=False) is None
+    assert largest_request(found, "memory", (40 * GI * NANOS, NANOS), fractional_ranges=False) is not None
 
 
 amounts = st.integers(0, 12)
@@ -76,36 +76,35 @@ def capacities(draw: st.DrawFn) -> DeviceCapacity:
             )
 
 
-def fits(found: dict[str, DeviceCapacity], asked: int, free: list[int], *, fractional: bool) -> bool:
+def taken(found: dict[str, DeviceCapacity], free: list[int], asked: dict[str, int], *, fractional: bool) -> int | None:
+    """What a request takes of memory, in nanos; None where it does not fit."""
+    quantities = {name: Quantity.of(amount) for name, amount in asked.items()}
     try:
-        charge = charge_for(found, {"memory": Quantity.of(asked)}, fractional_ranges=fractional)
+        charge = charge_for(found, quantities, fractional_ranges=fractional)
     except CapacityError:
-        return False
-    return isinstance(charge, Charge) and all(take <= have for take, have in zip(charge.nanos, free, strict=True))
+        return None
+    fits = isinstance(charge, Charge) and all(take <= have for take, have in zip(charge.nanos, free, strict=True))
+    return charge.nanos[0] if fits and isinstance(charge, Charge) else None
 
 
 @pytest.mark.slow
 @pytest.mark.fuzz
 @given(memory=capacities(), slots=st.none() | capacities(), used=st.tuples(amounts, amounts), fractional=st.booleans())
-def test_no_larger_request_fits(
+def test_no_request_gets_more(
     memory: DeviceCapacity, slots: DeviceCapacity | None, used: tuple[int, int], fractional: bool
 ) -> None:
     found = {"memory": memory} if slots is None else {"memory": memory, "slots": slots}
-    free = [each.value.nanos - taken * NANOS for each, taken in zip(found.values(), used, strict=False)]
+    free = [each.value.nanos - gone * NANOS for each, gone in zip(found.values(), used, strict=False)]
+    asks = (
+        {"memory": asked, **({"slots": other} if slots is not None else {})}
+        for asked in range(16)
+        for other in (range(16) if slots is not None else (0,))
+    )
+    most = max(
+        (got for ask in asks if (got := taken(found, free, ask, fractional=fractional)) is not None), default=None
+    )
     largest = largest_request(found, "memory", free, fractional_ranges=fractional)
-    best = max((asked for asked in range(16) if fits(found, asked, free, fractional=fractional)), default=None)
-    if best is None:
-        # What is left over may be less than any request, and yet be something.
-        assert largest is None
-    else:
-        assert largest is not None
-        assert fits(found, largest.value, free, fractional=fractional)
-        assert largest >= Quantity.of(best) or charge_of(found, best) == charge_of(found, largest.value)
-
-
-def charge_of(found: dict[str, DeviceCapacity], asked: int) -> object:
-    """A request below what the policy gives out gets as much as one that asks for that."""
-    return charge_for(found, {"memory": Quantity.of(asked)}, fractional_ranges=False)
+    assert (None if largest is None else largest.nanos) == most
 
 
 @given(model=st.sampled_from(["40Gi", "10", "1500m", "0"]), nanos=st.integers(0, 10**15))

@@ -20,30 +20,36 @@ def quantity_like(model: Quantity, nanos: int) -> Quantity:
 def largest_request(
     capacities: Mapping[str, DeviceCapacity], name: str, free: Sequence[int], *, fractional_ranges: bool
 ) -> Quantity | None:
-    """The most of one capacity that a request could ask a device for, if it asks for nothing else.
+    """The most of one capacity that a request could get of a device, if it asks for as little as it can of the others.
 
-    `free` is what is left, in nanos, in the order of the capacities. None where the device can give nothing to such a
-    request: of another capacity it would take more than is left, or the policy has no amount that is small enough.
+    `free` is what is left, in nanos, in the order of the capacities. None where no request fits: of another capacity even
+    the least is more than is left, or the policy has no amount that is small enough.
     """
-    capacity = capacities[name]
-    have = min(free[list(capacities).index(name)], capacity.value.nanos)
-    for amount in _amounts_within(capacity, have):
-        if amount.nanos >= 0 and _fits(capacities, {name: amount}, free, fractional_ranges):
+    left = dict(zip(capacities, free, strict=True))
+    if any(_least(capacity) > left[other] for other, capacity in capacities.items() if other != name):
+        return None
+    for amount in _amounts_within(capacities[name], min(left[name], capacities[name].value.nanos)):
+        if amount.nanos >= 0 and _fits(name, capacities[name], amount, left[name], fractional_ranges):
             return amount
     return None
 
 
-def _fits(
-    capacities: Mapping[str, DeviceCapacity],
-    asked: Mapping[str, Quantity],
-    free: Sequence[int],
-    fractional_ranges: bool,
-) -> bool:
+def _least(capacity: DeviceCapacity) -> int:
+    """The least that a request can take, in nanos."""
+    policy = capacity.request_policy
+    if policy is None:
+        return 0
+    if policy.valid_range is not None:
+        return policy.valid_range.min.nanos if policy.valid_range.min is not None else 0
+    return min((value.nanos for value in policy.valid_values), default=0)
+
+
+def _fits(name: str, capacity: DeviceCapacity, amount: Quantity, left: int, fractional_ranges: bool) -> bool:
     try:
-        charge = charge_for(capacities, asked, fractional_ranges=fractional_ranges)
+        charge = charge_for({name: capacity}, {name: amount}, fractional_ranges=fractional_ranges)
     except CapacityError:
         return False
-    return isinstance(charge, Charge) and all(take <= have for take, have in zip(charge.nanos, free, strict=True))
+    return isinstance(charge, Charge) and charge.nanos[0] <= left
 
 
 def _amounts_within(capacity: DeviceCapacity, have: int) -> list[Quantity]:

@@ -64,7 +64,7 @@ class DeviceState(Enum):
     IN_USE = "in use"
     # Some claims have shares, and there may be room for more.
     SHARED = "shared"
-    # No further share fits, not even of the default size.
+    # No further share fits, however little is asked for.
     FULL = "full"
     # Claims hold it, but no slice has it any more.
     GONE = "gone"
@@ -72,13 +72,18 @@ class DeviceState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CapacityReport:
-    """`largest` is the most that one more request could ask for, after rounding; None where none would fit."""
+    """`largest` is the most that one more request could get, after rounding; None where none would fit."""
 
     name: str
     value: Quantity
     used: Quantity
     free: Quantity
     largest: Quantity | None
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether nothing is left; a request for nothing may still fit."""
+        return not self.free and bool(self.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +222,9 @@ class _Reporter:
             return DeviceState.FREE
         if usage.dedicated or not self._is_shareable(device):
             return DeviceState.IN_USE
-        is_full = bool(capacities) and not any(report.largest for report in capacities)
+        is_full = any(report.largest is None for report in capacities) or (
+            bool(capacities) and all(report.is_exhausted for report in capacities)
+        )
         return DeviceState.FULL if is_full else DeviceState.SHARED
 
     def _gone(self, reports: Iterable[PoolReport]) -> Iterator[PoolReport]:

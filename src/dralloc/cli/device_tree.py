@@ -50,7 +50,8 @@ def _device_lines(report: DeviceReport, width: int, *, is_wide: bool, with_bars:
 
 
 def _capacity(report: CapacityReport, *, with_bars: bool) -> str:
-    largest = f"fits up to {report.largest}" if report.largest is not None else "nothing more fits"
+    is_open = report.largest is not None and not report.is_exhausted
+    largest = f"fits up to {report.largest}" if is_open else "nothing more fits"
     bar = f"{_bar(report)} " if with_bars else ""
     return f"{report.name} {bar}{report.used} of {report.value} used, {report.free} free, {largest}"
 

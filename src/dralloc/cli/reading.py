@@ -35,7 +35,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
+class PartRead:
     """What was read of a part, or the error that ended reading, with its place."""
 
     records: tuple[Record, ...]
@@ -48,23 +48,23 @@ def read_records(names: list[str]) -> list[Record]:
     for source in sources:
         if source.error:
             fail(f"{source.name}: {source.error}")
-    parts = [part for whole in cut(sources) for part in _cut_list(whole)]
+    parts = [part for whole in cut(sources) for part in cut_list(whole, PART_SIZE_MIN)]
     records: list[Record] = []
-    for read in _read_parts(parts):
+    for read in _read_all(parts):
         if read.error:
             fail(read.error)
         records.extend(read.records)
     return records
 
 
-def _cut_list(part: Part) -> Iterator[Part]:
+def cut_list(part: Part, size_min: int) -> Iterator[Part]:
     """The items of a list that kubectl printed, some at a time; anything else as it is."""
     content = part.content
-    if not content.startswith(_LIST) or len(content) < 2 * PART_SIZE_MIN:
+    if not content.startswith(_LIST) or b"\n---" in content or len(content) < 2 * size_min:
         yield part
         return
     start, lines = len(_LIST) - 2, 2
-    while (found := content.find(_ITEM, start + PART_SIZE_MIN)) >= 0:
+    while (found := content.find(_ITEM, start + size_min)) >= 0:
         items = content[start : found + 1]
         # What says that it is a list stands at the end of the file, and so only the last part has it.
         yield Part(part.file, b"apiVersion: v1\nkind: List\nitems:\n" + items, part.lines_before + lines - 3)
@@ -72,16 +72,16 @@ def _cut_list(part: Part) -> Iterator[Part]:
     yield Part(part.file, b"apiVersion: v1\nitems:\n" + content[start:], part.lines_before + lines - 2)
 
 
-def _read_parts(parts: list[Part]) -> Iterable[_Read]:
+def _read_all(parts: list[Part]) -> Iterable[PartRead]:
     slow = sum(len(part.content) for part in parts if not part.content.lstrip().startswith(b"{"))
     if len(parts) == 1 or slow < 2 * PART_SIZE_MIN:
-        yield from map(_read, parts)
+        yield from map(read_part, parts)
         return
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
-        yield from pool.map(_read, parts)
+        yield from pool.map(read_part, parts)
 
 
-def _read(part: Part) -> _Read:
+def read_part(part: Part) -> PartRead:
     # Everything that is read is kept, so that collecting would find nothing.
     gc.disable()
     try:
@@ -90,7 +90,7 @@ def _read(part: Part) -> _Read:
         gc.enable()
     if manifest.error is not None:
         place = manifest.error.position
-        return _Read((), f"{part.file}:{place.line + part.lines_before}:{place.column}: {manifest.error}")
-    return _Read(
+        return PartRead((), f"{part.file}:{place.line + part.lines_before}:{place.column}: {manifest.error}")
+    return PartRead(
         tuple(Record(part.file, document.api_version, document.kind, document.body) for document in manifest.documents)
     )

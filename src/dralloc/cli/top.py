@@ -37,8 +37,8 @@ def devices(
 ) -> None:
     """Show devices by node and pool: who holds how much, what is free, and the largest request that still fits.
 
-    That is the most that one more claim could ask for of a capacity while it asks for nothing else, after rounding to the
-    device's policy. Devices that are not for one node alone come first.
+    That is the most that one more claim could get of a capacity, after rounding to the device's policy, if it asks for as
+    little as it can of the others. Devices that are not for one node alone come first.
 
     \b
     # A real cluster: who holds how much of which device?

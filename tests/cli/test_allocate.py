@@ -1,0 +1,257 @@
+"""`dralloc allocate`: what would be given, from manifests."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from dralloc.cli.main import app
+
+CASES = Path(__file__).parents[1] / "cases" / "explain"
+CLUSTER, CLAIMS = str(CASES / "cluster.yaml"), str(CASES / "claims.yaml")
+
+NODES = """\
+apiVersion: v1
+kind: Node
+metadata: {name: n1, labels: {zone: a}}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: n2, labels: {zone: b}}
+spec: {taints: [{key: reserved, effect: NoSchedule}]}
+"""
+
+POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {{name: p, namespace: ml, uid: uid-of-p}}
+spec:
+  containers: [{{name: c, image: i}}]
+  resourceClaims: [{{name: own, resourceClaimTemplateName: eight}}]
+{more}
+"""
+
+
+def run(*arguments: str, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(app, ["allocate", *arguments], input=stdin)
+
+
+def rows(result: Result) -> list[list[str]]:
+    return [line.split() for line in result.stdout.splitlines() if "/" in line.split(" ", 1)[0]]
+
+
+def test_everything_that_waits_is_served_in_order_from_what_is_left() -> None:
+    result = run("-f", CLUSTER, "-f", CLAIMS)
+    assert result.exit_code == 1
+    *told, error = result.stdout.splitlines()
+    assert told == [
+        "CLAIM           REQUEST   NODE   DEVICE                     CONSUMED",
+        "ml/train-own    gpu       n1     gpu.example.com/n1/gpu-0   memory=9Gi",
+        "default/small   gpu/one   n1     gpu.example.com/n1/gpu-0   memory=3Gi",
+        "pod ml/hungry does not fit: 0/2 nodes are available: "
+        "1 node: claim ml/big: memory short (asked 30Gi, which takes 31Gi, most free 14Gi); "
+        "1 node: claim ml/hungry-own: the only device is in use",
+    ]
+    assert error.startswith("claim ml/typing-error cannot be allocated: request selector #0: ")
+    assert "no such key: modle" in error
+    assert (
+        "note: there are no nodes in the files: 2 that slices and pods name are taken, without labels" in result.stderr
+    )
+    assert "note: pod ml/train: claim ml/train-own does not exist yet; its template is used" in result.stderr
+
+
+def test_what_is_given_can_be_read_back() -> None:
+    given = run("-f", CLUSTER, "-f", CLAIMS, "--claim", "small", "-o", "yaml")
+    assert given.exit_code == 0
+    [claim] = yaml.safe_load_all(given.stdout)
+    [result] = claim["status"]["allocation"]["devices"]["results"]
+    assert (result["request"], result["device"], result["consumedCapacity"]) == ("gpu/one", "gpu-0", {"memory": "3Gi"})
+    assert len(result["shareID"]) == 36
+    again = run("-f", CLUSTER, "-f", CLAIMS, "-f", "-", "--claim", "small", stdin=given.stdout)
+    assert rows(again) == [["default/small", "gpu/one", "n1", "gpu.example.com/n1/gpu-0", "memory=3Gi"]]
+
+
+def test_asking_twice_gives_the_same_answer() -> None:
+    arguments = ("-f", CLUSTER, "-f", CLAIMS, "--pod", "ml/train", "-o", "json")
+    first, second = run(*arguments), run(*arguments)
+    assert first.stdout == second.stdout
+    claim = json.loads(first.stdout)
+    assert claim["metadata"]["annotations"] == {"resource.kubernetes.io/pod-claim-name": "own"}
+    assert claim["status"]["reservedFor"] == [{"resource": "pods", "name": "train", "uid": "uid-of-train"}]
+
+
+def test_a_pod_has_its_claims_served_together_or_not_at_all() -> None:
+    result = run("-f", CLUSTER, "-f", CLAIMS, "--pod", "ml/hungry")
+    assert result.exit_code == 1
+    assert rows(result) == []
+
+
+def test_only_on_the_node_that_is_asked_for() -> None:
+    result = run("-f", CLUSTER, "-f", CLAIMS, "--claim", "small", "--node", "n2")
+    assert result.exit_code == 1
+    assert "0/1 nodes are available: 1 node: no alternative of request gpu fits" in result.stdout
+
+
+def test_output_of_kubectl_is_as_good_as_manifests(tmp_path: Path) -> None:
+    objects = [obj for path in (CLUSTER, CLAIMS) for obj in yaml.safe_load_all(Path(path).read_text())]
+    as_list = {"apiVersion": "v1", "kind": "List", "items": objects, "metadata": {"resourceVersion": ""}}
+    (tmp_path / "list.json").write_text(json.dumps(as_list))
+    from_directory = run("-f", str(CASES))
+    from_list = run("-f", str(tmp_path))
+    assert from_list.stdout == from_directory.stdout
+    assert run("-f", "-", stdin=yaml.safe_dump(as_list)).stdout == from_directory.stdout
+
+
+def test_older_versions_of_the_api_are_read(tmp_path: Path) -> None:
+    convert = CliRunner().invoke(app, ["convert", "-f", CLUSTER, "-f", CLAIMS, "--to", "v1beta1"])
+    (tmp_path / "old.yaml").write_text(convert.stdout)
+    assert run("-f", str(tmp_path)).stdout == run("-f", str(CASES)).stdout
+
+
+def test_features_that_are_off_are_heeded() -> None:
+    result = run("-f", CLUSTER, "-f", CLAIMS, "--claim", "ml/big", "--feature-gates", "DRAConsumableCapacity=false")
+    assert result.exit_code == 1
+    assert "asks for capacity, but the feature DRAConsumableCapacity is off" in result.stdout
+
+
+# --- Pods and nodes -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("more", "want"),
+    [
+        pytest.param("", "1 node: taint reserved:NoSchedule is not tolerated", id="a taint of the node"),
+        pytest.param("  nodeSelector: {zone: b}", "node selector or affinity does not match", id="a node selector"),
+        pytest.param("  nodeName: n2", "1 node: not the node that the pod asks for", id="a node by name"),
+    ],
+)
+def test_nodes_that_cannot_take_the_pod_are_left_out(tmp_path: Path, more: str, want: str) -> None:
+    (tmp_path / "nodes.yaml").write_text(NODES)
+    (tmp_path / "pod.yaml").write_text(POD.format(more=more))
+    full = """\
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: all-of-it, namespace: ml}
+spec: {devices: {requests: [{name: r, exactly: {deviceClassName: gpu}}]}}
+status:
+  allocation:
+    devices:
+      results:
+      - {request: r, driver: gpu.example.com, pool: n1, device: gpu-0}
+"""
+    result = run("-f", CLUSTER, "-f", CLAIMS, "-f", str(tmp_path), "-f", "-", "--pod", "ml/p", stdin=full)
+    assert result.exit_code == 1
+    assert want in result.stdout
+    assert "there are no nodes" not in result.stderr
+
+
+def test_a_pod_goes_where_its_allocated_claim_is(tmp_path: Path) -> None:
+    pod = POD.format(more="").replace(
+        "{name: own, resourceClaimTemplateName: eight}",
+        "{name: a, resourceClaimName: whole}, {name: b, resourceClaimTemplateName: eight}",
+    )
+    (tmp_path / "pod.yaml").write_text(pod)
+    result = run("-f", CLUSTER, "-f", CLAIMS, "-f", str(tmp_path), "--pod", "ml/p")
+    assert result.exit_code == 1
+    assert "1 node: claim ml/whole has devices that are out of reach" in result.stdout
+
+
+def test_a_claim_that_was_made_for_the_pod_is_used_in_place_of_the_template(tmp_path: Path) -> None:
+    claim = """\
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata:
+  name: p-own-x7
+  namespace: ml
+  annotations: {resource.kubernetes.io/pod-claim-name: own}
+  ownerReferences: [{apiVersion: v1, kind: Pod, name: p, uid: uid-of-p, controller: true}]
+spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu, capacity: {requests: {memory: 1Gi}}}}]}}
+"""
+    (tmp_path / "pod.yaml").write_text(POD.format(more="") + "---\n" + claim)
+    result = run("-f", CLUSTER, "-f", CLAIMS, "-f", str(tmp_path), "--pod", "ml/p")
+    assert rows(result) == [["ml/p-own-x7", "gpu", "n1", "gpu.example.com/n1/gpu-0", "memory=1Gi"]]
+    assert "template" not in result.stderr
+
+
+def test_a_claim_that_two_pods_share_is_served_once(tmp_path: Path) -> None:
+    pods = "---\n".join(
+        POD.format(more="")
+        .replace("name: p,", f"name: {name},")
+        .replace("{name: own, resourceClaimTemplateName: eight}", "{name: a, resourceClaimName: shared}")
+        for name in ("one", "two")
+    )
+    shared = """\
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: shared, namespace: ml}
+spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu}}]}}
+"""
+    (tmp_path / "pods.yaml").write_text(pods + shared)
+    result = run("-f", CLUSTER, "-f", str(tmp_path))
+    assert result.exit_code == 0
+    assert rows(result) == [["ml/shared", "gpu", "n1", "gpu.example.com/n1/gpu-0", "memory=1Gi"]]
+
+
+# --- Wrong input ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "want"),
+    [
+        pytest.param(("--claim", "bigg"), None, "there is no claim default/bigg, did you mean ml/big?", id="claim"),
+        pytest.param(("--claim", "ml/zzz"), None, "there is no claim ml/zzz; there are 5 claims", id="nothing close"),
+        pytest.param(("--pod", "ml/trian"), None, "there is no pod ml/trian, did you mean ml/train?", id="pod"),
+        pytest.param(("--node", "n3"), None, "there is no node n3; there are 2 nodes", id="node"),
+        pytest.param(("--pod", "a", "--claim", "b"), None, "give --pod or --claim, not both", id="both"),
+        pytest.param(("-f", "/nowhere"), None, "/nowhere: No such file or directory", id="file"),
+        pytest.param(("-f", "-"), "a: [", "<stdin>:2:1: not YAML", id="syntax"),
+        pytest.param(
+            ("-f", "-"),
+            "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: 7}\n",
+            "dralloc validate <stdin> says where",
+            id="types",
+        ),
+        pytest.param(("-f", "-"), "apiVersion: v1\nkind: Node\n", "<stdin>: a Node has no name", id="no name"),
+        pytest.param(("--feature-gates", "Nonsense=true"), None, "there is no feature gate 'Nonsense'", id="gates"),
+    ],
+)
+def test_wrong_input_is_told_in_a_line(arguments: tuple[str, ...], stdin: str | None, want: str) -> None:
+    result = run("-f", CLUSTER, "-f", CLAIMS, *arguments, stdin=stdin)
+    assert result.exit_code == 2
+    assert want in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_files_without_anything_to_allocate_are_told(tmp_path: Path) -> None:
+    (tmp_path / "other.yaml").write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n")
+    result = run("-f", str(tmp_path))
+    assert result.exit_code == 2
+    assert "that devices are allocated from or to" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("pod", "want"),
+    [
+        pytest.param("resourceClaimName: missing", "its claim ml/missing is not in the files", id="claim"),
+        pytest.param(
+            "resourceClaimTemplateName: nine",
+            "the template ml/nine of its claim own is not in the files",
+            id="template",
+        ),
+    ],
+)
+def test_a_pod_whose_claims_are_not_there_is_told(tmp_path: Path, pod: str, want: str) -> None:
+    (tmp_path / "pod.yaml").write_text(POD.format(more="").replace("resourceClaimTemplateName: eight", pod))
+    result = run("-f", CLUSTER, "-f", CLAIMS, "-f", str(tmp_path), "--pod", "ml/p")
+    assert result.exit_code == 1
+    assert f"pod ml/p cannot be served: {want}" in result.stdout
+
+
+def test_nothing_waits() -> None:
+    result = run("-f", CLUSTER)
+    assert (result.exit_code, result.stdout) == (0, "nothing waits for devices\n")

@@ -1,0 +1,189 @@
+"""`dralloc explain`: the answer first, for people and for machines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from dralloc.cli.main import app
+
+CASES = Path(__file__).parents[1] / "cases" / "explain"
+
+
+def run(*arguments: str, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(app, ["explain", *arguments, "-f", str(CASES)], input=stdin)
+
+
+def test_a_claim_that_does_not_fit() -> None:
+    result = run("claim", "ml/big")
+    assert result.exit_code == 1
+    assert (
+        result.stdout
+        == """\
+claim ml/big does not fit on any of 2 nodes: 1 node: memory short (asked 30Gi, which takes 31Gi, most free 23Gi); 1 node: the only device is in use
+
+Nodes
+  1  memory short (asked 30Gi, which takes 31Gi, most free 23Gi)  [n1]
+  1  the only device is in use  [n2]
+
+It would fit if you
+  - tolerate the taint broken=fan:NoSchedule in request gpu  [n1]
+  - ask for 23Gi of memory instead of 30Gi in request gpu  [n1]
+  - ask for no memory in request gpu  [n1]
+  - release claim ml/held  [n1]
+  - release claim ml/whole  [n2]
+
+On n1
+  request gpu: 1 device of class gpu
+     2  devices on the node
+    -1  memory short (asked 30Gi, which takes 31Gi, most free 23Gi on gpu.example.com/n1/gpu-0), held by ml/held
+    -1  untolerated taint broken=fan:NoSchedule
+     0  left, 1 wanted
+
+On n2
+  request gpu: 1 device of class gpu
+     1  device on the node
+    -1  in use, held by ml/whole
+     0  left, 1 wanted
+"""
+    )
+
+
+def test_a_claim_that_fits() -> None:
+    result = run("claim", "small")
+    assert result.exit_code == 0
+    assert (
+        result.stdout
+        == """\
+claim default/small fits on 1 of 2 nodes; on n1 it gets gpu.example.com/n1/gpu-0
+
+Nodes
+  1  fits  [n1]
+  1  no alternative of request gpu fits, nearest gpu/one: the only device is in use  [n2]
+
+Why these devices, on n1
+  request gpu/one: gpu.example.com/n1/gpu-0 (a share: memory=3Gi), the first in order that is there
+
+Alternatives that come first and do not fit
+  gpu/two: only 1 of 2 devices: untolerated taint broken=fan:NoSchedule
+"""
+    )
+
+
+def test_a_typing_error_shows_at_once() -> None:
+    result = run("claim", "ml/typing-error")
+    assert result.exit_code == 1
+    assert result.stdout.startswith("claim ml/typing-error cannot be allocated: request selector #0: ")
+    assert "gpu.example.com/modle exists on 0 of 3 devices; did you mean gpu.example.com/model?" in result.stdout
+
+
+def test_a_pod_hears_which_of_its_claims_blocks() -> None:
+    result = run("pod", "ml/hungry")
+    assert result.exit_code == 1
+    told = result.stdout.splitlines()
+    assert told[0].startswith("pod ml/hungry does not fit on any of 2 nodes: 1 node: claim ml/big: memory short")
+    assert "  ml/hungry-own: fits alone on 1 of 2 nodes" in told
+    assert any(line.startswith("  ml/big: fits nowhere, even alone: memory short") for line in told)
+
+
+def test_a_pod_that_fits() -> None:
+    result = run("pod", "ml/train")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("pod ml/train fits on 1 of 2 nodes; on n1 it gets gpu.example.com/n1/gpu-0\n")
+
+
+def test_only_the_node_that_is_asked_about() -> None:
+    result = run("claim", "ml/big", "--node", "n2")
+    assert result.stdout.startswith("claim ml/big does not fit on n2: the only device is in use\n")
+
+
+def test_a_claim_that_has_its_devices() -> None:
+    result = run("claim", "ml/held")
+    assert (result.exit_code, result.stdout) == (
+        0,
+        "claim ml/held has its devices already\nml/held: request r has gpu.example.com/n1/gpu-0 (memory=17Gi)\n",
+    )
+
+
+def test_a_pod_some_of_whose_claims_have_devices() -> None:
+    pod = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: p, namespace: ml}
+spec:
+  containers: [{name: c, image: i}]
+  resourceClaims: [{name: a, resourceClaimName: held}, {name: b, resourceClaimTemplateName: eight}]
+"""
+    result = run("pod", "ml/p", "-f", "-", stdin=pod)
+    assert result.exit_code == 0
+    assert "  1  claim ml/held has devices that are out of reach  [n2]" in result.stdout
+    assert "  ml/held: request r has gpu.example.com/n1/gpu-0 (memory=17Gi)" in result.stdout
+
+
+def test_for_machines_as_json_and_yaml() -> None:
+    result = run("claim", "ml/big", "-o", "json")
+    assert result.exit_code == 1
+    told = json.loads(result.stdout)
+    assert yaml.safe_load(run("claim", "ml/big", "-o", "yaml").stdout) == told
+    assert told["verdict"] == "DoesNotFit"
+    assert told["availability"].startswith("0/2 nodes are available: ")
+    assert told["reasons"][0] == {
+        "nodes": ["n1"],
+        "cause": "CapacityShort",
+        "message": "memory short (asked 30Gi, which takes 31Gi, most free 23Gi)",
+        "claim": "ml/big",
+        "request": "gpu",
+        "subject": "memory",
+        "asked": "30Gi",
+        "takes": "31Gi",
+        "most": "23Gi",
+        "example": "gpu.example.com/n1/gpu-0",
+    }
+    assert told["nearestMisses"][0] == {
+        "node": "n1",
+        "change": "Tolerate",
+        "message": "tolerate the taint broken=fan:NoSchedule in request gpu",
+    }
+    [funnel] = told["details"][0]["requests"]
+    assert funnel["seen"] == funnel["left"] + sum(lost["count"] for lost in funnel["lost"]) == 2
+
+
+def test_a_choice_for_machines() -> None:
+    told = json.loads(run("claim", "small", "-o", "json").stdout)
+    assert told["verdict"] == "Fits"
+    assert told["choice"]["devices"] == [
+        {
+            "claim": "default/small",
+            "request": "gpu/one",
+            "device": "gpu.example.com/n1/gpu-0",
+            "consumedCapacity": {"memory": "3Gi"},
+        }
+    ]
+
+
+@pytest.mark.parametrize("output", ["text", "json", "yaml"])
+def test_a_pod_that_cannot_be_judged_is_told_in_every_form(output: str) -> None:
+    pod = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: p, namespace: ml}
+spec: {containers: [{name: c, image: i}], resourceClaims: [{name: a, resourceClaimName: missing}]}
+"""
+    result = run("pod", "ml/p", "-f", "-", "-o", output, stdin=pod)
+    assert result.exit_code == 1
+    assert "pod ml/p cannot be served: its claim ml/missing is not in the files" in result.stdout
+
+
+def test_an_unknown_name_is_answered_with_what_may_be_meant() -> None:
+    result = run("claim", "bigg")
+    assert result.exit_code == 2
+    assert "there is no claim default/bigg, did you mean ml/big?" in result.stderr
+
+
+def test_the_help_teaches_by_example() -> None:
+    result = CliRunner().invoke(app, ["explain", "--help"], env={"COLUMNS": "200"})
+    assert "dralloc explain pod ml/train-0 -f cluster.json" in result.stdout

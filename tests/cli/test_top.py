@@ -1,0 +1,101 @@
+"""`dralloc top devices`: node, pool, device, and who holds how much of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import yaml
+from typer.testing import CliRunner, Result
+
+from dralloc.allocator.features import Features
+from dralloc.allocator.usage_report import usage_report
+from dralloc.cli.device_tree import tree
+from dralloc.cli.main import app
+from dralloc.snapshot.cluster import Snapshot
+from dralloc.testing import builders as build
+
+CLUSTER = str(Path(__file__).parents[1] / "cases" / "explain" / "cluster.yaml")
+
+
+def run(*arguments: str, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(app, ["top", "devices", *arguments], input=stdin)
+
+
+def test_the_tree() -> None:
+    result = run("-f", CLUSTER)
+    assert result.exit_code == 0
+    assert (
+        result.stdout
+        == """\
+n1
+  gpu.example.com/n1: 1 of 2 free
+    gpu-0  shared  memory 17Gi of 40Gi used, 23Gi free, fits up to 23Gi
+           ml/held  memory 17Gi
+    gpu-1  free    memory 0 of 40Gi used, 40Gi free, fits up to 40Gi  tainted broken=fan:NoSchedule
+n2
+  gpu.example.com/n2: 0 of 1 free
+    gpu-0  in use  memory 80Gi of 80Gi used, 0 free, nothing more fits
+           ml/whole
+"""
+    )
+
+
+def test_wide_shows_attributes_shares_and_users() -> None:
+    told = run("-f", CLUSTER, "--node", "n1", "-o", "wide").stdout
+    assert "model=a100, numa=0" in told
+    assert "request r  share 6b134138-b100-4de2-a3dd-88351611f8ef  used by pods/user" in told
+    assert "n2" not in told
+
+
+def test_for_machines_as_json_and_yaml() -> None:
+    told = json.loads(run("-f", CLUSTER, "-o", "json").stdout)
+    assert yaml.safe_load(run("-f", CLUSTER, "-o", "yaml").stdout) == told
+    [shared, _] = told["pools"][0]["devices"]
+    assert shared["capacity"]["memory"] == {
+        "value": "40Gi",
+        "used": "17Gi",
+        "free": "23Gi",
+        "largestRequest": "23Gi",
+    }
+    assert shared["holders"][0]["claim"] == "held"
+
+
+def test_what_allocate_gives_shows_up(tmp_path: Path) -> None:
+    claims = str(Path(CLUSTER).with_name("claims.yaml"))
+    given = CliRunner().invoke(app, ["allocate", "-f", CLUSTER, "-f", claims, "--claim", "small", "-o", "yaml"])
+    result = run("-f", CLUSTER, "-f", "-", stdin=given.stdout)
+    assert "memory 20Gi of 40Gi used, 20Gi free, fits up to 19Gi" in result.stdout
+    assert "default/small  memory 3Gi" in result.stdout
+
+
+def test_bars_counters_and_capacities_side_by_side() -> None:
+    slices = [
+        build.resource_slice("counters", of=2, counters={"card": {"units": "4"}}),
+        build.resource_slice(
+            "parts",
+            build.device("d", capacity={"memory": "10", "slots": "3"}, shareable=True, draws={"card": {"units": "1"}}),
+            of=2,
+        ),
+    ]
+    share = build.held("d", share_id="s", consumed={"memory": "5", "slots": "1"})
+    snapshot = Snapshot.of(slices=slices, claims=[build.claim("c", allocation=build.allocation(share))])
+    assert list(tree(usage_report(snapshot, Features()), is_wide=False, with_bars=True)) == [
+        "node-a",
+        "  gpu.example.com/pool-a: 0 of 1 free",
+        "    counter card/units: 3 of 4 left",
+        "    d  shared  memory █████░░░░░ 5 of 10 used, 5 free, fits up to 5",
+        "               slots ████░░░░░░ 1 of 3 used, 2 free, fits up to 2",
+        "       default/c  memory 5, slots 1",
+    ]
+
+
+def test_no_devices() -> None:
+    result = run("-f", "-", stdin="apiVersion: v1\nkind: Node\nmetadata: {name: node-1}\n")
+    assert (result.exit_code, result.stdout) == (0, "there are no devices\n")
+
+
+def test_an_unknown_node() -> None:
+    result = run("-f", CLUSTER, "--node", "n9")
+    assert result.exit_code == 2
+    assert "there is no node n9" in result.stderr
