@@ -52,10 +52,16 @@ class Stoppable(Protocol):
 
 
 class ApiServer:
-    """One API over one store. `new_uid` names what is created."""
+    """One API over one store. `new_uid` names what is created; no other server guards devices, so tests can do without."""
 
     def __init__(
-        self, store: Store, *, clock: Clock, gates: FeatureGates, new_uid: Callable[[], str] = random_uid
+        self,
+        store: Store,
+        *,
+        clock: Clock,
+        gates: FeatureGates,
+        new_uid: Callable[[], str] = random_uid,
+        guards_devices: bool = True,
     ) -> None:
         self._store = store
         self._resources = ResourceTable(KINDS)
@@ -68,7 +74,8 @@ class ApiServer:
         classes, guard = ExtendedNames(store), DeviceGuard(store)
         quotas = {kind.kind: QuotaGate(store, kind, classes, gates) for kind in KINDS if kind.namespaced}
         gatekeepers: dict[str, tuple[Gatekeeper, ...]] = {name: (quota,) for name, quota in quotas.items()}
-        gatekeepers[RESOURCE_CLAIM.kind] += (guard,)
+        if guards_devices:
+            gatekeepers[RESOURCE_CLAIM.kind] += (guard,)
         self._beside: tuple[Stoppable, ...] = (self._collector, self._expiry, guard, classes, *quotas.values())
         self._endpoints = Endpoints(
             reader=Reader(store, clock, self._watches),

@@ -125,8 +125,7 @@ class Binder:
                 raise claim
         for claim_id, claim in zip(place.allocations, claims, strict=True):
             assert isinstance(claim, ResourceClaim), "failures were raised"
-            if claim_id in place.new:
-                await self._check_collision(claim_id, claim)
+            await self._check_collision(claim_id, claim)
             await self._wait_for_devices(claim_id)
 
     async def _check_collision(self, claim_id: ClaimId, claim: ResourceClaim) -> None:
@@ -135,10 +134,13 @@ class Binder:
         A server that guards its devices lets none of this happen; others do not care. Once we have seen our own write, we
         have seen everything that was written before it.
         """
+        if self._cluster.is_proven(claim_id):
+            return
         async with asyncio.timeout(SEEN_TIMEOUT_S):
             await self._progress.reach(int(claim.metadata.resource_version))
         if (holder := self._cluster.earlier_holder(claim_id)) is not None:
             raise Collision(f"claim {holder} was given devices of claim {claim_id} before")
+        self._cluster.prove(claim_id)
 
     async def _wait_for_devices(self, claim_id: ClaimId) -> None:
         """Devices with binding conditions are made ready by their driver, which may take minutes."""

@@ -23,6 +23,7 @@ from dralloc.api.resource_v1 import (
 )
 from dralloc.scheduler.changes import ChangeLog, EverythingChanged, NodeChanged, PoolFreed, PoolTaken
 from dralloc.scheduler.claims import pod_key
+from dralloc.scheduler.collisions import Holder, beaten_by
 from dralloc.scheduler.needs import Needs, needs_of
 from dralloc.scheduler.news import (
     DEVICES_CHANGED,
@@ -36,7 +37,7 @@ from dralloc.scheduler.node_state import EMPTY, Load, NodeOffer, NodeState
 from dralloc.scheduler.queue import Happening
 from dralloc.scheduler.reservation import consumer_for
 from dralloc.snapshot.cluster import Snapshot
-from dralloc.snapshot.identity import ClaimId, DeviceId, PoolId
+from dralloc.snapshot.identity import ClaimId, PoolId
 from dralloc.snapshot.usage import counted_results
 
 PodKey = tuple[str, str]
@@ -61,6 +62,8 @@ class _ClaimState:
     consumers: dict[str, ConsumerReference] = field(default_factory=dict)
     # The revision that allocated it; 0 where we came too late to see that.
     allocated_at: int = 0
+    # Nobody else has been given its devices.
+    is_proven: bool = False
     _effective: ResourceClaim | None = None
 
     @property
@@ -129,19 +132,32 @@ class Cluster:
     def is_on_node(self, key: PodKey) -> bool:
         return key in self._pods
 
+    def is_proven(self, claim_id: ClaimId) -> bool:
+        """Whether the claim's devices are known to be its own: somebody has made sure, or pods run with them."""
+        state = self._claims.get(claim_id)
+        return state is not None and (
+            state.is_proven or any(self._is_running(claim_id, state, user) for user in state.stored.status.reserved_for)
+        )
+
+    def _is_running(self, claim_id: ClaimId, state: _ClaimState, user: ConsumerReference) -> bool:
+        if not is_pod(user):
+            # A workload's pods are not listed; those of a claim that was allocated before we came may run.
+            return not state.allocated_at
+        pod = self._pods.get((claim_id.namespace, user.name))
+        return pod is not None and pod.uid == user.uid and not pod.is_assumed
+
+    def prove(self, claim_id: ClaimId) -> None:
+        """The claim's devices are its own."""
+        if (state := self._claims.get(claim_id)) is not None:
+            state.is_proven = True
+
     def earlier_holder(self, claim_id: ClaimId) -> ClaimId | None:
         """A claim that was given, before this one, a device that cannot serve both."""
         state = self._claims.get(claim_id)
         if state is None:
             return None
-        crowded = overcommitted(self.snapshot, state.stored)
-        if not crowded:
-            return None
-        for other_id, other in self._claims.items():
-            devices = {DeviceId(result.driver, result.pool, result.device) for result in counted_results(other.stored)}
-            if other_id != claim_id and other.allocated_at <= state.allocated_at and not crowded.isdisjoint(devices):
-                return other_id
-        return None
+        others = (Holder(other.stored, other.allocated_at) for other in self._claims.values() if other is not state)
+        return beaten_by(self.snapshot, Holder(state.stored, state.allocated_at), others)
 
     # --- Decisions ----------------------------------------------------------------------------------------------
 
@@ -274,7 +290,7 @@ class Cluster:
         if after.status.allocation is not None:
             state.allocation = None
             if before.status.allocation is None:
-                state.allocated_at = _revision(after)
+                state.allocated_at, state.is_proven = _revision(after), False
         listed = {reference.uid for reference in after.status.reserved_for}
         state.consumers = {uid: consumer for uid, consumer in state.consumers.items() if consumer.uid not in listed}
         state.forget_effective()
@@ -351,32 +367,6 @@ def _nodes_of_pools(snapshot: Snapshot, pools: Iterable[PoolId]) -> frozenset[st
     """The nodes that the pools' slices name; an empty name where one does not."""
     known = (snapshot.pools.get(pool_id) for pool_id in pools)
     return frozenset(indexed.node_name for pool in known if pool is not None for indexed in pool.slices)
-
-
-def overcommitted(snapshot: Snapshot, claim: ResourceClaim) -> frozenset[DeviceId]:
-    """The claim's devices of which more is given out than there is."""
-    crowded: set[DeviceId] = set()
-    for result in counted_results(claim):
-        pool_id = PoolId.of_result(result)
-        usage = snapshot.usage[pool_id].of(result.device)
-        if (
-            usage.dedicated > 1
-            or (usage.dedicated and usage.shares)
-            or _passes_capacity(snapshot, pool_id, result.device)
-        ):
-            crowded.add(DeviceId(*pool_id, result.device))
-    return frozenset(crowded)
-
-
-def _passes_capacity(snapshot: Snapshot, pool_id: PoolId, name: str) -> bool:
-    consumed = snapshot.usage[pool_id].of(name).consumed
-    pool = snapshot.pools.get(pool_id)
-    for indexed in pool.slices if pool is not None and consumed else ():
-        bit = indexed.bit_of.get(name)
-        if bit is not None:
-            capacity = indexed.devices[bit].capacity
-            return any(nanos > capacity[key].value.nanos for key, nanos in consumed.items() if key in capacity)
-    return False
 
 
 def _pools_of(claim: ResourceClaim) -> set[PoolId]:

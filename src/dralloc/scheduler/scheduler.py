@@ -224,13 +224,15 @@ class Scheduler:
                 self._queue.placed(key)
                 self._report(self._cluster.forget(pod, place.allocations))
             case Undone(message, is_collision, listed):
+                self._report(self._cluster.forget(pod, place.allocations))
+                # Before the pod is tried again: it must not find what is about to be taken back.
+                await self._binder.undo(pod, listed)
                 if is_collision:
                     self._queue.collided(key, now_s=_now_s())
                 else:
                     self._queue.failed(key, now_s=_now_s())
                     self._teller.waits(pod, ERROR, message)
-                self._report(self._cluster.forget(pod, place.allocations))
-                await self._binder.undo(pod, listed)
+                self._stirred.set()
 
     # --- Counting ---------------------------------------------------------------------------------------------------
 

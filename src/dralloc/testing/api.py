@@ -29,11 +29,17 @@ class WallClock:
 
 @asynccontextmanager
 async def api_application(
-    *, clock: Clock | None = None, gates: FeatureGates | None = None, limits: HistoryLimits | None = None
+    *,
+    clock: Clock | None = None,
+    gates: FeatureGates | None = None,
+    limits: HistoryLimits | None = None,
+    guards_devices: bool = True,
 ) -> AsyncIterator[ApiApplication]:
     """A server over a store in memory, with one user: the administrator, by `TOKEN`."""
     async with MemoryStore(limits=limits) as store:
-        server = ApiServer(store, clock=clock or WallClock(), gates=gates or FeatureGates.defaults())
+        server = ApiServer(
+            store, clock=clock or WallClock(), gates=gates or FeatureGates.defaults(), guards_devices=guards_devices
+        )
         await server.start()
         try:
             yield ApiApplication(server, Authenticator({TOKEN: ADMINISTRATOR}))
@@ -43,20 +49,28 @@ async def api_application(
 
 @asynccontextmanager
 async def api_in_process(
-    *, clock: Clock | None = None, gates: FeatureGates | None = None, limits: HistoryLimits | None = None
+    *,
+    clock: Clock | None = None,
+    gates: FeatureGates | None = None,
+    limits: HistoryLimits | None = None,
+    guards_devices: bool = True,
 ) -> AsyncIterator[AsyncClient]:
     """A client of a server in this process."""
-    async with api_application(clock=clock, gates=gates, limits=limits) as application:
+    async with api_application(clock=clock, gates=gates, limits=limits, guards_devices=guards_devices) as application:
         yield AsyncClient(InProcessTransport(application, token=TOKEN))
 
 
 @asynccontextmanager
 async def api_over_http(
-    *, clock: Clock | None = None, gates: FeatureGates | None = None, limits: HistoryLimits | None = None
+    *,
+    clock: Clock | None = None,
+    gates: FeatureGates | None = None,
+    limits: HistoryLimits | None = None,
+    guards_devices: bool = True,
 ) -> AsyncIterator[AsyncClient]:
     """A client of a server behind a socket on loopback."""
     async with (
-        api_application(clock=clock, gates=gates, limits=limits) as application,
+        api_application(clock=clock, gates=gates, limits=limits, guards_devices=guards_devices) as application,
         serving(application, Endpoint()) as url,
         connect_async(url, token=TOKEN) as client,
     ):

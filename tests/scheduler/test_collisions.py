@@ -1,0 +1,52 @@
+"""Who keeps a device that was given out twice: the first, and as many after it as it goes round for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from dralloc.api.resource_v1 import DeviceRequestAllocationResult
+from dralloc.scheduler.collisions import Holder, beaten_by
+from dralloc.snapshot.cluster import Snapshot
+from dralloc.testing.builders import allocation, claim, device, held, resource_slice
+
+
+def share(amount: str, name: str = "nic") -> DeviceRequestAllocationResult:
+    return held(name, share_id="s", consumed={"bandwidth": amount})
+
+
+@dataclass(frozen=True)
+class Case:
+    id: str
+    # What each claim was given, in the order of writing.
+    given: tuple[DeviceRequestAllocationResult, ...]
+    want: tuple[bool, ...]
+    # The order is not known for the first so many.
+    unseen: int = 0
+
+
+CASES = [
+    Case("different devices", (held("gpu"), held("nic")), want=(True, True)),
+    Case("the same device whole", (held("gpu"), held("gpu"), held("gpu")), want=(True, False, False)),
+    Case("shares that go round", (share("4G"), share("6G")), want=(True, True)),
+    Case("only the share that is too much", (share("4G"), share("4G"), share("4G")), want=(True, True, False)),
+    Case("a share after a whole device", (held("nic"), share("1G")), want=(True, False)),
+    Case("a whole device after a share", (share("1G"), held("nic")), want=(True, False)),
+    Case("admin access takes nothing", (held("gpu"), held("gpu", admin=True)), want=(True, True)),
+    Case("of unknown order, both give way", (held("gpu"), held("gpu")), want=(False, False), unseen=2),
+    Case("who came before us counts as first", (held("gpu"), held("gpu")), want=(True, False), unseen=1),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_who_keeps_the_device(case: Case) -> None:
+    nic = device("nic", shareable=True, capacity={"bandwidth": "10G"})
+    holders = [
+        Holder(claim(f"c{number}", allocation=allocation(result)), 0 if number < case.unseen else number + 1)
+        for number, result in enumerate(case.given)
+    ]
+    published = resource_slice("devices", device("gpu"), nic)
+    snapshot = Snapshot.of(slices=[published], claims=[holder.claim for holder in holders])
+    keeps = [beaten_by(snapshot, mine, [other for other in holders if other is not mine]) is None for mine in holders]
+    assert tuple(keeps) == case.want

@@ -1,0 +1,141 @@
+"""Several schedulers at once never give out a device twice, on a server that guards devices and on one that does not.
+
+They prefer the same nodes in the same order, so that they are after the same devices all the time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from dralloc.api.core_v1 import Pod
+from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.client.client import AsyncClient
+from dralloc.scheduler.scheduler import Scheduler, SchedulerSettings
+from dralloc.snapshot.identity import DeviceId
+from dralloc.snapshot.usage import counted_results
+from dralloc.testing.api import WallClock, api_in_process, api_over_http
+from dralloc.testing.builders import claim, device, device_class, request, resource_slice
+from dralloc.testing.scheduled_cluster import node
+from dralloc.testing.virtual_time import VirtualClock, run_virtual
+from dralloc.testing.workloads import existing, pod
+
+NODES, DEVICES = 4, 6
+
+
+@asynccontextmanager
+async def running(schedulers: Iterable[Scheduler]) -> AsyncIterator[None]:
+    tasks = [asyncio.ensure_future(scheduler.run()) for scheduler in schedulers]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def create_cluster(client: AsyncClient, *, shareable: bool) -> None:
+    await client.create(device_class())
+    for number in range(NODES):
+        name = f"node-{number}"
+        devices = [
+            device(f"gpu-{index}", shareable=shareable or None, capacity={"memory": "10Gi"})
+            for index in range(DEVICES // 3 if shareable else DEVICES)
+        ]
+        await client.create(node(name))
+        await client.create(resource_slice(name, *devices, pool=name, node_name=name))
+
+
+async def create_pods(client: AsyncClient, schedulers: tuple[str, ...], count: int, *, shareable: bool) -> None:
+    for number in range(count):
+        name = f"p{number}"
+        wanted = request(capacity={"memory": "3Gi"} if shareable else None)
+        await client.create(claim(name, wanted))
+        await client.create(pod(name, {"gpu": existing(name)}, scheduler=schedulers[number % len(schedulers)]))
+
+
+async def until_bound(client: AsyncClient, count: int) -> None:
+    bound: set[str] = set()
+    async for event in client.watch(Pod):
+        if event.object.spec.node_name:
+            bound.add(event.object.metadata.name)
+        if len(bound) >= count:
+            return
+
+
+async def assert_nothing_is_given_twice(client: AsyncClient) -> None:
+    holders: Counter[DeviceId] = Counter()
+    consumed: defaultdict[DeviceId, int] = defaultdict(int)
+    for found in await client.list(ResourceClaim):
+        for result in counted_results(found):
+            held = DeviceId(result.driver, result.pool, result.device)
+            if result.share_id is None:
+                holders[held] += 1
+            else:
+                consumed[held] += result.consumed_capacity["memory"].value
+    assert all(count == 1 for count in holders.values())
+    assert all(amount <= 10 << 30 for amount in consumed.values())
+
+
+async def assert_pods_are_where_their_devices_are(client: AsyncClient) -> int:
+    claims = {found.metadata.name: found for found in await client.list(ResourceClaim)}
+    bound = [found for found in await client.list(Pod) if found.spec.node_name]
+    for found in bound:
+        status = claims[found.metadata.name].status
+        assert status.allocation is not None
+        assert {result.pool for result in status.allocation.devices.results} == {found.spec.node_name}
+        assert [entry.uid for entry in status.reserved_for] == [found.metadata.uid]
+    return len(bound)
+
+
+CASES: list[dict[str, Any]] = [
+    {"guards_devices": guards, "shareable": shareable} for guards in (True, False) for shareable in (True, False)
+]
+
+
+def case_id(case: dict[str, Any]) -> str:
+    server = "guarding" if case["guards_devices"] else "stock"
+    return f"{server} server, {'shared' if case['shareable'] else 'whole'} devices"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=case_id)
+def test_two_schedulers_with_pods_of_their_own_race_for_devices_over_http(case: dict[str, Any]) -> None:
+    async def main() -> None:
+        async with api_over_http(guards_devices=case["guards_devices"]) as client:
+            await create_cluster(client, shareable=case["shareable"])
+            names = ("ours", "theirs")
+            schedulers = [
+                Scheduler(client.calls, WallClock(), SchedulerSettings(names=frozenset({name}))) for name in names
+            ]
+            async with running(schedulers), asyncio.timeout(60):
+                await create_pods(client, names, NODES * DEVICES, shareable=case["shareable"])
+                await until_bound(client, NODES * DEVICES)
+            await assert_nothing_is_given_twice(client)
+            assert await assert_pods_are_where_their_devices_are(client) == NODES * DEVICES
+
+    asyncio.run(main())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=case_id)
+def test_two_schedulers_that_both_go_for_every_pod_settle_it(case: dict[str, Any]) -> None:
+    """Two that should have been elected, and were not: every pod is bound once, and what the other one wrote is let be."""
+
+    async def main() -> None:
+        clock = VirtualClock(asyncio.get_running_loop())
+        async with api_in_process(clock=clock, guards_devices=case["guards_devices"]) as client:
+            await create_cluster(client, shareable=case["shareable"])
+            schedulers = [Scheduler(client.calls, clock) for _ in range(2)]
+            async with running(schedulers):
+                await create_pods(client, ("dralloc",), NODES * DEVICES, shareable=case["shareable"])
+                await asyncio.sleep(60)
+                await assert_nothing_is_given_twice(client)
+                assert await assert_pods_are_where_their_devices_are(client) == NODES * DEVICES
+
+    run_virtual(main())
