@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim, ResourceCl
 from dralloc.controllers.claim_templates.plan import (
     CreateClaim,
     PodAction,
+    PodPlan,
     RecordClaims,
     ReportProblem,
     Reserve,
@@ -31,6 +33,7 @@ from dralloc.primitives.features import FeatureGates
 from dralloc.testing.builders import allocation, alternative, claim, first_available, held, request
 from dralloc.testing.workloads import claim_template, existing, pod, seen, template
 
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 GATES = FeatureGates.defaults()
 JOB = ConsumerReference(api_group="batch", resource="jobs", name="job", uid="uid-of-job")
 PLAIN = pod("p", {"gpu": template("t")})
@@ -79,9 +82,9 @@ class World:
             item for item in self.claims.values() if any(owner.uid == uid for owner in item.metadata.owner_references)
         ]
         around = Surroundings(
-            find_claim=self.claims.get, find_template=self.templates.get, own_claims=own, gates=self.gates
+            find_claim=self.claims.get, find_template=self.templates.get, own_claims=own, gates=self.gates, now=NOW
         )
-        return plan_pod(self.pod, around)
+        return plan_pod(self.pod, around).actions
 
     def carry_out(self, action: PodAction) -> None:
         match action:
@@ -242,6 +245,19 @@ def test_a_pod_that_is_being_deleted_gets_nothing() -> None:
     assert World.of(leaving).plan() == ()
 
 
+def test_the_schedulers_own_reservation_is_given_time_to_be_shown() -> None:
+    bound = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    item = seen(pod("p", {"nic": existing("shared")}, node="node-a"), conditions=[bound])
+    claims = {"shared": allocated(claim("shared", request()))}
+
+    def plan(now: datetime) -> PodPlan:
+        around = Surroundings(find_claim=claims.get, find_template=lambda _: None, own_claims=(), gates=GATES, now=now)
+        return plan_pod(item, around)
+
+    assert plan(NOW + timedelta(seconds=4)) == PodPlan((), timedelta(seconds=6))
+    assert plan(NOW + timedelta(seconds=10)) == PodPlan((Reserve(item, "shared"),))
+
+
 def test_a_claim_is_made_as_its_template_says_and_belongs_to_its_pod() -> None:
     document = claim_template("t", request(count=2), labels={"team": "a"}, annotations={"note": "b"})
     document["spec"]["spec"]["fieldOfTheFuture"] = {"kept": True}
@@ -288,9 +304,9 @@ def test_a_claim_that_only_its_maker_knows_of_is_used() -> None:
     (create, _) = world.plan()
     world.carry_out(create)
     around = Surroundings(
-        find_claim=world.claims.get, find_template=world.templates.get, own_claims=(), gates=world.gates
+        find_claim=world.claims.get, find_template=world.templates.get, own_claims=(), gates=world.gates, now=NOW
     )
-    (record,) = plan_pod(NEW, around)
+    (record,) = plan_pod(NEW, around).actions
     assert record == RecordClaims(NEW, (("gpu", next(iter(world.claims))),))
 
 

@@ -49,6 +49,7 @@ class ClaimTemplatesController(Controller[ObjectKey, PodAction]):
         super().__init__(setup.metrics.queues)
         self._calls = setup.calls(FIELD_MANAGER)
         self._recorder = setup.recorder(COMPONENT)
+        self._clock = setup.clock
         self._gates = setup.gates
         self._metrics = setup.metrics
         self._pod_copies = setup.watched.copy_of(PODS)
@@ -99,8 +100,10 @@ class ClaimTemplatesController(Controller[ObjectKey, PodAction]):
             find_template=partial(self._templates.get, namespace=key.namespace),
             own_claims=self._claim_copies.by("controller", pod.metadata.uid),
             gates=self._gates,
+            now=self._clock.now(),
         )
-        return Plan(plan_pod(pod, around))
+        plan = plan_pod(pod, around)
+        return Plan(plan.actions, None if plan.look_again is None else plan.look_again.total_seconds())
 
     async def _look_for_missing(self, pod: Pod) -> None:
         """A recorded claim that our copies do not show may be too new for them; only the server knows."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -19,6 +20,7 @@ from dralloc.api.pod_claims import (
     may_use,
 )
 from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimTemplate
+from dralloc.api.timestamps import parse_timestamp
 from dralloc.controllers.metrics import SpecLabels
 from dralloc.controllers.names import suffix
 from dralloc.primitives.features import FeatureGates
@@ -27,6 +29,8 @@ from dralloc.primitives.features import FeatureGates
 BASE_LENGTH_MAX: Final = 57
 # Two pods can come to the same name only by an accident of five characters; this many accidents do not happen.
 NAME_ATTEMPTS_MAX: Final = 10
+# What was written so long ago, we would know.
+SHOWN_AFTER: Final = timedelta(seconds=10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +79,21 @@ class Surroundings:
     # The claims that belong to the pod.
     own_claims: Sequence[ResourceClaim]
     gates: FeatureGates
+    now: datetime
 
 
-def plan_pod(pod: Pod, around: Surroundings) -> tuple[PodAction, ...]:
-    """What to do for the pod, in this order. A pod that ends needs nothing any more."""
+@dataclass(frozen=True, slots=True)
+class PodPlan:
+    """What to do for a pod, in this order, and when to look at it again although nothing happens."""
+
+    actions: tuple[PodAction, ...] = ()
+    look_again: timedelta | None = None
+
+
+def plan_pod(pod: Pod, around: Surroundings) -> PodPlan:
+    """What the pod needs. One that ends needs nothing any more."""
     if pod.is_terminating or pod.is_finished:
-        return ()
+        return PodPlan()
     actions: list[PodAction] = []
     recorded = {entry.name: entry.resource_claim_name for entry in pod.status.resource_claim_statuses}
     names = dict(recorded)
@@ -90,7 +103,7 @@ def plan_pod(pod: Pod, around: Surroundings) -> tuple[PodAction, ...]:
             continue
         if _is_in_place(recorded.get(entry.name), pod, around):
             continue
-        found = _find_orphan(pod, entry, around) or _plan_creation(pod, entry, around)
+        found = _find_or_make(pod, entry, around)
         if isinstance(found, ResourceClaim):
             names[entry.name] = found.metadata.name
         else:
@@ -99,7 +112,11 @@ def plan_pod(pod: Pod, around: Surroundings) -> tuple[PodAction, ...]:
                 names[entry.name] = found.document["metadata"]["name"]
     if names != recorded:
         actions.append(RecordClaims(pod, tuple(sorted((entry, name) for entry, name in names.items() if name))))
-    return (*actions, *_plan_reservations(_with_claims(pod, names), around))
+    reservations = tuple(_plan_reservations(_with_claims(pod, names), around))
+    pause = _just_bound(pod, around.now)
+    if reservations and pause > timedelta():
+        return PodPlan(tuple(actions), pause)
+    return PodPlan((*actions, *reservations))
 
 
 def _with_claims(pod: Pod, names: Mapping[str, str | None]) -> Pod:
@@ -112,24 +129,34 @@ def _is_in_place(name: str | None, pod: Pod, around: Surroundings) -> bool:
     return claim is not None and is_made_for(claim, pod)
 
 
-def _find_orphan(pod: Pod, entry: PodResourceClaim, around: Surroundings) -> ResourceClaim | None:
-    """A claim that was made for the entry and not recorded: somebody died in between, or it was just now."""
-    just_made = map(around.find_claim, _possible_names(pod, entry))
-    orphans = (
-        claim
-        for claim in (*around.own_claims, *just_made)
-        if claim is not None
-        and is_made_for(claim, pod)
-        and claim.metadata.annotations.get(POD_CLAIM_NAME) == entry.name
-        and claim.metadata.deletion_timestamp is None
-    )
-    return min(orphans, key=lambda claim: claim.metadata.name, default=None)
-
-
 # --- Making a claim ---------------------------------------------------------------------------------------------
 
 
-def _plan_creation(pod: Pod, entry: PodResourceClaim, around: Surroundings) -> PodAction:
+def _find_or_make(
+    pod: Pod, entry: PodResourceClaim, around: Surroundings
+) -> ResourceClaim | CreateClaim | ReportProblem:
+    """A claim that was made for the entry and not recorded (somebody died in between, or it was just now); else a new one."""
+    orphans = [claim for claim in around.own_claims if _is_for(claim, pod, entry)]
+    if orphans:
+        return min(orphans, key=lambda claim: claim.metadata.name)
+    for name in _possible_names(pod, entry):
+        claim = around.find_claim(name)
+        if claim is None:
+            return _plan_creation(pod, entry, name, around)
+        if _is_for(claim, pod, entry):
+            return claim
+    return _problem(pod, entry, "every name for the claim is taken")
+
+
+def _is_for(claim: ResourceClaim, pod: Pod, entry: PodResourceClaim) -> bool:
+    return (
+        is_made_for(claim, pod)
+        and claim.metadata.annotations.get(POD_CLAIM_NAME) == entry.name
+        and claim.metadata.deletion_timestamp is None
+    )
+
+
+def _plan_creation(pod: Pod, entry: PodResourceClaim, name: str, around: Surroundings) -> CreateClaim | ReportProblem:
     assert entry.resource_claim_template_name is not None, "only entries with templates have claims made"
     template = around.find_template(entry.resource_claim_template_name)
     if template is None:
@@ -140,9 +167,6 @@ def _plan_creation(pod: Pod, entry: PodResourceClaim, around: Surroundings) -> P
             return _problem(
                 pod, entry, f'template "{template.metadata.name}" needs the feature gate {gate}, which is off'
             )
-    name = next((name for name in _possible_names(pod, entry) if around.find_claim(name) is None), None)
-    if name is None:
-        return _problem(pod, entry, "every name for the claim is taken")
     return CreateClaim(pod, entry.name, _claim_document(pod, entry, template, name), labels)
 
 
@@ -208,6 +232,14 @@ def _plan_reservations(pod: Pod, around: Surroundings) -> Iterator[Reserve]:
         claim = around.find_claim(use.claim)
         if claim is not None and may_use(use, claim, pod) and needs_reservation(claim, pod, around.gates):
             yield Reserve(pod, use.claim)
+
+
+def _just_bound(pod: Pod, now: datetime) -> timedelta:
+    """How much longer to wait for the scheduler's own reservation to be shown to us: it was written before the binding."""
+    for condition in pod.status.conditions:
+        if condition.type == "PodScheduled" and condition.status == "True" and condition.last_transition_time:
+            return parse_timestamp(condition.last_transition_time) + SHOWN_AFTER - now
+    return timedelta()
 
 
 def needs_reservation(claim: ResourceClaim, pod: Pod, gates: FeatureGates) -> bool:
