@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
+from dralloc.simulator.running_cluster import RunningCluster, in_running_cluster
 from dralloc.testing.builders import capacity, claim, device, device_class, request, resource_slice
-from dralloc.testing.running_cluster import RunningCluster, in_running_cluster
 from dralloc.testing.scheduled_cluster import node, our_pod
 
 pytestmark = pytest.mark.slow

@@ -12,12 +12,12 @@ TABLE = HERE.parents[1] / "docs" / "behaviours.md"
 
 def test_the_table_of_behaviours_lists_these_tests() -> None:
     listed = set(re.findall(r"`(test_\w+\.py::test_\w+)`", TABLE.read_text()))
-    assert listed == {f"{path.name}::{name}" for path in HERE.glob("test_*.py") for name in tests_in(path)} - {
+    assert listed == {f"{path.name}::{name}" for path in HERE.glob("test_*.py") for name in functions_in(path)} - {
         own_name()
     }
 
 
-def tests_in(path: Path) -> list[str]:
+def functions_in(path: Path) -> list[str]:
     functions = (
         node for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     )

@@ -9,6 +9,7 @@ import pytest
 from dralloc.api.core_v1 import Namespace, Pod
 from dralloc.api.resource_v1 import DeviceTaint, DeviceTaintRule, DeviceToleration, ResourceClaim, ResourceSlice
 from dralloc.primitives.errors import ApiError
+from dralloc.simulator.running_cluster import RunningCluster, in_running_cluster
 from dralloc.testing.builders import (
     DRIVER,
     claim,
@@ -20,7 +21,6 @@ from dralloc.testing.builders import (
     taint_rule,
     toleration,
 )
-from dralloc.testing.running_cluster import RunningCluster, in_running_cluster
 from dralloc.testing.scheduled_cluster import node, our_pod
 from dralloc.testing.workloads import claim_template, pod, template
 

@@ -7,6 +7,7 @@ import pytest
 from dralloc.api.core_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from dralloc.primitives.errors import Invalid
+from dralloc.simulator.running_cluster import RunningCluster, in_running_cluster
 from dralloc.testing.builders import (
     alternative,
     capacity,
@@ -17,7 +18,6 @@ from dralloc.testing.builders import (
     request,
     resource_slice,
 )
-from dralloc.testing.running_cluster import RunningCluster, in_running_cluster
 from dralloc.testing.scheduled_cluster import node, our_pod
 from dralloc.testing.workloads import claim_template, pod, template
 
