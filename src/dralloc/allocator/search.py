@@ -201,11 +201,11 @@ class Search:
             while mask:
                 lowest = mask & -mask
                 mask ^= lowest
-                place = Place(strip, lowest.bit_length() - 1)
+                bit = lowest.bit_length() - 1
                 if stock.faulty & lowest:
-                    raise self._supply.fault(alternative, place)
-                if not (stock.shared & lowest and self._supply.is_crowded(stock, place)):
-                    yield place
+                    raise self._supply.fault(alternative, Place(strip, bit))
+                if not (stock.shared & lowest and self._supply.is_crowded(stock, strip, bit)):
+                    yield Place(strip, bit)
 
     def _taken(self, alternative: Alternative, strip: Strip) -> int:
         """Devices that earlier picks keep from this one. Admin access is kept off by picks of its own claim alone."""

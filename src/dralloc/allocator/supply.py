@@ -7,7 +7,6 @@ Nothing is looked at before it is needed, so an easy problem on a node that sees
 from __future__ import annotations
 
 from collections.abc import Mapping
-from operator import lt
 from typing import NamedTuple
 
 from dralloc.allocator.candidates import Offer, Stage, offer_of
@@ -57,7 +56,6 @@ class Supply:
         self._stocks: list[dict[int, Stock]] = [{} for _ in demand.alternatives]
         self._everything: list[tuple[Place, ...] | None] = [None] * len(demand.alternatives)
         self._usage: dict[PoolId, PoolUsage] = {}
-        self._free: dict[int, tuple[int, ...]] = {}
         self._counters: dict[PoolId, Mapping[CounterId, int] | None] = {}
         self._groups: dict[PoolId, Mapping[str, Groups]] = {}
         self._values: dict[tuple[Constraint, int], Values | None] = {}
@@ -147,20 +145,18 @@ class Supply:
 
     def free(self, place: Place) -> tuple[int, ...]:
         """What shares given out before leave of the device, in the order of its capacities."""
-        position = place.position
-        free = self._free.get(position)
-        if free is None:
-            free = self._free[position] = self._free_of(place)
-        return free
-
-    def _free_of(self, place: Place) -> tuple[int, ...]:
         device = place.strip.slice.devices[place.bit]
         consumed = self.usage(place.strip.pool).of(device.name).consumed
         return tuple([each.value.nanos - consumed.get(name, 0) for name, each in device.capacity.items()])
 
-    def is_crowded(self, stock: Stock, place: Place) -> bool:
+    def is_crowded(self, stock: Stock, strip: Strip, bit: int) -> bool:
         """Whether shares given out before leave too little of the device."""
-        return any(map(lt, self.free(place), stock.offer.charges[place.bit].nanos))
+        device = strip.slice.devices[bit]
+        consumed = self.usage(strip.pool).of(device.name).consumed
+        for (name, capacity), amount in zip(device.capacity.items(), stock.offer.charges[bit].nanos, strict=False):
+            if capacity.value.nanos - consumed.get(name, 0) < amount:
+                return True
+        return False
 
     def is_shareable(self, place: Place) -> bool:
         return self.features.consumable_capacity and bool(place.strip.slice.shareable >> place.bit & 1)
