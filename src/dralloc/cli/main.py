@@ -18,6 +18,8 @@ from dralloc.cli import (
     convert,
     driver_test,
     explain,
+    node,
+    record,
     scheduler,
     top,
     validate,
@@ -45,6 +47,8 @@ app.command("apiserver")(apiserver.apiserver)
 app.add_typer(bench.app, name="bench")
 app.command("scheduler")(scheduler.scheduler)
 app.command("controllers")(controllers.controllers)
+app.command("node")(node.node)
+app.command("record")(record.record)
 
 
 def _print_version(wanted: bool) -> None:

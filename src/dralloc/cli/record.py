@@ -1,0 +1,59 @@
+"""`dralloc record`: a profile for fake nodes, made from what a real cluster has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dralloc.cli.output import fail, say
+
+
+def record(
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The file to write; otherwise print.")] = None,
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="Which server to ask; otherwise the one that kubectl would take.")
+    ] = None,
+    context: Annotated[str | None, typer.Option(help="The context of the kubeconfig.")] = None,
+    labels: Annotated[str, typer.Option(help="Record only nodes with these labels, such as pool=gpu.")] = "",
+) -> None:
+    """Record the nodes, slices and classes of a cluster as a profile for `dralloc node --fake N --profile FILE`."""
+    import asyncio
+
+    import yaml
+
+    from dralloc.api.core_v1 import Node
+    from dralloc.api.resource_v1 import DeviceClass, ResourceSlice
+    from dralloc.client.client import connect_async
+    from dralloc.client.credentials import BadKubeconfig
+    from dralloc.client.transport import TransportError
+    from dralloc.node.profiles import BadProfile, read_profile
+    from dralloc.node.recording import record_profile
+    from dralloc.primitives.errors import ApiError
+
+    async def read() -> tuple[tuple[Node, ...], tuple[ResourceSlice, ...], tuple[DeviceClass, ...]]:
+        async with connect_async(kubeconfig, context=context) as client:
+            nodes = await client.list(Node, labels=labels)
+            return nodes, await client.list(ResourceSlice), await client.list(DeviceClass)
+
+    try:
+        nodes, slices, classes = asyncio.run(read())
+    except (BadKubeconfig, ApiError, TransportError) as error:
+        fail(str(error))
+    if not nodes:
+        fail("there are no nodes to record" + (f" with labels {labels}" if labels else ""))
+    profile = record_profile(nodes, slices, classes, f"Recorded from a cluster of {len(nodes)} nodes.")
+    text = yaml.safe_dump(profile, sort_keys=False, allow_unicode=True, width=120)
+    try:
+        read_profile(text, "recorded")
+    except BadProfile as error:
+        fail(f"what the cluster has cannot be published again as it is: {error}")
+    if output is None:
+        say(text, newline=False)
+        return
+    try:
+        output.write_text(text, "utf-8")
+    except OSError as error:
+        fail(f"cannot write {output}: {error.strerror}")
+    say(f"{output}: {len(profile['nodes'])} kinds of nodes, from {len(nodes)} nodes and {len(slices)} slices")
