@@ -466,3 +466,19 @@ def test_nodes_out_of_the_question_keep_their_own_reason() -> None:
         "1 node: unschedulable",
         "1 node: untolerated taint broken:NoSchedule",
     ]
+
+
+BROKEN = resource_slice("broken", device("x"), pool="net", node_selector=build.node_selector(**{"not a label": "x"}))
+
+
+def test_a_slice_that_makes_no_sense_is_told_without_details() -> None:
+    case = Case("", (gpus("gpu-0"), BROKEN), wants(), "")
+    explanation = explain(case.question)
+    assert explanation.verdict is Verdict.ERROR
+    assert (explanation.details, explanation.misses) == ((), ())
+
+
+def test_who_asks_for_no_devices_is_not_concerned_by_them() -> None:
+    explanation = explain(Case("", (BROKEN,), (), "").question)
+    assert explanation.verdict is Verdict.FITS
+    assert list(lines(explanation, "it")) == ["it fits"]

@@ -6,7 +6,7 @@ two, for reports and for explanations.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -126,6 +126,8 @@ class _Reporter:
         self._snapshot = snapshot
         self._features = features
         self._holdings = holdings(snapshot.claims.values())
+        # Of devices that have the same, and of which the same is used: most are like many others.
+        self._capacities_known: dict[Hashable, tuple[CapacityReport, ...]] = {}
 
     def reports(self) -> tuple[PoolReport, ...]:
         reports = [report for slices in self._snapshot.pools.values() for report in self._pool(slices)]
@@ -190,7 +192,7 @@ class _Reporter:
         device, device_id = indexed.devices[bit], indexed.device_id(bit)
         pool_usage = self._snapshot.usage.get(indexed.pool_id)
         usage = pool_usage.of(device.name) if pool_usage is not None else FREE
-        capacities = tuple(self._capacities(device, usage))
+        capacities = self._capacities(device, usage)
         rules = self._snapshot.rules.masks(indexed) if self._features.taint_rules else ()
         return DeviceReport(
             device_id,
@@ -205,7 +207,15 @@ class _Reporter:
     def _is_shareable(self, device: Device) -> bool:
         return self._features.consumable_capacity and bool(device.allow_multiple_allocations)
 
-    def _capacities(self, device: Device, usage: DeviceUsage) -> Iterator[CapacityReport]:
+    def _capacities(self, device: Device, usage: DeviceUsage) -> tuple[CapacityReport, ...]:
+        used = (usage.dedicated > 0, usage.shares > 0, tuple(sorted(usage.consumed.items())))
+        key = (tuple(device.capacity.items()), self._is_shareable(device), used)
+        known = self._capacities_known.get(key)
+        if known is None:
+            known = self._capacities_known[key] = tuple(self._work_out_capacities(device, usage))
+        return known
+
+    def _work_out_capacities(self, device: Device, usage: DeviceUsage) -> Iterator[CapacityReport]:
         free = [capacity.value.nanos - usage.consumed.get(name, 0) for name, capacity in device.capacity.items()]
         is_open = not usage.dedicated and (self._is_shareable(device) or not usage.shares)
         for (name, capacity), nanos in zip(device.capacity.items(), free, strict=True):

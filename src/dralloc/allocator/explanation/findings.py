@@ -23,6 +23,10 @@ def investigate(
     likeness = Likeness(explainer.demand, snapshot)
     known: dict[Hashable, Finding] = {}
     for node in nodes:
+        if not explainer.demand.claims:
+            # Who asks for no devices is not concerned by what is wrong with them.
+            yield node, Allocated(())
+            continue
         # Pools that a node does not see yet have a part in its reason.
         key = node.name if explainer.survey.unready_pools(node) else likeness.key(node)
         found = known.get(key)

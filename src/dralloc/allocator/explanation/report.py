@@ -169,7 +169,7 @@ class _Investigation:
                 total=len(self._question.nodes),
                 available=tuple(fitting),
                 groups=groups,
-                choice=self._choice(fitting),
+                choice=self._choice(fitting) if self._demand.claims else None,
             )
         return Explanation(
             verdict=verdict,
@@ -212,6 +212,8 @@ class _Investigation:
         for group in self._worth_telling(groups):
             node = self._nodes[group.example]
             survey = self._explainer.survey
+            if survey.view(node).fault is not None:
+                continue
             yield NodeDetail(
                 group.example,
                 group.reason,

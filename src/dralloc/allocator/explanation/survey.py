@@ -89,6 +89,9 @@ class Survey:
                     yield sieve
 
     def _unready(self, view: NodeView) -> Iterator[tuple[PoolSlices, str]]:
+        if view.fault is not None:
+            # Then nothing is known of any pool.
+            return
         seen: set[PoolId] = set()
         for pool in view.pools:
             seen.add(pool.pool_id)
