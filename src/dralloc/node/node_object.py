@@ -98,14 +98,13 @@ class NodeHeart:
         nodes, key = resource_for(Node), ObjectKey("", self._shape.name)
         document = node_document(self._shape)
         try:
-            await self._calls.create(nodes, {**document, "status": self._status()})
+            node = await self._calls.create(nodes, {**document, "status": self._status()})
         except AlreadyExists:
-            metadata = {
-                name: document["metadata"][name] for name in ("labels", "annotations") if name in document["metadata"]
-            }
+            metadata = {name: value for name, value in document["metadata"].items() if name != "name"}
             await self._calls.patch(nodes, key, {"metadata": metadata})
-        node = await self._send_status()
-        return node.metadata.uid
+            node = await self._send_status()
+        # Servers take the status of a new node as it comes; one that does not gets it in a second write.
+        return (node if node.status.conditions else await self._send_status()).metadata.uid
 
     async def beat(self) -> None:
         """Until cancelled."""

@@ -17,9 +17,10 @@ from dralloc.api.codec import encode
 from dralloc.api.core_v1 import Node
 from dralloc.api.resource_v1 import DeviceClass, ResourceSlice
 from dralloc.node.placeholders import escape
+from dralloc.node.profiles import FAKE_LABEL
 
 # Labels that say which node it is, and not what kind.
-OWN_LABELS: Final = frozenset({"kubernetes.io/hostname"})
+OWN_LABELS: Final = frozenset({"kubernetes.io/hostname", FAKE_LABEL})
 PLACEMENT: Final = ("nodeSelector", "allNodes", "perDeviceNodeSelection")
 Document = dict[str, Any]
 
