@@ -162,10 +162,8 @@ async def _refused(subject: Subject, claim: ClaimName, what: str) -> list[Findin
 
 
 async def _unknown(subject: Subject) -> Iterable[Finding]:
-    subject.claims  # noqa: B018 - without a server in common there are no claims to know
-    return await _refused(
-        subject, ClaimName(NAMESPACE, subject.new_name(), str(uuid4())), "a claim that does not exist"
-    )
+    unknown = ClaimName(NAMESPACE, subject.new_name(), str(uuid4()))
+    return await _refused(subject, unknown, "a claim that does not exist")
 
 
 async def _replaced(subject: Subject) -> Iterable[Finding]:

@@ -1,0 +1,193 @@
+"""A driver with one fault: a good one behind a front that spoils some of what goes through it.
+
+It is what a conformance kit is tested with: whatever the fault, the rest of the driver is right.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from dralloc.client.client import AsyncClient
+from dralloc.client.transport import Transport
+from dralloc.driver.driver import Driver
+from dralloc.driver.plugin import Plugin
+from dralloc.driver.settings import Settings
+from dralloc.rpc.plugin_services import (
+    DRA_SERVICES,
+    GET_INFO,
+    HEALTH_SERVICES,
+    NODE_PREPARE_RESOURCES,
+    NODE_UNPREPARE_RESOURCES,
+    NODE_WATCH_RESOURCES,
+    NOTIFY_REGISTRATION_STATUS,
+    REGISTRATION,
+    Service,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FrontCall:
+    """A call on its way through the front. `number` counts the calls of its method, from 1, over restarts too."""
+
+    service: Service
+    method: str
+    request: Any
+    context: Any
+    number: int
+    channel: grpc.aio.Channel
+    client: AsyncClient
+    # What the front remembers for as long as it lives.
+    memory: dict[str, Any]
+
+    @property
+    def messages(self) -> Any:
+        return self.service.messages
+
+    async def forward(self, request: Any = None) -> Any:
+        """The good driver's answer, to this request or to another one."""
+        return await self.service.callable_on(self.channel, self.method)(request or self.request)
+
+    async def fail(self, text: str) -> Any:
+        await self.context.abort(grpc.StatusCode.INTERNAL, text)
+
+
+Spoil = Callable[[FrontCall], Awaitable[Any]]
+SpoilStream = Callable[[FrontCall], AsyncIterator[Any]]
+
+
+async def honest(call: FrontCall) -> Any:
+    return await call.forward()
+
+
+async def honest_stream(call: FrontCall) -> AsyncIterator[Any]:
+    async for message in call.service.callable_on(call.channel, call.method)(call.request):
+        yield message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broken:
+    """What is wrong with a driver."""
+
+    get_info: Spoil = honest
+    notify: Spoil = honest
+    prepare: Spoil = honest
+    unprepare: Spoil = honest
+    health: SpoilStream = honest_stream
+    # The versions that are really served, whatever is offered.
+    served: tuple[Service, ...] = DRA_SERVICES
+    # What happens when the driver is restarted, besides that: the number of the start, and the good driver's settings.
+    at_start: Callable[[int, Settings], None] = lambda _number, _settings: None
+
+
+@dataclass(slots=True)
+class BrokenDriver:
+    """The good driver, the front, and the way to restart both."""
+
+    make_driver: Callable[[int], Driver]
+    broken: Broken
+    transport: Transport
+    settings: Settings
+    # Where the front shows itself.
+    directory: Path
+    _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
+    _starts: int = 0
+    _counts: dict[str, int] = field(default_factory=dict)
+    _memory: dict[str, Any] = field(default_factory=dict)
+
+    async def start(self) -> None:
+        self._starts += 1
+        self.broken.at_start(self._starts, self.settings)
+        driver = self.make_driver(self._starts)
+        plugin = Plugin(driver, self.settings, self.transport)
+        await self._stack.enter_async_context(plugin.running())
+        sockets = self.settings.sockets(driver.name)
+        inner = await self._stack.enter_async_context(grpc.aio.insecure_channel(f"unix:{sockets.service}"))
+        registrar = await self._stack.enter_async_context(grpc.aio.insecure_channel(f"unix:{sockets.registration}"))
+        await self._serve(self.directory / "dra.sock", self._claim_handlers(inner))
+        await self._serve(self.directory / "driver-reg.sock", [self._registration_handlers(registrar)])
+
+    async def restart(self) -> None:
+        await self.stop()
+        await self.start()
+
+    async def stop(self) -> None:
+        await self._stack.aclose()
+
+    async def _serve(self, socket: Path, handlers: list[grpc.GenericRpcHandler]) -> None:
+        socket.unlink(missing_ok=True)
+        server = grpc.aio.server()
+        server.add_generic_rpc_handlers(handlers)
+        server.add_insecure_port(f"unix:{socket}")
+        await server.start()
+        self._stack.push_async_callback(server.stop, None)
+
+    def _claim_handlers(self, channel: grpc.aio.Channel) -> list[grpc.GenericRpcHandler]:
+        calls = [
+            service.handlers(
+                {
+                    NODE_PREPARE_RESOURCES: self._unary(service, NODE_PREPARE_RESOURCES, channel, self.broken.prepare),
+                    NODE_UNPREPARE_RESOURCES: self._unary(
+                        service, NODE_UNPREPARE_RESOURCES, channel, self.broken.unprepare
+                    ),
+                }
+            )
+            for service in self.broken.served
+        ]
+        streams = [
+            service.handlers({NODE_WATCH_RESOURCES: self._stream(service, channel)}) for service in HEALTH_SERVICES
+        ]
+        return [*calls, *streams]
+
+    def _registration_handlers(self, channel: grpc.aio.Channel) -> grpc.GenericRpcHandler:
+        async def get_info(call: FrontCall) -> Any:
+            info = await self.broken.get_info(call)
+            info.endpoint = str(self.directory / "dra.sock")
+            return info
+
+        return REGISTRATION.handlers(
+            {
+                GET_INFO: self._unary(REGISTRATION, GET_INFO, channel, get_info),
+                NOTIFY_REGISTRATION_STATUS: self._unary(
+                    REGISTRATION, NOTIFY_REGISTRATION_STATUS, channel, self.broken.notify
+                ),
+            }
+        )
+
+    def _unary(self, service: Service, method: str, channel: grpc.aio.Channel, spoil: Spoil) -> Callable[..., Any]:
+        async def handle(request: Any, context: Any) -> Any:
+            return await spoil(self._call(service, method, request, context, channel))
+
+        return handle
+
+    def _stream(self, service: Service, channel: grpc.aio.Channel) -> Callable[..., Any]:
+        async def handle(request: Any, context: Any) -> AsyncIterator[Any]:
+            async for message in self.broken.health(
+                self._call(service, NODE_WATCH_RESOURCES, request, context, channel)
+            ):
+                yield message
+
+        return handle
+
+    def _call(self, service: Service, method: str, request: Any, context: Any, channel: grpc.aio.Channel) -> FrontCall:
+        self._counts[method] = self._counts.get(method, 0) + 1
+        client = AsyncClient(self.transport)
+        return FrontCall(service, method, request, context, self._counts[method], channel, client, self._memory)
+
+
+@asynccontextmanager
+async def running_broken(driver: BrokenDriver) -> AsyncIterator[BrokenDriver]:
+    await driver.start()
+    try:
+        yield driver
+    finally:
+        await driver.stop()
+        # The streams of the front end with their channels; they are given their turn to notice.
+        await asyncio.sleep(0)
