@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 import urllib.request
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from random import Random
 
@@ -18,6 +19,7 @@ from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.cli.main import app
 from dralloc.client.client import AsyncClient, connect_async
 from dralloc.client.in_process import InProcessTransport
+from dralloc.client.transport import Request, Response, Stream, Transport
 from dralloc.controllers.running import LEASE, Controllers
 from dralloc.primitives.features import FeatureGates
 from dralloc.testing.api import TOKEN, api_application
@@ -68,6 +70,60 @@ def test_one_of_two_is_in_charge_and_the_other_takes_over() -> None:
             assert await in_charge() == ("a", 3)
             running["a"].cancel()
             await asyncio.gather(*running.values(), return_exceptions=True)
+
+    run_virtual(main())
+
+
+class WithoutResource:
+    """A server that does not serve a resource, or does not let us see it."""
+
+    def __init__(self, inner: Transport, plural: str, status: int) -> None:
+        self._inner, self._plural, self._status = inner, plural, status
+
+    async def send(self, request: Request) -> Response:
+        if request.path.endswith(f"/{self._plural}"):
+            return Response(status=self._status, body=b"404 page not found")
+        return await self._inner.send(request)
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
+        return self._inner.stream(request)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+@pytest.mark.parametrize(
+    ("plural", "status", "wants_claims"),
+    [("devicetaintrules", 404, True), ("jobs", 403, True), ("resourceclaims", 403, False)],
+    ids=[
+        "a server that is older than taint rules",
+        "nobody may see jobs: only those who need them wait",
+        "nobody may see claims: nothing is done about them",
+    ],
+)
+def test_what_cannot_be_watched_stops_only_those_who_need_it(plural: str, status: int, wants_claims: bool) -> None:
+    async def main() -> None:
+        clock = VirtualClock(asyncio.get_running_loop())
+        async with api_application(clock=clock) as application:
+            sound = InProcessTransport(application, token=TOKEN)
+            client = AsyncClient(sound)
+            transport = WithoutResource(sound, plural, status)
+            running = asyncio.create_task(Controllers(transport, clock=clock, gates=FeatureGates.defaults()).run())
+            await client.create(claim_template("t", request()))
+            await client.create(pod("p", {"gpu": template("t")}))
+            await asyncio.sleep(60)
+            assert not running.done()
+            assert bool(await client.list(ResourceClaim)) == wants_claims
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    run_virtual(main())
+
+
+def test_processes_that_run_different_controllers_do_not_wait_for_each_other() -> None:
+    async def main() -> None:
+        async with controlled_cluster(only=("jobs",)) as jobs, controlled_cluster(only=("quota",)) as quota:
+            assert jobs.controllers.lease != quota.controllers.lease
 
     run_virtual(main())
 

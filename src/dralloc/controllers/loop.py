@@ -16,6 +16,7 @@ from typing import ClassVar, Final, Generic, TypeVar
 from dralloc.client.transport import TransportError
 from dralloc.client.work_queue import Backoff, WorkQueue, work
 from dralloc.controllers.metrics import QueueMetrics, QueueReading
+from dralloc.controllers.setup import Setup
 from dralloc.primitives.errors import ApiError, Conflict, NotFound
 
 Key = TypeVar("Key", bound=Hashable)
@@ -42,8 +43,9 @@ class Controller(ABC, Generic[Key, Action]):
     queue_name: ClassVar[str]
     workers: ClassVar[int] = 8
 
-    def __init__(self, metrics: QueueMetrics) -> None:
-        self.queue: MeasuredQueue[Key] = MeasuredQueue(self.queue_name, metrics)
+    def __init__(self, setup: Setup) -> None:
+        self.queue: MeasuredQueue[Key] = MeasuredQueue(self.queue_name, setup.metrics.queues)
+        self._setup = setup
 
     @abstractmethod
     async def plan(self, key: Key) -> Plan[Action]:
@@ -56,6 +58,9 @@ class Controller(ABC, Generic[Key, Action]):
     async def run(self) -> None:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as group:
+            for recorder in self._setup.recorders:
+                group.create_task(recorder.run())
+            await self._setup.watched.synced()
             for _ in range(self.workers):
                 group.create_task(work(self.queue, self._handle, self._complain))
 

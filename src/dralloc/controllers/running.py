@@ -24,7 +24,7 @@ from dralloc.controllers.metrics import ControllerMetrics
 from dralloc.controllers.quota.controller import QuotaController
 from dralloc.controllers.setup import Setup
 from dralloc.controllers.taint_eviction.controller import TaintEvictionController
-from dralloc.controllers.watched import Watched
+from dralloc.controllers.watched import Copies, Watched
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
 
@@ -64,28 +64,37 @@ class Controllers:
     async def run(self) -> None:
         """One term: work until cancelled."""
         watched = Watched(Calls(self._transport, field_manager=FIELD_MANAGER))
-        setup = Setup(
-            transport=self._transport, watched=watched, clock=self._clock, gates=self._gates, metrics=self.metrics
-        )
-        controllers = [CONTROLLERS[name](setup) for name in self._names]
+        controllers = [CONTROLLERS[name](self._setup(watched)) for name in self._names]
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(watched.run())
-                for recorder in setup.recorders:
-                    group.create_task(recorder.run())
-                # Planning from half of what there is would undo what the other half asks for.
-                await watched.synced()
                 for controller in controllers:
                     group.create_task(controller.run())
         finally:
             for controller in controllers:
                 controller.queue.close()
 
+    def _setup(self, watched: Watched) -> Setup:
+        return Setup(
+            transport=self._transport,
+            watched=Copies(watched),
+            clock=self._clock,
+            gates=self._gates,
+            metrics=self.metrics,
+        )
+
     async def run_elected(self, identity: str) -> None:
         """Be in charge whenever nobody else is."""
         calls = Calls(self._transport, field_manager=FIELD_MANAGER)
-        election = LeaderElection(calls, resource_for(Lease), LEASE, identity=identity, clock=self._clock)
+        election = LeaderElection(calls, resource_for(Lease), self.lease, identity=identity, clock=self._clock)
         await election.run(self.run)
+
+    @property
+    def lease(self) -> ObjectKey:
+        """What processes compete for that run the same controllers; those that run others are no competition."""
+        if set(self._names) == set(CONTROLLERS):
+            return LEASE
+        return ObjectKey(LEASE.namespace, "-".join((LEASE.name, *sorted(self._names))))
 
     async def close(self) -> None:
         await self._transport.close()

@@ -10,17 +10,17 @@ from dralloc.client.events import EventRecorder
 from dralloc.client.resources import resource_for
 from dralloc.client.transport import Transport
 from dralloc.controllers.metrics import ControllerMetrics
-from dralloc.controllers.watched import Watched
+from dralloc.controllers.watched import Copies
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """One term of being in charge: nothing in it outlives the term but the metrics."""
+    """Of one controller, for one term of being in charge: nothing in it outlives the term but the metrics."""
 
     transport: Transport
-    watched: Watched
+    watched: Copies
     clock: Clock
     gates: FeatureGates
     metrics: ControllerMetrics

@@ -106,9 +106,22 @@ class Watched:
                 on_problem = partial(_judge, resource, informer)
                 group.create_task(Reflector(self._calls, resource, informer, on_problem=on_problem).run())
 
+
+class Copies:
+    """Those copies that one controller reads: it waits for them and for no others, which it may not be allowed to see."""
+
+    def __init__(self, watched: Watched) -> None:
+        self._watched = watched
+        self._informers: list[Informer[Any]] = []
+
+    def copy_of(self, resource: Resource[Object]) -> Informer[Object]:
+        informer = self._watched.copy_of(resource)
+        self._informers.append(informer)
+        return informer
+
     async def synced(self) -> None:
-        """Wait until every copy is complete."""
-        for informer in self._informers.values():
+        """Wait until every one is complete: planning from half of what there is would undo what the other half asks for."""
+        for informer in self._informers:
             await informer.synced.wait()
 
 

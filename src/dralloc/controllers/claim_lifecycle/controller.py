@@ -45,7 +45,7 @@ class ClaimLifecycleController(Controller[ObjectKey, ClaimAction]):
     workers: ClassVar[int] = 20
 
     def __init__(self, setup: Setup) -> None:
-        super().__init__(setup.metrics.queues)
+        super().__init__(setup)
         self._calls = setup.calls(FIELD_MANAGER)
         self._workloads = Workloads(setup.transport)
         self._pods = setup.watched.copy_of(PODS)

@@ -46,7 +46,7 @@ class ClaimTemplatesController(Controller[ObjectKey, PodAction]):
     workers: ClassVar[int] = 20
 
     def __init__(self, setup: Setup) -> None:
-        super().__init__(setup.metrics.queues)
+        super().__init__(setup)
         self._calls = setup.calls(FIELD_MANAGER)
         self._recorder = setup.recorder(COMPONENT)
         self._clock = setup.clock

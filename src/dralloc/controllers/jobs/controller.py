@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Final, assert_never
@@ -80,10 +79,11 @@ class JobController(Controller[JobKey, ForJob | ForGoneJob]):
     queue_name: ClassVar[str] = "job"
 
     def __init__(self, setup: Setup) -> None:
-        super().__init__(setup.metrics.queues)
+        super().__init__(setup)
         self._calls = setup.calls(NAME)
         self._recorder = setup.recorder(NAME)
         self._clock = setup.clock
+        self._metrics = setup.metrics
         self._for_workloads = "DRAReservedForWorkloads" in setup.gates
         self._pods = setup.watched.copy_of(PODS)
         self._claims = setup.watched.copy_of(CLAIMS)
@@ -213,14 +213,24 @@ class JobController(Controller[JobKey, ForJob | ForGoneJob]):
                 await self._give_up_claims(job.metadata.uid)
             case DeleteJob():
                 await self._calls.delete(JOBS, key_of(job), uid=job.metadata.uid, propagation="Background")
-            case CreateClaim(document):
-                # Whoever was faster made the same one.
-                with suppress(AlreadyExists):
-                    await self._calls.create(CLAIMS, document)
+            case CreateClaim():
+                await self._create_claim(job, action)
             case ReportProblem(message):
                 self._tell(job, "FailedResourceClaimCreation", message)
             case _:
                 assert_never(action)
+
+    async def _create_claim(self, job: CoreObject, action: CreateClaim) -> None:
+        try:
+            await self._calls.create(CLAIMS, action.document)
+        except AlreadyExists:
+            # Whoever was faster made the same one; if not, the next plan says so.
+            return
+        except ApiError as refusal:
+            self._metrics.claim_refused(action.labels, owner_group=GROUP, owner_kind=JOBS.kind)
+            self._tell(job, "FailedResourceClaimCreation", str(refusal))
+            raise
+        self._metrics.claim_created(action.labels, owner_group=GROUP, owner_kind=JOBS.kind)
 
     async def _create_pods(self, job: CoreObject, count: int) -> None:
         try:

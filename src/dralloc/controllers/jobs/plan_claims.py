@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dralloc.api.batch_v1 import GROUP
-from dralloc.api.core_object import CoreObject
+from dralloc.api.core_object import CoreObject, view
 from dralloc.api.pod_claims import controller_of
-from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimTemplate
+from dralloc.controllers.metrics import SpecLabels
 
 SHARED_CLAIMS: Final = "dralloc.io/shared-claims"
 
@@ -22,6 +23,7 @@ SHARED_CLAIMS: Final = "dralloc.io/shared-claims"
 @dataclass(frozen=True, slots=True)
 class CreateClaim:
     document: dict[str, Any]
+    labels: SpecLabels
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,8 @@ def plan_claims(
         if template is None:
             yield ReportProblem(f"claim {claim_name!r}: resource claim template {template_name!r} not found")
         else:
-            yield CreateClaim(_claim_document(job, claim_name, template, for_workloads=for_workloads))
+            labels = SpecLabels.of(view(template, ResourceClaimTemplate).spec.spec)
+            yield CreateClaim(_claim_document(job, claim_name, template, for_workloads=for_workloads), labels)
 
 
 def _claim_document(job: CoreObject, name: str, template: CoreObject, *, for_workloads: bool) -> dict[str, Any]:

@@ -36,7 +36,7 @@ class QuotaController(Controller[ObjectKey, WriteUsage]):
     workers: ClassVar[int] = 4
 
     def __init__(self, setup: Setup) -> None:
-        super().__init__(setup.metrics.queues)
+        super().__init__(setup)
         self._calls = setup.calls(FIELD_MANAGER)
         self._usage = Usage(counts_extended="DRAExtendedResource" in setup.gates)
         self._written_s: dict[ObjectKey, float] = {}

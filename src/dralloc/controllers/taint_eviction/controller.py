@@ -78,7 +78,7 @@ class TaintEvictionController(Controller[Key, Action]):
     queue_name: ClassVar[str] = NAME
 
     def __init__(self, setup: Setup) -> None:
-        super().__init__(setup.metrics.queues)
+        super().__init__(setup)
         self._calls = setup.calls(NAME)
         self._recorder = setup.recorder(NAME)
         self._clock = setup.clock
