@@ -1,0 +1,44 @@
+"""`dralloc node` as users run it: a process of its own, which a test may kill at any moment."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from asyncio.subprocess import PIPE, Process
+from pathlib import Path
+
+import yaml
+
+READY_TIMEOUT_S = 30
+
+
+def write_kubeconfig(path: Path, server: str, token: str) -> Path:
+    """A kubeconfig for a server on loopback."""
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "test",
+        "clusters": [{"name": "test", "cluster": {"server": server}}],
+        "users": [{"name": "test", "user": {"token": token}}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+    }
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+async def start_node_process(*options: str) -> Process:
+    """Start a node and wait until it says that it is ready. What it says afterwards is lost."""
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "dralloc", "node", *options, stdout=PIPE)
+    assert process.stdout is not None
+    async with asyncio.timeout(READY_TIMEOUT_S):
+        async for line in process.stdout:
+            if b"ready" in line:
+                return process
+    raise RuntimeError(f"the node ended with {await process.wait()} before it was ready")
+
+
+async def kill(process: Process) -> None:
+    """End it as a power failure would."""
+    if process.returncode is None:
+        process.kill()
+    await process.wait()

@@ -1,0 +1,165 @@
+"""The agent as a process of its own, killed at random points while it prepares and takes back: nothing is forgotten or doubled."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from asyncio.subprocess import Process
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from dralloc.api.core_v1 import Pod
+from dralloc.api.pod_claims import pod_reference
+from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.apiserver.serving import Endpoint, serving
+from dralloc.client.client import AsyncClient, connect_async
+from dralloc.node.checkpoint import read_checkpoint
+from dralloc.node.runtime_process import find_marked
+from dralloc.rpc.plugin_services import Service
+from dralloc.testing.api import TOKEN, api_application
+from dralloc.testing.builders import CLASS, allocation, claim, device_class, held, request
+from dralloc.testing.node_process import kill, start_node_process, write_kubeconfig
+from dralloc.testing.node_world import replace_uid, short_directory
+from dralloc.testing.scripted_driver import ScriptedDriver
+from dralloc.testing.workloads import existing
+from dralloc.testing.workloads import pod as pod_document
+
+pytestmark = pytest.mark.slow
+
+PODS = 6
+
+
+async def create_pods(client: AsyncClient) -> None:
+    """Pods that are allocated, reserved and bound from the beginning, each with a claim of its own and one that all share."""
+    await client.create(device_class(CLASS))
+    await client.create(replace_uid(claim("shared", request("request"))))
+    references = []
+    for number in range(PODS):
+        own = f"own-{number}"
+        await client.create(replace_uid(claim(own, request("request"))))
+        document = pod_document(f"pod-{number}", {"own": existing(own), "shared": existing("shared")}, node="node-a")
+        document["spec"]["containers"][0]["command"] = ["sleep", "1000"]
+        document["spec"]["terminationGracePeriodSeconds"] = 1
+        reference = pod_reference(await client.create(document))
+        references.append(reference)
+        status: dict[str, Any] = {"allocation": allocation(held(f"gpu-{number}")), "reservedFor": [reference]}
+        await client.patch(ResourceClaim, own, {"status": status}, subresource="status")
+    status = {"allocation": allocation(held("gpu-shared")), "reservedFor": references}
+    await client.patch(ResourceClaim, "shared", {"status": status}, subresource="status")
+
+
+class Crashes:
+    """Starts the agent again and again, and kills it a random while after the driver was called."""
+
+    def __init__(self, options: tuple[str, ...], driver: ScriptedDriver, random: Random) -> None:
+        self._options = options
+        self._driver = driver
+        self._random = random
+        driver.on_prepare = self._dawdle
+
+    async def _dawdle(self, service: Service, request: Any, context: Any) -> Any:
+        """Prepare, at some point within a few hundredths of a second before or after which the agent may die."""
+        if self._random.random() < 0.5:
+            await asyncio.sleep(self._random.uniform(0, 0.03))
+        answer = self._driver.prepared_response(service, request)
+        await asyncio.sleep(self._random.uniform(0, 0.03))
+        return answer
+
+    async def crash(self) -> None:
+        process = await start_node_process(*self._options)
+        calls = len(self._driver.calls)
+        try:
+            await self._driver.until(lambda: len(self._driver.calls) > calls)
+            await asyncio.sleep(self._random.uniform(0, 0.1))
+        finally:
+            await kill(process)
+
+    async def start(self) -> Process:
+        return await start_node_process(*self._options)
+
+
+async def all_pods(client: AsyncClient, phase: str | None) -> None:
+    """Wait until all pods are in the phase; until there are none, where there is no phase."""
+    async with asyncio.timeout(60):
+        async for _ in client.watch(Pod):
+            pods = await client.list(Pod)
+            if (not pods and phase is None) or (pods and all(pod.status.phase == phase for pod in pods)):
+                return
+
+
+def containers(directory: Path) -> list[str]:
+    """The pods that have a process, each as often as it has one."""
+    return sorted(pod_uid for (pod_uid, _), _ in find_marked(str(directory)))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_after_any_number_of_kills_everything_is_prepared_once_and_taken_back(seed: int) -> None:
+    async def scenario(directory: Path) -> None:
+        async with (
+            api_application() as application,
+            serving(application, Endpoint()) as url,
+            connect_async(url, token=TOKEN) as client,
+            ScriptedDriver(directory) as driver,
+        ):
+            (directory / "cdi").mkdir()
+            driver.devices = lambda claim: [{"pool_name": "pool-a", "device_name": claim.name}]
+            kubeconfig = write_kubeconfig(directory / "kubeconfig", url, TOKEN)
+            options = ("--kubeconfig", str(kubeconfig), "--name", "node-a", "--plugin-dir", str(directory))
+            crashes = Crashes(options, driver, Random(seed))
+            await create_pods(client)
+            for _ in range(2):
+                await crashes.crash()
+                held_on_disk = {record.uid for record in read_checkpoint(directory / "dra_manager_state")}
+                assert driver.prepared <= held_on_disk, "prepared and forgotten"
+            process = await crashes.start()
+            try:
+                await all_pods(client, "Running")
+                pods = await client.list(Pod)
+                assert containers(directory) == sorted(pod.metadata.uid for pod in pods)
+                assert len(driver.prepared) == PODS + 1
+                assert not driver.overlaps
+                for pod in pods:
+                    await client.delete(Pod, pod.metadata.name)
+                await driver.until(lambda: len(driver.prepared) < PODS + 1)
+                await kill(process)
+                process = await crashes.start()
+                await all_pods(client, None)
+                await driver.until(lambda: not driver.prepared, timeout_s=30)
+                assert containers(directory) == []
+            finally:
+                await kill(process)
+            assert read_checkpoint(directory / "dra_manager_state") == ()
+
+    with short_directory() as directory:
+        asyncio.run(scenario(directory))
+
+
+def test_a_damaged_checkpoint_ends_the_command_with_the_name_of_the_file() -> None:
+    async def scenario(directory: Path) -> None:
+        async with api_application() as application, serving(application, Endpoint()) as url:
+            kubeconfig = write_kubeconfig(directory / "kubeconfig", url, TOKEN)
+            (directory / "dra_manager_state").write_text("{}")
+            process = await asyncio.create_subprocess_exec(
+                *(
+                    sys.executable,
+                    "-m",
+                    "dralloc",
+                    "node",
+                    "--kubeconfig",
+                    str(kubeconfig),
+                    "--plugin-dir",
+                    str(directory),
+                ),
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+            _, errors = await process.communicate()
+            assert process.returncode == 2
+            assert f"cannot use the checkpoint {directory}/dra_manager_state" in errors.decode()
+            assert "Traceback" not in errors.decode()
+
+    with short_directory() as directory:
+        asyncio.run(scenario(directory))
