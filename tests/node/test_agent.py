@@ -11,14 +11,15 @@ from typing import Any
 
 import pytest
 
+from dralloc.api.codec import encode
 from dralloc.api.core_v1 import Node
 from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.node.checkpoint import BadCheckpoint, DirectoryInUse, read_checkpoint
 from dralloc.node.pod_view import NodePod
 from dralloc.primitives.metrics import exposition
 from dralloc.rpc.plugin_services import NODE_PREPARE_RESOURCES, NODE_UNPREPARE_RESOURCES
-from dralloc.testing.builders import allocation, device, held, resource_slice
-from dralloc.testing.node_world import QUICK, NodeWorld, node_world, short_directory
+from dralloc.testing.builders import allocation, claim, device, held, request, resource_slice
+from dralloc.testing.node_world import QUICK, NodeWorld, node_world, replace_uid, short_directory
 from dralloc.testing.scripted_driver import ScriptedDriver
 
 pytestmark = pytest.mark.slow
@@ -393,3 +394,60 @@ def test_a_directory_that_is_damaged_or_in_use_is_refused_by_name() -> None:
         await world.start_agent()
 
     play(scenario)
+
+
+# --- Sharing ------------------------------------------------------------------------------------------------------
+
+
+def test_two_pods_on_one_device_each_see_their_own_share() -> None:
+    shares = {
+        "small": "11111111-1111-4111-8111-111111111111",
+        "large": "22222222-2222-4222-8222-222222222222",
+    }
+
+    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+        describe_devices(world, small=["BANDWIDTH=1G"], large=["BANDWIDTH=9G"])
+        driver.devices = lambda claim: [
+            {
+                "pool_name": "pool-a",
+                "device_name": "eth1",
+                "share_id": shares[claim.name],
+                "cdi_device_ids": [f"example.com/gpu={claim.name}"],
+            }
+        ]
+        for name, share in shares.items():
+            await world.create_claim(name, allocation(held("eth1", share_id=share)))
+            await world.run_pod(name, name, command=script("echo $BANDWIDTH"))
+        outputs = {name: output(world, await world.pod_in("Succeeded", name)) for name in shares}
+        assert outputs == {"small": "1G\n", "large": "9G\n"}
+        assert {call.service for call in driver.calls} == {"v1.DRAPlugin"}
+        assert driver.prepared == set()
+
+    play(scenario)
+
+
+def test_a_hundred_pods_of_a_workload_use_one_claim_that_lists_none_of_them() -> None:
+    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+        job = {"apiGroup": "batch", "resource": "jobs", "name": "job", "uid": "uid-of-job"}
+        made = claim("claim", request("request"))
+        document = json.loads(encode(replace_uid(made))) | {"kind": "ResourceClaim", "apiVersion": "resource.k8s.io/v1"}
+        document["spec"]["reservedFor"] = job
+        document.pop("status", None)
+        await world.client.create(document)
+        result = json.loads(encode(allocation(held("gpu-0")))) | {"reservedForAnyPod": True}
+        status = {"status": {"allocation": result, "reservedFor": [job]}}
+        await world.client.patch(ResourceClaim, "claim", status, subresource="status")
+        names = [f"pod-{number}" for number in range(100)]
+        for name in names:
+            await world.create_pod(name, "claim")
+            await world.bind(name)
+        for name in names:
+            await world.pod_in("Running", name)
+        assert len(driver.calls_of(NODE_PREPARE_RESOURCES)) == 1
+        for name in names:
+            await world.delete_pod(name)
+        for name in names:
+            await world.until_gone(name)
+        assert len(driver.calls_of(NODE_UNPREPARE_RESOURCES)) == 1
+
+    play(scenario, runs_processes=False)

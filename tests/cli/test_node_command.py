@@ -1,0 +1,66 @@
+"""`dralloc node` and `dralloc record`: what cannot be done is said in a line, and what is recorded can be published."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dralloc.apiserver.serving import Endpoint, serving
+from dralloc.client.credentials import Connection
+from dralloc.client.http import HttpTransport
+from dralloc.node.fleet import Fleet, FleetSettings
+from dralloc.node.profiles import load_profile
+from dralloc.testing.api import TOKEN, WallClock, api_application
+from dralloc.testing.node_process import write_kubeconfig
+
+pytestmark = pytest.mark.slow
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "dralloc", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def refused(*arguments: str) -> str:
+    done = run(*arguments)
+    assert done.returncode == 2, done
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+def test_what_cannot_be_done_is_said_in_a_line(tmp_path: Path) -> None:
+    nobody = str(write_kubeconfig(tmp_path / "kubeconfig", "http://127.0.0.1:1", "t"))
+    assert "there is no kubeconfig" in refused("node", "--kubeconfig", str(tmp_path / "absent"))
+    assert "there are cpu, gpu, mig, nic, tpu" in refused(
+        "node", "--kubeconfig", nobody, "--fake", "1", "--profile", "x"
+    )
+    assert "no answer from http://127.0.0.1:1" in refused("node", "--kubeconfig", nobody, "--fake", "1")
+    assert "no answer from http://127.0.0.1:1" in refused("node", "--kubeconfig", nobody, "--plugin-dir", str(tmp_path))
+    assert "no answer from http://127.0.0.1:1" in refused("record", "--kubeconfig", nobody)
+
+
+def test_a_recorded_cluster_is_a_profile(tmp_path: Path) -> None:
+    async def record() -> tuple[int, str]:
+        async with api_application() as application, serving(application, Endpoint()) as url:
+            transport = HttpTransport(Connection(server=url, token=TOKEN))
+            settings = FleetSettings(profile=load_profile("nic"), profile_name="nic", count=4)
+            await Fleet(transport, settings, WallClock()).publish()
+            await transport.close()
+            kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", url, TOKEN)
+            arguments = ("record", "--kubeconfig", str(kubeconfig), "-o", str(tmp_path / "recorded.yaml"))
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "dralloc", *arguments, stdout=asyncio.subprocess.PIPE
+            )
+            said, _ = await process.communicate()
+            assert process.returncode is not None
+            return process.returncode, said.decode()
+
+    code, said = asyncio.run(record())
+    assert code == 0
+    assert "1 kinds of nodes, from 4 nodes and 4 slices" in said
+    (kind,) = load_profile(str(tmp_path / "recorded.yaml")).nodes
+    assert kind.pools[0].driver == "nic.example.com"
