@@ -58,7 +58,8 @@ class Collector:
         self._namespaces = namespaces
         self._kinds = {prefix_of(kind): kind for kind in resources.kinds}
         # Keys of dependents by the UID of their owner, and those UIDs by the dependent's key.
-        self._dependents: defaultdict[str, set[str]] = defaultdict(set)
+        # In the order in which they came, so that every run goes the same way.
+        self._dependents: defaultdict[str, dict[str, None]] = defaultdict(dict)
         self._owners: dict[str, tuple[str, ...]] = {}
         self._terminating: set[str] = set()
         # What to look at, in the order in which it came up; each key once.
@@ -95,7 +96,7 @@ class Collector:
     def _learn(self, key: str, record: Record | None) -> None:
         """Remember the owners of an object, and look at it if it may be due."""
         for uid in self._owners.pop(key, ()):
-            self._dependents[uid].discard(key)
+            self._dependents[uid].pop(key, None)
             if not self._dependents[uid]:
                 del self._dependents[uid]
         if record is None:
@@ -108,7 +109,7 @@ class Collector:
         if references:
             self._owners[key] = tuple(reference.uid for reference in references)
             for reference in references:
-                self._dependents[reference.uid].add(key)
+                self._dependents[reference.uid][key] = None
         if is_marked and key.startswith(prefix_of(NAMESPACE)):
             self._terminating.add(name_of(key))
         self._look_at(key)

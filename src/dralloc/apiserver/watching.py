@@ -80,7 +80,7 @@ class WatchTable:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._open: set[Watch] = set()
+        self._open: dict[Watch, None] = {}
         self._ending = False
 
     def __len__(self) -> int:
@@ -105,13 +105,13 @@ class WatchTable:
         except Compacted as error:
             yield error_frame(f"too old resource version: {error.revision} ({error.compacted})")
             return
-        self._open.add(watch)
+        self._open[watch] = None
         try:
             if not self._ending:
                 async for piece in _changes(watch, request, frames):
                     yield piece
         finally:
-            self._open.discard(watch)
+            self._open.pop(watch, None)
             watch.close()
 
     async def _initial_state(self, request: WatchRequest, frames: Frames) -> AsyncGenerator[tuple[bytes, int], None]:

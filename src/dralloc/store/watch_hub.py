@@ -43,7 +43,7 @@ class WatchHub:
     def publish(self, events: Sequence[Event], *, revision: int) -> None:
         """Hands on the next events, which are in the log; `revision` is reached with them (or without any)."""
         self.revision = revision
-        touched: set[_Channel] = set()
+        touched: dict[_Channel, None] = {}
         for event in events:
             for length in self._lengths:
                 if length > len(event.key):
@@ -51,7 +51,7 @@ class WatchHub:
                 channel = self._channels.get(event.key[:length])
                 if channel is not None:
                     channel.events.append(event)
-                    touched.add(channel)
+                    touched[channel] = None
         for channel in touched:
             channel.wake()
 
@@ -73,7 +73,7 @@ class WatchHub:
 
     def leave(self, watch: HubWatch, channel: _Channel) -> None:
         """Removes a watch, and its channel with the last one."""
-        channel.watches.discard(watch)
+        channel.watches.pop(watch, None)
         if not channel.watches and self._channels.get(channel.prefix) is channel:
             del self._channels[channel.prefix]
             self._lengths = tuple(sorted({len(prefix) for prefix in self._channels}))
@@ -87,8 +87,9 @@ class _Channel:
         self.since = since
         self.events: list[Event] = []
         self.first_place = 0
-        self.watches: set[HubWatch] = set()
-        self.waiting: set[asyncio.Future[None]] = set()
+        # Both in the order in which they came: who waits longest is woken first, and every run goes the same way.
+        self.watches: dict[HubWatch, None] = {}
+        self.waiting: dict[asyncio.Future[None], None] = {}
         self.error: StoreError | None = None
 
     def reach_back(self, log: EventLog, revision: int) -> None:
@@ -124,7 +125,7 @@ class HubWatch(Watch):
         self._start = after_revision
         self._returned = after_revision
         self._closed = False
-        channel.watches.add(self)
+        channel.watches[self] = None
 
     @property
     def revision(self) -> int:
@@ -141,12 +142,12 @@ class HubWatch(Watch):
         deadline = None if timeout_s is None else loop.time() + timeout_s
         while not events:
             waiter = loop.create_future()
-            self._channel.waiting.add(waiter)
+            self._channel.waiting[waiter] = None
             timer = None if deadline is None else loop.call_at(deadline, _resolve, waiter)
             try:
                 await waiter
             finally:
-                self._channel.waiting.discard(waiter)
+                self._channel.waiting.pop(waiter, None)
                 if timer is not None:
                     timer.cancel()
             events = self._take(limit)
