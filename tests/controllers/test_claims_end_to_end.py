@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 import pytest
+from msgspec.structs import replace
 
 from dralloc.api.batch_v1 import Job
 from dralloc.api.core_v1 import Event, Pod
+from dralloc.api.meta_v1 import OwnerReference
 from dralloc.api.pod_claims import CLAIM_FINALIZER, pod_reference
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.primitives.features import FeatureGates
@@ -184,6 +186,27 @@ def test_a_deleted_claim_waits_for_its_pods() -> None:
         await cluster.end_pod("p")
         await cluster.settle()
         assert not await cluster.exists(ResourceClaim, "shared")
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_claim_that_a_scheduler_made_for_extended_resources_goes_with_its_pods_end(phase: str) -> None:
+    async def scenario(cluster: ControlledCluster) -> None:
+        owner = await cluster.client.create(pod("p", requests={"example.com/gpu": "1"}, node="node-a"))
+        made = claim("p-extended-resources-abcde", request("container-0-request-0"))
+        reference = OwnerReference(api_version="v1", kind="Pod", name="p", uid=owner.metadata.uid, controller=True)
+        annotations = {"resource.kubernetes.io/extended-resource-claim": "true"}
+        metadata = replace(made.metadata, owner_references=(reference,), annotations=annotations, uid="")
+        await cluster.client.create(replace(made, metadata=metadata))
+        await cluster.protect(made.metadata.name)
+        result = allocation(held("gpu-0", request="container-0-request-0"))
+        await cluster.allocate(made.metadata.name, [pod_reference(await cluster.pod("p"))], result)
+        await cluster.settle()
+        assert (await cluster.claim(made.metadata.name)).status.allocation is not None
+        await cluster.end_pod("p", phase)
+        await cluster.settle()
+        assert await cluster.claims() == ()
 
     play(scenario)
 

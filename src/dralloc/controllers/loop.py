@@ -24,6 +24,8 @@ Action = TypeVar("Action")
 
 # A key that fails for long is looked at once a minute, so that no outage is followed by a long silence.
 RETRY: Final = Backoff(first_s=0.005, most_s=60.0)
+# What is planned for in a hundred years is looked at every day: no timer reaches that far.
+LOOK_AGAIN_MOST_S: Final = 24 * 3600.0
 
 _logger = logging.getLogger(__name__)
 
@@ -69,7 +71,7 @@ class Controller(ABC, Generic[Key, Action]):
         for action in plan.actions:
             await self.apply(action)
         if plan.look_again_s is not None:
-            self.queue.add_after(key, plan.look_again_s)
+            self.queue.add_after(key, min(plan.look_again_s, LOOK_AGAIN_MOST_S))
 
     def _complain(self, key: Key, error: Exception) -> None:
         """Losing a race is daily business, so is a network that fails; what we did not expect is shown in full."""

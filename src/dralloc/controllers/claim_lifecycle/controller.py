@@ -49,15 +49,15 @@ class ClaimLifecycleController(Controller[ObjectKey, ClaimAction]):
         self._calls = setup.calls(FIELD_MANAGER)
         self._workloads = Workloads(setup.transport)
         self._pods = setup.watched.copy_of(PODS)
-        claims = setup.watched.copy_of(CLAIMS)
-        self._claims = Latest(claims)
+        self._claim_copies = setup.watched.copy_of(CLAIMS)
+        self._claims = Latest(self._claim_copies)
         # UIDs of pods that we saw go: no need to ask the server about them.
         self._departed: OrderedDict[str, None] = OrderedDict()
         # When the workloads behind references were last looked for.
         self._checked_s: dict[str, float] = {}
-        setup.metrics.claims = lambda: map(ClaimLabels.of, claims.all())
+        setup.metrics.claims = lambda: map(ClaimLabels.of, self._claim_copies.all())
         self._pods.subscribe(self._on_pod)
-        claims.subscribe(self._on_claim)
+        self._claim_copies.subscribe(self._on_claim)
 
     # --- what brings a claim up ---------------------------------------------------------------------------------
 
@@ -71,6 +71,9 @@ class ClaimLifecycleController(Controller[ObjectKey, ClaimAction]):
         if after is None or is_done(after):
             for use in claims_of(pod):
                 self.queue.add(ObjectKey(pod.metadata.namespace, use.claim))
+            # Those that were made for it and not recorded: whoever made them died in between.
+            for claim in self._claim_copies.by("controller", pod.metadata.uid):
+                self.queue.add(key_of(claim))
 
     def _on_claim(self, before: ResourceClaim | None, after: ResourceClaim | None) -> None:
         if after is not None:
@@ -91,7 +94,7 @@ class ClaimLifecycleController(Controller[ObjectKey, ClaimAction]):
             departed=departed,
             # Asked only where nobody is left on the list: a claim may have thousands of users.
             in_use=len(departed) == len(listed) and self._is_in_use(claim),
-            owner_is_done=self._owner_is_done(claim),
+            owner_is_done=await self._owner_is_done(claim),
         )
         is_held_by_workload = any(not is_pod(consumer) for consumer in listed)
         return Plan(plan_claim(claim, holders), WORKLOAD_CHECK_S if is_held_by_workload else None)
@@ -99,16 +102,19 @@ class ClaimLifecycleController(Controller[ObjectKey, ClaimAction]):
     async def _has_departed(self, namespace: str, consumer: ConsumerReference) -> bool:
         if not is_pod(consumer):
             return await self._workload_is_gone(namespace, consumer)
-        if consumer.uid in self._departed:
+        return await self._pod_is_done(ObjectKey(namespace, consumer.name), consumer.uid)
+
+    async def _pod_is_done(self, key: ObjectKey, uid: str) -> bool:
+        """Whether the very pod is done or gone. If our copies do not show it, it may be too new for them: we ask."""
+        if uid in self._departed:
             return True
-        pod = self._pods.get(consumer.name, namespace)
-        if pod is None or pod.metadata.uid != consumer.uid:
-            # It may be too new for our copies.
+        pod = self._pods.get(key.name, key.namespace)
+        if pod is None or pod.metadata.uid != uid:
             try:
-                pod = await self._calls.get(PODS, ObjectKey(namespace, consumer.name))
+                pod = await self._calls.get(PODS, key)
             except NotFound:
                 return True
-        return pod.metadata.uid != consumer.uid or is_done(pod)
+        return pod.metadata.uid != uid or is_done(pod)
 
     async def _workload_is_gone(self, namespace: str, consumer: ConsumerReference) -> bool:
         now_s = asyncio.get_running_loop().time()
@@ -129,13 +135,17 @@ class ClaimLifecycleController(Controller[ObjectKey, ClaimAction]):
             for use in claims_of(pod)
         )
 
-    def _owner_is_done(self, claim: ResourceClaim) -> bool:
-        """Whether the claim's pod has ended, or another one has its name. If there is none, its claims go with it anyway."""
-        owner = controller_of(claim.metadata)
+    async def _owner_is_done(self, claim: ResourceClaim) -> bool:
+        """Whether the pod that the claim was made for has ended, or another one has its name.
+
+        If there is none of that name, its claims go with it anyway.
+        """
+        owner, namespace = controller_of(claim.metadata), claim.metadata.namespace
         if owner is None or owner.kind != "Pod" or owner.api_version != PODS.api_version:
             return False
-        pod = self._pods.get(owner.name, claim.metadata.namespace)
-        return pod is not None and (pod.metadata.uid != owner.uid or is_done(pod))
+        if self._pods.get(owner.name, namespace) is None:
+            return False
+        return await self._pod_is_done(ObjectKey(namespace, owner.name), owner.uid)
 
     async def apply(self, action: ClaimAction) -> None:
         match action:

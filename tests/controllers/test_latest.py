@@ -1,0 +1,83 @@
+"""What controllers know right after a write, and the names they give: both must not depend on luck."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dralloc.api.meta_v1 import ObjectMeta
+from dralloc.api.resource_v1 import DeviceClass
+from dralloc.client.informer import Informer
+from dralloc.client.resource import ObjectKey
+from dralloc.controllers.latest import TRUSTED_S, Latest
+from dralloc.controllers.names import ALPHABET, suffix
+from dralloc.testing.virtual_time import run_virtual
+
+
+def at(revision: int) -> DeviceClass:
+    return DeviceClass(metadata=ObjectMeta(name="c", uid="u", resource_version=str(revision)))
+
+
+def revision_of(item: DeviceClass | None) -> int | None:
+    return None if item is None else int(item.metadata.resource_version)
+
+
+def play(scenario: Callable[[Informer[DeviceClass], Latest[DeviceClass]], Awaitable[None]]) -> None:
+    async def main() -> None:
+        informer: Informer[DeviceClass] = Informer()
+        await scenario(informer, Latest(informer))
+
+    run_virtual(main())
+
+
+def test_an_answer_counts_until_the_copy_has_caught_up() -> None:
+    async def scenario(informer: Informer[DeviceClass], latest: Latest[DeviceClass]) -> None:
+        informer.put(at(5))
+        latest.keep(at(9))
+        assert revision_of(latest.get("c")) == 9
+        informer.put(at(7))
+        assert revision_of(latest.get("c")) == 9
+        informer.put(at(11))
+        assert revision_of(latest.get("c")) == 11
+
+    play(scenario)
+
+
+def test_an_answer_that_is_older_than_the_copy_is_no_news() -> None:
+    async def scenario(informer: Informer[DeviceClass], latest: Latest[DeviceClass]) -> None:
+        informer.put(at(10))
+        latest.keep(at(9))
+        assert revision_of(latest.get("c")) == 10
+
+    play(scenario)
+
+
+def test_what_is_deleted_is_gone_whatever_was_answered() -> None:
+    async def scenario(informer: Informer[DeviceClass], latest: Latest[DeviceClass]) -> None:
+        informer.put(at(5))
+        latest.keep(at(6))
+        informer.remove(ObjectKey("", "c"))
+        assert latest.get("c") is None
+
+    play(scenario)
+
+
+def test_an_answer_that_is_never_shown_is_not_believed_for_ever() -> None:
+    async def scenario(_: Informer[DeviceClass], latest: Latest[DeviceClass]) -> None:
+        latest.keep(at(6))
+        await asyncio.sleep(TRUSTED_S - 1)
+        assert revision_of(latest.get("c")) == 6
+        await asyncio.sleep(2)
+        assert latest.get("c") is None
+
+    play(scenario)
+
+
+@given(seed=st.text(), first=st.integers(0, 10**6), second=st.integers(0, 10**6))
+def test_suffixes_are_short_and_different_for_every_serial_number(seed: str, first: int, second: int) -> None:
+    assert len(suffix(seed, first)) == 5
+    assert set(suffix(seed, first)) <= set(ALPHABET)
+    assert (suffix(seed, first) == suffix(seed, second)) == (first == second)
