@@ -1,4 +1,7 @@
-"""The transport over HTTP(S), on aiohttp: the fastest client with the back-pressure that watches need."""
+"""The transport over HTTP(S): short requests on connections of our own, long answers on aiohttp.
+
+aiohttp has the back-pressure that watches need; for a short request it takes three times as long as the request itself.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,14 @@ import aiohttp
 from yarl import URL
 
 from dralloc.client.credentials import Connection
+from dralloc.client.http_exchange import Exchanges
 from dralloc.client.transport import Request, Response, Stream, TransportError
 
 READ_BUFFER_BYTES: Final = 1 << 20
 CONNECT_TIMEOUT_S: Final = 10.0
 ANSWER_TIMEOUT_S: Final = 60.0
 
-# What aiohttp raises when a server cannot be reached or hangs up.
+# What is raised when a server cannot be reached or hangs up.
 LOST: Final = (aiohttp.ClientError, asyncio.TimeoutError, ssl.SSLError, OSError)
 
 
@@ -28,20 +32,26 @@ class HttpTransport:
     def __init__(self, connection: Connection) -> None:
         self._base = URL(connection.server.rstrip("/"))
         self._connection = connection
+        self._headers = {"Accept": "application/json"}
+        if connection.token:
+            self._headers["Authorization"] = f"Bearer {connection.token}"
+        # Both are opened at the first request, because connections belong to the event loop that they are made in.
         self._session: aiohttp.ClientSession | None = None
+        self._exchanges: Exchanges | None = None
 
     async def send(self, request: Request) -> Response:
         try:
-            async with self._start(request, timeout_s=ANSWER_TIMEOUT_S) as response:
-                body = await response.read()
+            if self._exchanges is None:
+                tls = self._connection.ssl_context()
+                self._exchanges = Exchanges(self._base, self._headers, tls=tls, connect_timeout_s=CONNECT_TIMEOUT_S)
+            return await self._exchanges.exchange(request, ANSWER_TIMEOUT_S)
         except LOST as error:
             raise TransportError(self._explain(request, error)) from error
-        return Response(status=response.status, body=body, warnings=_warnings(response))
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[Stream]:
         try:
-            response = await self._start(request, timeout_s=None)
+            response = await self._start(request)
         except LOST as error:
             raise TransportError(self._explain(request, error)) from error
         try:
@@ -53,26 +63,27 @@ class HttpTransport:
         if self._session is not None:
             await self._session.close()
             self._session = None
+        if self._exchanges is not None:
+            self._exchanges.close()
+            self._exchanges = None
 
-    def _start(self, request: Request, *, timeout_s: float | None) -> aiohttp.client._RequestContextManager:
+    def _start(self, request: Request) -> aiohttp.client._RequestContextManager:
         url = self._base.with_path(self._base.path.rstrip("/") + request.path)
         return self._open_session().request(
             request.method,
             url.with_query(dict(request.query)) if request.query else url,
             headers=dict(request.headers),
             data=request.body or None,
-            timeout=aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_TIMEOUT_S),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
         )
 
     def _open_session(self) -> aiohttp.ClientSession:
-        """Opened at the first request, because a session belongs to the event loop that it is made in."""
         if self._session is None:
-            headers = {"Accept": "application/json"}
-            if self._connection.token:
-                headers["Authorization"] = f"Bearer {self._connection.token}"
             # No limit on connections: every watch holds one, and the default of a hundred would starve requests.
             connector = aiohttp.TCPConnector(limit=0, ssl=self._connection.ssl_context())
-            self._session = aiohttp.ClientSession(connector=connector, headers=headers, read_bufsize=READ_BUFFER_BYTES)
+            self._session = aiohttp.ClientSession(
+                connector=connector, headers=self._headers, read_bufsize=READ_BUFFER_BYTES
+            )
         return self._session
 
     def _explain(self, request: Request, error: BaseException) -> str:
@@ -94,13 +105,3 @@ class _HttpStream:
                 yield piece
         except LOST as error:
             raise TransportError(f"the stream broke: {error or type(error).__name__}") from error
-
-
-def _warnings(response: aiohttp.ClientResponse) -> tuple[str, ...]:
-    return tuple(_warning_text(value) for value in response.headers.getall("Warning", ()))
-
-
-def _warning_text(header: str) -> str:
-    """The text of `299 - "text"`."""
-    _, _, quoted = header.partition(' "')
-    return quoted.rstrip('"').replace('\\"', '"').replace("\\\\", "\\") or header
