@@ -151,3 +151,35 @@ async def test_admin_access_takes_nothing_from_anybody(api: LocalApi) -> None:
     assert await allocate(api, "holder", "gpu-0") == 200
     assert await allocate(api, "admin", "gpu-0", adminAccess=True) == 200
     assert await allocate(api, "other", "gpu-0") == 409
+
+
+async def publish_partitions(api: LocalApi) -> None:
+    """Two halves and the whole of a card with eight slots."""
+    pool = {"name": "p", "generation": 1, "resourceSliceCount": 2}
+    where = {"driver": "d.example.com", "allNodes": True, "pool": pool}
+    counters = [{"name": "card", "counters": {"slots": {"value": "8"}}}]
+    devices = [
+        {"name": name, "consumesCounters": [{"counterSet": "card", "counters": {"slots": {"value": slots}}}]}
+        for name, slots in (("half-0", "4"), ("half-1", "4"), ("whole", "8"))
+    ]
+    for name, content in (("counters", {"sharedCounters": counters}), ("devices", {"devices": devices})):
+        await api.create(f"{RESOURCE}/resourceslices", {"metadata": {"name": name}, "spec": {**where, **content}})
+
+
+@with_api
+async def test_partitions_are_not_given_out_beyond_the_counters_that_they_draw_on(api: LocalApi) -> None:
+    await publish_partitions(api)
+    assert await allocate(api, "half", "half-0") == 200
+    assert await allocate(api, "whole", "whole") == 409
+    assert await allocate(api, "other-half", "half-1") == 200
+    for name in ("half", "other-half"):
+        await api.patch(f"{CLAIMS}/{name}/status", {"status": {"allocation": None}})
+    await settle()
+    assert await allocate(api, "whole-again", "whole") == 200
+
+
+@with_api
+async def test_concurrent_allocations_do_not_draw_more_than_there_is_together(api: LocalApi) -> None:
+    await publish_partitions(api)
+    codes = await asyncio.gather(*(allocate(api, name, name) for name in ("half-0", "half-1", "whole")))
+    assert sorted(codes) in ([200, 200, 409], [200, 409, 409])

@@ -1,4 +1,4 @@
-"""No device is given out twice, and none beyond its capacity, whoever writes the allocation.
+"""No device is given out twice, none beyond its capacity or its counters, whoever writes the allocation.
 
 Schedulers decide on what they last saw. Two of them, or one that was restarted, can decide on the same device;
 the second write is refused here with a conflict, and that scheduler looks again. Like Kubernetes, the server
@@ -7,7 +7,7 @@ accepts allocations of devices that nobody published: it guards what is given ou
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -24,6 +24,8 @@ from dralloc.snapshot.usage import FREE, DeviceUsage, counted_results
 from dralloc.store.interface import Event, Record, Store
 
 Results = tuple[DeviceRequestAllocationResult, ...]
+# A counter by its set and its name.
+CounterId = tuple[str, str]
 
 
 class DeviceGuard:
@@ -32,6 +34,8 @@ class DeviceGuard:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._usage: dict[DeviceId, DeviceUsage] = {}
+        # The same devices by their pool.
+        self._taken: defaultdict[PoolId, dict[str, None]] = defaultdict(dict)
         self._ledger = Ledger[Results](_results_of_record, self._add)
         self._capacities = _Capacities()
         self._following: list[Following] = []
@@ -66,8 +70,10 @@ class DeviceGuard:
             usage = self._usage.get(device, FREE).changed_by(result, sign)
             if usage.is_free:
                 self._usage.pop(device, None)
+                self._taken[device.pool_id].pop(device.device, None)
             else:
                 self._usage[device] = usage
+                self._taken[device.pool_id][device.device] = None
 
     def _check(self, key: str, results: Results) -> None:
         wanted: dict[DeviceId, DeviceUsage] = {}
@@ -82,6 +88,22 @@ class DeviceGuard:
             for name, amount in usage.consumed.items():
                 if name in capacities and consumed.get(name, 0) + amount > capacities[name]:
                     self._refuse(key, f"device {device} has not that much {name} left")
+        self._check_counters(key, [device for device in wanted if device not in self._usage])
+
+    def _check_counters(self, key: str, wanted: Iterable[DeviceId]) -> None:
+        """A device draws on its counters once, to however many claims it is given."""
+        by_pool: defaultdict[PoolId, list[str]] = defaultdict(list)
+        for device in wanted:
+            by_pool[device.pool_id].append(device.device)
+        for pool, names in by_pool.items():
+            drawn = self._capacities.drawn(pool, names)
+            if not drawn:
+                continue
+            taken = self._capacities.drawn(pool, self._taken[pool])
+            available = self._capacities.counters(pool)
+            for counter, amount in drawn.items():
+                if counter in available and taken[counter] + amount > available[counter]:
+                    self._refuse(key, f"counter {'/'.join(counter)} of pool {pool} has not that much left")
 
     def _holder(self, device: DeviceId) -> str:
         holders = self._ledger.keys_where(lambda results: any(_device(result) == device for result in results))
@@ -94,11 +116,13 @@ class DeviceGuard:
 
 @dataclass(frozen=True, slots=True)
 class _PublishedCapacities:
-    """Of one slice: the capacities of the devices that can be shared, in nanos."""
+    """Of one slice, in nanos: the capacities of the devices that can be shared, what devices draw, and what there is to draw."""
 
     pool: PoolId
     generation: int
     devices: Mapping[str, Mapping[str, int]]
+    draws: Mapping[str, Mapping[CounterId, int]]
+    counters: Mapping[CounterId, int]
 
     @classmethod
     def of(cls, published: ResourceSlice) -> _PublishedCapacities:
@@ -108,7 +132,21 @@ class _PublishedCapacities:
             for device in spec.devices or ()
             if device.allow_multiple_allocations and device.capacity
         }
-        return cls(PoolId.of_slice(published), spec.pool.generation, devices)
+        draws = {
+            device.name: {
+                (consumption.counter_set, name): counter.value.nanos
+                for consumption in device.consumes_counters
+                for name, counter in consumption.counters.items()
+            }
+            for device in spec.devices or ()
+            if device.consumes_counters
+        }
+        counters = {
+            (counter_set.name, name): counter.value.nanos
+            for counter_set in spec.shared_counters or ()
+            for name, counter in counter_set.counters.items()
+        }
+        return cls(PoolId.of_slice(published), spec.pool.generation, devices, draws, counters)
 
 
 class _Capacities:
@@ -124,6 +162,26 @@ class _Capacities:
         naming = [slice_ for slice_ in published if device.device in slice_.devices]
         newest = max(naming, key=lambda slice_: slice_.generation, default=None)
         return newest.devices[device.device] if newest else {}
+
+    def drawn(self, pool: PoolId, devices: Iterable[str]) -> Counter[CounterId]:
+        """What these devices draw together."""
+        newest = self._newest(pool)
+        total: Counter[CounterId] = Counter()
+        for device in devices:
+            draws = next((slice_.draws[device] for slice_ in newest if device in slice_.draws), {})
+            total.update(draws)
+        return total
+
+    def counters(self, pool: PoolId) -> Mapping[CounterId, int]:
+        """What the pool's devices can draw."""
+        newest = self._newest(pool)
+        return {counter: amount for slice_ in reversed(newest) for counter, amount in slice_.counters.items()}
+
+    def _newest(self, pool: PoolId) -> list[_PublishedCapacities]:
+        """The pool's slices with counters, the newest generation first."""
+        published = (self._slices[key] for key in self._pools.get(pool, ()))
+        counting = [slice_ for slice_ in published if slice_.draws or slice_.counters]
+        return sorted(counting, key=lambda slice_: -slice_.generation)
 
     def reset(self, records: Iterable[Record], revision: int) -> None:  # noqa: ARG002
         self._slices.clear()
