@@ -31,6 +31,7 @@ def violations(world: World) -> Iterator[str]:
     """What is wrong and may never be, not even for a moment."""
     yield from _given_out_twice(world)
     yield from _beyond_capacity(world)
+    yield from _beyond_counters(world)
     yield from _reserved_without_allocation(world)
     yield from _running_without_devices(world)
 
@@ -38,12 +39,15 @@ def violations(world: World) -> Iterator[str]:
 def leaks(world: World) -> Iterator[str]:
     """What is wrong once nothing is under way any more."""
     uids = {pod.metadata.uid for pod in world.pods if not pod.is_finished}
+    # Pods of a workload use claims without being listed.
+    used = {use.claim for pod in world.pods if pod.spec.node_name and not pod.is_finished for use in claims_of(pod)}
     for claim in world.claims:
         name = f"claim {claim.metadata.namespace}/{claim.metadata.name}"
         for reference in claim.status.reserved_for:
             if is_pod(reference) and reference.uid not in uids:
                 yield f"{name} is reserved for pod {reference.name}, which is gone or done"
-        if claim.metadata.deletion_timestamp is not None and not claim.status.reserved_for:
+        is_unused = not claim.status.reserved_for and claim.metadata.name not in used
+        if claim.metadata.deletion_timestamp is not None and is_unused:
             yield f"{name} is being deleted, nobody uses it, and it is still there"
         owner = next((owner for owner in claim.metadata.owner_references if owner.controller), None)
         if owner is not None and owner.kind == "Pod" and owner.uid not in uids:
@@ -90,6 +94,22 @@ def _beyond_capacity(world: World) -> Iterator[str]:
             # A device may shrink or vanish under claims that hold it; what a shrunken one holds is not new.
             if capacity is not None and nanos > capacity.value.nanos:
                 yield f"{name} of device {'/'.join(key)}: {nanos} of {capacity.value.nanos} (nanos) is given out"
+
+
+def _beyond_counters(world: World) -> Iterator[str]:
+    """Every device that is given out draws on its counters once, to however many it is given."""
+    drawn: Counter[tuple[str, str, str, str]] = Counter()
+    devices = _devices(world)
+    for driver, pool, name in {_key(result) for _, result in _results(world)} & devices.keys():
+        for consumption in devices[driver, pool, name].consumes_counters:
+            for counter, amount in consumption.counters.items():
+                drawn[driver, pool, consumption.counter_set, counter] += amount.value.nanos
+    for item in world.slices:
+        for counter_set in item.spec.shared_counters or ():
+            for counter, available in counter_set.counters.items():
+                key = (item.spec.driver, item.spec.pool.name, counter_set.name, counter)
+                if drawn[key] > available.value.nanos:
+                    yield f"counter {'/'.join(key)}: {drawn[key]} of {available.value.nanos} (nanos) is drawn"
 
 
 def _devices(world: World) -> dict[DeviceKey, Device]:

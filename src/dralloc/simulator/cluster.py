@@ -1,7 +1,8 @@
 """A whole cluster in one process and in virtual time: one seed decides everything that happens to it.
 
 Every component runs its real code over a network of its own that loses things. Components can be ended at any moment, between
-any two of their writes, and started anew; the server can come back with other feature gates. What is stored survives all that.
+any two of their writes, and started anew; each, the server too, can come back with other feature gates. What is stored survives
+all that.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from random import Random
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from dralloc.apiserver.app import ApiApplication
@@ -22,12 +23,17 @@ from dralloc.client.in_process import InProcessTransport
 from dralloc.controllers.running import Controllers
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.scheduler import Scheduler, SchedulerSettings
+from dralloc.simulator.meddler import Meddler
 from dralloc.simulator.pod_lives import PodLives
+from dralloc.store.interface import HistoryLimits
 from dralloc.store.memory import MemoryStore
 from dralloc.testing.faults import Faults, FaultyTransport
 from dralloc.testing.virtual_time import VirtualClock
 
-TOKEN = "simulation"
+TOKEN: Final = "simulation"
+# So short that a watch which was away for a moment finds its past gone.
+SHORT_HISTORY: Final = HistoryLimits(events_max=50)
+UNREACHABLE: Final = Faults(lose_request=1.0)
 
 
 class SimulatedCluster:
@@ -39,12 +45,12 @@ class SimulatedCluster:
         self._ids = Random(random.random())
         self._faults = faults
         self._schedulers = schedulers
-        self._store = MemoryStore()
+        self._store = MemoryStore(limits=SHORT_HISTORY)
         self.clock = VirtualClock(asyncio.get_running_loop())
-        self.gates = FeatureGates.defaults()
         self._server: ApiServer | None = None
         self._application: ApiApplication | None = None
-        self._networks: list[FaultyTransport] = []
+        # The last of a name is the one in use; what was sent over earlier ones may still arrive.
+        self._networks: dict[str, list[FaultyTransport]] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         self.client = AsyncClient(InProcessTransport(self._serve, token=TOKEN))
 
@@ -52,17 +58,22 @@ class SimulatedCluster:
     @asynccontextmanager
     async def started(cls, random: Random, faults: Faults, *, schedulers: int = 1) -> AsyncIterator[SimulatedCluster]:
         cluster = cls(random, faults, schedulers=schedulers)
-        await cluster.restart_server(cluster.gates)
+        await cluster.restart_server(FeatureGates.defaults())
         for name in cluster.component_names:
-            cluster.start(name)
+            cluster.start(name, FeatureGates.defaults())
         try:
             yield cluster
         finally:
             await cluster._stop()
 
     @property
+    def scheduler_names(self) -> tuple[str, ...]:
+        """Each has pods of its own; devices and claims are everybody's."""
+        return tuple(f"scheduler-{number}" for number in range(self._schedulers))
+
+    @property
     def component_names(self) -> tuple[str, ...]:
-        return (*(f"scheduler-{number}" for number in range(self._schedulers)), "controllers", "nodes")
+        return (*self.scheduler_names, "controllers", "nodes", "meddler")
 
     async def _serve(self, scope: Any, receive: Any, send: Any) -> None:
         assert self._application is not None
@@ -75,41 +86,59 @@ class SimulatedCluster:
         """The server comes back on the same store; every watch breaks."""
         if self._server is not None:
             await self._server.stop()
-        self.gates = gates
         self._server = ApiServer(self._store, clock=self.clock, gates=gates, new_uid=self._new_uid)
         await self._server.start()
         self._application = ApiApplication(self._server, Authenticator({TOKEN: ADMINISTRATOR}))
 
-    def start(self, name: str) -> None:
-        network = FaultyTransport(
-            InProcessTransport(self._serve, token=TOKEN), Random(self._random.random()), self._faults
-        )
-        self._networks.append(network)
-        self._running[name] = asyncio.ensure_future(self._component(name, network)())
+    def start(self, name: str, gates: FeatureGates) -> None:
+        sound = InProcessTransport(self._serve, token=TOKEN)
+        network = FaultyTransport(sound, Random(self._random.random()), self._faults)
+        self._networks.setdefault(name, []).append(network)
+        self._running[name] = asyncio.ensure_future(self._component(name, network, gates)())
 
     async def kill(self, name: str) -> None:
-        """End a component wherever it is. A component that had ended by itself has a bug, and this raises it."""
+        """End a component wherever it is, without a last word. One that had ended by itself has a bug, and this raises it."""
         task = self._running.pop(name)
         if task.done():
             task.result()
+        self._networks[name][-1].faults = UNREACHABLE
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
-    def heal(self) -> None:
-        """From now on nothing is lost."""
-        self._faults = Faults()
-        for network in self._networks:
-            network.faults = self._faults
+    def check(self) -> None:
+        """Raise what a component has died of."""
+        for task in self._running.values():
+            if task.done():
+                task.result()
 
-    def _component(self, name: str, network: FaultyTransport) -> Callable[[], Awaitable[None]]:
-        if name == "controllers":
-            return Controllers(network, clock=self.clock, gates=self.gates).run
-        if name == "nodes":
-            return PodLives(Calls(network, field_manager="node"), self.clock).run
-        settings = SchedulerSettings(identity=name, gates=self.gates, new_share_id=self._new_uid)
-        return Scheduler(Calls(network, field_manager=name), self.clock, settings).run
+    async def heal(self) -> None:
+        """From now on nothing is lost, and nothing is under way that was thought to be."""
+        self._faults = Faults()
+        for network in self._all_networks():
+            network.faults = self._faults
+            await network.all_arrived()
+
+    def _all_networks(self) -> list[FaultyTransport]:
+        return [network for networks in self._networks.values() for network in networks]
+
+    def _component(self, name: str, network: FaultyTransport, gates: FeatureGates) -> Callable[[], Awaitable[None]]:
+        calls = Calls(network, field_manager=name)
+        match name:
+            case "controllers":
+                return Controllers(network, clock=self.clock, gates=gates).run
+            case "nodes":
+                return PodLives(calls, self.clock).run
+            case "meddler":
+                return Meddler(calls, Random(self._random.random())).run
+            case _:
+                settings = SchedulerSettings(
+                    names=frozenset({name}), identity=name, gates=gates, new_share_id=self._new_uid
+                )
+                return Scheduler(calls, self.clock, settings).run
 
     async def _stop(self) -> None:
+        for network in self._all_networks():
+            await network.all_arrived()
         for name in list(self._running):
             await self.kill(name)
         assert self._server is not None

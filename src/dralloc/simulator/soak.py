@@ -8,16 +8,16 @@ from random import Random
 from typing import Final
 
 from dralloc.api.core_v1 import Node, Pod
-from dralloc.api.resource_v1 import DeviceTaintRule, ResourceClaim, ResourceSlice
+from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.client.client import AsyncClient
-from dralloc.primitives.errors import NotFound
 from dralloc.primitives.features import FeatureGates
 from dralloc.simulator.checkers import World, leaks, violations
 from dralloc.simulator.cluster import SimulatedCluster
 from dralloc.simulator.workload import Workload
 from dralloc.testing.faults import Faults
 
-HARSH: Final = Faults(lose_request=0.02, lose_answer=0.02, break_stream=0.01)
+CALM: Final = Faults()
+HARSH: Final = Faults(lose_request=0.02, lose_answer=0.02, break_stream=0.01, slow=0.02, late=0.005)
 STEP_MAX_S: Final = 60.0
 # Long enough for every back-off, every parked pod and every time-out to have had its turn.
 REST_S: Final = 1200.0
@@ -41,10 +41,11 @@ async def soak(seed: int, *, hours: float, faults: Faults = HARSH, schedulers: i
             story.append(f"{loop.time():9.1f} s  {await workload.act()}")
             acts += 1
             await asyncio.sleep(random.uniform(0, STEP_MAX_S))
+            cluster.check()
             _judge(seed, story, violations(await world_of(cluster.client)))
         await _come_to_rest(cluster)
         _judge(seed, story, leaks(await world_of(cluster.client)))
-        await _give_everything_back(cluster, seed, story)
+        await _give_everything_back(cluster, workload, seed, story)
     return acts
 
 
@@ -64,24 +65,24 @@ def _judge(seed: int, story: deque[str], found: object) -> None:
 
 
 async def _come_to_rest(cluster: SimulatedCluster) -> None:
-    cluster.heal()
+    """Everything works and has all its features, nobody meddles, and nothing happens any more."""
+    await cluster.heal()
     await cluster.restart_server(FeatureGates.defaults())
     for name in cluster.component_names:
         await cluster.kill(name)
-        cluster.start(name)
+        if name != "meddler":
+            cluster.start(name, FeatureGates.defaults())
     await asyncio.sleep(REST_S)
+    cluster.check()
 
 
-async def _give_everything_back(cluster: SimulatedCluster, seed: int, story: deque[str]) -> None:
-    """Without pods nobody holds a device, and what can be deleted goes."""
-    for pod in await cluster.client.list(Pod):
-        try:
-            await cluster.client.delete(Pod, pod.metadata.name)
-        except NotFound:
-            continue
-    for rule in await cluster.client.list(DeviceTaintRule):
-        await cluster.client.delete(DeviceTaintRule, rule.metadata.name)
+async def _give_everything_back(cluster: SimulatedCluster, workload: Workload, seed: int, story: deque[str]) -> None:
+    """When users want nothing any more nobody holds a device, and what can go goes."""
+    await workload.end_all()
     await asyncio.sleep(REST_S)
+    await workload.give_up_trainings()
+    await asyncio.sleep(REST_S)
+    cluster.check()
     world = await world_of(cluster.client)
     held = (f"claim {claim.metadata.name} still holds devices" for claim in world.claims if claim.status.allocation)
     _judge(seed, story, (*held, *(f"pod {pod.metadata.name} is still there" for pod in world.pods), *leaks(world)))

@@ -6,18 +6,34 @@ from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any, Final
 
-from dralloc.api.core_v1 import Pod
+from dralloc.api.batch_v1 import Job
+from dralloc.api.core_v1 import Node, Pod
+from dralloc.api.pod_claims import claims_of, is_pod
 from dralloc.api.resource_v1 import DeviceTaintRule, ResourceClaim
+from dralloc.client.resource import ObjectKey
+from dralloc.client.resources import resource_for
+from dralloc.controllers.jobs.plan_claims import SHARED_CLAIMS
 from dralloc.primitives.errors import ApiError, NotFound
 from dralloc.primitives.features import FeatureGates
 from dralloc.simulator.cluster import SimulatedCluster
+from dralloc.simulator.devices import NIC, PARTITION, Devices
 from dralloc.simulator.pod_lives import ENDS_AFTER
 
-DRIVER: Final = "nic.example.com"
 NAMESPACE: Final = "default"
 NODES: Final = ("node-a", "node-b", "node-c")
 PODS_MAX: Final = 40
+JOBS_MAX: Final = 3
 RESOURCE: Final = "resource.k8s.io/v1"
+SWITCHED: Final = (
+    "DRAConsumableCapacity",
+    "DRAPrioritizedList",
+    "DRAReservedForWorkloads",
+    "DRAPartitionableDevices",
+    "DRADeviceTaintRules",
+)
+# Of claims that users reserve for something of theirs, which no server knows.
+TRAINING_GROUP: Final = "example.com"
+NO_TRAINING: Final = "no training to end"
 
 
 class Workload:
@@ -27,28 +43,36 @@ class Workload:
         self._cluster = cluster
         self._client = cluster.client
         self._random = random
+        self._devices = Devices(random)
         self._number = 0
         self._acts: list[tuple[int, Callable[[], Awaitable[str]]]] = [
             (30, self._create_pod),
             (20, self._delete_pod),
+            (4, self._create_job),
+            (2, self._delete_job),
             (4, self._delete_claim),
+            (3, self._end_training),
             (6, self._republish),
             (3, self._taint),
             (3, self._untaint),
+            (2, self._cordon),
             (4, self._restart_component),
-            (1, self._change_gates),
+            (2, self._change_gates),
         ]
 
     async def prepare(self) -> None:
-        """Nodes, a class, a template, and the first slices."""
-        selector = {"cel": {"expression": f'device.driver == "{DRIVER}"'}}
-        await self._client.create(_object(RESOURCE, "DeviceClass", "nic", spec={"selectors": [selector]}))
-        template = {"spec": _claim_spec(_exactly(bandwidth="2G"))}
-        await self._client.create(_object(RESOURCE, "ResourceClaimTemplate", "from-template", NAMESPACE, spec=template))
+        """Nodes, classes, templates, and the first slices."""
+        for driver in (NIC, PARTITION):
+            selector = {"cel": {"expression": f'device.driver == "{driver}"'}}
+            await self._client.create(_object(RESOURCE, "DeviceClass", driver, spec={"selectors": [selector]}))
+        for name, form in (("nic", _exactly(NIC, bandwidth="2G")), ("partition", _exactly(PARTITION))):
+            spec = {"spec": _claim_spec(form)}
+            await self._client.create(_object(RESOURCE, "ResourceClaimTemplate", name, NAMESPACE, spec=spec))
         for node in NODES:
             status = {"allocatable": {"cpu": "64", "memory": "256Gi", "pods": "110"}}
             await self._client.create(_object("v1", "Node", node, status=status))
-            await self._client.create(_object(RESOURCE, "ResourceSlice", f"{node}-nic", spec=self._slice(node, 1)))
+            for published in self._devices.slices(node, 1):
+                await self._client.create(published)
 
     async def act(self) -> str:
         """Do something; what cannot be done just now is not done."""
@@ -59,46 +83,88 @@ class Workload:
         except ApiError as refusal:
             return f"{act.__name__}: refused: {refusal.message[:100]}"
 
-    # --- Users ------------------------------------------------------------------------------------------------------
+    def _next_number(self) -> int:
+        self._number += 1
+        return self._number
+
+    # --- Pods and their claims --------------------------------------------------------------------------------------
 
     async def _create_pod(self) -> str:
         if len(await self._client.list(Pod)) >= PODS_MAX:
             return await self._delete_pod()
-        self._number += 1
-        name = f"pod-{self._number}"
-        claim = self._random.choice((self._own_claim, self._shared_claim, self._templated))
-        entry = await claim(name)
-        annotations = {ENDS_AFTER: str(self._random.randint(10, 900))} if self._random.random() < 0.5 else {}
-        spec = {
-            "schedulerName": "dralloc",
-            "containers": [{"name": "c", "image": "x"}],
-            "resourceClaims": [{"name": "nic", **entry}],
-        }
+        name = f"pod-{self._next_number()}"
+        makers = (self._own_claim, self._own_claim, self._shared_claim, self._templated, self._training_claim)
+        chosen = self._random.choices(makers, k=self._random.choice((1, 1, 1, 2)))
+        entries = [{"name": f"entry-{place}", **await make(f"{name}-{place}")} for place, make in enumerate(chosen)]
+        annotations = self._lifetime() if self._random.random() < 0.5 else {}
+        spec = self._pod_spec(entries)
         await self._client.create(_object("v1", "Pod", name, NAMESPACE, spec=spec, annotations=annotations))
-        return f"created {name} with {entry}"
+        return f"created {name} with {entries}"
 
-    async def _own_claim(self, pod: str) -> dict[str, str]:
-        forms = (
-            _exactly(bandwidth=f"{self._random.choice((1, 2, 5, 8))}G"),
-            _exactly(),
-            _exactly(count=2),
-            {"firstAvailable": [_alternative("big", "9G"), _alternative("small", "1G")]},
+    def _pod_spec(self, entries: list[dict[str, Any]]) -> dict[str, Any]:
+        return {
+            "schedulerName": self._random.choice(self._cluster.scheduler_names),
+            "restartPolicy": "Never",
+            "containers": [{"name": "c", "image": "x"}],
+            "resourceClaims": entries,
+        }
+
+    def _lifetime(self) -> dict[str, str]:
+        return {ENDS_AFTER: str(self._random.randint(10, 900))}
+
+    async def _own_claim(self, name: str) -> dict[str, str]:
+        nic = self._random.choice(
+            (
+                _exactly(NIC, bandwidth=f"{self._random.choice((1, 2, 5, 8))}G"),
+                _exactly(NIC),
+                _exactly(NIC, count=2),
+                {"firstAvailable": [_alternative("big", "9G"), _alternative("small", "1G")]},
+                _exactly(PARTITION),
+                _exactly(PARTITION, count=2),
+            )
         )
-        claim = _object(RESOURCE, "ResourceClaim", pod, NAMESPACE, spec=_claim_spec(self._random.choice(forms)))
-        await self._client.create(claim)
-        return {"resourceClaimName": pod}
+        await self._create_claim(name, nic)
+        return {"resourceClaimName": name}
 
     async def _shared_claim(self, _: str) -> dict[str, str]:
         name = f"shared-{self._random.randrange(3)}"
-        try:
-            await self._client.get(ResourceClaim, name)
-        except NotFound:
-            claim = _object(RESOURCE, "ResourceClaim", name, NAMESPACE, spec=_claim_spec(_exactly(bandwidth="1G")))
-            await self._client.create(claim)
+        await self._make_sure_of_claim(name, _exactly(NIC, bandwidth="1G"))
+        return {"resourceClaimName": name}
+
+    async def _training_claim(self, _: str) -> dict[str, str]:
+        """A claim for all pods of something that ends one day."""
+        name = f"training-{self._random.randrange(2)}"
+        reference = {
+            "apiGroup": TRAINING_GROUP,
+            "resource": "trainings",
+            "name": name,
+            "uid": f"uid-{self._next_number()}",
+        }
+        await self._make_sure_of_claim(name, _exactly(NIC, bandwidth="1G"), reservedFor=reference)
         return {"resourceClaimName": name}
 
     async def _templated(self, _: str) -> dict[str, str]:
-        return {"resourceClaimTemplateName": "from-template"}
+        return {"resourceClaimTemplateName": self._random.choice(("nic", "partition"))}
+
+    async def _make_sure_of_claim(self, name: str, form: dict[str, Any], **more: Any) -> None:
+        try:
+            await self._client.get(ResourceClaim, name)
+        except NotFound:
+            await self._create_claim(name, form, **more)
+
+    async def _create_claim(self, name: str, form: dict[str, Any], **more: Any) -> None:
+        if "exactly" in form and self._random.random() < 0.2:
+            form["exactly"]["tolerations"] = [self._toleration()]
+        await self._client.create(
+            _object(RESOURCE, "ResourceClaim", name, NAMESPACE, spec={**_claim_spec(form), **more})
+        )
+
+    def _toleration(self) -> dict[str, Any]:
+        key = self._random.choice(("example.com/sick", "example.com/drain"))
+        tolerated: dict[str, Any] = {"key": key, "operator": "Exists"}
+        if self._random.random() < 0.5:
+            tolerated |= {"effect": "NoExecute", "tolerationSeconds": self._random.randint(0, 300)}
+        return tolerated
 
     async def _delete_pod(self) -> str:
         pods = await self._client.list(Pod)
@@ -116,44 +182,82 @@ class Workload:
         await self._client.delete(ResourceClaim, name)
         return f"deleted claim {name}"
 
+    async def end_all(self) -> None:
+        """Users want nothing any more: their jobs, trainings and pods end, and so do the rules of operators."""
+        for job in await self._client.list(Job):
+            await self._client.calls.delete(
+                resource_for(Job), ObjectKey(NAMESPACE, job.metadata.name), propagation="Background"
+            )
+        for pod in await self._client.list(Pod):
+            try:
+                await self._client.delete(Pod, pod.metadata.name)
+            except NotFound:
+                continue
+        for rule in await self._client.list(DeviceTaintRule):
+            await self._client.delete(DeviceTaintRule, rule.metadata.name)
+
+    async def give_up_trainings(self) -> None:
+        while await self._end_training() != NO_TRAINING:
+            continue
+
+    async def _end_training(self) -> str:
+        """The owner of a reservation takes it off when its pods are gone; whoever else is listed stays."""
+        pods = await self._client.list(Pod)
+        used = {use.claim for pod in pods if not pod.is_finished for use in claims_of(pod)}
+        for claim in await self._client.list(ResourceClaim):
+            kept = [entry for entry in claim.status.reserved_for if entry.api_group != TRAINING_GROUP]
+            if len(kept) < len(claim.status.reserved_for) and claim.metadata.name not in used:
+                patch = {
+                    "metadata": {"resourceVersion": claim.metadata.resource_version},
+                    "status": {"reservedFor": kept or None},
+                }
+                await self._client.patch(ResourceClaim, claim.metadata.name, patch, subresource="status")
+                return f"gave up {claim.metadata.name}; {sum(map(is_pod, kept))} pods stay listed"
+        return NO_TRAINING
+
+    # --- Jobs -------------------------------------------------------------------------------------------------------
+
+    async def _create_job(self) -> str:
+        if len(await self._client.list(Job)) >= JOBS_MAX:
+            return await self._delete_job()
+        name = f"job-{self._next_number()}"
+        template = {
+            "metadata": {"annotations": self._lifetime()},
+            "spec": self._pod_spec([{"name": "shared", "resourceClaimName": name}]),
+        }
+        spec = {
+            "parallelism": self._random.randint(1, 4),
+            "completions": self._random.randint(1, 6),
+            "template": template,
+            "ttlSecondsAfterFinished": self._random.choice((0, 60)),
+        }
+        annotations = {SHARED_CLAIMS: f"{name}=nic"}
+        await self._client.create(_object("batch/v1", "Job", name, NAMESPACE, spec=spec, annotations=annotations))
+        return f"created {name}"
+
+    async def _delete_job(self) -> str:
+        jobs = await self._client.list(Job)
+        if not jobs:
+            return "no job to delete"
+        name = self._random.choice(jobs).metadata.name
+        await self._client.calls.delete(resource_for(Job), ObjectKey(NAMESPACE, name), propagation="Background")
+        return f"deleted {name}"
+
     # --- Drivers and operators --------------------------------------------------------------------------------------
 
     async def _republish(self) -> str:
-        """A driver changes its devices: other taints, shareable or not, a new generation. Capacity never shrinks."""
+        """A driver changes its devices: other taints, shareable or not, a new generation."""
         node = self._random.choice(NODES)
-        self._number += 1
-        await self._client.apply(
-            _object(RESOURCE, "ResourceSlice", f"{node}-nic", spec=self._slice(node, 1 + self._number)), force=True
-        )
+        for published in self._devices.slices(node, 1 + self._next_number()):
+            await self._client.apply(published, force=True)
         return f"republished {node}"
 
-    def _slice(self, node: str, generation: int) -> dict[str, Any]:
-        return {
-            "driver": DRIVER,
-            "nodeName": node,
-            "pool": {"name": node, "generation": generation, "resourceSliceCount": 1},
-            "devices": [self._device(number) for number in range(3)],
-        }
-
-    def _device(self, number: int) -> dict[str, Any]:
-        device: dict[str, Any] = {"name": f"eth{number}", "capacity": {"bandwidth": {"value": "10G"}}}
-        if self._random.random() < 0.8:
-            device["allowMultipleAllocations"] = True
-            device["capacity"]["bandwidth"]["requestPolicy"] = {
-                "default": "1G",
-                "validRange": {"min": "1G", "step": "1G"},
-            }
-        if self._random.random() < 0.1:
-            effect = self._random.choice(("NoSchedule", "NoExecute"))
-            device["taints"] = [{"key": "example.com/sick", "effect": effect}]
-        return device
-
     async def _taint(self) -> str:
-        self._number += 1
-        selector = {"driver": DRIVER, "device": f"eth{self._random.randrange(3)}"}
+        selector = {"driver": NIC, "device": f"eth{self._random.randrange(3)}"}
         effect = self._random.choice(("NoSchedule", "NoExecute", "None"))
         spec = {"deviceSelector": selector, "taint": {"key": "example.com/drain", "effect": effect}}
-        await self._client.create(_object(RESOURCE, "DeviceTaintRule", f"rule-{self._number}", spec=spec))
+        name = f"rule-{self._next_number()}"
+        await self._client.create(_object(RESOURCE, "DeviceTaintRule", name, spec=spec))
         return f"tainted {selector} {effect}"
 
     async def _untaint(self) -> str:
@@ -163,16 +267,28 @@ class Workload:
         await self._client.delete(DeviceTaintRule, rules[0].metadata.name)
         return f"deleted {rules[0].metadata.name}"
 
+    async def _cordon(self) -> str:
+        node, closed = self._random.choice(NODES), self._random.random() < 0.4
+        await self._client.patch(Node, node, {"spec": {"unschedulable": closed or None}})
+        return f"{'cordoned' if closed else 'opened'} {node}"
+
     async def _restart_component(self) -> str:
         name = self._random.choice(self._cluster.component_names)
         await self._cluster.kill(name)
-        self._cluster.start(name)
+        self._cluster.start(name, FeatureGates.defaults())
         return f"restarted {name}"
 
     async def _change_gates(self) -> str:
-        on = self._random.random() < 0.7
-        await self._cluster.restart_server(FeatureGates.defaults().override({"DRAConsumableCapacity": on}))
-        return f"server with DRAConsumableCapacity={on}"
+        """The server or another component comes back with other features; the rest stays as it is."""
+        gate, on = self._random.choice(SWITCHED), self._random.random() < 0.6
+        gates = FeatureGates.defaults().override({gate: on})
+        name = self._random.choice(("server", *self._cluster.component_names))
+        if name == "server":
+            await self._cluster.restart_server(gates)
+        else:
+            await self._cluster.kill(name)
+            self._cluster.start(name, gates)
+        return f"{name} with {gate}={on}"
 
 
 def _object(
@@ -193,15 +309,15 @@ def _object(
 
 
 def _claim_spec(form: dict[str, Any]) -> dict[str, Any]:
-    return {"devices": {"requests": [{"name": "nic", **form}]}}
+    return {"devices": {"requests": [{"name": "request", **form}]}}
 
 
-def _exactly(*, bandwidth: str = "", count: int = 1) -> dict[str, Any]:
-    exactly: dict[str, Any] = {"deviceClassName": "nic", "count": count}
+def _exactly(driver: str, *, bandwidth: str = "", count: int = 1) -> dict[str, Any]:
+    exactly: dict[str, Any] = {"deviceClassName": driver, "count": count}
     if bandwidth:
         exactly["capacity"] = {"requests": {"bandwidth": bandwidth}}
     return {"exactly": exactly}
 
 
 def _alternative(name: str, bandwidth: str) -> dict[str, Any]:
-    return {"name": name, "deviceClassName": "nic", "capacity": {"requests": {"bandwidth": bandwidth}}}
+    return {"name": name, "deviceClassName": NIC, "capacity": {"requests": {"bandwidth": bandwidth}}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -13,11 +14,17 @@ from dralloc.client.transport import Request, Response, Stream, Transport, Trans
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
-    """How likely it is that a request never arrives, that its answer is lost, that a piece of a stream is its last."""
+    """How likely it is that a request never arrives, that its answer is lost, that a piece of a stream is its last,
+    that a request is slow, and that its client gives it up although it arrives in the end.
+    """
 
     lose_request: float = 0.0
     lose_answer: float = 0.0
     break_stream: float = 0.0
+    slow: float = 0.0
+    late: float = 0.0
+    # How long slow and late requests take at most.
+    delay_max_s: float = 20.0
 
 
 class FaultyTransport:
@@ -27,14 +34,34 @@ class FaultyTransport:
         self._inner = inner
         self._random = random
         self.faults = faults
+        self._late: set[asyncio.Task[None]] = set()
 
     async def send(self, request: Request) -> Response:
         if self._random.random() < self.faults.lose_request:
             raise TransportError(f"lost: {request.method} {request.path}")
+        if self._random.random() < self.faults.late:
+            arriving = asyncio.ensure_future(self._arrive(request))
+            self._late.add(arriving)
+            arriving.add_done_callback(self._late.discard)
+            raise TransportError(f"no answer in time: {request.method} {request.path}")
+        if self._random.random() < self.faults.slow:
+            await self._delay()
         response = await self._inner.send(request)
         if self._random.random() < self.faults.lose_answer:
             raise TransportError(f"lost the answer to {request.method} {request.path}")
         return response
+
+    async def _arrive(self, request: Request) -> None:
+        await self._delay()
+        await self._inner.send(request)
+
+    async def _delay(self) -> None:
+        await asyncio.sleep(self._random.uniform(0, self.faults.delay_max_s))
+
+    async def all_arrived(self) -> None:
+        """Return when no late request is under way any more."""
+        while self._late:
+            await asyncio.gather(*self._late, return_exceptions=True)
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[Stream]:

@@ -1,0 +1,50 @@
+"""Somebody who writes to claims just when others do: every write of theirs may meet a revision that has moved on."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import Final
+
+from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.client.calls import Calls
+from dralloc.client.informer import Informer
+from dralloc.client.reflector import Reflector
+from dralloc.client.resource import ObjectKey, key_of
+from dralloc.client.resources import resource_for
+from dralloc.client.transport import TransportError
+from dralloc.client.work_queue import WorkQueue, work
+from dralloc.primitives.errors import ApiError
+
+CLAIMS: Final = resource_for(ResourceClaim)
+MARK: Final = "simulator/meddled"
+# Of the changes that it sees. Its own are among them, so this must stay well below one.
+SHARE: Final = 0.3
+
+
+class Meddler:
+    """Changes an annotation of claims right after somebody has written to them."""
+
+    def __init__(self, calls: Calls, random: Random) -> None:
+        self._calls = calls
+        self._random = random
+        self._claims: Informer[ResourceClaim] = Informer()
+        self._queue: WorkQueue[ObjectKey] = WorkQueue()
+
+    async def run(self) -> None:
+        """Meddle until cancelled."""
+        self._claims.subscribe(self._on_claim)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(Reflector(self._calls, CLAIMS, self._claims).run())
+            tasks.create_task(work(self._queue, self._touch, lambda *_: None))
+
+    def _on_claim(self, _: ResourceClaim | None, after: ResourceClaim | None) -> None:
+        if after is not None and self._random.random() < SHARE:
+            self._queue.add(key_of(after))
+
+    async def _touch(self, key: ObjectKey) -> None:
+        patch = {"metadata": {"annotations": {MARK: str(self._random.random())}}}
+        try:
+            await self._calls.patch(CLAIMS, key, patch)
+        except (ApiError, TransportError):
+            return
