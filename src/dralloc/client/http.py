@@ -64,7 +64,7 @@ class HttpTransport:
             await self._session.close()
             self._session = None
         if self._exchanges is not None:
-            self._exchanges.close()
+            await self._exchanges.close()
             self._exchanges = None
 
     def _start(self, request: Request) -> aiohttp.client._RequestContextManager:

@@ -60,10 +60,14 @@ class Exchanges:
                     raise
         return await self._exchange_on(await self._connect(), message, timeout_s)
 
-    def close(self) -> None:
-        for connection in tuple(self._open):
-            connection.close()
+    async def close(self) -> None:
+        """Close all connections; returns when they are."""
         self._idle.clear()
+        closing = tuple(self._open)
+        for connection in closing:
+            connection.close()
+        for connection in closing:
+            await connection.lost.wait()
 
     def _message(self, request: Request) -> bytes:
         query = f"?{urlencode(request.query)}" if request.query else ""
@@ -111,6 +115,7 @@ class _Connection(asyncio.Protocol):
         self._open = open_connections
         self._answer: asyncio.Future[Response] | None = None
         self.is_closed = False
+        self.lost = asyncio.Event()
 
     def send(self, message: bytes) -> asyncio.Future[Response]:
         self._parser = httptools.HttpResponseParser(self)
@@ -150,6 +155,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.is_closed = True
+        self.lost.set()
         self._open.discard(self)
         self._fail(error or Disconnected(self._answer is not None and self._is_answered))
 
