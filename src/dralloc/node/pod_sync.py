@@ -256,10 +256,14 @@ class PodSync:
             return
         # The UID makes it a conflict where the name belongs to another pod by now.
         patch = {"metadata": {"uid": known.pod.metadata.uid}, "status": status}
+        before = known.pod
         try:
-            known.pod = await self._around.calls.patch(
-                NODE_PODS, key_of(known.pod), patch, type=PatchType.STRATEGIC, subresource="status"
+            stored = await self._around.calls.patch(
+                NODE_PODS, key_of(before), patch, type=PatchType.STRATEGIC, subresource="status"
             )
+            # What the informer told meanwhile is as new as the answer or newer: a deletion must not be forgotten.
+            if known.pod is before:
+                known.pod = stored
             known.sent, known.started_at = status, status["startTime"]
             known.conditions = tuple(status["conditions"])
         except (NotFound, Conflict):
