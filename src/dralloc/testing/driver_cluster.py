@@ -1,0 +1,171 @@
+"""A whole cluster of one node for a driver that runs as a process of its own: server, scheduler, controllers, node agent.
+
+Pods are processes, so a test sees what a container would see. The driver reaches everything as on a real node: by its kubeconfig and by
+sockets in directories.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from dralloc.api.core_v1 import Pod
+from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
+from dralloc.apiserver.running import ServerSettings, run_server
+from dralloc.client.calls import Calls
+from dralloc.client.client import AsyncClient, connect_async
+from dralloc.client.credentials import read_kubeconfig
+from dralloc.client.http import HttpTransport
+from dralloc.client.resource import Object
+from dralloc.client.resources import resource_for
+from dralloc.client.work_queue import Backoff
+from dralloc.controllers.running import Controllers
+from dralloc.driver.conformance.launching import DriverProcess
+from dralloc.driver.conformance.slice_rules import are_complete
+from dralloc.node.agent import PLUGINS, REGISTRY, Agent, AgentSettings
+from dralloc.node.node_object import NodeShape
+from dralloc.node.timings import DEFAULT_TIMINGS
+from dralloc.primitives.features import FeatureGates
+from dralloc.scheduler.scheduler import NAME, Scheduler
+from dralloc.system_clock import SystemClock
+from dralloc.testing.workloads import existing, pod
+
+NODE: Final = "node-a"
+# Far beyond what anything takes that works.
+DEADLINE_S: Final = 60.0
+SOON: Final = Backoff(first_s=0.05, most_s=0.5)
+
+
+@dataclass(slots=True)
+class DriverCluster:
+    """The cluster as its user and its administrator see it."""
+
+    client: AsyncClient
+    kubeconfig: Path
+    directory: Path
+    _stack: AsyncExitStack
+
+    # --- Drivers --------------------------------------------------------------------------------------------------
+
+    @property
+    def cdi_dir(self) -> Path:
+        return self.directory / "cdi"
+
+    async def start_driver(self, program: Path, **environment: str) -> DriverProcess:
+        """Run a driver written in Python, and wait until its devices are published."""
+        places = {
+            "NODE_NAME": NODE,
+            "KUBECONFIG": str(self.kubeconfig),
+            "DRA_PLUGINS_DIR": str(self.directory / PLUGINS),
+            "DRA_REGISTRY_DIR": str(self.directory / REGISTRY),
+            "DRA_CDI_DIR": str(self.cdi_dir),
+            "DRA_REPAIR_DELAY_S": "0.2",
+        }
+        process = DriverProcess([sys.executable, str(program)], {**places, **environment})
+        await process.start()
+        self._stack.push_async_callback(process.stop)
+        await self.published()
+        return process
+
+    async def published(self) -> tuple[ResourceSlice, ...]:
+        """The slices, as soon as every pool is complete."""
+        async with asyncio.timeout(DEADLINE_S):
+            async for _ in self.client.watch(ResourceSlice):
+                slices = await self.client.list(ResourceSlice)
+                if are_complete(slices):
+                    return slices
+        raise AssertionError("the watch ended")
+
+    # --- Pods -----------------------------------------------------------------------------------------------------
+
+    async def run_pod(self, name: str, claims: Mapping[str, str], *command: str) -> None:
+        """A pod with one container that runs this command and has these claims, by the names that it knows them by."""
+        document: dict[str, Any] = pod(
+            name, {entry: existing(claim) for entry, claim in claims.items()}, scheduler=NAME
+        )
+        document["spec"]["containers"][0]["command"] = list(command)
+        document["spec"]["terminationGracePeriodSeconds"] = 1
+        await self.client.create(document)
+
+    async def pod_in(self, name: str, phase: str) -> Pod:
+        found = await self.until(Pod, name, lambda seen: seen is not None and seen.status.phase == phase)
+        assert found is not None, "it was seen"
+        return found
+
+    async def delete_pod(self, name: str) -> None:
+        """Delete the pod, and wait until it is gone."""
+        await self.client.delete(Pod, name)
+        await self.until(Pod, name, lambda seen: seen is None)
+
+    async def until(
+        self, object_type: type[Object], name: str, holds: Callable[[Object | None], bool]
+    ) -> Object | None:
+        """The object as soon as this holds of it; None where it is gone, or not there yet."""
+        calls, resource, selector = self.client.calls, resource_for(object_type), f"metadata.name={name}"
+        latest: Object | None = None
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                found, revision = await calls.list_all(resource, field_selector=selector)
+                latest = found[0] if found else None
+                if holds(latest):
+                    return latest
+                async for event in calls.watch(
+                    resource, resource_version=revision, timeout_s=int(DEADLINE_S) * 2, field_selector=selector
+                ):
+                    if event.type != "BOOKMARK":
+                        latest = None if event.type == "DELETED" else event.object
+                    if holds(latest):
+                        return latest
+        except TimeoutError:
+            raise AssertionError(f"not so within {DEADLINE_S} s: {latest}") from None
+        raise AssertionError("the watch ended")
+
+    async def claim_is_free(self, name: str) -> None:
+        """Wait until the claim has no devices any more."""
+        await self.until(ResourceClaim, name, lambda seen: seen is None or seen.status.allocation is None)
+
+
+@asynccontextmanager
+async def driver_cluster(directory: Path, *, runs_processes: bool = True) -> AsyncIterator[DriverCluster]:
+    """A cluster that runs inside the block, in a directory whose path is short."""
+    async with AsyncExitStack() as stack:
+        settings = ServerSettings(data_dir=directory / "server", port=0, store="memory://")
+        await stack.enter_async_context(run_server(settings))
+        client = await stack.enter_async_context(connect_async(settings.kubeconfig_path))
+        transport = HttpTransport(read_kubeconfig(settings.kubeconfig_path))
+        stack.push_async_callback(transport.close)
+        clock, gates = SystemClock(), FeatureGates.defaults()
+        agent = Agent(transport, _agent_settings(directory / "kubelet", runs_processes=runs_processes), clock)
+        ready = asyncio.Event()
+        components = [
+            asyncio.create_task(Scheduler(Calls(transport, field_manager="scheduler"), clock).run()),
+            asyncio.create_task(Controllers(transport, clock=clock, gates=gates).run()),
+            asyncio.create_task(agent.run(ready.set)),
+        ]
+        stack.push_async_callback(_end, components)
+        await ready.wait()
+        yield DriverCluster(client, settings.kubeconfig_path, directory / "kubelet", stack)
+        for component in components:
+            if component.done():
+                component.result()
+
+
+def _agent_settings(directory: Path, *, runs_processes: bool) -> AgentSettings:
+    return AgentSettings(
+        shape=NodeShape(name=NODE, capacity={"cpu": "64", "memory": "256Gi", "pods": "1000"}),
+        directory=directory,
+        runs_processes=runs_processes,
+        cdi_directories=(directory / "cdi",),
+        timings=replace(DEFAULT_TIMINGS, look_s=0.05, register_again=SOON, pod_again=SOON, health_reopen_s=0.2),
+    )
+
+
+async def _end(components: list[asyncio.Task[None]]) -> None:
+    for component in components:
+        component.cancel()
+    await asyncio.gather(*components, return_exceptions=True)

@@ -1,0 +1,300 @@
+"""The example drivers for real: processes under a whole cluster, pods that are processes, claims from their own manifests."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from dralloc.api.core_v1 import Event
+from dralloc.api.resource_v1 import DeviceRequestAllocationResult, ResourceClaim, ResourceSlice
+from dralloc.testing.driver_cluster import DriverCluster, driver_cluster
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "drivers"
+pytestmark = pytest.mark.slow
+
+
+def documents(example: str, file: str) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((EXAMPLES / example / "manifests" / file).read_text()))
+
+
+def claim_document(example: str, name: str, rename: str = "") -> dict[str, Any]:
+    (found,) = [
+        document
+        for document in documents(example, "claims.yaml")
+        if document["kind"] == "ResourceClaim" and document["metadata"]["name"] == name
+    ]
+    return {**found, "metadata": {**found["metadata"], "name": rename or name}}
+
+
+@asynccontextmanager
+async def cluster_with(directory: Path, example: str, **environment: str) -> AsyncIterator[DriverCluster]:
+    async with driver_cluster(directory) as cluster:
+        for document in documents(example, "classes.yaml"):
+            await cluster.client.create(document)
+        await cluster.start_driver(EXAMPLES / example / "driver.py", **environment)
+        yield cluster
+
+
+def run(scenario: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(scenario)
+
+
+def show_environment(prefix: str, file: Path) -> tuple[str, ...]:
+    """What a container does that writes down what it got, and stays."""
+    return ("sh", "-c", f"env | grep ^{prefix} | sort > {file}.new; mv {file}.new {file}; exec sleep 600")
+
+
+async def written(file: Path) -> dict[str, str]:
+    """What the container wrote, as names and values."""
+    async with asyncio.timeout(30):
+        while not file.exists():
+            await asyncio.sleep(0.02)
+    return dict(line.split("=", 1) for line in file.read_text().splitlines())
+
+
+async def results_of(cluster: DriverCluster, claim: str) -> tuple[DeviceRequestAllocationResult, ...]:
+    allocation = (await cluster.client.get(ResourceClaim, claim)).status.allocation
+    assert allocation is not None
+    return allocation.devices.results
+
+
+def fields(value: str) -> dict[str, str]:
+    return dict(part.split("=", 1) for part in value.split(","))
+
+
+# --- gpu-memory ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cards(directory: Path) -> Path:
+    return Path(shutil.copy(EXAMPLES / "gpu-memory" / "cards.json", directory / "cards.json"))
+
+
+def test_pods_share_cards_and_give_them_back(directory: Path, cards: Path) -> None:
+    async def scenario() -> None:
+        async with cluster_with(directory, "gpu-memory", GPU_MEMORY_CARDS=str(cards)) as cluster:
+            for number in range(5):
+                await cluster.client.create(claim_document("gpu-memory", "training", f"t{number}"))
+            got = []
+            for number in range(4):
+                file = directory / f"p{number}"
+                await cluster.run_pod(f"p{number}", {"gpu": f"t{number}"}, *show_environment("GPU_SHARE", file))
+                ((name, value),) = (await written(file)).items()
+                (result,) = await results_of(cluster, f"t{number}")
+                assert result.share_id is not None
+                assert name == f"GPU_SHARE_{result.share_id[:8].upper()}"
+                got.append((result.device, result.request, int(fields(value)["memory"]) >> 30))
+            large, small = ("gpu/large", 60), ("gpu/small", 20)
+            assert got == [("gpu-0", *large), ("gpu-1", *large), ("gpu-0", *small), ("gpu-1", *small)]
+            # All is given out: the next one waits until somebody is done.
+            await cluster.run_pod("p4", {"gpu": "t4"}, "sleep", "600")
+            await cluster.delete_pod("p0")
+            await cluster.pod_in("p4", "Running")
+            (result,) = await results_of(cluster, "t4")
+            assert (result.device, result.request) == ("gpu-0", "gpu/large")
+            for number in range(1, 5):
+                await cluster.delete_pod(f"p{number}")
+                await cluster.claim_is_free(f"t{number}")
+            assert list(cluster.cdi_dir.glob("*.json")) == []
+
+    run(scenario())
+
+
+def test_a_killed_driver_comes_back_to_its_claims(directory: Path, cards: Path) -> None:
+    async def scenario() -> None:
+        async with driver_cluster(directory) as cluster:
+            for document in documents("gpu-memory", "classes.yaml"):
+                await cluster.client.create(document)
+            driver = await cluster.start_driver(EXAMPLES / "gpu-memory" / "driver.py", GPU_MEMORY_CARDS=str(cards))
+            for name in ("before", "after"):
+                await cluster.client.create(claim_document("gpu-memory", "inference", name))
+            await cluster.run_pod("before", {"gpu": "before"}, *show_environment("GPU_SHARE", directory / "before"))
+            await written(directory / "before")
+            await driver.restart()
+            await cluster.run_pod("after", {"gpu": "after"}, *show_environment("GPU_SHARE", directory / "after"))
+            (value,) = (await written(directory / "after")).values()
+            assert fields(value)["priority"] == "high", "the claim's parameters reached the driver"
+            for name in ("before", "after"):
+                await cluster.delete_pod(name)
+                await cluster.claim_is_free(name)
+            assert list(cluster.cdi_dir.glob("*.json")) == []
+
+    run(scenario())
+
+
+def test_parameters_that_are_wrong_are_told_to_the_owner_of_the_pod(directory: Path, cards: Path) -> None:
+    async def scenario() -> None:
+        async with cluster_with(directory, "gpu-memory", GPU_MEMORY_CARDS=str(cards)) as cluster:
+            document = claim_document("gpu-memory", "inference")
+            document["spec"]["devices"]["config"][0]["opaque"]["parameters"] = {"priority": "urgent"}
+            await cluster.client.create(document)
+            await cluster.run_pod("p", {"gpu": "inference"}, "true")
+            async with asyncio.timeout(30):
+                async for event in cluster.client.watch(Event):
+                    if event.object.reason == "FailedPrepareDynamicResources":
+                        break
+            assert "the parameters of the claim are not understood" in event.object.message
+            await cluster.delete_pod("p")
+
+    run(scenario())
+
+
+def test_a_broken_card_is_tainted(directory: Path, cards: Path) -> None:
+    async def scenario() -> None:
+        async with cluster_with(directory, "gpu-memory", GPU_MEMORY_CARDS=str(cards)) as cluster:
+            broken = json.loads(cards.read_text())
+            broken[0]["is_healthy"] = False
+            cards.write_text(json.dumps(broken))
+            async with asyncio.timeout(30):
+                async for event in cluster.client.watch(ResourceSlice):
+                    marks = {
+                        found.name: [mark.key for mark in found.taints] for found in event.object.spec.devices or ()
+                    }
+                    if marks == {"gpu-0": ["gpu.example.com/broken"], "gpu-1": []}:
+                        break
+
+    run(scenario())
+
+
+# --- cpu-cores ----------------------------------------------------------------------------------------------------
+
+
+def test_claims_get_cores_of_their_own(directory: Path) -> None:
+    for number, cores in enumerate(("0-3", "4-7")):
+        node = directory / "sys" / "node" / f"node{number}"
+        node.mkdir(parents=True)
+        (node / "cpulist").write_text(f"{cores}\n")
+
+    async def scenario() -> None:
+        environment = {"CPU_CORES_SYSFS": str(directory / "sys"), "CPU_CORES_RESERVED": "0,4"}
+        async with cluster_with(directory, "cpu-cores", **environment) as cluster:
+
+            async def cores_of(pod: str, claim: str) -> list[str]:
+                await cluster.client.create(claim_document("cpu-cores", claim, pod))
+                await cluster.run_pod(pod, {"cores": pod}, *show_environment("CPU_CORES", directory / pod))
+                return sorted((await written(directory / pod)).values())
+
+            assert await cores_of("first", "two-cores") == ["1,2"]
+            assert await cores_of("spread", "spread") == ["3", "5"], "one on each NUMA node"
+            assert await cores_of("second", "two-cores") == ["6,7"]
+            await cluster.delete_pod("first")
+            await cluster.claim_is_free("first")
+            assert await cores_of("third", "two-cores") == ["1,2"], "what was given back is given out again"
+
+    run(scenario())
+
+
+# --- nic-qos ------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def network_namespace() -> Iterator[str]:
+    """A namespace with two interfaces that can be shared; the test is skipped where that is not allowed."""
+    name = f"nic-qos-{os.getpid()}"
+    commands = [f"ip netns add {name}"]
+    for number in (1, 2):
+        commands += [
+            f"ip -n {name} link add eth{number} type veth peer name peer{number}",
+            f"ip -n {name} link set eth{number} up",
+        ]
+    commands += [
+        f"tc -n {name} qdisc add dev eth1 root handle 1: htb",
+        f"ip -n {name} link add link eth1 name probe type macvlan mode bridge",
+        f"ip -n {name} link del probe",
+    ]
+    try:
+        for command in commands:
+            made = subprocess.run(command.split(), capture_output=True, text=True, check=False)
+            if made.returncode != 0:
+                pytest.skip(f"not allowed here: {command}: {made.stderr.strip()}")
+        yield name
+    except FileNotFoundError as error:
+        pytest.skip(f"not installed here: {error.filename}")
+    finally:
+        if shutil.which("ip"):
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+
+
+def shown(*command: str) -> Any:
+    done = subprocess.run(command, capture_output=True, check=True)
+    return msgspec.json.decode(done.stdout or b"[]")
+
+
+def class_rates(namespace: str, interface: str) -> list[int]:
+    """The guaranteed rates of the shares on an interface, in bit/s."""
+    listed = subprocess.run(
+        ["tc", "-n", namespace, "class", "show", "dev", interface], capture_output=True, text=True, check=True
+    ).stdout
+    units = {"bit": 1, "Kbit": 10**3, "Mbit": 10**6, "Gbit": 10**9}
+    found = re.findall(r"class htb 1:([0-9a-f]+) parent \S+ .*?rate (\d+)(\w+) ", listed)
+    return [int(amount) * units[unit] for number, amount, unit in found if int(number, 16) >= 0x10]
+
+
+@pytest.mark.real
+def test_stories_1_to_3_with_real_shaping(directory: Path) -> None:
+    async def scenario(namespace: str) -> None:
+        environment = {
+            "NIC_QOS_NETNS": namespace,
+            "NIC_QOS_INTERFACES": "eth1,eth2",
+            "NIC_QOS_LINE_BITS": "1000000000",
+        }
+        async with cluster_with(directory, "nic-qos", **environment) as cluster:
+            rates: dict[str, int] = {}
+            for name in ("any-nic", "two-nics", "guaranteed"):
+                await cluster.client.create(claim_document("nic-qos", name))
+                await cluster.run_pod(name, {"nic": name}, *show_environment("NIC_QOS", directory / name))
+                for value in (await written(directory / name)).values():
+                    rates[fields(value)["interface"]] = int(fields(value)["bits"])
+                on = [fields(value)["on"] for value in (await written(directory / name)).values()]
+                if name == "two-nics":
+                    assert sorted(on) == ["eth1", "eth2"], "story 2: they are distinct"
+            # Stories 1 and 3: the default where nothing is asked, and what is asked rounded up to the step.
+            assert sorted(rates.values()) == [100_000_000, 100_000_000, 100_000_000, 260_000_000]
+            links = {link["ifname"] for link in shown("ip", "-json", "-n", namespace, "link", "show")}
+            assert rates.keys() <= links
+            classes = [rate for interface in ("eth1", "eth2") for rate in class_rates(namespace, interface)]
+            assert sorted(classes) == sorted(rates.values())
+            seen = await cluster.until(
+                ResourceClaim, "guaranteed", lambda claim: claim is not None and bool(claim.status.devices)
+            )
+            assert seen is not None
+            (status,) = seen.status.devices
+            assert status.network_data is not None
+            assert status.network_data.interface_name in rates
+            assert [(found.type, found.status) for found in status.conditions or ()] == [("Guaranteed", "True")]
+            for name in ("any-nic", "two-nics", "guaranteed"):
+                await cluster.delete_pod(name)
+                await cluster.claim_is_free(name)
+            links = {link["ifname"] for link in shown("ip", "-json", "-n", namespace, "link", "show")}
+            assert not rates.keys() & links, "nothing is left behind"
+
+    with network_namespace() as namespace:
+        run(scenario(namespace))
+
+
+def test_where_nothing_may_be_changed_bandwidth_is_accounted_for(directory: Path) -> None:
+    async def scenario() -> None:
+        environment = {"NIC_QOS_DRY": "1", "NIC_QOS_INTERFACES": "lo", "NIC_QOS_LINE_BITS": "1000000000"}
+        async with cluster_with(directory, "nic-qos", **environment) as cluster:
+            (published,) = await cluster.published()
+            (found,) = published.spec.devices or ()
+            assert found.attributes["enforced"].bool is False
+            await cluster.client.create(claim_document("nic-qos", "guaranteed"))
+            await cluster.run_pod("p", {"nic": "guaranteed"}, *show_environment("NIC_QOS", directory / "p"))
+            (value,) = (await written(directory / "p")).values()
+            assert fields(value)["bits"] == "260000000"
+            await cluster.delete_pod("p")
+
+    run(scenario())
