@@ -315,10 +315,9 @@ class Cluster:
     def _use(self, claim: ResourceClaim) -> None:
         """Count what the claim uses, in place of what it used before."""
         known = self.snapshot.claims.get(ClaimId.of(claim))
-        changed = self.snapshot.with_claim(claim)
-        if changed is self.snapshot:
+        if (known.status.allocation if known is not None else None) == claim.status.allocation:
             return
-        self.snapshot = changed
+        self.snapshot = self.snapshot.with_claim(claim)
         if known is not None:
             for pool_id in _pools_of(known):
                 self.changes.add(PoolFreed(pool_id))
