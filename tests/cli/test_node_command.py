@@ -14,7 +14,8 @@ from dralloc.client.credentials import Connection
 from dralloc.client.http import HttpTransport
 from dralloc.node.fleet import Fleet, FleetSettings
 from dralloc.node.profiles import load_profile
-from dralloc.testing.api import TOKEN, WallClock, api_application
+from dralloc.system_clock import SystemClock
+from dralloc.testing.api import TOKEN, api_application
 from dralloc.testing.node_process import write_kubeconfig
 
 pytestmark = pytest.mark.slow
@@ -48,7 +49,7 @@ def test_a_recorded_cluster_is_a_profile(tmp_path: Path) -> None:
         async with api_application() as application, serving(application, Endpoint()) as url:
             transport = HttpTransport(Connection(server=url, token=TOKEN))
             settings = FleetSettings(profile=load_profile("nic"), profile_name="nic", count=4)
-            await Fleet(transport, settings, WallClock()).publish()
+            await Fleet(transport, settings, SystemClock()).publish()
             await transport.close()
             kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", url, TOKEN)
             arguments = ("record", "--kubeconfig", str(kubeconfig), "-o", str(tmp_path / "recorded.yaml"))

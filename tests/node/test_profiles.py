@@ -26,7 +26,8 @@ from dralloc.node.profiles import (
 )
 from dralloc.node.publication import CreateSlice, DeleteSlice, ReplaceSlice, plan_pool
 from dralloc.node.recording import record_profile
-from dralloc.testing.api import TOKEN, WallClock, api_application
+from dralloc.system_clock import SystemClock
+from dralloc.testing.api import TOKEN, api_application
 from dralloc.testing.builders import device, resource_slice
 
 # --- Texts with holes ---------------------------------------------------------------------------------------------
@@ -183,7 +184,7 @@ def test_a_pool_is_written_as_a_whole_or_not_at_all() -> None:
 
 async def publish(transport: InProcessTransport, profile: Profile, count: int) -> None:
     settings = FleetSettings(profile=profile, profile_name="t", count=count, prefix="fake")
-    await Fleet(transport, settings, WallClock()).publish()
+    await Fleet(transport, settings, SystemClock()).publish()
 
 
 @pytest.mark.slow

@@ -19,7 +19,8 @@ from dralloc.client.client import AsyncClient
 from dralloc.scheduler.scheduler import Scheduler, SchedulerSettings
 from dralloc.snapshot.identity import DeviceId
 from dralloc.snapshot.usage import counted_results
-from dralloc.testing.api import WallClock, api_in_process, api_over_http
+from dralloc.system_clock import SystemClock
+from dralloc.testing.api import api_in_process, api_over_http
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice
 from dralloc.testing.scheduled_cluster import node
 from dralloc.testing.virtual_time import VirtualClock, run_virtual
@@ -111,7 +112,7 @@ def test_two_schedulers_with_pods_of_their_own_race_for_devices_over_http(case: 
             await create_cluster(client, shareable=case["shareable"])
             names = ("ours", "theirs")
             schedulers = [
-                Scheduler(client.calls, WallClock(), SchedulerSettings(names=frozenset({name}))) for name in names
+                Scheduler(client.calls, SystemClock(), SchedulerSettings(names=frozenset({name}))) for name in names
             ]
             async with running(schedulers), asyncio.timeout(60):
                 await create_pods(client, names, NODES * DEVICES, shareable=case["shareable"])

@@ -7,7 +7,6 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,16 +18,10 @@ from dralloc.apiserver.serving import Endpoint, Limits, serving
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
 from dralloc.store.opening import open_store
+from dralloc.system_clock import SystemClock
 
 if TYPE_CHECKING:
     from dralloc.apiserver.certificates import TlsFiles
-
-
-class SystemClock:
-    """The machine's time."""
-
-    def now(self) -> datetime:
-        return datetime.now(UTC)
 
 
 class BadSettings(ValueError):

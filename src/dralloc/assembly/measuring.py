@@ -8,7 +8,6 @@ from pathlib import Path
 
 from dralloc.apiserver.app import ApiApplication
 from dralloc.apiserver.authentication import ADMINISTRATOR, Authenticator
-from dralloc.apiserver.running import SystemClock
 from dralloc.apiserver.server import ApiServer
 from dralloc.assembly.processes import local_cluster
 from dralloc.assembly.throughput import Scale, Throughput, clean_up, measure
@@ -20,6 +19,7 @@ from dralloc.controllers.running import Controllers
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.scheduler import Scheduler
 from dralloc.store.memory import MemoryStore
+from dralloc.system_clock import SystemClock
 
 
 async def measure_server(kubeconfig: Path | None, context: str | None, workload: Workload, scale: Scale) -> Throughput:

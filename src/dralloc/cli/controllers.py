@@ -33,11 +33,11 @@ def controllers(
 
     A cluster that has a kube-controller-manager runs most of these already: name with --only those that it lacks.
     """
-    from dralloc.apiserver.running import SystemClock
     from dralloc.client.credentials import BadKubeconfig, find_connection
     from dralloc.client.http import HttpTransport
     from dralloc.controllers.metrics import ControllerMetrics
     from dralloc.controllers.running import CONTROLLERS, Controllers
+    from dralloc.system_clock import SystemClock
 
     names = tuple(CONTROLLERS) if only is None else tuple(name.strip() for name in only.split(","))
     if unknown := [name for name in names if name not in CONTROLLERS]:

@@ -108,11 +108,11 @@ def _fleet_settings(count: int, profile: str, prefix: str, heartbeats: bool) -> 
 
 
 def _be_a_node(connection: Connection, settings: AgentSettings, metrics_address: str | None) -> None:
-    from dralloc.apiserver.running import SystemClock
     from dralloc.cli.observing import observable
     from dralloc.client.http import HttpTransport
     from dralloc.node.agent import Agent
     from dralloc.primitives.metrics import exposition
+    from dralloc.system_clock import SystemClock
 
     async def run() -> None:
         transport = HttpTransport(connection)
@@ -128,9 +128,9 @@ def _be_a_node(connection: Connection, settings: AgentSettings, metrics_address:
 
 
 def _be_fake(connection: Connection, settings: FleetSettings) -> None:
-    from dralloc.apiserver.running import SystemClock
     from dralloc.client.http import HttpTransport
     from dralloc.node.fleet import Fleet
+    from dralloc.system_clock import SystemClock
 
     async def run() -> None:
         transport = HttpTransport(connection)

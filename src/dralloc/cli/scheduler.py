@@ -43,12 +43,12 @@ def scheduler(
     scheduler must have pools of its own (--pools).
     """
     from dralloc.api.core_v1 import DEFAULT_SCHEDULER
-    from dralloc.apiserver.running import SystemClock
     from dralloc.client.credentials import BadKubeconfig, find_connection
     from dralloc.client.http import HttpTransport
     from dralloc.scheduler.pool_ownership import owner_of
     from dralloc.scheduler.running import SchedulerTerms
     from dralloc.scheduler.scheduler import NAME, SchedulerSettings
+    from dralloc.system_clock import SystemClock
 
     names = frozenset(scheduler_name or [NAME]) | ({DEFAULT_SCHEDULER} if default_scheduler else frozenset())
     settings = SchedulerSettings(

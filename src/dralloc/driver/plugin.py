@@ -8,7 +8,6 @@ import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Final
 
 from dralloc.api.resource_v1 import Device
@@ -31,17 +30,11 @@ from dralloc.driver.settings import BadSettings, Settings, boot_id
 from dralloc.driver.slices import InvalidPools
 from dralloc.driver.vanished import VanishedClaims
 from dralloc.primitives.field_errors import FieldPath
+from dralloc.system_clock import SystemClock
 
 CLAIMS_DIR: Final = "claims"
 
 _logger = logging.getLogger(__name__)
-
-
-class SystemClock:
-    """The machine's time."""
-
-    def now(self) -> datetime:
-        return datetime.now(UTC)
 
 
 class Plugin:

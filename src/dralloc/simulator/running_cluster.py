@@ -34,7 +34,8 @@ from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.scheduler import Scheduler, SchedulerSettings
 from dralloc.simulator.pod_lives import PodLives
 from dralloc.store.memory import MemoryStore
-from dralloc.testing.api import TOKEN, WallClock
+from dralloc.system_clock import SystemClock
+from dralloc.testing.api import TOKEN
 
 # Far beyond what anything takes that works.
 DEADLINE_S: Final = 30.0
@@ -216,7 +217,7 @@ def _scheduled(pod: Pod | None) -> PodCondition | None:
 async def running_cluster(gates: str = "") -> AsyncIterator[RunningCluster]:
     """Every component with these features, on a free port of loopback, until the block ends."""
     async with MemoryStore() as store:
-        cluster = RunningCluster(store, WallClock())
+        cluster = RunningCluster(store, SystemClock())
         await cluster.serve(gates)
         await cluster.schedule(gates)
         await cluster.control(gates)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 
 from dralloc.apiserver.app import ApiApplication
 from dralloc.apiserver.authentication import ADMINISTRATOR, Authenticator
@@ -16,15 +15,9 @@ from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
 from dralloc.store.interface import HistoryLimits
 from dralloc.store.memory import MemoryStore
+from dralloc.system_clock import SystemClock
 
 TOKEN = "a-token-for-tests"
-
-
-class WallClock:
-    """The time of day."""
-
-    def now(self) -> datetime:
-        return datetime.now(UTC)
 
 
 @asynccontextmanager
@@ -38,7 +31,7 @@ async def api_application(
     """A server over a store in memory, with one user: the administrator, by `TOKEN`."""
     async with MemoryStore(limits=limits) as store:
         server = ApiServer(
-            store, clock=clock or WallClock(), gates=gates or FeatureGates.defaults(), guards_devices=guards_devices
+            store, clock=clock or SystemClock(), gates=gates or FeatureGates.defaults(), guards_devices=guards_devices
         )
         await server.start()
         try:

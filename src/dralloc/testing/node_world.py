@@ -31,7 +31,8 @@ from dralloc.node.node_object import NodeShape
 from dralloc.node.pod_view import NODE_PODS, NodePod
 from dralloc.node.timings import Timings
 from dralloc.primitives.errors import NotFound
-from dralloc.testing.api import TOKEN, WallClock, api_application
+from dralloc.system_clock import SystemClock
+from dralloc.testing.api import TOKEN, api_application
 from dralloc.testing.builders import CLASS, NODE, allocation, claim, device_class, held, request
 from dralloc.testing.workloads import existing
 from dralloc.testing.workloads import pod as pod_document
@@ -84,7 +85,7 @@ class NodeWorld:
 
     async def start_agent(self) -> Agent:
         ready = asyncio.Event()
-        self.agent = Agent(self.transport, self.settings, WallClock())
+        self.agent = Agent(self.transport, self.settings, SystemClock())
         self._running = asyncio.create_task(self.agent.run(ready.set))
         waiting = asyncio.create_task(ready.wait())
         await asyncio.wait((waiting, self._running), return_when=asyncio.FIRST_COMPLETED)
