@@ -96,9 +96,15 @@ def _decode(body: bytes, wire_type: type[T]) -> T:
     if not body.isascii():
         # Raw values are passed over unread, so their text is checked here.
         body.decode()
-    if b"null" in body:
-        body = _without_nulls(body, _type_info(wire_type))
-    decoded: T = _decoder(wire_type).decode(body)
+    decoder = _decoder(wire_type)
+    decoded: T
+    try:
+        decoded = decoder.decode(body)
+    except msgspec.ValidationError:
+        # Where a field may be null, it decodes as it is; anywhere else null is as good as absent.
+        if b"null" not in body:
+            raise
+        decoded = decoder.decode(_without_nulls(body, _type_info(wire_type)))
     return decoded
 
 
