@@ -361,6 +361,22 @@ def test_an_agent_that_starts_again_takes_up_its_containers_and_forgets_no_claim
     play(scenario, keeps_containers=True)
 
 
+def test_what_is_held_for_pods_that_are_no_more_is_taken_back_as_soon_as_the_driver_is_there() -> None:
+    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+        describe_devices(world, claim=[])
+        await world.create_claim("claim")
+        await world.run_pod("pod", "claim", command=["sleep", "1000"])
+        await world.pod_in("Running")
+        await world.stop_agent()
+        await world.delete_pod("pod", grace_s=0)
+        await driver.stop()
+        await world.start_agent()
+        await driver.start()
+        await driver.until(lambda: not driver.prepared)
+
+    play(scenario, timings=replace(QUICK, reconcile_s=1000.0))
+
+
 def test_a_container_that_ended_while_no_agent_was_there_is_started_again_as_its_policy_says() -> None:
     async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
         await world.run_pod("pod", command=["sleep", "1000"], spec={"restartPolicy": "Always"})

@@ -83,11 +83,16 @@ class Crashes:
 
 async def all_pods(client: AsyncClient, phase: str | None) -> None:
     """Wait until all pods are in the phase; until there are none, where there is no phase."""
-    async with asyncio.timeout(60):
-        async for _ in client.watch(Pod):
-            pods = await client.list(Pod)
-            if (not pods and phase is None) or (pods and all(pod.status.phase == phase for pod in pods)):
-                return
+    phases: set[str | None] = set()
+    try:
+        async with asyncio.timeout(60):
+            # Looked at, not watched: when the last pod has gone, a watch has nothing to say.
+            while phases != ({phase} if phase is not None else {None}):
+                phases = {pod.status.phase for pod in await client.list(Pod)} or {None}
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        left = [(pod.metadata.name, pod.metadata.deletion_timestamp, pod.status) for pod in await client.list(Pod)]
+        raise AssertionError(f"not all are {phase}: {left}") from None
 
 
 def containers(directory: Path) -> list[str]:

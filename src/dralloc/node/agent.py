@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -111,6 +112,7 @@ class Agent:
                 start_errors=self.metrics.start_errors,
             )
         )
+        self._driver_came = asyncio.Event()
         self._heart = NodeHeart(calls, settings.shape, clock, timings)
 
     async def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
@@ -138,14 +140,17 @@ class Agent:
             await self._close()
 
     async def _reconcile(self) -> None:
-        """Take back, now and then, what is held for pods that are no more."""
+        """Take back what is held for pods that are no more: now and then, and when a driver comes that may be needed for it."""
         while True:
             for pod_uid in self._book.pods() - self._pods.pods():
                 try:
                     await self.claims.unprepare(pod_uid)
                 except ClaimsFailed as failed:
                     _logger.warning("claims of pod %s, which is no more: %s", pod_uid, failed)
-            await asyncio.sleep(self._settings.timings.reconcile_s)
+            self._driver_came.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.timings.reconcile_s):
+                    await self._driver_came.wait()
 
     async def _fetch_claim(self, key: ObjectKey) -> ResourceClaim:
         return await self._calls.get(resource_for(ResourceClaim), key)
@@ -157,6 +162,7 @@ class Agent:
     def _driver_registered(self, instance: DriverInstance) -> None:
         if instance.health is not None and self._uses_health:
             self._health.follow(instance.driver)
+        self._driver_came.set()
         self._pods.look_again(lambda pod: bool(pod.spec.resource_claims))
 
     def _health_changed(self, driver: str) -> None:
