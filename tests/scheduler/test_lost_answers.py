@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dralloc.api.core_v1 import Pod
-from dralloc.api.pod_claims import is_reserved_for
+from dralloc.api.core_v1 import Node, Pod
+from dralloc.api.pod_claims import is_reserved_for, pod_reference
+from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.transport import Request
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice
 from dralloc.testing.faults import Loss, ScriptedTransport
@@ -73,3 +74,66 @@ async def test_of_two_schedulers_that_place_the_same_pod_the_slower_leaves_its_c
     await create_pod(cluster)
     await cluster.settle(30)
     await assert_runs_with_devices(cluster)
+
+
+async def create_pod_with_two_claims(cluster: ScheduledCluster) -> None:
+    devices = resource_slice("s", device("nic-0"), device("nic-1"), node_name="node-a", pool="node-a")
+    claims = [claim(name, request()) for name in ("first", "second")]
+    await cluster.create(node("node-a"), device_class(), devices, *claims, our_pod("p", "first", "second"))
+
+
+def is_release(sent: Request) -> bool:
+    return sent.method == "PATCH" and b'"allocation":null' in sent.body
+
+
+def test_a_pod_is_not_tried_again_while_its_claims_are_still_being_taken_back() -> None:
+    lost = iter([Loss.REQUEST] * 5)
+
+    def script(sent: Request) -> Loss:
+        return next(lost, Loss.NOTHING) if sent.path.endswith("/second/status") else Loss.NOTHING
+
+    def delay_s(sent: Request) -> float:
+        return 20.0 if is_release(sent) else 0.0
+
+    async def main() -> None:
+        async with scheduled_cluster(wrap=lambda sound: ScriptedTransport(sound, script, delay_s)) as cluster:
+            await create_pod_with_two_claims(cluster)
+            await cluster.settle(60)
+            assert await cluster.node_of("p") == "node-a"
+            for name in ("first", "second"):
+                assert await cluster.devices_of(name), name
+
+    run_virtual(main())
+
+
+def test_a_claim_that_is_being_deallocated_for_a_pod_is_not_used_for_it_meanwhile() -> None:
+    """The claim's node is full; while the slow write is under way that gives its device back, the node has room again."""
+
+    def delay_s(sent: Request) -> float:
+        return 20.0 if is_release(sent) else 0.0
+
+    async def main() -> None:
+        async with scheduled_cluster(
+            wrap=lambda sound: ScriptedTransport(sound, lambda _: Loss.NOTHING, delay_s)
+        ) as cluster:
+            slices = [resource_slice(name, device("nic-0"), node_name=name, pool=name) for name in ("node-a", "node-b")]
+            await cluster.create(
+                node("node-a"), device_class(), *slices, claim("nic", request()), our_pod("before", "nic")
+            )
+            await cluster.settle()
+            await cluster.delete_pod("before")
+            waiting = our_pod("p", "nic")
+            waiting["spec"]["schedulingGates"] = [{"name": "example.com/wait"}]
+            await cluster.create(node("node-b"), waiting)
+            # An attempt of a scheduler that died left this.
+            listed = {"reservedFor": [pod_reference(await cluster.client.get(Pod, "p"))]}
+            await cluster.client.patch(ResourceClaim, "nic", {"status": listed}, subresource="status")
+            await cluster.client.patch(Node, "node-a", {"spec": {"unschedulable": True}})
+            await cluster.client.patch(Pod, "p", {"spec": {"schedulingGates": None}})
+            await cluster.settle(5)
+            await cluster.client.patch(Node, "node-a", {"spec": {"unschedulable": None}})
+            await cluster.settle(60)
+            assert await cluster.node_of("p")
+            assert await cluster.devices_of("nic")
+
+    run_virtual(main())

@@ -78,11 +78,17 @@ class ClaimWriter:
                 return
 
     async def deallocate(self, claim_id: ClaimId, pod_uid: str) -> bool:
-        """Give back the devices of a claim that nobody uses, or only this pod; whether that was done."""
-        stored = self._cluster.stored_claim(claim_id)
-        if stored is None or any(reference.uid != pod_uid for reference in stored.status.reserved_for):
-            return False
-        return await self._patch(stored, {"status": NOTHING}, "status")
+        """Give back the devices of a claim that nobody uses, or only this pod; whether that was done.
+
+        Tried until it is known to be done or refused: a write that was given up may still arrive, and must find another revision.
+        """
+        for _ in range(ATTEMPTS_MAX):
+            stored = self._cluster.stored_claim(claim_id)
+            if stored is None or any(reference.uid != pod_uid for reference in stored.status.reserved_for):
+                return False
+            if stored.status.allocation is None or await self._patch(stored, {"status": NOTHING}, "status"):
+                return True
+        return False
 
     async def close(self) -> None:
         """Give up writes that nobody waits for any more."""

@@ -192,15 +192,25 @@ class Scheduler:
                 self._queue.gated(key, waits_for=decision.waits_for, now_s=_now_s())
                 self._kept_by[key] = decision.plugins
                 asyncio.get_running_loop().call_later(EARLY_S, self._tell_if_still_early, key, decision)
+            case Reject(deallocate=None):
+                self._reject(pod, key, decision)
             case Reject():
-                self._queue.rejected(key, waits_for=decision.waits_for, now_s=_now_s())
-                self._kept_by[key] = decision.plugins
-                self._teller.waits(pod, UNSCHEDULABLE, decision.message)
-                if decision.deallocate is not None:
-                    tasks.create_task(self._binder.deallocate(decision.deallocate, pod))
+                tasks.create_task(self._deallocate(pod, key, decision))
             case Fail():
                 self._queue.rejected(key, waits_for=decision.waits_for, now_s=_now_s())
                 self._teller.waits(pod, ERROR, decision.message)
+
+    def _reject(self, pod: Pod, key: QueueKey, decision: Reject) -> None:
+        self._queue.rejected(key, waits_for=decision.waits_for, now_s=_now_s())
+        self._kept_by[key] = decision.plugins
+        self._teller.waits(pod, UNSCHEDULABLE, decision.message)
+        self._stirred.set()
+
+    async def _deallocate(self, pod: Pod, key: QueueKey, decision: Reject) -> None:
+        """Give back what keeps the pod from its nodes, before it is tried again: it must not find what is about to go."""
+        assert decision.deallocate is not None
+        await self._binder.deallocate(decision.deallocate, pod)
+        self._reject(pod, key, decision)
 
     def _tell_if_still_early(self, key: QueueKey, decision: Reject) -> None:
         pod = self._find(key)

@@ -83,14 +83,19 @@ class Loss(Enum):
 
 
 class ScriptedTransport:
-    """Another transport that loses exactly what a script says: for the one moment that a test is about."""
+    """Another transport that loses, and delays, exactly what a script says: for the one moment that a test is about."""
 
-    def __init__(self, inner: Transport, script: Callable[[Request], Loss]) -> None:
+    def __init__(
+        self, inner: Transport, script: Callable[[Request], Loss], delay_s: Callable[[Request], float] = lambda _: 0.0
+    ) -> None:
         self._inner = inner
         self._script = script
+        self._delay_s = delay_s
 
     async def send(self, request: Request) -> Response:
         loss = self._script(request)
+        if wait_s := self._delay_s(request):
+            await asyncio.sleep(wait_s)
         if loss is Loss.REQUEST:
             raise TransportError(f"lost: {request.method} {request.path}")
         response = await self._inner.send(request)
