@@ -1,0 +1,170 @@
+"""`dralloc driver-test`: drivers as processes, reports, and settings that make no sense."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from xml.etree import ElementTree
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from dralloc.cli.main import app
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "drivers"
+GPU = EXAMPLES / "gpu-memory"
+
+# A driver that refuses every claim.
+REFUSING = """
+from dralloc.driver import DriverFunctions, device
+driver = DriverFunctions("bad.example.com")
+@driver.devices
+def devices(): return [device("d")]
+@driver.prepare
+def prepare(claim): raise RuntimeError("not today")
+driver.run()
+"""
+
+
+def run(*arguments: str | Path, **environment: str) -> Result:
+    return CliRunner().invoke(app, ["driver-test", *map(str, arguments)], env=environment)
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    with TemporaryDirectory(prefix="d-") as path:
+        yield Path(path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("example", "environment", "only"),
+    [
+        ("gpu-memory", {"GPU_MEMORY_CARDS": str(GPU / "cards.json")}, ()),
+        ("cpu-cores", {}, ("prepare", "unprepare", "restart.prepared", "slices")),
+        ("nic-qos", {"NIC_QOS_DRY": "1", "NIC_QOS_INTERFACES": "lo"}, ("prepare", "unprepare", "restart.prepared")),
+    ],
+    ids=["gpu-memory", "cpu-cores", "nic-qos"],
+)
+def test_the_example_drivers_conform(
+    tmp_path: Path, example: str, environment: dict[str, str], only: tuple[str, ...]
+) -> None:
+    """Checks against a real process, which is killed on the way; all of them for the driver that has everything."""
+    report = tmp_path / "report.xml"
+    if example == "cpu-cores":
+        node = tmp_path / "node" / "node0"
+        node.mkdir(parents=True)
+        (node / "cpulist").write_text("0-7\n")
+        environment = {"CPU_CORES_SYSFS": str(tmp_path)}
+    chosen = [word for name in only for word in ("--only", name)]
+    command = [sys.executable, str(EXAMPLES / example / "driver.py")]
+    result = run("--strict", "--junit", report, *chosen, "--", *command, DRA_REPAIR_DELAY_S="0.2", **environment)
+    assert result.exit_code == 0, result.output
+    suite = ElementTree.parse(report).getroot()
+    assert (suite.get("failures"), suite.get("skipped")) == ("0", "0")
+    assert int(suite.get("tests") or 0) >= 20
+
+
+@pytest.mark.slow
+def test_a_driver_with_faults_ends_in_findings(tmp_path: Path) -> None:
+    program, report = tmp_path / "driver.py", tmp_path / "report.xml"
+    program.write_text(REFUSING)
+    result = run("--only", "prepare.answer", "--junit", report, "--", sys.executable, program)
+    assert result.exit_code == 1, result.output
+    assert "fault: preparing claim default/driver-test-1 failed: not today" in result.output
+    assert "why it matters:" in result.output
+    assert "0 of 1 checks passed (0 with remarks), 1 failed, 0 skipped" in result.output
+    assert ElementTree.parse(report).getroot().get("failures") == "1"
+
+
+@pytest.mark.slow
+def test_a_claim_of_the_users_own(tmp_path: Path) -> None:
+    """Classes and parameters come from a manifest."""
+    manifest = tmp_path / "claim.yaml"
+    claim = (GPU / "manifests" / "claims.yaml").read_text().split("---")[0]
+    manifest.write_text(f"{(GPU / 'manifests' / 'classes.yaml').read_text()}\n---\n{claim}")
+    cards = str(GPU / "cards.json")
+    command = [sys.executable, str(GPU / "driver.py")]
+    result = run("--only", "prepare", "--claim", manifest, "--", *command, GPU_MEMORY_CARDS=cards)
+    assert result.exit_code == 0, result.output
+    manifest.write_text(manifest.read_text().replace("priority: high", "priority: urgent"))
+    result = run("--only", "prepare.answer", "--claim", manifest, "--", *command, GPU_MEMORY_CARDS=cards)
+    assert (result.exit_code, "not understood" in result.output) == (1, True)
+
+
+@pytest.mark.slow
+def test_a_driver_that_somebody_else_runs(directory: Path) -> None:
+    """The kit serves an API for it, and finds it in its registry."""
+    kubeconfig, registry = directory / "kubeconfig", directory / "registry"
+    registry.mkdir()
+    kit = [sys.executable, "-m", "dralloc", "driver-test", "--serve-kubeconfig", str(kubeconfig)]
+    kit += ["--registry", str(registry), "--only", "unprepare", "--cdi-dir", str(directory / "cdi")]
+    environment = {
+        **os.environ,
+        "KUBECONFIG": str(kubeconfig),
+        "NODE_NAME": "driver-test",
+        "DRA_REGISTRY_DIR": str(registry),
+        "DRA_PLUGINS_DIR": str(directory / "plugins"),
+        "DRA_CDI_DIR": str(directory / "cdi"),
+        "GPU_MEMORY_CARDS": str(GPU / "cards.json"),
+    }
+    with subprocess.Popen(kit, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert "kubeconfig:" in process.stdout.readline()
+        with subprocess.Popen([sys.executable, GPU / "driver.py"], env=environment) as driver:
+            try:
+                output = process.stdout.read()
+                assert process.wait(60) == 0, output
+            finally:
+                driver.terminate()
+    assert "7 of 7 checks passed" in output
+
+
+BAD = [
+    ([], "give the driver's command after --"),
+    (["--socket", "/a", "--", "x"], "give the driver's command after --"),
+    (["--socket", "/a", "--registry", "/b"], "not both"),
+    (["--restart-command", "x", "--", "x"], "--restart-command is for others"),
+    (["--kubeconfig", "a", "--serve-kubeconfig", "b", "--", "x"], "not both"),
+    (["--only", "nonsense", "--", "x"], "no check begins with nonsense; there are: registration, prepare"),
+    (["--claim", "/nonexistent", "--", "x"], "No such file"),
+    (["--kubeconfig", "/nonexistent", "--", "x"], "/nonexistent"),
+    (["--", "/nonexistent"], "cannot run /nonexistent"),
+    (["--socket", "/nonexistent", "--wait", "0.1"], "there is no socket at /nonexistent"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "want"), BAD, ids=[" ".join(arguments) or "nothing" for arguments, _ in BAD])
+def test_settings_that_make_no_sense_are_refused_in_a_line(arguments: list[str], want: str) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2, result.output
+    assert want in result.output
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.slow
+def test_a_driver_that_does_not_come_is_quoted() -> None:
+    result = run("--wait", "2", "--", sys.executable, "-c", "raise SystemExit('no hardware found')")
+    assert result.exit_code == 2
+    assert "no hardware found" in result.output
+
+
+MANIFESTS = [
+    ("{", "claim.yaml"),
+    ("kind: Pod\napiVersion: v1", "neither a DeviceClass nor a ResourceClaim"),
+    ("kind: Gadget\napiVersion: x/v1", "x/v1 Gadget is neither a class nor a claim"),
+    ("kind: DeviceClass\napiVersion: resource.k8s.io/v1\nmetadata: {name: c}", "exactly one ResourceClaim"),
+    ("kind: ResourceClaim\napiVersion: resource.k8s.io/v1\nspec: 7", "claim.yaml"),
+]
+
+
+@pytest.mark.parametrize(("text", "want"), MANIFESTS)
+def test_a_manifest_that_is_no_claim_is_refused(tmp_path: Path, text: str, want: str) -> None:
+    manifest = tmp_path / "claim.yaml"
+    manifest.write_text(text)
+    result = run("--claim", manifest, "--", "x")
+    assert (result.exit_code, want in result.output) == (2, True), result.output

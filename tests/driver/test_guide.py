@@ -1,0 +1,58 @@
+"""The guide for driver authors: every piece of it runs, and what it shows is what is printed."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dralloc.driver.settings import CDI, PLUGINS, REGISTRY
+
+GUIDE = (Path(__file__).parents[2] / "docs" / "writing-a-driver.md").read_text()
+SNIPPETS = dict(re.findall(r"```python file=(\S+)\n(.*?)```", GUIDE, re.S))
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    for name, text in SNIPPETS.items():
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def test_every_snippet_is_a_file_that_can_be_run() -> None:
+    assert len(re.findall(r"```python", GUIDE)) == len(SNIPPETS)
+
+
+def test_the_first_driver_has_at_most_thirty_lines() -> None:
+    assert len(SNIPPETS["driver.py"].strip().splitlines()) <= 30
+
+
+@pytest.mark.slow
+def test_every_snippet_runs(written: Path) -> None:
+    modules = [name.removesuffix(".py") for name in SNIPPETS]
+    program = "; ".join(f"import {module}" for module in modules)
+    program += "; from dralloc.driver.slices import check_pools; check_pools([devices.pool], 'gpu.example.com', 'n')"
+    program += "; health.WatchedDriver(); test_driver.test_a_share_of_memory()"
+    subprocess.run([sys.executable, "-W", "error", "-c", program], cwd=written, check=True)
+
+
+@pytest.mark.slow
+def test_the_console_shows_what_is_printed(written: Path) -> None:
+    (command, shown) = re.findall(r"```console\n\$ (.*?)\n(.*?)```", GUIDE, re.S)[0]
+    words = command.replace("dralloc ", f"{sys.executable} -m dralloc ", 1).replace("-- python", f"-- {sys.executable}")
+    done = subprocess.run(words.split(), cwd=written, capture_output=True, text=True, check=True)
+    first, _, last = shown.partition("...\n")
+    assert done.stdout.startswith(first)
+    assert done.stdout.endswith(last)
+
+
+def test_the_table_of_settings_says_the_defaults() -> None:
+    settings = {name: default.strip() for name, default in re.findall(r"^\| `([A-Z_]+)` \| ([^|]*)\|", GUIDE, re.M)}
+    assert settings["DRA_PLUGINS_DIR"] == f"`{PLUGINS}`"
+    assert settings["DRA_REGISTRY_DIR"] == f"`{REGISTRY}`"
+    assert settings["DRA_CDI_DIR"] == f"`{CDI}`"
+    source = (Path(__file__).parents[2] / "src" / "dralloc" / "driver" / "settings.py").read_text()
+    assert set(re.findall(r'"([A-Z]+(?:_[A-Z]+)*)"', source)) == set(settings)
