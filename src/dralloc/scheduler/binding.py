@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from dralloc.api.core_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
@@ -19,7 +19,7 @@ from dralloc.client.resources import resource_for
 from dralloc.client.transport import TransportError
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import ApiError, Conflict, NotFound
-from dralloc.scheduler.binding_conditions import Failed, Ready, binding_deadline, readiness
+from dralloc.scheduler.binding_conditions import Failed, Ready, binding_deadline, readiness, results_with_conditions
 from dralloc.scheduler.claim_writer import ClaimLost, ClaimWriter, Collision
 from dralloc.scheduler.cluster import Cluster
 from dralloc.scheduler.cycle import Place
@@ -58,18 +58,40 @@ BindingOutcome = Bound | Gone | Undone
 
 
 class _DevicesFailed(Exception):
-    """A device could not be made ready for the pod."""
+    """A device could not be made ready for the pod. `status` says how it ended, in one word."""
+
+    def __init__(self, message: str, status: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class DeviceReporter(Protocol):
+    """Is told of claims whose devices must be made ready."""
+
+    def devices_pending(self, pod: Pod, claim: ResourceClaim) -> None:
+        """Waiting begins."""
+
+    def devices_settled(self, pod: Pod, claim: ResourceClaim, status: str, seconds: float) -> None:
+        """Waiting has ended, with success, failure, timeout or error."""
 
 
 class Binder:
     def __init__(
-        self, calls: Calls, cluster: Cluster, writer: ClaimWriter, progress: WatchProgress, clock: Clock
+        self,
+        calls: Calls,
+        cluster: Cluster,
+        *,
+        writer: ClaimWriter,
+        progress: WatchProgress,
+        clock: Clock,
+        reporter: DeviceReporter,
     ) -> None:
         self._calls = calls
         self._cluster = cluster
         self._writer = writer
         self._progress = progress
         self._clock = clock
+        self._reporter = reporter
 
     async def bind(self, pod: Pod, place: Place) -> BindingOutcome:
         """Write the decision, which the cluster has assumed."""
@@ -126,7 +148,7 @@ class Binder:
         for claim_id, claim in zip(place.allocations, claims, strict=True):
             assert isinstance(claim, ResourceClaim), "failures were raised"
             await self._check_collision(claim_id, claim)
-            await self._wait_for_devices(claim_id)
+            await self._prepare_devices(pod, claim_id, claim)
 
     async def _check_collision(self, claim_id: ClaimId, claim: ResourceClaim) -> None:
         """Of two claims that were given the same device, the one that was written first keeps it.
@@ -142,8 +164,23 @@ class Binder:
             raise Collision(f"claim {holder} was given devices of claim {claim_id} before")
         self._cluster.prove(claim_id)
 
-    async def _wait_for_devices(self, claim_id: ClaimId) -> None:
+    async def _prepare_devices(self, pod: Pod, claim_id: ClaimId, claim: ResourceClaim) -> None:
         """Devices with binding conditions are made ready by their driver, which may take minutes."""
+        if not any(results_with_conditions(claim)):
+            return
+        self._reporter.devices_pending(pod, claim)
+        started = self._clock.now()
+        status = "error"
+        try:
+            await self._wait_for_devices(claim_id)
+            status = "success"
+        except _DevicesFailed as error:
+            status = error.status
+            raise
+        finally:
+            self._reporter.devices_settled(pod, claim, status, (self._clock.now() - started).total_seconds())
+
+    async def _wait_for_devices(self, claim_id: ClaimId) -> None:
         while True:
             claim = self._cluster.stored_claim(claim_id)
             if claim is None or claim.status.allocation is None:
@@ -152,10 +189,10 @@ class Binder:
                 case Ready():
                     return
                 case Failed(message):
-                    raise _DevicesFailed(f"claim {claim_id}: {message}")
+                    raise _DevicesFailed(f"claim {claim_id}: {message}", "failure")
             deadline = binding_deadline(claim)
             if deadline is not None and self._clock.now() >= deadline:
-                raise _DevicesFailed(f"claim {claim_id}: its devices were not ready in time")
+                raise _DevicesFailed(f"claim {claim_id}: its devices were not ready in time", "timeout")
             await asyncio.sleep(DEVICES_POLL_S)
 
     # --- The pod ----------------------------------------------------------------------------------------------------

@@ -16,11 +16,13 @@ from typing import Final
 from zlib import crc32
 
 from dralloc.api.core_v1 import Pod
+from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.calls import Calls
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler import metrics
 from dralloc.scheduler.binding import Binder, BindingOutcome, Bound, Gone, Undone
+from dralloc.scheduler.binding_conditions import results_with_conditions
 from dralloc.scheduler.claim_writer import ClaimWriter
 from dralloc.scheduler.claims import asks_alternatives, pod_key
 from dralloc.scheduler.cluster import Cluster
@@ -71,7 +73,7 @@ class Scheduler:
     ) -> None:
         self._clock = clock
         self._settings = settings = settings or SchedulerSettings()
-        self._counters = counters or SchedulerMetrics()
+        self.counters = counters or SchedulerMetrics()
         self._queue = SchedulingQueue()
         self._cluster = Cluster(
             # Two schedulers that find many nodes equally good must not all go for the same one.
@@ -82,16 +84,23 @@ class Scheduler:
         self._cycle = Cycle(self._cluster, settings.gates, settings.new_share_id)
         self._watches = Watches(calls, self._cluster, self._report)
         self._writer = ClaimWriter(calls, self._cluster, self._report)
-        self._binder = Binder(calls, self._cluster, self._writer, self._watches.progress, clock)
         self._teller = Teller(calls, clock, component=NAME)
+        self._binder = Binder(
+            calls,
+            self._cluster,
+            writer=self._writer,
+            progress=self._watches.progress,
+            clock=clock,
+            reporter=_DeviceReports(self._teller, self.counters),
+        )
         self._kept_by: dict[QueueKey, frozenset[str]] = {}
         self._free_bindings = settings.bindings_max
         self._stirred = asyncio.Event()
 
     async def run(self) -> None:
         """Schedule until cancelled."""
-        self._counters.queued = self._queue.counts
-        self._counters.kept = self._count_kept
+        self.counters.queued = self._queue.counts
+        self.counters.kept = self._count_kept
         self._watches.pods.subscribe(self._pod_changed)
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -107,7 +116,7 @@ class Scheduler:
         if after is not None and self._is_ours(after):
             self._queue.add(queue_key(after), priority=after.spec.priority or 0, now_s=_now_s())
             if before is None:
-                self._counters.incoming.add("active", "PodAdd")
+                self.counters.incoming.add("active", "PodAdd")
             elif _is_news(before, after):
                 self._report((pod_changed(pod_key(after)),))
         elif before is not None:
@@ -121,7 +130,7 @@ class Scheduler:
         for happening in news:
             woken = self._queue.happened(happening, now_s=now_s)
             if woken:
-                self._counters.incoming.add("backoff", happening.kind, amount=woken)
+                self.counters.incoming.add("backoff", happening.kind, amount=woken)
         self._stirred.set()
 
     def _is_ours(self, pod: Pod) -> bool:
@@ -170,7 +179,7 @@ class Scheduler:
             return
         started_s = time.perf_counter()
         decision = self._cycle.decide(pod, self._clock.now())
-        self._counters.decision_duration.observe(value=time.perf_counter() - started_s)
+        self.counters.decision_duration.observe(value=time.perf_counter() - started_s)
         if isinstance(decision, Place):
             self._cluster.assume(pod, decision.node, decision.allocations)
             self._queue.binding(key)
@@ -248,23 +257,40 @@ class Scheduler:
 
     def _count_attempt(self, pod: Pod, decision: Decision, started_s: float) -> None:
         result = metrics.ERROR if isinstance(decision, Fail) else metrics.UNSCHEDULABLE
-        self._counters.attempts.add(result, pod.spec.scheduler_name)
-        self._counters.attempt_duration.observe(result, pod.spec.scheduler_name, value=_now_s() - started_s)
+        self.counters.attempts.add(result, pod.spec.scheduler_name)
+        self.counters.attempt_duration.observe(result, pod.spec.scheduler_name, value=_now_s() - started_s)
 
     def _count_binding(self, pod: Pod, place: Place, outcome: BindingOutcome, started_s: float) -> None:
         result = metrics.SCHEDULED if isinstance(outcome, Bound) else metrics.ERROR
-        self._counters.attempts.add(result, pod.spec.scheduler_name)
-        self._counters.attempt_duration.observe(result, pod.spec.scheduler_name, value=_now_s() - started_s)
+        self.counters.attempts.add(result, pod.spec.scheduler_name)
+        self.counters.attempt_duration.observe(result, pod.spec.scheduler_name, value=_now_s() - started_s)
         for claim_id in place.new:
             claim = self._cluster.stored_claim(claim_id)
             if claim is not None:
                 has_list = "true" if asks_alternatives(claim) else "false"
-                self._counters.allocations.add("success" if isinstance(outcome, Bound) else "failure", has_list)
+                self.counters.allocations.add("success" if isinstance(outcome, Bound) else "failure", has_list)
 
     def _count_placed(self, queued: QueuedPod) -> None:
         attempts = str(queued.attempts) if queued.attempts < 15 else "15+"
-        self._counters.pod_duration.observe(attempts, value=_now_s() - queued.first_seen_s)
-        self._counters.pod_attempts.observe(value=queued.attempts)
+        self.counters.pod_duration.observe(attempts, value=_now_s() - queued.first_seen_s)
+        self.counters.pod_attempts.observe(value=queued.attempts)
+
+
+class _DeviceReports:
+    """Tells users and dashboards about devices that must be made ready."""
+
+    def __init__(self, teller: Teller, counters: SchedulerMetrics) -> None:
+        self._teller = teller
+        self._counters = counters
+
+    def devices_pending(self, pod: Pod, claim: ResourceClaim) -> None:
+        self._teller.devices_pending(pod, claim)
+
+    def devices_settled(self, pod: Pod, claim: ResourceClaim, status: str, seconds: float) -> None:
+        for result in results_with_conditions(claim):
+            labels = (pod.spec.scheduler_name, result.driver, status)
+            self._counters.binding_conditions.add(*labels)
+            self._counters.binding_conditions_wait.observe(*labels, value=seconds)
 
 
 def queue_key(pod: Pod) -> QueueKey:

@@ -13,6 +13,7 @@ from collections import deque
 from typing import Final
 
 from dralloc.api.core_v1 import Event, Pod
+from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.api.timestamps import print_timestamp
 from dralloc.client.calls import Calls, PatchType
 from dralloc.client.events import EventRecorder, Report, reference_to
@@ -84,6 +85,11 @@ class Teller:
             key = ObjectKey(pod.metadata.namespace, pod.metadata.name)
             self._unwritten[key] = (pod, reason, message)
             self._queue.add(key)
+
+    def devices_pending(self, pod: Pod, claim: ResourceClaim) -> None:
+        """The pod has devices that must be made ready before it gets its node."""
+        message = f"waiting for the devices of claim {claim.metadata.name} to be made ready"
+        self._report(pod, "Normal", "BindingConditionsPending", message, "Scheduling")
 
     def forget(self, pod: Pod) -> None:
         """The pod has a node, or is gone: nothing is told about it any more."""

@@ -1,0 +1,120 @@
+"""Devices with binding conditions: a pod is bound when they are ready, and goes elsewhere when they cannot be."""
+
+from __future__ import annotations
+
+from dralloc.api.core_v1 import Pod
+from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.testing.builders import claim, device, device_class, request, resource_slice
+from dralloc.testing.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod
+
+
+async def create_cluster(cluster: ScheduledCluster, *nodes: str, shareable: bool = False) -> None:
+    await cluster.create(device_class())
+    for name in nodes:
+        attached = device(
+            "nic",
+            binding_conditions=["attached"],
+            shareable=shareable or None,
+            capacity={"bandwidth": "10G"},
+        )
+        await cluster.create(node(name), resource_slice(name, attached, pool=name, node_name=name))
+
+
+async def tell(cluster: ScheduledCluster, name: str, condition: str) -> None:
+    """What a driver does: say how it stands with each device, and each share, of the claim."""
+    allocation = (await cluster.claim(name)).status.allocation
+    assert allocation is not None
+    told = {
+        "type": condition,
+        "status": "True",
+        "reason": "Told",
+        "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    devices = [
+        {
+            "driver": result.driver,
+            "pool": result.pool,
+            "device": result.device,
+            "shareID": result.share_id,
+            "conditions": [told],
+        }
+        for result in allocation.devices.results
+    ]
+    await cluster.client.patch(ResourceClaim, name, {"status": {"devices": devices}}, subresource="status")
+
+
+@in_cluster()
+async def test_a_pod_is_bound_when_its_devices_are_ready(cluster: ScheduledCluster) -> None:
+    await create_cluster(cluster, "node-a")
+    await cluster.create(claim("c", request()), our_pod("p", "c"))
+    await cluster.settle(30)
+    allocation = (await cluster.claim("c")).status.allocation
+    assert allocation is not None
+    assert allocation.allocation_timestamp is not None
+    assert await cluster.node_of("p") == ""
+    assert "BindingConditionsPending" in [event.reason for event in await cluster.events_of("p")]
+    await tell(cluster, "c", "attached")
+    await cluster.settle()
+    assert await cluster.node_of("p") == "node-a"
+
+
+@in_cluster()
+async def test_shares_of_one_device_get_ready_one_by_one(cluster: ScheduledCluster) -> None:
+    await create_cluster(cluster, "node-a", shareable=True)
+    for name in ("one", "two"):
+        await cluster.create(claim(name, request(capacity={"bandwidth": "2G"})), our_pod(name, name))
+    await cluster.settle(30)
+    await tell(cluster, "two", "attached")
+    await cluster.settle(30)
+    assert [await cluster.node_of(name) for name in ("one", "two")] == ["", "node-a"]
+    await tell(cluster, "one", "attached")
+    await cluster.settle()
+    assert await cluster.node_of("one") == "node-a"
+
+
+@in_cluster()
+async def test_devices_that_fail_are_given_back_and_the_pod_tries_again(cluster: ScheduledCluster) -> None:
+    await create_cluster(cluster, "node-a")
+    await cluster.create(claim("c", request()), our_pod("p", "c"))
+    await cluster.settle()
+    before = (await cluster.claim("c")).status.allocation
+    await tell(cluster, "c", "failed")
+    await cluster.settle(0.5 + 1.0)
+    condition = await cluster.condition("p")
+    assert condition.reason == "SchedulerError"
+    assert "failed is true" in condition.message
+    await cluster.settle(10)
+    after = (await cluster.claim("c")).status
+    assert (after.allocation != before, after.devices) == (True, ())
+    await tell(cluster, "c", "attached")
+    await cluster.settle()
+    assert await cluster.node_of("p") == "node-a"
+
+
+@in_cluster()
+async def test_devices_that_are_not_ready_in_time_are_given_back(cluster: ScheduledCluster) -> None:
+    await create_cluster(cluster, "node-a")
+    await cluster.create(claim("c", request()), our_pod("p", "c"))
+    await cluster.settle(599)
+    first = (await cluster.claim("c")).status.allocation
+    await cluster.settle(30)
+    second = (await cluster.claim("c")).status.allocation
+    assert first is not None
+    assert second is not None
+    assert second.allocation_timestamp != first.allocation_timestamp
+    text = cluster.schedulers[0].counters.text()
+    assert (
+        'scheduler_dra_bindingconditions_allocations_total{profile="dralloc",driver="gpu.example.com",status="timeout"} 1'
+        in text
+    )
+
+
+@in_cluster()
+async def test_a_device_that_needs_no_preparation_is_preferred(cluster: ScheduledCluster) -> None:
+    await create_cluster(cluster, "node-a")
+    await cluster.create(resource_slice("ready", device("ready"), pool="b", node_name="node-a"))
+    await cluster.create(claim("c", request()), our_pod("p", "c"))
+    await cluster.settle()
+    assert await cluster.devices_of("c") == ["ready"]
+    assert (await cluster.client.get(Pod, "p")).spec.node_name == "node-a"

@@ -1,0 +1,265 @@
+"""What pods need of nodes, which nodes do, and which of them is best: tables of sentences."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from dralloc.api.codec import decode, encode
+from dralloc.api.core_v1 import Node, PodSpec
+from dralloc.primitives.quantity import Quantity
+from dralloc.scheduler.needs import needs_of
+from dralloc.scheduler.node_fit import Wishes, misfit
+from dralloc.scheduler.node_state import EMPTY, NodeOffer, NodeState
+from dralloc.scheduler.scores import Raw, compared, emptiness, raw_scores
+from dralloc.testing.scheduled_cluster import node
+from dralloc.testing.workloads import Document
+
+
+def spec(**members: Any) -> PodSpec:
+    return decode(encode({"containers": [{"name": "main"}], **members}), PodSpec)
+
+
+def container(name: str = "main", restart: str | None = None, **requests: str) -> Document:
+    policy = {"restartPolicy": restart} if restart else {}
+    return {"name": name, "resources": {"requests": requests}, **policy}
+
+
+def state(document: Document, *pods: PodSpec) -> NodeState:
+    load = EMPTY
+    for pod in pods:
+        load = load.plus(needs_of(pod))
+    return NodeState(NodeOffer.of(decode(encode(document), Node)), load)
+
+
+# --- What a pod needs -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class NeedsCase:
+    id: str
+    spec: PodSpec
+    want: dict[str, str]
+
+
+NEEDS = [
+    NeedsCase("nothing but a place", spec(), {"pods": "1"}),
+    NeedsCase(
+        "the sum of the containers",
+        spec(containers=[container(cpu="1"), container("b", cpu="500m", memory="1Gi")]),
+        {"cpu": "1500m", "memory": "1Gi", "pods": "1"},
+    ),
+    NeedsCase(
+        "an initial container that needs more than the rest",
+        spec(containers=[container(cpu="1")], initContainers=[container("init", cpu="3")]),
+        {"cpu": "3", "pods": "1"},
+    ),
+    NeedsCase(
+        "a sidecar that runs beside the containers, and beside what starts after it",
+        spec(
+            containers=[container(cpu="1")],
+            initContainers=[
+                container("early", cpu="2"),
+                container("sidecar", "Always", cpu="1"),
+                container("late", cpu="2"),
+            ],
+        ),
+        {"cpu": "3", "pods": "1"},
+    ),
+    NeedsCase(
+        "what the pod states as a whole, and its overhead on top",
+        spec(
+            containers=[container(cpu="1", memory="1Gi")],
+            resources={"requests": {"cpu": "4"}},
+            overhead={"memory": "1Gi"},
+        ),
+        {"cpu": "4", "memory": "2Gi", "pods": "1"},
+    ),
+    NeedsCase(
+        "other resources, but not those it wants none of",
+        spec(containers=[container(**{"example.com/fpga": "2", "example.com/none": "0"})]),
+        {"example.com/fpga": "2", "pods": "1"},
+    ),
+]
+
+
+@pytest.mark.parametrize("case", NEEDS, ids=lambda case: case.id)
+def test_what_a_pod_needs(case: NeedsCase) -> None:
+    assert needs_of(case.spec).amounts == {name: Quantity.parse(text).nanos for name, text in case.want.items()}
+
+
+# --- Which nodes do ---------------------------------------------------------------------------------------------
+
+
+def required(*requirements: Document) -> Document:
+    terms = [{"matchExpressions": list(requirements)}]
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+
+
+def port(number: int, protocol: str = "TCP", address: str = "") -> PodSpec:
+    ports = [{"containerPort": number, "hostPort": number, "protocol": protocol, "hostIP": address}]
+    return spec(containers=[{"name": "main", "ports": ports}])
+
+
+@dataclass(frozen=True)
+class FitCase:
+    id: str
+    spec: PodSpec = field(default_factory=spec)
+    node: dict[str, Any] = field(default_factory=dict)
+    there: tuple[PodSpec, ...] = ()
+    want: str | None = None
+
+
+TAINT = {"key": "gpu", "value": "only", "effect": "NoSchedule"}
+FPGA = spec(containers=[container(**{"example.com/fpga": "1"})])
+
+FITS = [
+    FitCase("an empty node takes a simple pod"),
+    FitCase("a node that is unschedulable", node={"unschedulable": True}, want="unschedulable"),
+    FitCase(
+        "unless the pod tolerates it",
+        spec(tolerations=[{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}]),
+        {"unschedulable": True},
+    ),
+    FitCase("the named node", spec(nodeName="node-a")),
+    FitCase("not the named node", spec(nodeName="node-b"), want="not the node that the pod asks for"),
+    FitCase("a taint", node={"taints": (TAINT,)}, want="taint gpu=only:NoSchedule is not tolerated"),
+    FitCase(
+        "a taint that is tolerated by its value",
+        spec(tolerations=[{"key": "gpu", "value": "only"}]),
+        {"taints": (TAINT,)},
+    ),
+    FitCase(
+        "a toleration of another value",
+        spec(tolerations=[{"key": "gpu", "value": "any"}]),
+        {"taints": (TAINT,)},
+        want="taint gpu=only:NoSchedule is not tolerated",
+    ),
+    FitCase(
+        "a toleration of another effect",
+        spec(tolerations=[{"key": "gpu", "operator": "Exists", "effect": "NoExecute"}]),
+        {"taints": (TAINT,)},
+        want="taint gpu=only:NoSchedule is not tolerated",
+    ),
+    FitCase("a toleration of everything", spec(tolerations=[{"operator": "Exists"}]), {"taints": (TAINT,)}),
+    FitCase("a taint that is only a wish", node={"taints": ({"key": "slow", "effect": "PreferNoSchedule"},)}),
+    FitCase("a label that is there", spec(nodeSelector={"zone": "east"}), {"labels": {"zone": "east"}}),
+    FitCase(
+        "a label of another value",
+        spec(nodeSelector={"zone": "east"}),
+        {"labels": {"zone": "west"}},
+        want="node selector or affinity does not match",
+    ),
+    FitCase(
+        "affinity that matches",
+        spec(affinity=required({"key": "zone", "operator": "In", "values": ["east", "west"]})),
+        {"labels": {"zone": "west"}},
+    ),
+    FitCase(
+        "affinity that does not match",
+        spec(affinity=required({"key": "zone", "operator": "Exists"})),
+        want="node selector or affinity does not match",
+    ),
+    FitCase(
+        "affinity without meaning selects nothing",
+        spec(affinity=required({"key": "zone", "operator": "Around"})),
+        want="node selector or affinity does not match",
+    ),
+    FitCase(
+        "a port that is taken on one address and wanted on all",
+        port(80),
+        there=(port(81), port(80, "UDP"), port(80, address="10.0.0.2")),
+        want="port 80 of the host is taken",
+    ),
+    FitCase("a port on another address", port(80, address="10.0.0.1"), there=(port(80, address="10.0.0.2"),)),
+    FitCase("a port of another protocol", port(80), there=(port(80, "UDP"),)),
+    FitCase(
+        "room for the last millicore",
+        spec(containers=[container(cpu="3")]),
+        there=(spec(containers=[container(cpu="1")]),),
+    ),
+    FitCase(
+        "no room any more",
+        spec(containers=[container(cpu="3001m", memory="64Gi")]),
+        there=(spec(containers=[container(cpu="1")]),),
+        want="insufficient cpu, memory",
+    ),
+    FitCase("no place any more", node={"pods": "1"}, there=(spec(),), want="too many pods"),
+    FitCase("a resource that the node does not have", FPGA, want="insufficient example.com/fpga"),
+    FitCase("a resource that the node has", FPGA, {"example.com/fpga": "1"}),
+    FitCase(
+        "a resource that is used up",
+        FPGA,
+        {"example.com/fpga": "1"},
+        there=(FPGA,),
+        want="insufficient example.com/fpga",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", FITS, ids=lambda case: case.id)
+def test_which_nodes_do(case: FitCase) -> None:
+    found = misfit(Wishes.of(case.spec), state(node("node-a", **case.node), *case.there))
+    assert (found.reason if found is not None else None) == case.want
+
+
+def test_what_leaves_a_node_leaves_nothing_behind() -> None:
+    one, other = port(80), spec(containers=[container(cpu="1", memory="1Gi")])
+    load = EMPTY.plus(needs_of(one)).plus(needs_of(other)).minus(needs_of(one)).minus(needs_of(other))
+    assert not any(load.amounts.values())
+    assert not any(load.weights.values())
+    assert load.ports == ()
+
+
+# --- Which node is best -----------------------------------------------------------------------------------------
+
+
+def test_emptier_nodes_are_better_and_pods_that_say_nothing_count_as_something() -> None:
+    needs = needs_of(spec())
+    empty, loaded = state(node("a")), state(node("b"), *[spec()] * 10)
+    assert emptiness(needs, empty) > emptiness(needs, loaded)
+    # 100m of 4 cores, and 200Mi of 32Gi.
+    assert emptiness(needs, empty) == (97 + 99) // 2
+
+
+def test_a_node_without_cpu_and_memory_is_worth_nothing() -> None:
+    assert emptiness(needs_of(spec()), state({"metadata": {"name": "bare"}})) == 0
+
+
+@dataclass(frozen=True)
+class ScoreCase:
+    id: str
+    raws: tuple[Raw, ...]
+    want: tuple[int, ...]
+
+
+SCORES = [
+    ScoreCase("all equal: each is best", (Raw(), Raw(devices=0)), (500, 500)),
+    ScoreCase("all equal, though not the first choice", (Raw(devices=7),), (500,)),
+    ScoreCase("first choice against second: all or nothing", (Raw(devices=8), Raw(devices=7)), (500, 300)),
+    ScoreCase("in between", (Raw(devices=16), Raw(devices=13), Raw(devices=8)), (500, 300 + 2 * 62, 300)),
+    ScoreCase("taints that are not wanted", (Raw(taints=0), Raw(taints=1), Raw(taints=2)), (500, 350, 200)),
+    ScoreCase("affinity, weighed against the best", (Raw(affinity=80), Raw(affinity=20), Raw()), (700, 550, 500)),
+]
+
+
+@pytest.mark.parametrize("case", SCORES, ids=lambda case: case.id)
+def test_scores_mean_something_beside_the_other_nodes(case: ScoreCase) -> None:
+    values = compared(set(case.raws))
+    assert tuple(values[raw] for raw in case.raws) == case.want
+
+
+def test_raw_scores_count_taints_and_preferences() -> None:
+    preferred = [
+        {"weight": 30, "preference": {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["east"]}]}},
+        {"weight": 12, "preference": {"matchExpressions": [{"key": "fast", "operator": "Exists"}]}},
+        {"weight": 5, "preference": {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}},
+        {"weight": 90, "preference": {}},
+    ]
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
+    taints = tuple({"key": key, "effect": "PreferNoSchedule"} for key in ("slow", "far"))
+    found = state(node("a", labels={"zone": "east"}, taints=taints))
+    wishes = Wishes.of(spec(affinity=affinity, tolerations=[{"key": "far", "operator": "Exists"}]))
+    assert raw_scores(wishes, found, 8) == Raw(taints=1, affinity=35, devices=8)
