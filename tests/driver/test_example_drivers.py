@@ -7,19 +7,25 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import msgspec
 import pytest
 import yaml
 
+from dralloc.api.batch_v1 import Job
 from dralloc.api.core_v1 import Event
 from dralloc.api.resource_v1 import DeviceRequestAllocationResult, ResourceClaim, ResourceSlice
+from dralloc.node.runtime_fake import PREFIX
+from dralloc.scheduler.scheduler import NAME
 from dralloc.testing.driver_cluster import DriverCluster, driver_cluster
+from dralloc.testing.workloads import existing, job
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "drivers"
 pytestmark = pytest.mark.slow
@@ -298,3 +304,55 @@ def test_where_nothing_may_be_changed_bandwidth_is_accounted_for(directory: Path
             await cluster.delete_pod("p")
 
     run(scenario())
+
+
+# --- Many pods ----------------------------------------------------------------------------------------------------
+
+
+def test_300_pods_of_a_job_use_one_claim_that_is_prepared_once(directory: Path, cards: Path) -> None:
+    """More than a claim's list of pods can hold; the last pod that ends gives the device back."""
+    count = 300
+
+    async def scenario() -> None:
+        async with driver_cluster(directory, runs_processes=False) as cluster:
+            for document in documents("gpu-memory", "classes.yaml"):
+                await cluster.client.create(document)
+            port = free_port()
+            await cluster.start_driver(
+                EXAMPLES / "gpu-memory" / "driver.py",
+                GPU_MEMORY_CARDS=str(cards),
+                DRA_METRICS_ADDRESS=f"127.0.0.1:{port}",
+            )
+            work = job("train", {"gpu": existing("inference")}, parallelism=count, completions=count)
+            work["spec"]["template"]["metadata"] = {"annotations": {f"{PREFIX}run-seconds": "3"}}
+            work["spec"]["template"]["spec"]["schedulerName"] = NAME
+            created = await cluster.client.create(work)
+            claim = claim_document("gpu-memory", "inference")
+            claim["spec"]["reservedFor"] = {
+                "apiGroup": "batch",
+                "resource": "jobs",
+                "name": "train",
+                "uid": created.metadata.uid,
+            }
+            await cluster.client.create(claim)
+            await cluster.until(
+                Job, "train", lambda seen: seen is not None and seen.status.succeeded == count, within_s=100
+            )
+            await cluster.claim_is_free("inference")
+            async with (
+                aiohttp.ClientSession() as session,
+                session.get(f"http://127.0.0.1:{port}/metrics") as response,
+            ):
+                counted = await response.text()
+            for operation in ("prepare", "unprepare"):
+                labels = f'driver="gpu.example.com",operation="{operation}",outcome="success"'
+                assert f"dra_driver_claims_total{{{labels}}} 1\n" in counted
+            assert list(cluster.cdi_dir.glob("*.json")) == []
+
+    run(scenario())
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

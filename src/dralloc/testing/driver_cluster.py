@@ -103,26 +103,31 @@ class DriverCluster:
         await self.until(Pod, name, lambda seen: seen is None)
 
     async def until(
-        self, object_type: type[Object], name: str, holds: Callable[[Object | None], bool]
+        self,
+        object_type: type[Object],
+        name: str,
+        holds: Callable[[Object | None], bool],
+        *,
+        within_s: float = DEADLINE_S,
     ) -> Object | None:
         """The object as soon as this holds of it; None where it is gone, or not there yet."""
         calls, resource, selector = self.client.calls, resource_for(object_type), f"metadata.name={name}"
         latest: Object | None = None
         try:
-            async with asyncio.timeout(DEADLINE_S):
+            async with asyncio.timeout(within_s):
                 found, revision = await calls.list_all(resource, field_selector=selector)
                 latest = found[0] if found else None
                 if holds(latest):
                     return latest
                 async for event in calls.watch(
-                    resource, resource_version=revision, timeout_s=int(DEADLINE_S) * 2, field_selector=selector
+                    resource, resource_version=revision, timeout_s=int(within_s) * 2, field_selector=selector
                 ):
                     if event.type != "BOOKMARK":
                         latest = None if event.type == "DELETED" else event.object
                     if holds(latest):
                         return latest
         except TimeoutError:
-            raise AssertionError(f"not so within {DEADLINE_S} s: {latest}") from None
+            raise AssertionError(f"not so within {within_s} s: {latest}") from None
         raise AssertionError("the watch ended")
 
     async def claim_is_free(self, name: str) -> None:
