@@ -1,0 +1,83 @@
+"""A scheduler dies before or after any of its writes, and the next one finds its way: nothing is lost, nothing leaks."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AbstractAsyncContextManager
+
+import pytest
+
+from dralloc.api.core_v1 import Pod
+from dralloc.api.pod_claims import is_reserved_for
+from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.client.transport import Request, Response, Stream, Transport
+from dralloc.testing.builders import claim, device, device_class, request, resource_slice
+from dralloc.testing.scheduled_cluster import ScheduledCluster, node, our_pod, scheduled_cluster
+from dralloc.testing.virtual_time import run_virtual
+
+# Two claims: two finalizers, two statuses, a binding.
+WRITES = 5
+
+
+class DyingTransport:
+    """At the so-manieth write of a claim or a binding it stops forever: before the server has it, or after."""
+
+    def __init__(self, write: int, *, is_done: bool) -> None:
+        self._left = write
+        self._is_done = is_done
+        self.has_died = asyncio.Event()
+
+    def around(self, inner: Transport) -> Transport:
+        self._inner = inner
+        return self
+
+    async def send(self, request: Request) -> Response:
+        if request.method != "GET" and ("/resourceclaims/" in request.path or request.path.endswith("/binding")):
+            self._left -= 1
+            if self._left == 0:
+                if self._is_done:
+                    await self._inner.send(request)
+                self.has_died.set()
+        if self.has_died.is_set():
+            await asyncio.Event().wait()
+        return await self._inner.send(request)
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
+        return self._inner.stream(request)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+async def assert_all_is_well(cluster: ScheduledCluster) -> None:
+    pod = await cluster.client.get(Pod, "p")
+    claims = await cluster.client.list(ResourceClaim)
+    assert pod.spec.node_name
+    for used in claims:
+        assert used.status.allocation is not None
+        assert [result.pool for result in used.status.allocation.devices.results] == [pod.spec.node_name]
+        assert is_reserved_for(used, pod)
+    devices = [result.device for used in claims for result in used.status.allocation.devices.results]  # type: ignore[union-attr]
+    assert sorted(devices) == ["gpu-0", "gpu-1"]
+
+
+@pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("write", range(1, WRITES + 1))
+def test_a_scheduler_that_dies_is_followed_by_one_that_finishes(write: int, is_done: bool) -> None:
+    async def main() -> None:
+        dying = DyingTransport(write, is_done=is_done)
+        async with scheduled_cluster(wrap=dying.around) as cluster:
+            await cluster.create(device_class())
+            for name in ("node-a", "node-b"):
+                gpus = [device(f"gpu-{number}") for number in range(2)]
+                await cluster.create(node(name), resource_slice(name, *gpus, pool=name, node_name=name))
+            await cluster.create(claim("c", request()), claim("d", request()), our_pod("p", "c", "d"))
+            await dying.has_died.wait()
+            await cluster.kill()
+            # The next one has a network of its own.
+            dying.has_died.clear()
+            await cluster.restart()
+            await cluster.settle(30)
+            await assert_all_is_well(cluster)
+
+    run_virtual(main())

@@ -1,0 +1,103 @@
+"""The scheduler as a process: elected, measured, ended by a signal."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from dralloc import connect
+from dralloc.api.core_v1 import Pod
+from dralloc.client.client import AsyncClient
+from dralloc.client.in_process import InProcessTransport
+from dralloc.scheduler.running import SchedulerTerms
+from dralloc.scheduler.scheduler import SchedulerSettings
+from dralloc.testing.api import TOKEN, api_application
+from dralloc.testing.builders import alternative, claim, device, device_class, first_available, request, resource_slice
+from dralloc.testing.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod
+from dralloc.testing.server_process import server_process
+from dralloc.testing.virtual_time import VirtualClock, run_virtual
+
+
+def test_of_several_one_schedules_and_the_next_takes_over_when_it_ends() -> None:
+    async def main() -> None:
+        clock = VirtualClock(asyncio.get_running_loop())
+        async with api_application(clock=clock) as application:
+            transport = InProcessTransport(application, token=TOKEN)
+            client = AsyncClient(transport)
+            terms = [SchedulerTerms(transport, clock=clock, settings=SchedulerSettings()) for _ in range(2)]
+            running = [asyncio.ensure_future(term.run_elected(f"s{number}")) for number, term in enumerate(terms)]
+            await client.create(node("node-a"))
+            await client.create(our_pod("p"))
+            await asyncio.sleep(10)
+            placed = [term.metrics.attempts.value("scheduled", "dralloc") for term in terms]
+            assert sorted(placed) == [0, 1]
+            leader = placed.index(1)
+            running[leader].cancel()
+            await client.create(our_pod("q"))
+            await asyncio.sleep(10)
+            assert (await client.get(Pod, "q")).spec.node_name == "node-a"
+            assert terms[1 - leader].metrics.attempts.value("scheduled", "dralloc") == 1
+            running[1 - leader].cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+
+    run_virtual(main())
+
+
+@in_cluster()
+async def test_metrics_tell_how_pods_fare(cluster: ScheduledCluster) -> None:
+    await cluster.create(device_class(), node("node-a", cpu="1"), our_pod("big", requests={"cpu": "2"}))
+    await cluster.create(resource_slice("gpus", device("gpu-0"), device("gpu-1"), pool="node-a", node_name="node-a"))
+    await cluster.create(claim("c", request()), our_pod("p", "c"))
+    await cluster.create(claim("d", first_available("gpu", alternative("any"))), our_pod("q", "d"))
+    await cluster.create(claim("e", request(count=2)), our_pod("r", "e"), our_pod("early", "nowhere"))
+    await cluster.settle()
+    text = cluster.schedulers[0].counters.text()
+    for line in (
+        'scheduler_schedule_attempts_total{result="scheduled",profile="dralloc"} 2',
+        'scheduler_dra_claim_allocations_total{result="success",prioritized_list="false"} 1',
+        'scheduler_dra_claim_allocations_total{result="success",prioritized_list="true"} 1',
+        'scheduler_unschedulable_pods{plugin="NodeResourcesFit",profile="dralloc"} 1',
+        'scheduler_unschedulable_pods{plugin="DynamicResources",profile="dralloc"} 2',
+        'scheduler_pending_pods{queue="unschedulable"} 3',
+        "scheduler_pod_scheduling_attempts_count 2",
+    ):
+        assert line in text.splitlines(), line
+    await cluster.delete_pod("big")
+    await cluster.settle()
+    assert 'plugin="NodeResourcesFit"' not in cluster.schedulers[0].counters.text()
+
+
+@pytest.mark.slow
+def test_the_command_schedules_shows_metrics_and_ends_when_told(tmp_path: Path) -> None:
+    with server_process(tmp_path) as server, connect(server.kubeconfig) as client:
+        options = ["--kubeconfig", str(server.kubeconfig), "--metrics-address", "127.0.0.1:0", "--leader-elect"]
+        command = [sys.executable, "-m", "dralloc", "scheduler", "--default-scheduler", *options]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            said = process.stdout.readline() + process.stdout.readline()
+            client.create(node("node-a"))
+            client.create({**our_pod("p"), "spec": {"containers": [{"name": "main", "image": "main"}]}})
+            for event in client.watch(Pod):
+                if event.object.spec.node_name:
+                    break
+            address = re.search(r"http://127\.0\.0\.1:\d+/metrics", said)
+            assert address is not None, said
+            with urllib.request.urlopen(address[0]) as answer:
+                assert b'scheduler_schedule_attempts_total{result="scheduled"' in answer.read()
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(timeout=20) == 0
+            assert "for default-scheduler, dralloc" in said
+
+
+@pytest.mark.slow
+def test_a_kubeconfig_that_is_not_there_is_named() -> None:
+    command = [sys.executable, "-m", "dralloc", "scheduler", "--kubeconfig", "/nowhere/config"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ended.returncode, "there is no kubeconfig /nowhere/config" in ended.stderr) == (2, True)
