@@ -11,7 +11,7 @@ from dralloc.apiserver.authentication import ADMINISTRATOR, Authenticator
 from dralloc.apiserver.server import ApiServer
 from dralloc.assembly.processes import local_cluster
 from dralloc.assembly.throughput import Scale, Throughput, clean_up, measure
-from dralloc.assembly.workloads import Workload
+from dralloc.assembly.workloads import Claims, Workload
 from dralloc.client.calls import Calls
 from dralloc.client.client import connect_async
 from dralloc.client.in_process import InProcessTransport
@@ -35,7 +35,7 @@ async def measure_local_cluster(workload: Workload, scale: Scale) -> Throughput:
     """On a cluster that exists only for this, on a store in SQLite."""
     with (
         tempfile.TemporaryDirectory() as directory,
-        local_cluster(Path(directory), with_controllers=workload.is_template) as kubeconfig,
+        local_cluster(Path(directory), with_controllers=workload.claims is Claims.TEMPLATE) as kubeconfig,
     ):
         async with connect_async(kubeconfig) as client:
             return await measure(client.calls, workload, scale)
@@ -49,7 +49,7 @@ async def measure_in_process(workload: Workload, scale: Scale) -> Throughput:
         await server.start()
         transport = InProcessTransport(ApiApplication(server, Authenticator({token: ADMINISTRATOR})), token=token)
         components = [Scheduler(Calls(transport, check_fields=False), clock).run()]
-        if workload.is_template:
+        if workload.claims is Claims.TEMPLATE:
             components.append(Controllers(transport, clock=clock, gates=gates).run())
         running = [asyncio.ensure_future(component) for component in components]
         try:

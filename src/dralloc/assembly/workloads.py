@@ -1,13 +1,14 @@
 """Clusters and pods to measure a scheduler with, as plain documents that any Kubernetes API takes.
 
-Each workload gives a node some devices, and each pod one claim for some of them; eight pods fill a node. They follow those that
-Kubernetes measures its own scheduler with.
+Most follow those that Kubernetes measures its own scheduler with: every node has some devices, every pod a claim for some of
+them, and eight pods fill a node. In the others all pods share one claim for a device that every node reaches.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Final
 
 Document = dict[str, Any]
@@ -17,34 +18,45 @@ DRIVER: Final = "dra.example.com"
 INDEX: Final = f"{DRIVER}/index"
 
 
+class Claims(Enum):
+    """Where the claims of pods come from."""
+
+    OWN = "each pod has one that its user wrote"
+    TEMPLATE = "each pod has one that is made from a template"
+    ONE = "all pods share one"
+
+
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """`devices` are those of one node; `claim` is what each pod asks for; from a template, or written by its user."""
+    """`devices` are those of one node, or, where all pods share a claim, those that every node reaches."""
 
     name: str
     devices: tuple[Document, ...]
     classes: tuple[Document, ...]
     claim: Document
-    is_template: bool = False
+    claims: Claims = Claims.OWN
 
     def cluster(self, nodes: int) -> Iterator[Document]:
         """Everything that is there before the first pod."""
         yield from self.classes
         for number in range(nodes):
             yield _node(number)
-            yield self._slice(number)
-        if self.is_template:
-            yield {
-                "apiVersion": API,
-                "kind": "ResourceClaimTemplate",
-                "metadata": {"name": "claims", "namespace": NAMESPACE},
-                "spec": {"spec": self.claim},
-            }
+            if self.claims is not Claims.ONE:
+                yield self._slice(f"node-{number}", {"nodeName": f"node-{number}"})
+        if self.claims is Claims.ONE:
+            yield self._slice("fabric", {"allNodes": True})
+            yield _object("ResourceClaim", "shared", self.claim)
+        if self.claims is Claims.TEMPLATE:
+            yield _object("ResourceClaimTemplate", "claims", {"spec": self.claim})
 
     def pod(self, number: int, scheduler_name: str) -> tuple[Document, ...]:
         """What a user writes for one pod, in the order of writing."""
         name = f"pod-{number}"
-        source = {"resourceClaimTemplateName": "claims"} if self.is_template else {"resourceClaimName": name}
+        source = {
+            Claims.OWN: {"resourceClaimName": name},
+            Claims.TEMPLATE: {"resourceClaimTemplateName": "claims"},
+            Claims.ONE: {"resourceClaimName": "shared"},
+        }[self.claims]
         pod = {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -62,32 +74,23 @@ class Workload:
                 "resourceClaims": [{"name": "devices", **source}],
             },
         }
-        if self.is_template:
-            return (pod,)
-        claim = {
-            "apiVersion": API,
-            "kind": "ResourceClaim",
-            "metadata": {"name": name, "namespace": NAMESPACE},
-            "spec": self.claim,
-        }
-        return (claim, pod)
+        return (_object("ResourceClaim", name, self.claim), pod) if self.claims is Claims.OWN else (pod,)
 
-    def _slice(self, number: int) -> Document:
-        node = f"node-{number}"
-        return {
-            "apiVersion": API,
-            "kind": "ResourceSlice",
-            "metadata": {"name": f"{node}-devices"},
-            "spec": {
-                "driver": DRIVER,
-                "nodeName": node,
-                "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
-                "devices": list(self.devices),
-            },
+    def _slice(self, pool: str, placement: Document) -> Document:
+        spec = {
+            "driver": DRIVER,
+            **placement,
+            "pool": {"name": pool, "generation": 1, "resourceSliceCount": 1},
+            "devices": list(self.devices),
         }
+        return {"apiVersion": API, "kind": "ResourceSlice", "metadata": {"name": f"{pool}-devices"}, "spec": spec}
 
 
 NAMESPACE: Final = "default"
+
+
+def _object(kind: str, name: str, spec: Document) -> Document:
+    return {"apiVersion": API, "kind": kind, "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}
 
 
 def _node(number: int) -> Document:
@@ -154,17 +157,25 @@ _PLAIN_CLASS: Final = _device_class("plain", f'device.driver == "{DRIVER}"')
 _SHAREABLE_CLASS: Final = _device_class("shareable", f'device.driver == "{DRIVER}"', "device.allowMultipleAllocations")
 _ABSENT_CLASS: Final = _device_class("absent", 'device.driver == "no.example.com"')
 
+_ONE_DEVICE: Final = {"devices": {"requests": [{"name": "device", "exactly": {"deviceClassName": "plain"}}]}}
+_JOB: Final = {
+    "apiGroup": "batch",
+    "resource": "jobs",
+    "name": "training",
+    "uid": "6a3c1a8e-0000-4000-8000-000000000000",
+}
+
 WORKLOADS: Final[dict[str, Workload]] = {
     workload.name: workload
     for workload in (
         Workload("shared", _SHAREABLE, (_SHAREABLE_CLASS,), _shared_claim()),
-        Workload(
-            "plain",
-            _PLAIN,
-            (_PLAIN_CLASS,),
-            {"devices": {"requests": [{"name": "device", "exactly": {"deviceClassName": "plain"}}]}},
-        ),
+        Workload("plain", _PLAIN, (_PLAIN_CLASS,), _ONE_DEVICE),
         Workload("first", _PLAIN, (_PLAIN_CLASS, _ABSENT_CLASS), _first_claim()),
-        Workload("template", _SHAREABLE, (_SHAREABLE_CLASS,), _shared_claim(), is_template=True),
+        Workload("template", _SHAREABLE, (_SHAREABLE_CLASS,), _shared_claim(), Claims.TEMPLATE),
+        Workload("one-claim", _PLAIN, (_PLAIN_CLASS,), _ONE_DEVICE, Claims.ONE),
+        Workload("one-job", _PLAIN, (_PLAIN_CLASS,), {**_ONE_DEVICE, "reservedFor": _JOB}, Claims.ONE),
     )
 }
+
+# Those in which every pod has a claim of its own.
+USUAL: Final = ("shared", "plain", "first", "template")

@@ -24,7 +24,10 @@ def bench() -> None:
 @app.command()
 def throughput(
     workload: Annotated[
-        list[str] | None, typer.Argument(help="shared, plain, first or template; all of them unless given.")
+        list[str] | None,
+        typer.Argument(
+            help="shared, plain, first, template (all of these unless given), or one-claim (256 pods at most), one-job."
+        ),
     ] = None,
     nodes: Annotated[int, typer.Option(help="How many nodes there are.", min=1)] = 500,
     pods: Annotated[int, typer.Option(help="How many pods are created, each with one claim.", min=1)] = 4000,
@@ -49,9 +52,9 @@ def throughput(
     import uvloop
 
     from dralloc.assembly.throughput import Scale, TooSlow
-    from dralloc.assembly.workloads import WORKLOADS
+    from dralloc.assembly.workloads import USUAL, WORKLOADS
 
-    names = workload or list(WORKLOADS)
+    names = workload or list(USUAL)
     if unknown := [name for name in names if name not in WORKLOADS]:
         fail(f"there is no workload {unknown[0]!r}; there are {', '.join(WORKLOADS)}")
     scale = Scale(nodes=nodes, pods=pods, scheduler_name=scheduler_name, timeout_s=timeout)
