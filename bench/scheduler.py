@@ -1,0 +1,103 @@
+"""The scheduler: pods a second from the first create to the last bind, and how long deciding takes by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Iterator
+from datetime import UTC, datetime
+
+import uvloop
+
+from bench.frame import Figure, benchmark
+from dralloc.api.codec import decode, encode
+from dralloc.api.core_v1 import Node, Pod
+from dralloc.api.defaulting import default_resource_claim
+from dralloc.api.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
+from dralloc.assembly.measuring import measure_in_process, measure_local_cluster
+from dralloc.assembly.throughput import Scale, Throughput
+from dralloc.assembly.workloads import WORKLOADS, Workload
+from dralloc.primitives.features import FeatureGates
+from dralloc.scheduler.cluster import Cluster
+from dralloc.scheduler.cycle import Cycle, Place
+
+# Pods a second; a stock Kubernetes 1.37 reached 26 to 28, 44 to 63, 41 and 18 on such a machine.
+TARGETS = {"shared": 140, "plain": 300, "first": 200, "template": 100}
+
+
+def run(measuring: Awaitable[Throughput]) -> Throughput:
+    async def main() -> Throughput:
+        return await measuring
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main())
+
+
+@benchmark("throughput")
+def throughput() -> Iterator[Figure]:
+    for name, target in TARGETS.items():
+        measured = run(measure_local_cluster(WORKLOADS[name], Scale()))
+        yield Figure(f"{name}: 4,000 pods on 500 nodes", measured.pods_per_s, "pods/s", target, more_is_better=True)
+
+
+@benchmark("throughput-in-process")
+def throughput_in_process() -> Iterator[Figure]:
+    measured = run(measure_in_process(WORKLOADS["plain"], Scale()))
+    yield Figure(
+        "plain: 4,000 pods on 500 nodes, no network", measured.pods_per_s, "pods/s", target=1000, more_is_better=True
+    )
+
+
+@benchmark("throughput-large")
+def throughput_large() -> Iterator[Figure]:
+    small = run(measure_local_cluster(WORKLOADS["shared"], Scale(nodes=500, pods=2000)))
+    large = run(measure_local_cluster(WORKLOADS["shared"], Scale(nodes=5000, pods=2000)))
+    yield Figure("shared: 2,000 pods on 5,000 nodes", large.pods_per_s, "pods/s")
+    yield Figure("time for a pod on 5,000 nodes, beside 500", small.pods_per_s / large.pods_per_s, "times", target=2)
+
+
+@benchmark("one-claim")
+def one_claim() -> Iterator[Figure]:
+    listed = run(measure_local_cluster(WORKLOADS["one-claim"], Scale(nodes=100, pods=256)))
+    yield Figure("256 pods on one claim", listed.pods_per_s, "pods/s", target=50, more_is_better=True)
+    workload = run(measure_local_cluster(WORKLOADS["one-job"], Scale(nodes=100, pods=10_000)))
+    yield Figure("10,000 pods on one claim of a job", workload.pods_per_s, "pods/s", target=100, more_is_better=True)
+
+
+@benchmark("decisions")
+def decisions() -> Iterator[Figure]:
+    for nodes in (500, 5000):
+        for name in ("plain", "shared", "first"):
+            yield Figure(f"{name}: decide for a pod among {nodes:,} nodes", decision_s(name, nodes) * 1000, "ms")
+
+
+def decision_s(name: str, nodes: int, pods: int = 2000) -> float:
+    """How long a decision takes, on average over many pods of one kind; the first of them looks at all nodes."""
+    workload, cluster = WORKLOADS[name], Cluster()
+    fill(cluster, workload, nodes)
+    cycle = Cycle(cluster, FeatureGates.defaults(), lambda: "share")
+    waiting = list(pods_of(cluster, workload, pods))
+    started = time.perf_counter()
+    for pod in waiting:
+        decision = cycle.decide(pod, datetime(2026, 1, 1, tzinfo=UTC))
+        assert isinstance(decision, Place), decision
+        cluster.assume(pod, decision.node, decision.allocations)
+    return (time.perf_counter() - started) / pods
+
+
+def fill(cluster: Cluster, workload: Workload, nodes: int) -> None:
+    for document in workload.cluster(nodes):
+        match document["kind"]:
+            case "Node":
+                cluster.node_changed(None, decode(encode(document), Node))
+            case "ResourceSlice":
+                cluster.slice_changed(None, decode(encode(document), ResourceSlice))
+            case "DeviceClass":
+                cluster.class_changed(None, decode(encode(document), DeviceClass))
+
+
+def pods_of(cluster: Cluster, workload: Workload, pods: int) -> Iterator[Pod]:
+    for number in range(pods):
+        claim, pod = workload.pod(number, "dralloc")
+        cluster.claim_changed(None, default_resource_claim(decode(encode(claim), ResourceClaim), flattened=False))
+        yield decode(encode({**pod, "metadata": {**pod["metadata"], "uid": str(number)}}), Pod)
