@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import pytest
 from msgspec.structs import replace
 
+from dralloc.api.codec import decode, encode
+from dralloc.api.core_v1 import Node
 from dralloc.api.pod_claims import pod_reference
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.simulator.checkers import World, leaks, violations
-from dralloc.testing.builders import allocation, capacity, claim, device, held, request, resource_slice
-from dralloc.testing.workloads import existing, pod, seen
+from dralloc.simulator.liveness import forgotten
+from dralloc.testing.builders import allocation, capacity, claim, device, device_class, held, request, resource_slice
+from dralloc.testing.scheduled_cluster import node
+from dralloc.testing.virtual_time import START
+from dralloc.testing.workloads import existing, pod, seen, template
 
 USER = seen(pod("p", {"gpu": existing("c")}, node="node-a"), phase="Running")
 SLICE = resource_slice(
@@ -32,7 +38,23 @@ class Case:
     says: str = ""
 
 
+HALVES = resource_slice(
+    "halves",
+    *(device(name, draws={"card": {"slots": "5"}}) for name in ("gpu-0", "gpu-1")),
+    counters={"card": {"slots": "8"}},
+)
+SHARES = [
+    used(name, held("gpu-0", share_id=f"share-{name}", consumed={"memory": "5Gi"}), by=None) for name in ("c", "d")
+]
+
 VIOLATIONS = [
+    Case("more memory than there is", World(slices=(SLICE,), claims=tuple(SHARES)), "memory of device"),
+    Case("as much memory as there is", World(slices=(SLICE,), claims=(SHARES[0],))),
+    Case(
+        "more slots than there are", World(slices=(HALVES,), claims=(used("c", held("gpu-0"), held("gpu-1")),)), "slots"
+    ),
+    Case("as many slots as there are", World(slices=(HALVES,), claims=(used("c", held("gpu-0")),))),
+    Case("one share for two", World(claims=(SHARES[0], replace(SHARES[0]))), "is given out 2 times"),
     Case("a pod with its device", World(claims=(used("c", held("gpu-0")),), pods=(USER,))),
     Case(
         "one device for two",
@@ -64,4 +86,33 @@ LEAKS = [
 @pytest.mark.parametrize("case", LEAKS, ids=lambda case: case.id)
 def test_leaks(case: Case) -> None:
     found = "; ".join(leaks(case.world))
+    assert (case.says in found) if case.says else not found
+
+
+WAITING = seen(pod("w", {"gpu": existing("c")}, scheduler="s"), phase="Pending")
+NODE = decode(encode(node("node-a")), Node)
+ROOM = World(
+    nodes=(NODE,), slices=(SLICE,), classes=(device_class(),), claims=(claim("c", request()),), pods=(WAITING,)
+)
+
+FORGOTTEN = [
+    Case("a pod that runs", World(claims=(used("c", held("gpu-0")),), pods=(USER,))),
+    Case("a pod for which there is room", ROOM, "could run on node-a"),
+    Case("a pod whose class is missing", dataclasses.replace(ROOM, classes=())),
+    Case(
+        "a pod on a node that does not run it",
+        World(pods=(seen(pod("p", node="node-a"), phase="Pending"),)),
+        "does not run",
+    ),
+    Case(
+        "a pod for which no claim is made",
+        World(pods=(seen(pod("p", {"gpu": template("t")}), phase="Pending"),)),
+        "nobody made",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", FORGOTTEN, ids=lambda case: case.id)
+def test_forgotten(case: Case) -> None:
+    found = "; ".join(forgotten(case.world, START))
     assert (case.says in found) if case.says else not found

@@ -10,9 +10,17 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from dralloc.api.batch_v1 import Job
 from dralloc.api.core_v1 import Node, Pod
 from dralloc.api.pod_claims import claims_of, is_pod, is_reserved_for
-from dralloc.api.resource_v1 import Device, DeviceRequestAllocationResult, ResourceClaim, ResourceSlice
+from dralloc.api.resource_v1 import (
+    Device,
+    DeviceClass,
+    DeviceRequestAllocationResult,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceSlice,
+)
 
 DeviceKey = tuple[str, str, str]
 
@@ -23,8 +31,11 @@ class World:
 
     nodes: tuple[Node, ...] = ()
     slices: tuple[ResourceSlice, ...] = ()
+    classes: tuple[DeviceClass, ...] = ()
+    rules: tuple[DeviceTaintRule, ...] = ()
     claims: tuple[ResourceClaim, ...] = ()
     pods: tuple[Pod, ...] = ()
+    jobs: tuple[Job, ...] = ()
 
 
 def violations(world: World) -> Iterator[str]:
@@ -39,6 +50,7 @@ def violations(world: World) -> Iterator[str]:
 def leaks(world: World) -> Iterator[str]:
     """What is wrong once nothing is under way any more."""
     uids = {pod.metadata.uid for pod in world.pods if not pod.is_finished}
+    jobs = {job.metadata.uid for job in world.jobs if not job.is_finished}
     # Pods of a workload use claims without being listed.
     used = {use.claim for pod in world.pods if pod.spec.node_name and not pod.is_finished for use in claims_of(pod)}
     for claim in world.claims:
@@ -46,6 +58,8 @@ def leaks(world: World) -> Iterator[str]:
         for reference in claim.status.reserved_for:
             if is_pod(reference) and reference.uid not in uids:
                 yield f"{name} is reserved for pod {reference.name}, which is gone or done"
+            if reference.resource == "jobs" and reference.uid not in jobs:
+                yield f"{name} is reserved for job {reference.name}, which is gone or done"
         is_unused = not claim.status.reserved_for and claim.metadata.name not in used
         if claim.metadata.deletion_timestamp is not None and is_unused:
             yield f"{name} is being deleted, nobody uses it, and it is still there"

@@ -14,18 +14,26 @@ from random import Random
 from typing import Any, Final
 from uuid import UUID
 
+from dralloc.api.batch_v1 import Job
+from dralloc.api.codec import decode
+from dralloc.api.core_v1 import Node, Pod
+from dralloc.api.registry import DEVICE_CLASS, DEVICE_TAINT_RULE, JOB, NODE, POD, RESOURCE_CLAIM, RESOURCE_SLICE, Kind
+from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from dralloc.apiserver.app import ApiApplication
 from dralloc.apiserver.authentication import ADMINISTRATOR, Authenticator
+from dralloc.apiserver.resources import prefix_of
 from dralloc.apiserver.server import ApiServer
 from dralloc.client.calls import Calls
 from dralloc.client.client import AsyncClient
 from dralloc.client.in_process import InProcessTransport
+from dralloc.client.resource import Object
 from dralloc.controllers.running import Controllers
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.scheduler import Scheduler, SchedulerSettings
+from dralloc.simulator.checkers import World
 from dralloc.simulator.meddler import Meddler
 from dralloc.simulator.pod_lives import PodLives
-from dralloc.store.interface import HistoryLimits
+from dralloc.store.interface import HistoryLimits, Page
 from dralloc.store.memory import MemoryStore
 from dralloc.testing.faults import Faults, FaultyTransport
 from dralloc.testing.virtual_time import VirtualClock
@@ -34,6 +42,7 @@ TOKEN: Final = "simulation"
 # So short that a watch which was away for a moment finds its past gone.
 SHORT_HISTORY: Final = HistoryLimits(events_max=50)
 UNREACHABLE: Final = Faults(lose_request=1.0)
+REGISTRY: Final = "/registry/"
 
 
 class SimulatedCluster:
@@ -78,6 +87,19 @@ class SimulatedCluster:
     async def _serve(self, scope: Any, receive: Any, send: Any) -> None:
         assert self._application is not None
         await self._application(scope, receive, send)
+
+    async def world(self) -> World:
+        """Everything that the checkers look at, as it is stored at one and the same revision."""
+        page = await self._store.list_prefix(REGISTRY)
+        return World(
+            nodes=_stored(page, NODE, Node),
+            slices=_stored(page, RESOURCE_SLICE, ResourceSlice),
+            classes=_stored(page, DEVICE_CLASS, DeviceClass),
+            rules=_stored(page, DEVICE_TAINT_RULE, DeviceTaintRule),
+            claims=_stored(page, RESOURCE_CLAIM, ResourceClaim),
+            pods=_stored(page, POD, Pod),
+            jobs=_stored(page, JOB, Job),
+        )
 
     def _new_uid(self) -> str:
         return str(UUID(int=self._ids.getrandbits(128), version=4))
@@ -144,3 +166,8 @@ class SimulatedCluster:
         assert self._server is not None
         await self._server.stop()
         await self._store.close()
+
+
+def _stored(page: Page, kind: Kind, object_type: type[Object]) -> tuple[Object, ...]:
+    prefix = prefix_of(kind)
+    return tuple(decode(record.value, object_type) for record in page.records if record.key.startswith(prefix))

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from random import Random
 from typing import Final
 
-from dralloc.api.core_v1 import Node, Pod
-from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
-from dralloc.client.client import AsyncClient
 from dralloc.primitives.features import FeatureGates
-from dralloc.simulator.checkers import World, leaks, violations
+from dralloc.simulator.checkers import leaks, violations
 from dralloc.simulator.cluster import SimulatedCluster
+from dralloc.simulator.liveness import forgotten
 from dralloc.simulator.workload import Workload
 from dralloc.testing.faults import Faults
 
@@ -21,6 +22,9 @@ HARSH: Final = Faults(lose_request=0.02, lose_answer=0.02, break_stream=0.01, sl
 STEP_MAX_S: Final = 60.0
 # Long enough for every back-off, every parked pod and every time-out to have had its turn.
 REST_S: Final = 1200.0
+# Longer than any back-off, and far shorter than pods are parked at most.
+SOON_S: Final = 30.0
+DELETIONS: Final = 10
 EVENTS_SHOWN: Final = 30
 
 
@@ -31,41 +35,62 @@ class SoakFailed(AssertionError):
 async def soak(seed: int, *, hours: float, faults: Faults = HARSH, schedulers: int = 2) -> int:
     """Live through the hours; returns the number of acts. Raises `SoakFailed`."""
     random = Random(seed)
-    story: deque[str] = deque(maxlen=EVENTS_SHOWN)
-    async with SimulatedCluster.started(random, faults, schedulers=schedulers) as cluster:
-        workload = Workload(cluster, random)
-        await workload.prepare()
-        loop = asyncio.get_running_loop()
-        acts = 0
-        while loop.time() < hours * 3600:
-            story.append(f"{loop.time():9.1f} s  {await workload.act()}")
-            acts += 1
-            await asyncio.sleep(random.uniform(0, STEP_MAX_S))
-            cluster.check()
-            _judge(seed, story, violations(await world_of(cluster.client)))
-        await _come_to_rest(cluster)
-        _judge(seed, story, leaks(await world_of(cluster.client)))
-        await _give_everything_back(cluster, workload, seed, story)
+    story = _Story(seed)
+    with story.listening():
+        async with SimulatedCluster.started(random, faults, schedulers=schedulers) as cluster:
+            workload = Workload(cluster, random)
+            await workload.prepare()
+            loop = asyncio.get_running_loop()
+            acts = 0
+            while loop.time() < hours * 3600:
+                story.tell(f"{loop.time():9.1f} s  {await workload.act()}")
+                acts += 1
+                await asyncio.sleep(random.uniform(0, STEP_MAX_S))
+                cluster.check()
+                story.judge(violations(await cluster.world()))
+            await _come_to_rest(cluster, story)
+            await _make_room(cluster, workload, story)
+            await _give_everything_back(cluster, workload, story)
     return acts
 
 
-async def world_of(client: AsyncClient) -> World:
-    return World(
-        nodes=await client.list(Node),
-        slices=await client.list(ResourceSlice),
-        claims=await client.list(ResourceClaim),
-        pods=await client.list(Pod),
-    )
+class _Story:
+    """What happened last, and what was complained about: an error in a log is a bug as well."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._lines: deque[str] = deque(maxlen=EVENTS_SHOWN)
+        self._complaints: list[str] = []
+
+    def tell(self, line: str) -> None:
+        self._lines.append(line)
+
+    def judge(self, found: Iterable[str]) -> None:
+        wrong = [*found, *self._complaints]
+        if wrong:
+            raise SoakFailed(f"seed {self._seed}: " + "; ".join(wrong) + "\n" + "\n".join(self._lines))
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        ears = _Ears(self._complaints)
+        logging.getLogger().addHandler(ears)
+        try:
+            yield
+        finally:
+            logging.getLogger().removeHandler(ears)
 
 
-def _judge(seed: int, story: deque[str], found: object) -> None:
-    faults = list(found)  # type: ignore[call-overload]
-    if faults:
-        raise SoakFailed(f"seed {seed}: " + "; ".join(faults) + "\n" + "\n".join(story))
+class _Ears(logging.Handler):
+    def __init__(self, complaints: list[str]) -> None:
+        super().__init__(logging.ERROR)
+        self._complaints = complaints
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._complaints.append(f"logged by {record.name}: {self.format(record)}")
 
 
-async def _come_to_rest(cluster: SimulatedCluster) -> None:
-    """Everything works and has all its features, nobody meddles, and nothing happens any more."""
+async def _come_to_rest(cluster: SimulatedCluster, story: _Story) -> None:
+    """Everything works and has all its features, nobody meddles, and nothing happens any more: nothing is left undone."""
     await cluster.heal()
     await cluster.restart_server(FeatureGates.defaults())
     for name in cluster.component_names:
@@ -74,15 +99,29 @@ async def _come_to_rest(cluster: SimulatedCluster) -> None:
             cluster.start(name, FeatureGates.defaults())
     await asyncio.sleep(REST_S)
     cluster.check()
+    world = await cluster.world()
+    story.judge((*violations(world), *leaks(world), *forgotten(world, cluster.clock.now())))
 
 
-async def _give_everything_back(cluster: SimulatedCluster, workload: Workload, seed: int, story: deque[str]) -> None:
+async def _make_room(cluster: SimulatedCluster, workload: Workload, story: _Story) -> None:
+    """Pods go one by one; whoever waited for just that gets it, long before it would be tried in any case."""
+    for _ in range(DELETIONS):
+        story.tell(await workload.delete_pod())
+        await asyncio.sleep(SOON_S)
+        waiting = set(forgotten(await cluster.world(), cluster.clock.now()))
+        if waiting:
+            # Something may have happened just now; whoever is forgotten stays so.
+            await asyncio.sleep(SOON_S)
+            story.judge(waiting.intersection(forgotten(await cluster.world(), cluster.clock.now())))
+
+
+async def _give_everything_back(cluster: SimulatedCluster, workload: Workload, story: _Story) -> None:
     """When users want nothing any more nobody holds a device, and what can go goes."""
     await workload.end_all()
     await asyncio.sleep(REST_S)
     await workload.give_up_trainings()
     await asyncio.sleep(REST_S)
     cluster.check()
-    world = await world_of(cluster.client)
+    world = await cluster.world()
     held = (f"claim {claim.metadata.name} still holds devices" for claim in world.claims if claim.status.allocation)
-    _judge(seed, story, (*held, *(f"pod {pod.metadata.name} is still there" for pod in world.pods), *leaks(world)))
+    story.judge((*held, *(f"pod {pod.metadata.name} is still there" for pod in world.pods), *leaks(world)))

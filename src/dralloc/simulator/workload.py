@@ -47,7 +47,7 @@ class Workload:
         self._number = 0
         self._acts: list[tuple[int, Callable[[], Awaitable[str]]]] = [
             (30, self._create_pod),
-            (20, self._delete_pod),
+            (20, self.delete_pod),
             (4, self._create_job),
             (2, self._delete_job),
             (4, self._delete_claim),
@@ -91,7 +91,7 @@ class Workload:
 
     async def _create_pod(self) -> str:
         if len(await self._client.list(Pod)) >= PODS_MAX:
-            return await self._delete_pod()
+            return await self.delete_pod()
         name = f"pod-{self._next_number()}"
         makers = (self._own_claim, self._own_claim, self._shared_claim, self._templated, self._training_claim)
         chosen = self._random.choices(makers, k=self._random.choice((1, 1, 1, 2)))
@@ -166,7 +166,8 @@ class Workload:
             tolerated |= {"effect": "NoExecute", "tolerationSeconds": self._random.randint(0, 300)}
         return tolerated
 
-    async def _delete_pod(self) -> str:
+    async def delete_pod(self) -> str:
+        """Delete any pod."""
         pods = await self._client.list(Pod)
         if not pods:
             return "no pod to delete"
