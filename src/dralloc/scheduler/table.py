@@ -45,7 +45,7 @@ class Diligence:
 
     few: int = 64
     enough: Callable[[int], int] = enough_nodes
-    extra: int = 4
+    extra: int = 2
 
 
 DEFAULT_DILIGENCE: Final = Diligence()
