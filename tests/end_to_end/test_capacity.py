@@ -78,7 +78,7 @@ async def test_C12_a_device_that_changes_keeps_to_what_it_was_for_those_who_have
     # Dedicated again: the share stays, and nobody joins it.
     await cluster.client.apply(shared_gpu(shareable=False, generation=3), force=True)
     await create_user(cluster, "late")
-    await cluster.refused("late")
+    await cluster.refused("late", "0/1 nodes are available")
     assert (await cluster.running("share")).spec.node_name == "node-a"
     await cluster.delete_pod("share")
     await cluster.running("late")

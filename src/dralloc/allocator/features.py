@@ -22,10 +22,19 @@ class Features:
     binding_conditions: bool = True
     list_attributes: bool = False
     optional_node_operations: bool = False
+    # Kubernetes gives a device whole to whoever fits beside its shares, once it is not shareable any more. A scheduler that keeps
+    # its word to those who have the shares does not.
+    keeps_shares_whole: bool = False
 
     @classmethod
     def of(cls, gates: FeatureGates) -> Features:
         return _features_of(gates)
+
+    def taken(self, dedicated: int, shared: int, shareable: int) -> int:
+        """Which devices nobody can have any more, given those that are given out whole or in shares, and those made for sharing."""
+        if not self.consumable_capacity:
+            return dedicated | shared
+        return dedicated | (shared & ~shareable if self.keeps_shares_whole else 0)
 
     @property
     def visibility(self) -> Visibility:

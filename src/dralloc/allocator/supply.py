@@ -86,8 +86,8 @@ class Supply:
 
     def _in_use(self, strip: Strip) -> int:
         usage = self.usage(strip.pool)
-        dedicated = usage.dedicated[strip.slice_index]
-        return dedicated if self.features.consumable_capacity else dedicated | usage.shared[strip.slice_index]
+        dedicated, shared = usage.dedicated[strip.slice_index], usage.shared[strip.slice_index]
+        return self.features.taken(dedicated, shared, strip.slice.shareable)
 
     def _barred_here(self, alternative: Alternative, strip: Strip) -> int:
         """Devices that taint rules, or what the node cannot do, keep from being taken."""

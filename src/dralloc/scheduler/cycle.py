@@ -101,7 +101,7 @@ class Cycle:
     ) -> None:
         self._cluster = cluster
         self._gates = gates
-        self._features = Features.of(gates)
+        self._features = dataclasses.replace(Features.of(gates), keeps_shares_whole=True)
         self._share_ids = share_ids
         self._diligence = diligence
         self._tables: OrderedDict[bytes, Table] = OrderedDict()

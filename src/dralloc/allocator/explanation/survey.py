@@ -150,8 +150,7 @@ class Survey:
         usage = self.snapshot.usage.get(pool.pool_id)
         if usage is None:
             return 0
-        shared = 0 if self.features.consumable_capacity else usage.shared[index]
-        return usage.dedicated[index] | shared
+        return self.features.taken(usage.dedicated[index], usage.shared[index], pool.slices.slices[index].shareable)
 
     def _lacking_capacity(self, sieve: _Sieve, alternative: Alternative) -> int:
         usage = self._pool_usage(sieve.slice)

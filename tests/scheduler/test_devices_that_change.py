@@ -1,0 +1,32 @@
+"""Drivers publish their devices anew while claims hold them: nobody is waited for in vain, and nobody loses a share."""
+
+from __future__ import annotations
+
+from dralloc.api.resource_v1 import ResourceSlice
+from dralloc.testing.builders import capacity, claim, device, device_class, request, resource_slice
+from dralloc.testing.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod
+
+MEMORY = {"memory": capacity("8Gi", default="1Gi", minimum="1Gi")}
+
+
+def gpus(*, first_is_shareable: bool, generation: int) -> ResourceSlice:
+    first = device(
+        "gpu-0", shareable=first_is_shareable or None, capacity=MEMORY if first_is_shareable else {"memory": "8Gi"}
+    )
+    second = device("gpu-1", shareable=True, capacity=MEMORY)
+    return resource_slice("gpus", first, second, node_name="node-a", generation=generation)
+
+
+@in_cluster()
+async def test_a_device_that_is_not_shareable_any_more_is_not_given_whole_to_others_beside_its_shares(
+    cluster: ScheduledCluster,
+) -> None:
+    await cluster.create(device_class(), node("node-a"), gpus(first_is_shareable=True, generation=1))
+    await cluster.create(claim("share", request(capacity={"memory": "1Gi"})), our_pod("share", "share"))
+    await cluster.settle()
+    assert await cluster.devices_of("share") == ["gpu-0"]
+    await cluster.client.apply(gpus(first_is_shareable=False, generation=2), force=True)
+    await cluster.create(claim("next", request(capacity={"memory": "1Gi"})), our_pod("next", "next"))
+    await cluster.settle()
+    assert await cluster.devices_of("next") == ["gpu-1"]
+    assert await cluster.node_of("next") == "node-a"
