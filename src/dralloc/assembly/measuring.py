@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from dralloc.apiserver.app import ApiApplication
@@ -13,7 +15,8 @@ from dralloc.assembly.processes import local_cluster
 from dralloc.assembly.throughput import Scale, Throughput, clean_up, measure
 from dralloc.assembly.workloads import Claims, Workload
 from dralloc.client.calls import Calls
-from dralloc.client.client import connect_async
+from dralloc.client.credentials import find_connection
+from dralloc.client.http import HttpTransport
 from dralloc.client.in_process import InProcessTransport
 from dralloc.controllers.running import Controllers
 from dralloc.primitives.features import FeatureGates
@@ -24,11 +27,11 @@ from dralloc.system_clock import SystemClock
 
 async def measure_server(kubeconfig: Path | None, context: str | None, workload: Workload, scale: Scale) -> Throughput:
     """On a server with a scheduler that somebody else runs; nothing is left behind."""
-    async with connect_async(kubeconfig, context=context) as client:
+    async with _calls(kubeconfig, context) as calls:
         try:
-            return await measure(client.calls, workload, scale)
+            return await measure(calls, workload, scale)
         finally:
-            await clean_up(client.calls, workload, scale)
+            await clean_up(calls, workload, scale)
 
 
 async def measure_local_cluster(workload: Workload, scale: Scale) -> Throughput:
@@ -37,8 +40,18 @@ async def measure_local_cluster(workload: Workload, scale: Scale) -> Throughput:
         tempfile.TemporaryDirectory() as directory,
         local_cluster(Path(directory), with_controllers=workload.claims is Claims.TEMPLATE) as kubeconfig,
     ):
-        async with connect_async(kubeconfig) as client:
-            return await measure(client.calls, workload, scale)
+        async with _calls(kubeconfig) as calls:
+            return await measure(calls, workload, scale)
+
+
+@asynccontextmanager
+async def _calls(kubeconfig: Path | None, context: str | None = None) -> AsyncIterator[Calls]:
+    """Calls of a client that, like most programs, says nothing about who owns fields."""
+    calls = Calls(HttpTransport(find_connection(kubeconfig, context=context)), field_manager="")
+    try:
+        yield calls
+    finally:
+        await calls.close()
 
 
 async def measure_in_process(workload: Workload, scale: Scale) -> Throughput:
@@ -48,12 +61,12 @@ async def measure_in_process(workload: Workload, scale: Scale) -> Throughput:
         server = ApiServer(store, clock=clock, gates=gates)
         await server.start()
         transport = InProcessTransport(ApiApplication(server, Authenticator({token: ADMINISTRATOR})), token=token)
-        components = [Scheduler(Calls(transport, check_fields=False), clock).run()]
+        components = [Scheduler(Calls(transport, field_manager="", check_fields=False), clock).run()]
         if workload.claims is Claims.TEMPLATE:
             components.append(Controllers(transport, clock=clock, gates=gates).run())
         running = [asyncio.ensure_future(component) for component in components]
         try:
-            return await measure(Calls(transport), workload, scale)
+            return await measure(Calls(transport, field_manager=""), workload, scale)
         finally:
             for task in running:
                 task.cancel()

@@ -21,7 +21,7 @@ from dralloc.client.resource import ObjectKey
 from dralloc.client.resources import resource_for, resource_of
 from dralloc.primitives.errors import AlreadyExists, NotFound
 
-AT_ONCE: Final = 16
+AT_ONCE: Final = 64
 
 
 @dataclass(frozen=True, slots=True)

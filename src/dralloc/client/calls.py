@@ -65,13 +65,13 @@ _EVENT: Final = msgspec.json.Decoder(_Event)
 class Calls:
     """The verbs over one transport; writes are recorded under the field manager.
 
-    Where everything that is written comes from our own types, looking for fields that do not exist is a waste of the
+    Without one, servers record them under the name of the program, if anybody cares who owns the object's fields. Where everything that is written comes from our own types, looking for fields that do not exist is a waste of the
     server's time; `check_fields` says whether it should.
     """
 
     def __init__(self, transport: Transport, *, field_manager: str = "dralloc", check_fields: bool = True) -> None:
         self._transport = transport
-        self._options = {"fieldManager": field_manager} | ({} if check_fields else {"fieldValidation": "Ignore"})
+        self._options = _filled(fieldManager=field_manager, fieldValidation="" if check_fields else "Ignore")
 
     async def get(self, resource: Resource[Object], key: ObjectKey) -> Object:
         response = await self._send("GET", resource.path(namespace=key.namespace, name=key.name))

@@ -21,6 +21,7 @@ from dralloc.client.transport import Request, Response, Stream, TransportError
 READ_BUFFER_BYTES: Final = 1 << 20
 CONNECT_TIMEOUT_S: Final = 10.0
 ANSWER_TIMEOUT_S: Final = 60.0
+USER_AGENT: Final = "dralloc"
 
 # What is raised when a server cannot be reached or hangs up.
 LOST: Final = (aiohttp.ClientError, asyncio.TimeoutError, ssl.SSLError, OSError)
@@ -32,7 +33,7 @@ class HttpTransport:
     def __init__(self, connection: Connection) -> None:
         self._base = URL(connection.server.rstrip("/"))
         self._connection = connection
-        self._headers = {"Accept": "application/json"}
+        self._headers = {"Accept": "application/json", "User-Agent": USER_AGENT}
         if connection.token:
             self._headers["Authorization"] = f"Bearer {connection.token}"
         # Both are opened at the first request, because connections belong to the event loop that they are made in.

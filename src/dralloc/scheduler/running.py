@@ -15,7 +15,6 @@ from dralloc.scheduler.metrics import SchedulerMetrics
 from dralloc.scheduler.scheduler import Scheduler, SchedulerSettings
 
 LEASE: Final = ObjectKey("kube-system", "dralloc-scheduler")
-FIELD_MANAGER: Final = "dralloc-scheduler"
 
 
 class SchedulerTerms:
@@ -40,4 +39,4 @@ class SchedulerTerms:
         await self._transport.close()
 
     def _calls(self) -> Calls:
-        return Calls(self._transport, field_manager=FIELD_MANAGER, check_fields=False)
+        return Calls(self._transport, field_manager="", check_fields=False)
