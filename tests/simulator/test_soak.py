@@ -2,16 +2,42 @@
 
 from __future__ import annotations
 
+import asyncio
+from random import Random
+
 import pytest
 
+from dralloc.simulator.checkers import World
+from dralloc.simulator.cluster import SimulatedCluster
 from dralloc.simulator.soak import CALM, HARSH, soak
+from dralloc.simulator.workload import Workload
 from dralloc.testing.faults import Faults
 from dralloc.testing.virtual_time import run_virtual
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("seed", "faults", "schedulers"), [(0, HARSH, 2), (1, HARSH, 1), (2, CALM, 2)], ids=["harsh", "one", "calm"]
+    ("seed", "faults", "schedulers", "elected"),
+    [(0, HARSH, 2, False), (15, HARSH, 2, False), (1, HARSH, 1, True), (2, CALM, 3, False)],
+    ids=["harsh", "devices that change", "elected", "calm"],
 )
-def test_nothing_is_violated_and_nothing_leaks(seed: int, faults: Faults, schedulers: int) -> None:
-    assert run_virtual(soak(seed, hours=1, faults=faults, schedulers=schedulers)) > 50
+def test_nothing_is_violated_nothing_leaks_and_nobody_is_forgotten(
+    seed: int, faults: Faults, schedulers: int, elected: bool
+) -> None:
+    assert run_virtual(soak(seed, hours=1, faults=faults, schedulers=schedulers, elected=elected)) > 50
+
+
+async def some_life(seed: int) -> World:
+    random = Random(seed)
+    async with SimulatedCluster.started(random, HARSH, schedulers=2) as cluster:
+        workload = Workload(cluster, random)
+        await workload.prepare()
+        for _ in range(40):
+            await workload.act()
+            await asyncio.sleep(random.uniform(0, 60))
+        return await cluster.world()
+
+
+@pytest.mark.slow
+def test_a_seed_repeats_to_the_letter() -> None:
+    assert run_virtual(some_life(7)) == run_virtual(some_life(7))

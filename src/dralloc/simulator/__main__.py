@@ -13,11 +13,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", default="0-9", help="one seed, or a range like 0-9")
     parser.add_argument("--hours", type=float, default=10.0, help="simulated hours for each seed")
+    parser.add_argument("--elected", action="store_true", help="give the first scheduler a stand-by")
     options = parser.parse_args()
     first, _, last = options.seeds.partition("-")
     for seed in range(int(first), int(last or first) + 1):
         try:
-            acts = run_virtual(soak(seed, hours=options.hours))
+            acts = run_virtual(soak(seed, hours=options.hours, elected=options.elected))
         except SoakFailed as failure:
             sys.stdout.write(f"{failure}\n")
             return 1

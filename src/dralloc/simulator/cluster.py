@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from random import Random
 from typing import Any, Final
 from uuid import UUID
@@ -29,7 +30,8 @@ from dralloc.client.in_process import InProcessTransport
 from dralloc.client.resource import Object
 from dralloc.controllers.running import Controllers
 from dralloc.primitives.features import FeatureGates
-from dralloc.scheduler.scheduler import Scheduler, SchedulerSettings
+from dralloc.scheduler.running import SchedulerTerms
+from dralloc.scheduler.scheduler import SchedulerSettings
 from dralloc.simulator.checkers import World
 from dralloc.simulator.meddler import Meddler
 from dralloc.simulator.pod_lives import PodLives
@@ -39,6 +41,7 @@ from dralloc.testing.faults import Faults, FaultyTransport
 from dralloc.testing.virtual_time import VirtualClock
 
 TOKEN: Final = "simulation"
+STANDBY: Final = "standby"
 # So short that a watch which was away for a moment finds its past gone.
 SHORT_HISTORY: Final = HistoryLimits(events_max=50)
 UNREACHABLE: Final = Faults(lose_request=1.0)
@@ -46,14 +49,18 @@ REGISTRY: Final = "/registry/"
 
 
 class SimulatedCluster:
-    """Server, schedulers, controllers and nodes. `client` is the user's, and loses nothing."""
+    """Server, schedulers, controllers and nodes. `client` is the user's, and loses nothing.
 
-    def __init__(self, random: Random, faults: Faults, *, schedulers: int = 1) -> None:
+    With `elected`, the first scheduler has a stand-by, and one of the two is in charge at a time.
+    """
+
+    def __init__(self, random: Random, faults: Faults, *, schedulers: int = 1, elected: bool = False) -> None:
         self._random = random
         # Apart, so that what users do does not depend on how much the components write.
         self._ids = Random(random.random())
         self._faults = faults
         self._schedulers = schedulers
+        self._elected = elected
         self._store = MemoryStore(limits=SHORT_HISTORY)
         self.clock = VirtualClock(asyncio.get_running_loop())
         self._server: ApiServer | None = None
@@ -65,8 +72,10 @@ class SimulatedCluster:
 
     @classmethod
     @asynccontextmanager
-    async def started(cls, random: Random, faults: Faults, *, schedulers: int = 1) -> AsyncIterator[SimulatedCluster]:
-        cluster = cls(random, faults, schedulers=schedulers)
+    async def started(
+        cls, random: Random, faults: Faults, *, schedulers: int = 1, elected: bool = False
+    ) -> AsyncIterator[SimulatedCluster]:
+        cluster = cls(random, faults, schedulers=schedulers, elected=elected)
         await cluster.restart_server(FeatureGates.defaults())
         for name in cluster.component_names:
             cluster.start(name, FeatureGates.defaults())
@@ -82,7 +91,8 @@ class SimulatedCluster:
 
     @property
     def component_names(self) -> tuple[str, ...]:
-        return (*self.scheduler_names, "controllers", "nodes", "meddler")
+        standby = (STANDBY,) if self._elected else ()
+        return (*self.scheduler_names, *standby, "controllers", "nodes", "meddler")
 
     async def _serve(self, scope: Any, receive: Any, send: Any) -> None:
         assert self._application is not None
@@ -153,10 +163,18 @@ class SimulatedCluster:
             case "meddler":
                 return Meddler(calls, Random(self._random.random())).run
             case _:
-                settings = SchedulerSettings(
-                    names=frozenset({name}), identity=name, gates=gates, new_share_id=self._new_uid
-                )
-                return Scheduler(calls, self.clock, settings).run
+                return self._scheduler(name, network, gates)
+
+    def _scheduler(self, name: str, network: FaultyTransport, gates: FeatureGates) -> Callable[[], Awaitable[None]]:
+        first = self.scheduler_names[0]
+        settings = SchedulerSettings(
+            names=frozenset({first if name == STANDBY else name}),
+            identity=name,
+            gates=gates,
+            new_share_id=self._new_uid,
+        )
+        terms = SchedulerTerms(network, clock=self.clock, settings=settings)
+        return partial(terms.run_elected, name) if self._elected and name in (first, STANDBY) else terms.run
 
     async def _stop(self) -> None:
         for network in self._all_networks():

@@ -32,12 +32,12 @@ class SoakFailed(AssertionError):
     """An invariant did not hold; the message has the seed and what happened last."""
 
 
-async def soak(seed: int, *, hours: float, faults: Faults = HARSH, schedulers: int = 2) -> int:
+async def soak(seed: int, *, hours: float, faults: Faults = HARSH, schedulers: int = 2, elected: bool = False) -> int:
     """Live through the hours; returns the number of acts. Raises `SoakFailed`."""
     random = Random(seed)
     story = _Story(seed)
     with story.listening():
-        async with SimulatedCluster.started(random, faults, schedulers=schedulers) as cluster:
+        async with SimulatedCluster.started(random, faults, schedulers=schedulers, elected=elected) as cluster:
             workload = Workload(cluster, random)
             await workload.prepare()
             loop = asyncio.get_running_loop()
