@@ -19,7 +19,7 @@ from dralloc.client.resources import resource_for
 from dralloc.client.transport import TransportError
 from dralloc.primitives.errors import Conflict, NotFound
 from dralloc.scheduler.cluster import Cluster
-from dralloc.scheduler.queue import Happening
+from dralloc.scheduler.news import Happening
 from dralloc.snapshot.identity import ClaimId
 
 ATTEMPTS_MAX: Final = 5

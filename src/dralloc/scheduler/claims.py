@@ -13,8 +13,7 @@ from dralloc.api.core_v1 import Pod, PodResourceClaim
 from dralloc.api.pod_claims import is_made_for
 from dralloc.api.resource_v1 import DeviceClass, DeviceRequest, ResourceClaim
 from dralloc.primitives.features import FeatureGates
-from dralloc.scheduler.news import claim_changed, class_changed, pod_changed
-from dralloc.scheduler.queue import Happening
+from dralloc.scheduler.news import Happening, claim_changed, class_changed, pod_changed
 from dralloc.scheduler.reservation import RESERVATIONS_MAX, consumer_for
 from dralloc.snapshot.identity import ClaimId
 

@@ -30,11 +30,11 @@ from dralloc.scheduler.news import (
     DEVICES_FREED,
     NODE_OFFERS,
     ROOM_FREED,
+    Happening,
     claim_changed,
     class_changed,
 )
 from dralloc.scheduler.node_state import EMPTY, Load, NodeOffer, NodeState
-from dralloc.scheduler.queue import Happening
 from dralloc.scheduler.reservation import consumer_for
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.identity import ClaimId, PoolId

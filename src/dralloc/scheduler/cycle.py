@@ -38,12 +38,12 @@ from dralloc.scheduler.news import (
     DEVICES_FREED,
     NODE_OFFERS,
     ROOM_FREED,
+    Happening,
     claim_changed,
     class_changed,
     pod_changed,
 )
 from dralloc.scheduler.node_state import NodeState
-from dralloc.scheduler.queue import Happening
 from dralloc.scheduler.table import DEFAULT_DILIGENCE, Choice, Diligence, Table
 from dralloc.scheduler.unsupported import unsupported
 from dralloc.scheduler.verdicts import Faulty
@@ -76,6 +76,8 @@ class Reject:
     is_early: bool = False
     deallocate: ClaimId | None = None
     plugins: frozenset[str] = frozenset({PLUGIN})
+    # Pods with the same shape get the same answer; None where the answer is for this pod alone.
+    shape: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +123,17 @@ class Cycle:
         )
         if obstacle is not None:
             return _rejection(obstacle)
-        table = self._table(pod, split)
+        shape = shape_of(pod, split, cluster.classes)
+        table = self._table(shape, pod, split)
         unusable = tuple(claim for claim in split.allocated if is_unusable(claim, now))
         choice = table.best() if not unusable else None
         if choice is not None:
             return self._place(table, choice, split, now)
-        return self._refusal(pod, table, split, unusable)
+        refusal = self._refusal(pod, table, split, unusable)
+        # A claim in the way is the pod's own affair.
+        if isinstance(refusal, Reject) and refusal.deallocate is None and not unusable:
+            return dataclasses.replace(refusal, shape=shape)
+        return refusal
 
     def _place(self, table: Table, choice: Choice, claims: PodClaims, now: datetime) -> Place:
         results = table.judge.allocations(choice.fits, choice.node, self._cluster.snapshot)
@@ -169,8 +176,7 @@ class Cycle:
 
     # --- Tables -----------------------------------------------------------------------------------------------------
 
-    def _table(self, pod: Pod, claims: PodClaims) -> Table:
-        shape = shape_of(pod, claims, self._cluster.classes)
+    def _table(self, shape: bytes, pod: Pod, claims: PodClaims) -> Table:
         table = self._tables.get(shape)
         if table is None:
             ask = Ask.of(pod, claims, self._cluster.classes, self._features)

@@ -1,4 +1,4 @@
-"""What can happen that helps a pod which found no node: the kinds of `Happening`s of the scheduling queue.
+"""What can happen that helps a pod which found no node.
 
 An attempt that ends without a node names those that could change its outcome; the scheduler reports them as they happen.
 """
@@ -6,10 +6,24 @@ An attempt that ends without a node names those that could change its outcome; t
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import dataclass
 from typing import Final
 
-from dralloc.scheduler.queue import Happening
 from dralloc.snapshot.identity import ClaimId
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """Something that may help a parked pod: a kind of change, and of what it was where that matters."""
+
+    kind: str
+    subject: Hashable = None
+
+    @property
+    def any(self) -> Happening:
+        """The same kind of change, of whatever it was."""
+        return Happening(self.kind)
+
 
 # A node is new, or offers more or something else.
 NODE_OFFERS: Final = Happening("node offers")

@@ -1,9 +1,9 @@
 """Pods that wait for a node: who is next, who has to wait a while, and who waits for something to happen.
 
 Pure: time comes in as seconds. Three places hold pods, as in Kubernetes: *active* (ready, by priority and age), *backoff*
-(ready after a while that doubles with each failure, or when there is nothing better to do), and *parked* (no attempt can succeed until one of the things happens
-that the last attempt named). What happens while a pod is being tried is remembered until its attempt ends, so a change that
-arrives in the middle is never lost.
+(ready after a while that doubles with each failure, or when there is nothing better to do), and *parked* (no attempt can
+succeed until one of the things happens that the last attempt named). What happens while a pod is being tried is remembered
+until its attempt ends, so a change that arrives in the middle is never lost.
 """
 
 from __future__ import annotations
@@ -15,23 +15,13 @@ from dataclasses import dataclass, field
 from itertools import count, islice, takewhile
 from typing import Final
 
+from dralloc.scheduler.crowds import Crowds
+from dralloc.scheduler.news import Happening
+
 BACKOFF_FIRST_S: Final = 1.0
 BACKOFF_MOST_S: Final = 10.0
 COLLISION_FIRST_S: Final = 0.05
 PARKED_MOST_S: Final = 300.0
-
-
-@dataclass(frozen=True, slots=True)
-class Happening:
-    """Something that may help a parked pod: a kind of change, and of what it was where that matters."""
-
-    kind: str
-    subject: Hashable = None
-
-    @property
-    def any(self) -> Happening:
-        """The same kind of change, of whatever it was."""
-        return Happening(self.kind)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,6 +40,8 @@ class QueuedPod:
     # Parked before its attempt could begin, so it is not held back afterwards.
     is_gated: bool = False
     waits_for: frozenset[Happening] = frozenset()
+    # The crowd that it is parked in.
+    like: Hashable = None
 
 
 @dataclass(slots=True)
@@ -91,12 +83,17 @@ class SchedulingQueue:
         self._broken: list[tuple[float, int, QueuedPod]] = []
         self._parked: dict[Hashable, QueuedPod] = {}
         self._parked_by: dict[Happening, dict[Hashable, QueuedPod]] = {}
+        self._crowds: Crowds[QueuedPod] = Crowds()
+        # Pods that were woken for their crowd, and the crowd.
+        self._tried_for: dict[Hashable, Hashable] = {}
         self._in_flight: dict[Hashable, _InFlight] = {}
         # Decided on, being written: what happens meanwhile does not matter any more.
         self._binding: dict[Hashable, _InFlight] = {}
         # Where a key is now. Heap entries of pods that are elsewhere meanwhile are passed over when they surface.
         self._place: dict[Hashable, tuple[str, int]] = {}
         self._recent = _Recent()
+        # The last time that we were told.
+        self._now_s = 0.0
 
     def __len__(self) -> int:
         return len(self._place)
@@ -126,12 +123,15 @@ class SchedulingQueue:
         place = self._place.pop(key, None)
         if place is not None and place[0] == "unschedulable":
             self._unpark(self._parked[key])
+        elif (like := self._tried_for.pop(key, None)) is not None:
+            self._go_on(like, key)
         for flights in (self._in_flight, self._binding):
             if key in flights:
                 flights[key].discarded = True
 
     def pop(self, *, now_s: float) -> QueuedPod | None:
         """The pod to try next, marked as being tried; `None` where every pod has to wait."""
+        self._now_s = now_s
         self._release(now_s)
         pod = self._take_ready() or self._take_early()
         if pod is not None:
@@ -144,15 +144,25 @@ class SchedulingQueue:
         """The attempt found a node; whether the pod gets it is yet to be seen."""
         self._binding[key] = self._in_flight.pop(key)
         self._forget_recent()
+        # What helped this pod may have more to give.
+        self._go_on(self._tried_for.pop(key, None), key)
 
     def placed(self, key: Hashable) -> QueuedPod:
         """The pod has its node."""
         self._place.pop(key, None)
         return self._end(key).pod
 
-    def rejected(self, key: Hashable, *, waits_for: frozenset[Happening], now_s: float) -> None:
-        """The attempt found no node: park the pod, unless what it waits for happened during the attempt."""
+    def rejected(self, key: Hashable, *, waits_for: frozenset[Happening], now_s: float, like: Hashable = None) -> None:
+        """The attempt found no node: park the pod, unless what it waits for happened during the attempt.
+
+        Pods that are given the same `like` must get the same answer at any time.
+        """
         happened = self._happened_meanwhile(key, waits_for)
+        if (crowd := self._tried_for.pop(key, None)) is not None:
+            if crowd == like:
+                self._crowds.tried(crowd, key)
+            else:
+                self._go_on(crowd, key)
         flight = self._end(key)
         if flight.discarded:
             return
@@ -162,6 +172,7 @@ class SchedulingQueue:
         if happened:
             self._back_off(pod, pod.rejections, now_s)
         else:
+            pod.like = like
             self._park(pod, waits_for, now_s)
 
     def failed(self, key: Hashable, *, now_s: float) -> None:
@@ -193,7 +204,8 @@ class SchedulingQueue:
         self._back_off(flight.pod, flight.pod.errors_in_a_row, now_s, COLLISION_FIRST_S)
 
     def happened(self, happening: Happening, *, now_s: float) -> int:
-        """Wake the parked pods that this may help; returns how many."""
+        """Wake the parked pods that this may help, of each crowd the first; returns how many."""
+        self._now_s = now_s
         if self._in_flight:
             self._recent.happenings.append(happening)
         else:
@@ -204,7 +216,7 @@ class SchedulingQueue:
         for pod in woken.values():
             self._unpark(pod)
             self._back_off(pod, pod.rejections, now_s)
-        return len(woken)
+        return len(woken) + sum(map(self._wake_first, self._crowds.waiting_for(happening.any)))
 
     def next_time_s(self) -> float | None:
         """When a pod becomes ready by itself; `None` where only a happening can do that."""
@@ -236,17 +248,39 @@ class SchedulingQueue:
         pod.parked_at_s, pod.waits_for = now_s, waits_for
         self._place[pod.key] = ("unschedulable", next(self._numbers))
         self._parked[pod.key] = pod
-        for happening in waits_for:
+        for happening in _waited_for_alone(pod):
             self._parked_by.setdefault(happening, {})[pod.key] = pod
+        if pod.like is not None:
+            shared = (happening for happening in waits_for if happening.subject is None)
+            rank = (-pod.priority, pod.first_seen_s)
+            self._crowds.join(pod.like, pod.key, pod, rank=rank, waits_for=shared)
 
     def _unpark(self, pod: QueuedPod) -> None:
         del self._parked[pod.key]
-        for happening in pod.waits_for:
+        for happening in _waited_for_alone(pod):
             waiting = self._parked_by[happening]
             del waiting[pod.key]
             if not waiting:
                 del self._parked_by[happening]
-        pod.waits_for = frozenset()
+        if pod.like is not None:
+            self._crowds.leave(pod.like, pod.key)
+        pod.waits_for, pod.like = frozenset(), None
+
+    def _wake_first(self, like: Hashable) -> bool:
+        """Wake the first of a crowd, to be tried for all; whether there is one."""
+        pod = self._crowds.first(like)
+        if pod is None:
+            return False
+        self._crowds.woken(like, pod.key)
+        self._tried_for[pod.key] = like
+        self._unpark(pod)
+        self._back_off(pod, pod.rejections, self._now_s)
+        return True
+
+    def _go_on(self, like: Hashable, key: Hashable) -> None:
+        """The pod was tried for a crowd and has not shown that it is in vain: the next one."""
+        if like is not None and self._crowds.tried(like, key):
+            self._wake_first(like)
 
     def _take_ready(self) -> QueuedPod | None:
         while self._active:
@@ -281,6 +315,7 @@ class SchedulingQueue:
             yield pod.parked_at_s + PARKED_MOST_S, pod
 
     def _end(self, key: Hashable) -> _InFlight:
+        self._go_on(self._tried_for.pop(key, None), key)
         flight = self._binding.pop(key, None) or self._in_flight.pop(key)
         self._forget_recent()
         return flight
@@ -293,6 +328,11 @@ class SchedulingQueue:
         # Attempts are kept in the order in which they began.
         oldest = next(iter(self._in_flight.values()), None)
         self._recent.forget_before(oldest.since if oldest is not None else self._recent.next)
+
+
+def _waited_for_alone(pod: QueuedPod) -> Iterator[Happening]:
+    """What the pod is woken by itself for; for the rest, its crowd is."""
+    return (happening for happening in pod.waits_for if pod.like is None or happening.subject is not None)
 
 
 def _helps(waits_for: frozenset[Happening], happening: Happening) -> bool:

@@ -28,8 +28,8 @@ from dralloc.scheduler.claims import asks_alternatives, pod_key
 from dralloc.scheduler.cluster import Cluster
 from dralloc.scheduler.cycle import Cycle, Decision, Fail, Place, Reject
 from dralloc.scheduler.metrics import SchedulerMetrics
-from dralloc.scheduler.news import pod_changed
-from dralloc.scheduler.queue import Happening, QueuedPod, SchedulingQueue
+from dralloc.scheduler.news import Happening, pod_changed
+from dralloc.scheduler.queue import QueuedPod, SchedulingQueue
 from dralloc.scheduler.telling import ERROR, UNSCHEDULABLE, Teller
 from dralloc.scheduler.watches import Watches
 from dralloc.snapshot.identity import PoolId

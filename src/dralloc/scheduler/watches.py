@@ -17,7 +17,7 @@ from dralloc.client.resources import resource_for
 from dralloc.client.transport import TransportError
 from dralloc.primitives.errors import ApiError, NotFound
 from dralloc.scheduler.cluster import Cluster
-from dralloc.scheduler.queue import Happening
+from dralloc.scheduler.news import Happening
 from dralloc.scheduler.watch_progress import WatchProgress
 
 
