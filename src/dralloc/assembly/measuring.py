@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from dralloc.apiserver.app import ApiApplication
-from dralloc.apiserver.authentication import ADMINISTRATOR, Authenticator
-from dralloc.apiserver.server import ApiServer
+from dralloc.assembly.cluster import ClusterSettings, cluster_in_process
 from dralloc.assembly.processes import local_cluster
 from dralloc.assembly.throughput import Scale, Throughput, clean_up, measure
 from dralloc.assembly.workloads import Claims, Workload
 from dralloc.client.calls import Calls
 from dralloc.client.credentials import find_connection
 from dralloc.client.http import HttpTransport
-from dralloc.client.in_process import InProcessTransport
-from dralloc.controllers.running import Controllers
-from dralloc.primitives.features import FeatureGates
-from dralloc.scheduler.scheduler import Scheduler
-from dralloc.store.memory import MemoryStore
-from dralloc.system_clock import SystemClock
+from dralloc.controllers.running import CONTROLLERS
 
 
 async def measure_server(kubeconfig: Path | None, context: str | None, workload: Workload, scale: Scale) -> Throughput:
@@ -56,19 +48,7 @@ async def _calls(kubeconfig: Path | None, context: str | None = None) -> AsyncIt
 
 async def measure_in_process(workload: Workload, scale: Scale) -> Throughput:
     """With server, scheduler and controllers in this process, on a store in memory."""
-    gates, clock, token = FeatureGates.defaults(), SystemClock(), "in-process"
-    async with MemoryStore() as store:
-        server = ApiServer(store, clock=clock, gates=gates)
-        await server.start()
-        transport = InProcessTransport(ApiApplication(server, Authenticator({token: ADMINISTRATOR})), token=token)
-        components = [Scheduler(Calls(transport, field_manager="", check_fields=False), clock).run()]
-        if workload.claims is Claims.TEMPLATE:
-            components.append(Controllers(transport, clock=clock, gates=gates).run())
-        running = [asyncio.ensure_future(component) for component in components]
-        try:
-            return await measure(Calls(transport, field_manager=""), workload, scale)
-        finally:
-            for task in running:
-                task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
-            await server.stop()
+    needs_controllers = workload.claims is Claims.TEMPLATE
+    settings = ClusterSettings(controllers=tuple(CONTROLLERS) if needs_controllers else ())
+    async with cluster_in_process(settings) as cluster:
+        return await cluster.components.guard(measure(Calls(cluster.transport, field_manager=""), workload, scale))

@@ -1,0 +1,119 @@
+"""A whole cluster in this process: API server, scheduler, controllers and fake nodes, which meet without sockets.
+
+    async with cluster_in_process(ClusterSettings(fleets=(fleet("gpu", 4),))) as cluster:
+        await cluster.client.create(pod)
+
+It lives in the time of the event loop that it runs on, real or virtual; `clock` must tell the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from dralloc.api.core_v1 import DEFAULT_SCHEDULER
+from dralloc.apiserver.app import ApiApplication
+from dralloc.apiserver.authentication import ADMINISTRATOR, Authenticator
+from dralloc.apiserver.server import ApiServer
+from dralloc.assembly.components import Components
+from dralloc.client.client import AsyncClient
+from dralloc.client.in_process import InProcessTransport
+from dralloc.client.transport import Transport
+from dralloc.controllers.running import CONTROLLERS, Controllers
+from dralloc.node.fleet import Fleet, FleetSettings
+from dralloc.node.profiles import load_profile
+from dralloc.primitives.clock import Clock
+from dralloc.primitives.features import FeatureGates
+from dralloc.scheduler.running import SchedulerTerms
+from dralloc.scheduler.scheduler import NAME, SchedulerSettings
+from dralloc.store.interface import Store
+from dralloc.store.memory import MemoryStore
+from dralloc.system_clock import SystemClock
+
+TOKEN: Final = "in-process"
+# Nobody else is there to look after pods that name no scheduler.
+SCHEDULER_NAMES: Final = frozenset({NAME, DEFAULT_SCHEDULER})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSettings:
+    """Which components a cluster has, and what they share."""
+
+    gates: FeatureGates = field(default_factory=FeatureGates.defaults)
+    clock: Clock = field(default_factory=SystemClock)
+    scheduler_names: frozenset[str] = SCHEDULER_NAMES
+    controllers: tuple[str, ...] = tuple(CONTROLLERS)
+    fleets: tuple[FleetSettings, ...] = ()
+
+
+def fleet(profile: str, count: int) -> FleetSettings:
+    """Nodes `PROFILE-0` and so on, after a profile of ours or a file; raises BadProfile."""
+    name = Path(profile).stem
+    return FleetSettings(profile=load_profile(profile), profile_name=name, count=count, prefix=name)
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A cluster that runs. Wait for what happens in it with `components.guard`, which tells of deaths."""
+
+    application: ApiApplication
+    transport: Transport
+    components: Components
+    # Set as soon as all fake nodes are there and take pods.
+    nodes_ready: asyncio.Event
+
+    @property
+    def client(self) -> AsyncClient:
+        """The administrator's. Leaving it open costs nothing."""
+        return AsyncClient(self.transport)
+
+
+@asynccontextmanager
+async def cluster_in_process(
+    settings: ClusterSettings | None = None, *, store: Store | None = None
+) -> AsyncIterator[Cluster]:
+    """A cluster inside the block, whose nodes are ready; on a store in memory unless another is given, which stays open."""
+    settings = settings or ClusterSettings()
+    async with MemoryStore() as memory:
+        server = ApiServer(store or memory, clock=settings.clock, gates=settings.gates)
+        application = ApiApplication(server, Authenticator({TOKEN: ADMINISTRATOR}))
+        await server.start()
+        try:
+            async with components_on(application, TOKEN, settings) as cluster:
+                await cluster.components.guard(cluster.nodes_ready.wait())
+                yield cluster
+        finally:
+            await server.stop()
+
+
+@asynccontextmanager
+async def components_on(application: ApiApplication, token: str, settings: ClusterSettings) -> AsyncIterator[Cluster]:
+    """Everything but the server, inside the block, on a server that runs already; nodes come up meanwhile."""
+    transport = InProcessTransport(application, token=token)
+    clock, gates = settings.clock, settings.gates
+    async with Components.running() as components:
+        names = settings.scheduler_names
+        terms = SchedulerTerms(transport, clock=clock, settings=SchedulerSettings(names=names, gates=gates))
+        components.start("scheduler", terms.run)
+        if settings.controllers:
+            controllers = Controllers(transport, clock=clock, gates=gates, only=settings.controllers)
+            components.start("controllers", controllers.run)
+        waiting = {each.prefix for each in settings.fleets}
+        nodes_ready = asyncio.Event()
+
+        def on_ready(prefix: str) -> None:
+            waiting.discard(prefix)
+            if not waiting:
+                nodes_ready.set()
+
+        for each in settings.fleets:
+            run = partial(Fleet(transport, each, clock).run, partial(on_ready, each.prefix))
+            components.start(f"nodes {each.prefix}", run)
+        if not waiting:
+            nodes_ready.set()
+        yield Cluster(application, transport, components, nodes_ready)

@@ -1,0 +1,104 @@
+"""Components as tasks of one process: each has a name, and one that ends without being told to is found out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, NoReturn, TypeVar
+
+Run = Callable[[], Coroutine[Any, Any, None]]
+Result = TypeVar("Result")
+
+
+class ComponentDied(Exception):
+    """A component ended by itself. Its name is in the message, what it died of is the cause."""
+
+
+class Components:
+    """What runs, by name. Only what is alive is worth waiting for: `check` and `guard` tell of the dead."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._some_ended = asyncio.Event()
+
+    @classmethod
+    @asynccontextmanager
+    async def running(cls) -> AsyncIterator[Components]:
+        """Components that live no longer than the block. It fails if one of them died unseen."""
+        components = cls()
+        try:
+            yield components
+            components.check()
+        except Exception as error:
+            for name in components.dead:
+                error.add_note(f"meanwhile the {name} had died")
+            raise
+        finally:
+            await components._end_all()
+
+    def start(self, name: str, run: Run) -> None:
+        assert name not in self._tasks, f"{name} runs already"
+        task = self._tasks[name] = asyncio.create_task(run(), name=name)
+        task.add_done_callback(lambda _: self._some_ended.set())
+
+    async def end(self, name: str) -> None:
+        """End the component wherever it is. One that had died fails here."""
+        task = self._tasks.pop(name)
+        _raise_if_dead(name, task)
+        await _cancel(task)
+
+    async def restart(self, name: str, run: Run) -> None:
+        """End it if it runs, and start it anew."""
+        if name in self._tasks:
+            await self.end(name)
+        self.start(name, run)
+
+    @property
+    def dead(self) -> list[str]:
+        return [name for name, task in self._tasks.items() if task.done()]
+
+    def check(self) -> None:
+        """Raise what a component died of."""
+        for name, task in self._tasks.items():
+            _raise_if_dead(name, task)
+
+    async def died(self) -> NoReturn:
+        """Wait for as long as all are alive, then raise what one of them died of."""
+        while True:
+            self.check()
+            self._some_ended.clear()
+            await self._some_ended.wait()
+
+    async def guard(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """The result of the work; if a component dies before there is one, that is raised instead."""
+        working, dying = asyncio.ensure_future(work), asyncio.ensure_future(self.died())
+        try:
+            await asyncio.wait((working, dying), return_when=asyncio.FIRST_COMPLETED)
+            return await (working if working.done() else dying)
+        finally:
+            await _cancel(working)
+            await _cancel(dying)
+
+    async def _end_all(self) -> None:
+        # The last to come goes first, and at no time does one live without those that it began with.
+        for task in reversed(self._tasks.values()):
+            await _cancel(task)
+        self._tasks.clear()
+
+
+def _raise_if_dead(name: str, task: asyncio.Task[None]) -> None:
+    if task.done():
+        cause = None if task.cancelled() else task.exception()
+        raise ComponentDied(f"the {name} died: {_words(cause)}") from cause
+
+
+def _words(cause: BaseException | None) -> str:
+    if isinstance(cause, BaseExceptionGroup):
+        return "; ".join(_words(each) for each in cause.exceptions)
+    return f"{type(cause).__name__}: {cause}" if cause is not None else "it returned"
+
+
+async def _cancel(task: asyncio.Task[Any]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,137 @@
+"""A whole cluster in this process: pods get devices and run, in real and in virtual time, on any store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dralloc.api.core_v1 import Node, Pod
+from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
+from dralloc.assembly.cluster import Cluster, ClusterSettings, cluster_in_process, fleet
+from dralloc.assembly.components import ComponentDied
+from dralloc.node.profiles import BadProfile
+from dralloc.primitives.features import FeatureGates
+from dralloc.store.opening import open_store
+from dralloc.system_clock import SystemClock
+from dralloc.testing.virtual_time import VirtualClock, run_virtual
+from dralloc.testing.workloads import Document, pod, template
+
+TEMPLATE: Document = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "ResourceClaimTemplate",
+    "metadata": {"name": "some-memory"},
+    "spec": {
+        "spec": {
+            "devices": {
+                "requests": [
+                    {
+                        "name": "gpu",
+                        "exactly": {
+                            "deviceClassName": "gpu.example.com",
+                            "capacity": {"requests": {"memory": "20Gi"}},
+                        },
+                    }
+                ]
+            }
+        }
+    },
+}
+
+
+async def run_a_pod(cluster: Cluster, name: str = "p") -> Pod:
+    """A pod that names no scheduler, with a claim from a template, once it runs."""
+    await cluster.client.create(pod(name, {"gpu": template("some-memory")}))
+
+    async def running() -> Pod:
+        async for event in cluster.client.watch(Pod, fields=f"metadata.name={name}"):
+            if event.object.status.phase == "Running":
+                return event.object
+        raise AssertionError("a watch has no end")
+
+    return await cluster.components.guard(running())
+
+
+def in_real_time(main: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(main)
+
+
+@pytest.mark.parametrize("run", [in_real_time, run_virtual])
+def test_a_pod_gets_its_share_and_runs(run: Any) -> None:
+    async def main() -> None:
+        clock = VirtualClock(asyncio.get_running_loop()) if run is run_virtual else SystemClock()
+        settings = ClusterSettings(fleets=(fleet("gpu", 2), fleet("nic", 1)), clock=clock)
+        async with cluster_in_process(settings) as cluster:
+            nodes = await cluster.client.list(Node)
+            assert sorted(node.metadata.name for node in nodes) == ["gpu-0", "gpu-1", "nic-0"]
+            await cluster.client.create(TEMPLATE)
+            running = await run_a_pod(cluster)
+            (claim,) = await cluster.client.list(ResourceClaim)
+            assert claim.status.allocation is not None
+            (result,) = claim.status.allocation.devices.results
+            assert (result.pool, str(result.consumed_capacity["memory"])) == (running.spec.node_name, "20Gi")
+
+    run(main())
+
+
+def test_a_cluster_that_comes_back_takes_over_what_is_stored(tmp_path: Path) -> None:
+    settings = ClusterSettings(fleets=(fleet("gpu", 2),))
+
+    async def first() -> list[str]:
+        async with (
+            await open_store(str(tmp_path / "state.db")) as store,
+            cluster_in_process(settings, store=store) as cluster,
+        ):
+            await cluster.client.create(TEMPLATE)
+            await run_a_pod(cluster)
+            return await uids(cluster)
+
+    async def second() -> list[str]:
+        async with (
+            await open_store(str(tmp_path / "state.db")) as store,
+            cluster_in_process(settings, store=store) as cluster,
+        ):
+            assert (await cluster.client.get(Pod, "p")).status.phase == "Running"
+            after = await uids(cluster)
+            await run_a_pod(cluster, "another")
+            return after
+
+    async def uids(cluster: Cluster) -> list[str]:
+        items = (*await cluster.client.list(Node), *await cluster.client.list(ResourceSlice))
+        return sorted(item.metadata.uid for item in items)
+
+    assert asyncio.run(first()) == asyncio.run(second())
+
+
+def test_every_component_has_the_features_of_the_cluster() -> None:
+    async def main() -> None:
+        clock = VirtualClock(asyncio.get_running_loop())
+        settings = ClusterSettings(
+            gates=FeatureGates.parse("DRAConsumableCapacity=false"), clock=clock, fleets=(fleet("gpu", 1),)
+        )
+        async with cluster_in_process(settings) as cluster:
+            (published,) = await cluster.client.list(ResourceSlice)
+            assert not any(device.allow_multiple_allocations for device in published.spec.devices or ())
+
+    run_virtual(main())
+
+
+def test_a_component_that_dies_ends_what_waits_for_it() -> None:
+    async def main() -> None:
+        async with cluster_in_process(ClusterSettings()) as cluster:
+            cluster.components.start("meddler", fail)
+            await cluster.components.guard(asyncio.Event().wait())
+
+    async def fail() -> None:
+        raise OSError("no space left on device")
+
+    with pytest.raises(ComponentDied, match="the meddler died: OSError: no space left on device"):
+        asyncio.run(main())
+
+
+def test_a_profile_that_is_not_there_is_told() -> None:
+    with pytest.raises(BadProfile, match="no profile 'quantum'"):
+        fleet("quantum", 1)
