@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -25,6 +24,7 @@ from dralloc.api.resource_v1 import DeviceRequestAllocationResult, ResourceClaim
 from dralloc.node.runtime_fake import PREFIX
 from dralloc.scheduler.scheduler import NAME
 from dralloc.testing.driver_cluster import DriverCluster, driver_cluster
+from dralloc.testing.ports import free_port
 from dralloc.testing.workloads import existing, job
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "drivers"
@@ -350,9 +350,3 @@ def test_300_pods_of_a_job_use_one_claim_that_is_prepared_once(directory: Path, 
             assert list(cluster.cdi_dir.glob("*.json")) == []
 
     run(scenario())
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

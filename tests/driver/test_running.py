@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +17,7 @@ from dralloc.api.meta_v1 import ObjectMeta
 from dralloc.apiserver.running import ServerSettings, run_server
 from dralloc.client.client import connect_async
 from dralloc.driver.conformance.subject import Patience, Subject
+from dralloc.testing.ports import free_port
 
 PROGRAM = """
 from dralloc.driver import DriverFunctions, device
@@ -39,12 +39,6 @@ def environment(directory: Path, **changes: str) -> dict[str, str]:
         "DRA_CDI_DIR": str(directory / "cdi"),
         **changes,
     }
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_it_starts_shows_its_metrics_and_ends_in_order(directory: Path) -> None:

@@ -86,7 +86,8 @@ async def keep_asking(
         if devices is not None:
             board.post(devices, now_s=clock_s())
         with suppress(TimeoutError):
-            await asyncio.wait_for(nudge.wait(), interval_s)
+            async with asyncio.timeout(interval_s):
+                await nudge.wait()
 
 
 def _message(devices: Iterable[DeviceHealth], said_at: float, kinds: ModuleType) -> Any:

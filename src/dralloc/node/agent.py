@@ -33,6 +33,7 @@ from dralloc.node.drivers import DriverInstance, Drivers
 from dralloc.node.health import HealthWatch
 from dralloc.node.metrics import NodeMetrics
 from dralloc.node.node_object import NodeHeart, NodeShape
+from dralloc.node.persistence import until_done
 from dralloc.node.pod_sync import PodSync, Surroundings
 from dralloc.node.pod_view import NODE_PODS, NodePod
 from dralloc.node.registration import PluginWatcher
@@ -122,7 +123,8 @@ class Agent:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._events.run())
-                await self._heart.register()
+                waiting = f"node {name} is not registered yet"
+                await until_done(waiting, self._heart.register, self._settings.timings.reach_again)
                 self._wiper.wipe_all()
                 self._health.load()
                 tasks.create_task(self._heart.beat())

@@ -27,6 +27,7 @@ from dralloc.client.resources import resource_for
 from dralloc.client.transport import Transport
 from dralloc.node.fake_claims import CheckedClaims
 from dralloc.node.node_object import NodeHeart, NodeShape
+from dralloc.node.persistence import until_done
 from dralloc.node.pod_sync import PodSync, Surroundings
 from dralloc.node.pod_view import NODE_PODS, NodePod
 from dralloc.node.profiles import FAKE_LABEL, FakeNode, Profile, classes_of, nodes_of, shared_slices
@@ -66,7 +67,8 @@ class Fleet:
 
     async def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
         """Publish everything, and let pods live until cancelled."""
-        await self.publish()
+        waiting = f"not all of {self._settings.count} nodes are published yet"
+        await until_done(waiting, self.publish, self._settings.timings.reach_again)
         pods: Informer[NodePod] = Informer()
         claims: Informer[ResourceClaim] = Informer()
         checked = CheckedClaims(claims)
@@ -188,6 +190,9 @@ async def _together(work: Iterable[Awaitable[None]]) -> None:
         for each in waiting:
             await each
 
-    async with asyncio.TaskGroup() as tasks:
-        for _ in range(TOGETHER):
-            tasks.create_task(worker())
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(TOGETHER):
+                tasks.create_task(worker())
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from None

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 
 from dralloc.api.resource_v1 import ResourceSlice
 from dralloc.client.calls import Calls
 from dralloc.client.resource import key_of
 from dralloc.client.resources import resource_for
-from dralloc.client.transport import TransportError
+from dralloc.node.persistence import until_done
 from dralloc.node.timings import Timings
-from dralloc.primitives.errors import ApiError, Conflict, NotFound
+from dralloc.primitives.errors import Conflict, NotFound
 
 _logger = logging.getLogger(__name__)
 
@@ -63,7 +63,8 @@ class SliceWiper:
         task.add_done_callback(self._tasks.discard)
 
     async def _wipe(self, driver: str) -> None:
-        await _until_done(lambda: self._wipe_once(driver), self._timings)
+        what = f"slices of node {self._node} are not removed yet"
+        await until_done(what, lambda: self._wipe_once(driver), self._timings.wipe_again, despite_refusals=True)
 
     async def _wipe_once(self, driver: str) -> None:
         selector = f"spec.nodeName={self._node}" + (f",spec.driver={driver}" if driver else "")
@@ -77,14 +78,3 @@ class SliceWiper:
                 )
             except (NotFound, Conflict):
                 continue
-
-
-async def _until_done(work: Callable[[], Awaitable[None]], timings: Timings) -> None:
-    failures = 0
-    while True:
-        try:
-            return await work()
-        except (ApiError, TransportError) as error:
-            failures += 1
-            _logger.warning("slices are not removed yet: %s", error)
-            await asyncio.sleep(timings.wipe_again.delay_s(failures))

@@ -34,6 +34,8 @@ class Timings:
     crash_first_s: float = 10.0
     crash_most_s: float = 300.0
     crash_forgotten_s: float = 600.0
+    # A server that is not there when a node starts is asked again.
+    reach_again: Backoff = field(default_factory=lambda: Backoff(first_s=0.5, most_s=30.0))
     # The node says that it is alive.
     lease_s: int = 40
     heartbeat_s: float = 10.0

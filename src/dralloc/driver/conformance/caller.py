@@ -127,7 +127,8 @@ async def calling(socket: Path | str, *, dial_s: float = DIAL_S) -> AsyncIterato
     options = [("grpc.max_reconnect_backoff_ms", 500), ("grpc.use_local_subchannel_pool", 1)]
     async with grpc.aio.insecure_channel(f"unix:{socket}", options=options) as channel:
         try:
-            await asyncio.wait_for(channel.channel_ready(), dial_s)
+            async with asyncio.timeout(dial_s):
+                await channel.channel_ready()
         except TimeoutError:
             raise CallFailed("UNAVAILABLE", f"nobody answers at {socket}") from None
         yield Caller(channel)

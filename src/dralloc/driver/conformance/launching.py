@@ -56,7 +56,8 @@ class DriverProcess:
             except ProcessLookupError:
                 break
             try:
-                await asyncio.wait_for(process.wait(), STOP_S)
+                async with asyncio.timeout(STOP_S):
+                    await process.wait()
                 break
             except TimeoutError:
                 continue

@@ -21,7 +21,8 @@ TIME_MIN_S, TIME_MAX_S = 1_000_000_000, 100_000_000_000
 async def _first_message(subject: Subject, service: Service) -> Any:
     async with aclosing(subject.caller.watch_health(service)) as stream:
         try:
-            return await asyncio.wait_for(anext(stream), subject.patience.health_s)
+            async with asyncio.timeout(subject.patience.health_s):
+                return await anext(stream)
         except TimeoutError:
             return None
         except StopAsyncIteration:
