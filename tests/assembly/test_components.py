@@ -64,7 +64,7 @@ def test_a_death_is_found_out(
     look: Callable[[Components], Coroutine[Any, Any, None]],
 ) -> None:
     async def main() -> None:
-        async with Components.running() as components:
+        async with Components() as components:
             components.start("controllers", live)
             components.start("scheduler", run)
             await look(components)
@@ -75,14 +75,14 @@ def test_a_death_is_found_out(
 
 def test_what_fails_in_the_block_is_told_of_the_dead() -> None:
     async def main() -> None:
-        async with Components.running() as components:
+        async with Components() as components:
             components.start("scheduler", die_soon)
             await asyncio.sleep(10)
             raise TimeoutError("no pod runs")
 
     with pytest.raises(TimeoutError, match="no pod runs") as caught:
         run_virtual(main())
-    assert caught.value.__notes__ == ["meanwhile the scheduler had died"]
+    assert caught.value.__notes__ == ["meanwhile the scheduler died: ValueError: out of ideas"]
 
 
 def test_guarded_work_gives_its_result_and_its_failure() -> None:
@@ -91,7 +91,7 @@ def test_guarded_work_gives_its_result_and_its_failure() -> None:
         return 7
 
     async def main() -> None:
-        async with Components.running() as components:
+        async with Components() as components:
             components.start("scheduler", live)
             assert await components.guard(count()) == 7
             with pytest.raises(ValueError, match="out of ideas"):
@@ -114,7 +114,7 @@ def test_those_that_are_told_to_end_come_back_and_are_gone_after_the_block() -> 
             ended.append(number)
 
     async def main() -> None:
-        async with Components.running() as components:
+        async with Components() as components:
             await components.restart("scheduler", note_the_end)
             await asyncio.sleep(0)
             await components.restart("scheduler", note_the_end)

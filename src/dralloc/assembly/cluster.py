@@ -96,7 +96,7 @@ async def components_on(application: ApiApplication, token: str, settings: Clust
     """Everything but the server, inside the block, on a server that runs already; nodes come up meanwhile."""
     transport = InProcessTransport(application, token=token)
     clock, gates = settings.clock, settings.gates
-    async with Components.running() as components:
+    async with Components() as components:
         names = settings.scheduler_names
         terms = SchedulerTerms(transport, clock=clock, settings=SchedulerSettings(names=names, gates=gates))
         components.start("scheduler", terms.run)

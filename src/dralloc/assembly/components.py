@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, NoReturn, Self, TypeVar
 
 Run = Callable[[], Coroutine[Any, Any, None]]
 Result = TypeVar("Result")
@@ -22,20 +21,19 @@ class Components:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._some_ended = asyncio.Event()
 
-    @classmethod
-    @asynccontextmanager
-    async def running(cls) -> AsyncIterator[Components]:
-        """Components that live no longer than the block. It fails if one of them died unseen."""
-        components = cls()
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, _: object, error: BaseException | None, __: object) -> None:
+        """None outlives the block. If one of them died unseen, the block fails; if it failed already, that is told with it."""
         try:
-            yield components
-            components.check()
-        except Exception as error:
-            for name in components.dead:
-                error.add_note(f"meanwhile the {name} had died")
-            raise
+            self.check()
+        except ComponentDied as died:
+            if error is None:
+                raise
+            error.add_note(f"meanwhile {died}")
         finally:
-            await components._end_all()
+            await self._end_all()
 
     def start(self, name: str, run: Run) -> None:
         assert name not in self._tasks, f"{name} runs already"
@@ -53,10 +51,6 @@ class Components:
         if name in self._tasks:
             await self.end(name)
         self.start(name, run)
-
-    @property
-    def dead(self) -> list[str]:
-        return [name for name, task in self._tasks.items() if task.done()]
 
     def check(self) -> None:
         """Raise what a component died of."""

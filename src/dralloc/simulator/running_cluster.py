@@ -21,6 +21,7 @@ from dralloc.apiserver.app import ApiApplication
 from dralloc.apiserver.authentication import ADMINISTRATOR, Authenticator
 from dralloc.apiserver.server import ApiServer
 from dralloc.apiserver.serving import Endpoint, serving
+from dralloc.assembly.components import Components
 from dralloc.client.calls import Calls
 from dralloc.client.client import AsyncClient
 from dralloc.client.credentials import Connection
@@ -47,9 +48,9 @@ class RunningCluster:
     def __init__(self, store: MemoryStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock
+        self.components = Components()
         self._port = 0
         self._server: AsyncExitStack | None = None
-        self._components: dict[str, asyncio.Task[None]] = {}
         self._transport: HttpTransport | None = None
 
     # --- Components -------------------------------------------------------------------------------------------------
@@ -75,36 +76,17 @@ class RunningCluster:
     async def schedule(self, gates: str = "") -> None:
         """The scheduler comes up, or comes back with other features."""
         settings = SchedulerSettings(gates=FeatureGates.parse(gates))
-        await self._start("scheduler", Scheduler(self._calls("scheduler"), self._clock, settings).run)
+        await self.components.restart("scheduler", Scheduler(self._calls("scheduler"), self._clock, settings).run)
 
     async def control(self, gates: str = "") -> None:
         """The controllers come up, or come back with other features."""
         controllers = Controllers(self.transport, clock=self._clock, gates=FeatureGates.parse(gates))
-        await self._start("controllers", controllers.run)
+        await self.components.restart("controllers", controllers.run)
 
     async def run_pods(self) -> None:
-        await self._start("nodes", PodLives(self._calls("node"), self._clock).run)
-
-    async def _start(self, name: str, run: Callable[[], Any]) -> None:
-        if name in self._components:
-            await self._end(self._components.pop(name))
-        self._components[name] = asyncio.ensure_future(run())
-
-    async def _end(self, component: asyncio.Task[None]) -> None:
-        if component.done():
-            component.result()
-        component.cancel()
-        await asyncio.gather(component, return_exceptions=True)
-
-    def _look_for_failures(self) -> None:
-        """A component that ended by itself has a bug; raise it."""
-        for component in self._components.values():
-            if component.done():
-                component.result()
+        await self.components.restart("nodes", PodLives(self._calls("node"), self._clock).run)
 
     async def stop(self) -> None:
-        for component in self._components.values():
-            await self._end(component)
         await self.transport.close()
         await self.stop_serving()
 
@@ -155,7 +137,7 @@ class RunningCluster:
                         if matches(seen):
                             return seen
         except TimeoutError:
-            self._look_for_failures()
+            self.components.check()
         raise AssertionError(f"{kind.__name__} {name} did not become what was expected; last seen: {seen}")
 
     async def _states(self, kind: type[Object], name: str, namespace: str) -> AsyncGenerator[Object | None, None]:
@@ -219,11 +201,12 @@ async def running_cluster(gates: str = "") -> AsyncIterator[RunningCluster]:
     async with MemoryStore() as store:
         cluster = RunningCluster(store, SystemClock())
         await cluster.serve(gates)
-        await cluster.schedule(gates)
-        await cluster.control(gates)
-        await cluster.run_pods()
         try:
-            yield cluster
+            async with cluster.components:
+                await cluster.schedule(gates)
+                await cluster.control(gates)
+                await cluster.run_pods()
+                yield cluster
         finally:
             await cluster.stop()
 
