@@ -1,4 +1,4 @@
-"""Alternatives in order of preference over HTTP, behaviour by behaviour: docs/behaviours.md lists them by the same ids."""
+"""Alternatives in order of preference over HTTP, behaviour by behaviour: docs/parity.md lists them by the same ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Devices by capacity and by counters over HTTP, behaviour by behaviour: docs/behaviours.md lists them by the same ids."""
+"""Devices by capacity and by counters over HTTP, behaviour by behaviour: docs/parity.md lists them by the same ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain claims over HTTP, behaviour by behaviour: docs/behaviours.md lists them by the same ids."""
+"""Plain claims over HTTP, behaviour by behaviour: docs/parity.md lists them by the same ids."""
 
 from __future__ import annotations
 

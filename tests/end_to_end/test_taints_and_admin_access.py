@@ -1,4 +1,4 @@
-"""Taints and admin access over HTTP, behaviour by behaviour: docs/behaviours.md lists them by the same ids."""
+"""Taints and admin access over HTTP, behaviour by behaviour: docs/parity.md lists them by the same ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One claim for all pods of a workload over HTTP, behaviour by behaviour: docs/behaviours.md lists them by the same ids."""
+"""One claim for all pods of a workload over HTTP, behaviour by behaviour: docs/parity.md lists them by the same ids."""
 
 from __future__ import annotations
 

@@ -1,0 +1,154 @@
+"""What may be written, and by whom: the kinds of the group, and the identity of a node."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from dralloc.api.resource_v1 import (
+    DeviceClass,
+    DeviceTaintRule,
+    NetworkDeviceData,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
+from dralloc.apiserver.running import ServerSettings, run_server
+from dralloc.client.client import AsyncClient
+from dralloc.client.credentials import Connection
+from dralloc.client.http import HttpTransport
+from dralloc.primitives.errors import Conflict, Forbidden, Invalid, NotFound
+from dralloc.simulator.running_cluster import RunningCluster, in_running_cluster
+from dralloc.testing.builders import (
+    DRIVER,
+    POOL,
+    claim,
+    device,
+    device_class,
+    request,
+    resource_slice,
+    taint,
+    taint_rule,
+)
+from dralloc.testing.workloads import claim_template
+
+pytestmark = pytest.mark.slow
+
+
+@in_running_cluster
+async def test_P1_every_kind_is_created_read_changed_and_deleted(cluster: RunningCluster) -> None:
+    client = cluster.client
+    kinds: dict[type[Any], Any] = {
+        DeviceClass: device_class("x"),
+        DeviceTaintRule: taint_rule("x", taint("broken"), driver=DRIVER),
+        ResourceClaim: claim("x", request()),
+        ResourceClaimTemplate: claim_template("x", request()),
+        ResourceSlice: resource_slice("x", device("gpu-0"), node_name="node-a"),
+    }
+    for kind, document in kinds.items():
+        await client.create(document)
+        first = await client.get(kind, "x")
+        assert [item.metadata.uid for item in await client.list(kind)] == [first.metadata.uid]
+        patched = await client.patch(kind, "x", {"metadata": {"labels": {"by": "patch"}}})
+        labelled = msgspec.structs.replace(first.metadata, labels={"by": "stale"})
+        with pytest.raises(Conflict):
+            await client.replace(msgspec.structs.replace(first, metadata=labelled))
+        labelled = msgspec.structs.replace(patched.metadata, labels={"by": "replace"})
+        await client.replace(msgspec.structs.replace(patched, metadata=labelled))
+        assert (await client.get(kind, "x")).metadata.labels == {"by": "replace"}
+        await client.delete(kind, "x")
+        with pytest.raises(NotFound):
+            await client.get(kind, "x")
+    # The status has a door of its own: the main one does not change it, and the other nothing else.
+    await client.create(claim("x", request()))
+    result = {"request": "request", "driver": DRIVER, "pool": POOL, "device": "gpu-0"}
+    given = {"metadata": {"labels": {"by": "user"}}, "status": {"allocation": {"devices": {"results": [result]}}}}
+    stored = await client.patch(ResourceClaim, "x", given)
+    assert (stored.metadata.labels, stored.status.allocation) == ({"by": "user"}, None)
+    given["spec"] = {"devices": {"requests": []}}
+    stored = await client.patch(ResourceClaim, "x", given, subresource="status")
+    assert stored.status.allocation is not None
+    assert len(stored.spec.devices.requests or ()) == 1
+
+
+# --- A node's identity ----------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def administrator_and_node(directory: Path) -> AsyncIterator[tuple[AsyncClient, AsyncClient]]:
+    """Two clients of one server: who may do everything, and who is the node `node-a`."""
+    tokens = directory / "tokens.csv"
+    tokens.write_text('node-token,system:node:node-a,1,"system:nodes"\n')
+    settings = ServerSettings(
+        data_dir=directory / "data", port=0, store="memory://", token_file=tokens, insecure_http=True
+    )
+    async with run_server(settings) as server:
+        transports = [
+            HttpTransport(Connection(server=server.url, token=token)) for token in (server.token, "node-token")
+        ]
+        try:
+            yield AsyncClient(transports[0]), AsyncClient(transports[1])
+        finally:
+            for transport in transports:
+                await transport.close()
+
+
+Scenario = Callable[[AsyncClient, AsyncClient], Coroutine[Any, Any, None]]
+
+
+def play(scenario: Scenario, directory: Path) -> None:
+    async def run() -> None:
+        async with administrator_and_node(directory) as (administrator, node):
+            await scenario(administrator, node)
+
+    asyncio.run(run())
+
+
+def test_P34_a_node_touches_slices_of_its_own_only(tmp_path: Path) -> None:
+    async def scenario(administrator: AsyncClient, node: AsyncClient) -> None:
+        await node.create(resource_slice("mine", device("gpu-0"), node_name="node-a"))
+        with pytest.raises(Forbidden):
+            await node.create(resource_slice("other", device("gpu-0"), node_name="node-b"))
+        with pytest.raises(Forbidden):
+            await node.create(resource_slice("cluster", device("gpu-0"), all_nodes=True))
+        for name, place in (("other", {"node_name": "node-b"}), ("cluster", {"all_nodes": True})):
+            await administrator.create(resource_slice(name, device("gpu-0"), pool=name, **place))
+            with pytest.raises(Forbidden):
+                await node.delete(ResourceSlice, name)
+        await node.delete(ResourceSlice, "mine")
+
+    play(scenario, tmp_path)
+
+
+def test_S1_a_node_says_how_devices_are_that_were_given_out_on_it_and_S2_no_others(tmp_path: Path) -> None:
+    def given_on(node: str) -> dict[str, Any]:
+        field = {"key": "metadata.name", "operator": "In", "values": [node]}
+        result = {"request": "request", "driver": DRIVER, "pool": node, "device": "gpu-0"}
+        place = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+        return {"status": {"allocation": {"devices": {"results": [result]}, "nodeSelector": place}}}
+
+    def said_on(node: str, address: str) -> dict[str, Any]:
+        entry = {"driver": DRIVER, "pool": node, "device": "gpu-0", "networkData": {"hardwareAddress": address}}
+        return {"status": {"devices": [entry]}}
+
+    async def scenario(administrator: AsyncClient, node: AsyncClient) -> None:
+        for name in ("node-a", "node-b"):
+            await administrator.create(resource_slice(name, device("gpu-0"), pool=name, node_name=name))
+            await administrator.create(claim(name, request()))
+            await administrator.patch(ResourceClaim, name, given_on(name), subresource="status")
+        for address in ("02:00:00:00:00:01", "02:00:00:00:00:02"):
+            stored = await node.patch(ResourceClaim, "node-a", said_on("node-a", address), subresource="status")
+            (entry,) = stored.status.devices
+            assert entry.network_data == NetworkDeviceData(hardware_address=address)
+        with pytest.raises(Invalid, match="needs the right to write resourceclaims/driver"):
+            await node.patch(ResourceClaim, "node-b", said_on("node-b", address), subresource="status")
+        with pytest.raises(Invalid, match="needs the right to write resourceclaims/binding"):
+            await node.patch(ResourceClaim, "node-a", {"status": {"allocation": None}}, subresource="status")
+
+    play(scenario, tmp_path)
