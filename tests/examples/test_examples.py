@@ -1,0 +1,138 @@
+"""Every example does what its README says: offline from the files alone, and on a cluster that runs.
+
+The tables of a README are what is compared: a pod, its node, and what it gets; or `pending` and a part of the reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from dralloc.cli.main import app
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "examples").glob("[0-9][0-9]-*"))
+# Its claim is made by a controller when the job is there, so the files alone say nothing about it.
+ONLINE_ONLY = "12-one-claim-for-a-job"
+
+HEADER = "| pod | node | what it gets, or why it waits |"
+PENDING = "pending"
+
+every_example = pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """One line of a table."""
+
+    pod: str
+    node: str
+    gets: str
+
+    @property
+    def is_pending(self) -> bool:
+        return self.node == PENDING
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What is done, if anything, and what is expected then."""
+
+    command: str
+    expected: tuple[Expectation, ...]
+
+
+def steps(example: Path) -> Iterator[Step]:
+    command, rows = "", []
+    for line in [*(example / "README.md").read_text().splitlines(), ""]:
+        if match := re.fullmatch(r"After `(.+)`:", line):
+            command = match[1]
+        elif line.startswith("| ") and line != HEADER:
+            rows.append(Expectation(*(cell.strip() for cell in line.strip("|").split("|"))))
+        elif not line and rows:
+            yield Step(command, tuple(rows))
+            command, rows = "", []
+
+
+def commands(example: Path) -> list[list[str]]:
+    """What the README tells to type, without `dralloc`."""
+    lines = re.findall(r"^\$ dralloc (.*?)(?:\s+#.*)?$", (example / "README.md").read_text(), flags=re.MULTILINE)
+    return [line.split() for line in lines]
+
+
+def run(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> Result:
+    monkeypatch.chdir(ROOT)
+    return CliRunner().invoke(app, arguments)
+
+
+def pod_of(claim: str, example: Path) -> str:
+    """The pod that uses the claim, or that it is made for."""
+    for document in yaml.safe_load_all((example / "workload.yaml").read_text()):
+        if document["kind"] == "Pod":
+            metadata = document["metadata"]
+            for entry in document["spec"]["resourceClaims"]:
+                name = entry.get("resourceClaimName") or f"{metadata['name']}-{entry['name']}"
+                if claim == f"{metadata['namespace']}/{name}":
+                    return f"{metadata['namespace']}/{metadata['name']}"
+    raise AssertionError(f"no pod uses {claim}")
+
+
+def qualified(pod: str) -> str:
+    return pod if "/" in pod else f"default/{pod}"
+
+
+@every_example
+def test_an_example_is_complete(example: Path) -> None:
+    assert {path.name for path in example.iterdir()} == {"README.md", "cluster.yaml", "workload.yaml"}
+    assert next(steps(example)).expected
+    assert f"]({example.name}/README.md)" in (ROOT / "examples" / "README.md").read_text(), "the index names it"
+
+
+def test_examples_can_be_tried_together() -> None:
+    """They bring nothing of the same name, so that one does not get in the way of the other."""
+    owners: dict[tuple[str, ...], str] = {}
+    for example in EXAMPLES:
+        for file in ("cluster.yaml", "workload.yaml"):
+            for document in yaml.safe_load_all((example / file).read_text()):
+                metadata = document["metadata"]
+                key = (document["kind"], metadata.get("namespace", ""), metadata["name"])
+                assert key not in owners, f"{example.name} and {owners[key]} have {'/'.join(key)}"
+                owners[key] = example.name
+
+
+@every_example
+def test_an_example_is_without_fault(example: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = run(["validate", str(example)], monkeypatch)
+    assert result.exit_code == 0, result.output
+    assert "0 errors, 0 warnings" in result.output
+
+
+@pytest.mark.parametrize("example", [each for each in EXAMPLES if each.name != ONLINE_ONLY], ids=lambda path: path.name)
+def test_without_a_cluster_an_example_gets_what_its_table_says(example: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = next(steps(example)).expected
+    assert ["allocate", "-f", f"examples/{example.name}"] in commands(example)
+    result = run(["allocate", "-f", f"examples/{example.name}"], monkeypatch)
+    assert result.exit_code == any(each.is_pending for each in expected), result.output
+    given: dict[str, list[tuple[str, str]]] = {}
+    for line in result.stdout.splitlines():
+        if re.match(r"[a-z-]+/", line):
+            claim, request, node, device, consumed = re.split(r" {2,}", line.strip())
+            took = "all of it" if consumed == "-" else consumed.replace(",", ", ")
+            entry = node, f"{request}: {device.rpartition('/')[2]}, {took}"
+            given.setdefault(pod_of(claim, example), []).append(entry)
+    for each in expected:
+        name = qualified(each.pod)
+        if each.is_pending:
+            refusal = next(line for line in result.stdout.splitlines() if line.startswith(f"pod {name} does not fit"))
+            assert each.gets in refusal
+        else:
+            entries = given.pop(name)
+            assert {node for node, _ in entries} == {each.node}
+            assert "; ".join(text for _, text in entries) == each.gets
+    assert not given, "whoever gets something is in the table"
