@@ -26,6 +26,7 @@ from dralloc.client.in_process import InProcessTransport
 from dralloc.client.transport import Transport
 from dralloc.controllers.running import CONTROLLERS, Controllers
 from dralloc.node.fleet import Fleet, FleetSettings
+from dralloc.node.manifest_nodes import ManifestNodes
 from dralloc.node.profiles import load_profile
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
@@ -111,6 +112,7 @@ async def components_on(application: ApiApplication, token: str, settings: Clust
             if not waiting:
                 nodes_ready.set()
 
+        components.start("nodes of manifests", ManifestNodes(transport, clock).run)
         for each in settings.fleets:
             run = partial(Fleet(transport, each, clock).run, partial(on_ready, each.prefix))
             components.start(f"nodes {each.prefix}", run)

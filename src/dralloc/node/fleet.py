@@ -1,7 +1,6 @@
 """Thousands of fake nodes in one process: published from a profile, running pods that do nothing.
 
-All of them share one watch of pods and one of claims. A node is an entry in a set, a pod a few small values, a running container a timer or
-nothing; so what the fleet costs is what happens in it.
+Five thousand nodes are five thousand entries in a set; how pods live on them is in `fake_pods`.
 """
 
 from __future__ import annotations
@@ -11,37 +10,26 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
-from dralloc.api.core_v1 import Event
 from dralloc.api.meta_v1 import OwnerReference
-from dralloc.api.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
+from dralloc.api.resource_v1 import DeviceClass, ResourceSlice
 from dralloc.client.calls import Calls
-from dralloc.client.events import EventRecorder
-from dralloc.client.informer import Informer
-from dralloc.client.reflector import Reflector
 from dralloc.client.resource import key_of
 from dralloc.client.resources import resource_for
 from dralloc.client.transport import Transport
-from dralloc.node.fake_claims import CheckedClaims
+from dralloc.node.fake_pods import FIELD_MANAGER, TOGETHER, FakePods
 from dralloc.node.node_object import NodeHeart, NodeShape
 from dralloc.node.persistence import until_done
-from dralloc.node.pod_sync import PodSync, Surroundings
-from dralloc.node.pod_view import NODE_PODS, NodePod
 from dralloc.node.profiles import FAKE_LABEL, FakeNode, Profile, classes_of, nodes_of, shared_slices
 from dralloc.node.publication import CreateSlice, DeleteSlice, PoolKey, ReplaceSlice, plan_pool, pool_of
-from dralloc.node.runtime_fake import FakeRuntime
 from dralloc.node.timings import DEFAULT_TIMINGS, Timings
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import AlreadyExists, NotFound
 
 _logger = logging.getLogger(__name__)
-
-FIELD_MANAGER: Final = "dralloc-fake-nodes"
-# Requests under way at a time.
-TOGETHER: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,41 +57,12 @@ class Fleet:
         """Publish everything, and let pods live until cancelled."""
         waiting = f"not all of {self._settings.count} nodes are published yet"
         await until_done(waiting, self.publish, self._settings.timings.reach_again)
-        pods: Informer[NodePod] = Informer()
-        claims: Informer[ResourceClaim] = Informer()
-        checked = CheckedClaims(claims)
-        events = EventRecorder(self._calls, resource_for(Event), component=FIELD_MANAGER, clock=self._clock)
-        sync = PodSync(
-            Surroundings(
-                calls=self._calls,
-                claims=checked,
-                runtime=FakeRuntime(self._clock),
-                events=events,
-                clock=self._clock,
-                timings=self._settings.timings,
-                shows_health=False,
-            )
-        )
-        checked.wake_on_change(sync.look_at)
+        pods = FakePods(self._calls, self._clock, self._settings.timings, self._names)
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(events.run())
-            tasks.create_task(Reflector(self._calls, resource_for(ResourceClaim), claims).run())
-            await claims.synced.wait()
-            tasks.create_task(Reflector(self._calls, NODE_PODS, pods, field_selector="spec.nodeName!=").run())
-            await pods.synced.wait()
-            pods.subscribe(self._only_ours(sync))
-            tasks.create_task(sync.run(TOGETHER))
+            await pods.start(tasks)
             if self._settings.beats:
                 tasks.create_task(self._beat())
             on_ready()
-
-    def _only_ours(self, sync: PodSync) -> Callable[[NodePod | None, NodePod | None], None]:
-        def changed(before: NodePod | None, after: NodePod | None) -> None:
-            pod = after or before
-            if pod is not None and pod.spec.node_name in self._names:
-                sync.pod_changed(before, after)
-
-        return changed
 
     # --- Publishing -----------------------------------------------------------------------------------------------
 
