@@ -22,6 +22,7 @@ from dralloc.cli import (
     record,
     scheduler,
     top,
+    up,
     validate,
 )
 from dralloc.cli.output import fail
@@ -35,6 +36,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+app.command("up")(up.up)
 app.command("validate")(validate.validate)
 app.command("convert")(convert.convert)
 app.command("cel")(cel.cel)

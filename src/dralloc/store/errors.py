@@ -11,6 +11,7 @@ StoreError
 ├── ValueTooLarge       the store takes no value of that size
 ├── StoreFull           no room; nothing was written, later writes may succeed
 ├── StoreUnavailable    not reachable, locked or failing; a write may or may not have happened
+│   ├── StoreInUse      another process has it to itself
 │   └── StoreClosed     closed by its owner
 └── CorruptStore        what is stored contradicts itself
 """
@@ -80,6 +81,10 @@ class StoreFull(StoreError):
 
 
 class StoreUnavailable(StoreError):
+    pass
+
+
+class StoreInUse(StoreUnavailable):
     pass
 
 

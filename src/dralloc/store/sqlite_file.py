@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from dralloc.store.errors import CorruptStore, StoreError, StoreFull, StoreUnavailable
+from dralloc.store.errors import CorruptStore, StoreError, StoreFull, StoreInUse, StoreUnavailable
 from dralloc.store.interface import FIRST_REVISION, Event, HistoryLimits, Record
 from dralloc.store.revisions import RevisionedMap
 
@@ -203,7 +203,7 @@ class SqliteFile:
         if name == "SQLITE_FULL":
             return StoreFull(f"{self._path}: {error}")
         if name == "SQLITE_BUSY":
-            return StoreUnavailable(f"{self._path} is in use by another process")
+            return StoreInUse(f"{self._path} is in use by another process")
         if name.startswith(CORRUPTION_ERRORS):
             return self._corrupt(str(error))
         return StoreUnavailable(f"{self._path}: {error}")

@@ -1,0 +1,235 @@
+"""`dralloc up` as a process: it is ready soon, keeps what it has, ends when told, and says what to do where it cannot start."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from dralloc import connect
+from dralloc.api.core_v1 import Node, Pod
+from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
+from dralloc.cli.main import app
+from dralloc.client.blocking import Client
+from dralloc.testing.cluster_process import cluster_process, start_cluster
+from dralloc.testing.etcd_server import EtcdServer
+from dralloc.testing.workloads import Document, pod, template
+
+pytestmark = pytest.mark.slow
+
+DEADLINE_S = 60
+ENDING = "\nending: watches are closed, requests under way are finished\n"
+FEW = ("--nodes", "gpu=1,nic=1")
+
+TEMPLATE: Document = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "ResourceClaimTemplate",
+    "metadata": {"name": "share", "namespace": "default"},
+    "spec": {
+        "spec": {
+            "devices": {
+                "requests": [
+                    {
+                        "name": "gpu",
+                        "exactly": {
+                            "deviceClassName": "gpu.example.com",
+                            "capacity": {"requests": {"memory": "20Gi"}},
+                        },
+                    }
+                ]
+            }
+        }
+    },
+}
+
+
+def run_pod(client: Client, name: str) -> Pod:
+    """A pod with a share of a card that names no scheduler, once it runs."""
+    client.create(pod(name, {"gpu": template("share")}))
+    return until_running(client, name)
+
+
+def until_running(client: Client, name: str) -> Pod:
+    deadline = time.monotonic() + DEADLINE_S
+    for event in client.watch(Pod, fields=f"metadata.name={name}"):
+        if event.object.status.phase == "Running":
+            return event.object
+        assert time.monotonic() < deadline, event.object
+    raise AssertionError("a watch has no end")
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """How a process ended by itself, and what it said."""
+    said, _ = process.communicate(timeout=DEADLINE_S)
+    return process.returncode, said
+
+
+# --- Being there --------------------------------------------------------------------------------------------------
+
+
+def test_everything_is_there_and_goes_when_told() -> None:
+    with cluster_process("--ephemeral") as cluster:
+        used_s = cpu_seconds(cluster.process.pid)
+        directory = cluster.kubeconfig.parent
+        assert f"export KUBECONFIG={cluster.kubeconfig}" in cluster.said
+        with connect(cluster.kubeconfig) as client:
+            names = sorted(node.metadata.name for node in client.list(Node))
+            assert names == [f"{profile}-{number}" for profile in ("gpu", "mig", "nic") for number in range(4)]
+            classes = [item.metadata.name for item in client.list(DeviceClass)]
+            assert classes == ["gpu.example.com", "mig.example.com", "nic.example.com"]
+            client.create(TEMPLATE)
+            assert run_pod(client, "p").spec.node_name.startswith("gpu-")
+            cluster.process.send_signal(signal.SIGINT)
+            assert ended(cluster.process) == (0, ENDING)
+        assert not directory.exists()
+        # The wall clock says little on a machine that does other things, too.
+        assert used_s < 2.0, "it is ready in less than two seconds"
+
+
+def cpu_seconds(pid: int) -> float:
+    ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+
+
+def test_features_are_those_of_all_components() -> None:
+    gates = ("--feature-gates", "DRAConsumableCapacity=false")
+    with cluster_process("--ephemeral", *FEW, *gates) as cluster, connect(cluster.kubeconfig) as client:
+        devices = [device for slice_ in client.list(ResourceSlice) for device in slice_.spec.devices or ()]
+        assert devices
+        assert not any(device.allow_multiple_allocations for device in devices)
+        cluster.process.terminate()
+        assert ended(cluster.process) == (0, ENDING)
+
+
+# --- Staying ------------------------------------------------------------------------------------------------------
+
+
+def test_killed_and_started_again_it_goes_on_with_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    wanted = ("--kubeconfig", str(tmp_path / "somewhere" / "config"))
+    with cluster_process(*FEW, *wanted) as cluster, connect(tmp_path / "somewhere" / "config") as client:
+        client.create(TEMPLATE)
+        before = run_pod(client, "before")
+        client.create(pod("waiting", {"gpu": template("missing")}))
+        nodes, slices = uids(client.list(Node)), uids(client.list(ResourceSlice))
+        cluster.process.kill()
+        cluster.process.wait()
+    with cluster_process(*FEW) as cluster, connect(tmp_path / "dralloc" / "kubeconfig") as client:
+        assert (uids(client.list(Node)), uids(client.list(ResourceSlice))) == (nodes, slices)
+        after = client.get(Pod, "before")
+        assert (after.metadata.uid, after.status.phase) == (before.metadata.uid, "Running")
+        client.create({**TEMPLATE, "metadata": {"name": "missing", "namespace": "default"}})
+        until_running(client, "waiting")
+        assert len(client.list(ResourceClaim)) == 2
+
+
+def uids(items: Iterable[ApiObject]) -> dict[str, str]:
+    return {item.metadata.name: item.metadata.uid for item in items}
+
+
+def test_what_is_in_etcd_outlives_the_directory(tmp_path: Path) -> None:
+    with EtcdServer(tmp_path / "etcd") as etcd:
+        options = ("--store", f"etcd://{etcd.endpoint}", *FEW)
+        here, there = (("--data-dir", str(tmp_path / name), *options) for name in ("here", "there"))
+        with cluster_process(*here) as cluster, connect(cluster.kubeconfig) as client:
+            client.create(TEMPLATE)
+            run_pod(client, "p")
+        with cluster_process(*there) as cluster, connect(cluster.kubeconfig) as client:
+            assert client.get(Pod, "p").status.phase == "Running"
+
+
+def test_told_to_end_in_the_middle_of_its_start_it_leaves_nothing_that_hinders_the_next(tmp_path: Path) -> None:
+    for phase in ("admin.token", "kubeconfig"):
+        with start_cluster("--data-dir", str(tmp_path), "--nodes", "gpu=500") as process:
+            _until_there(tmp_path / phase, process)
+            process.send_signal(signal.SIGINT)
+            code, said = ended(process)
+            assert (code, said) in ((0, ""), (0, ENDING))
+            (tmp_path / phase).unlink()
+    with cluster_process("--data-dir", str(tmp_path), *FEW) as cluster:
+        assert cluster.kubeconfig.exists()
+
+
+def _until_there(file: Path, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not file.exists():
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.005)
+        assert time.monotonic() < deadline
+
+
+# --- Not being able to --------------------------------------------------------------------------------------------
+
+
+def refused(*options: str) -> str:
+    command = [sys.executable, "-m", "dralloc", "up", *options]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert (process.returncode, process.stdout) == (2, "")
+    return process.stderr
+
+
+def test_a_second_one_in_the_same_place_is_told_what_to_do(tmp_path: Path) -> None:
+    with cluster_process("--data-dir", str(tmp_path), "--no-nodes") as cluster:
+        before = cluster.kubeconfig.read_text()
+        said = refused("--data-dir", str(tmp_path), "--port", "0")
+        assert f"{tmp_path} is in use" in said
+        assert f"{cluster.kubeconfig} leads to it" in said
+        assert "--ephemeral --port 0" in said
+        assert cluster.kubeconfig.read_text() == before
+
+
+def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        said = refused("--ephemeral", "--port", str(port))
+    assert said == (
+        f"dralloc: port {port} is taken by another program; choose another one with --port, 0 takes a free one\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--nodes", "gpu"), "--nodes: 'gpu' is not PROFILE=COUNT"),
+        (("--nodes", "gpu=0"), "--nodes: 'gpu=0' is not PROFILE=COUNT"),
+        (("--nodes", "gpu=2,gpu=3"), "--nodes: gpu is there twice"),
+        (("--nodes", "quantum=2"), "--nodes: no profile 'quantum'"),
+        (("--feature-gates", "DRAMagic=true"), "--feature-gates: .*DRAMagic"),
+        (("--store", "floppy://a"), "no store 'floppy'"),
+        (("--ephemeral", "--store", "memory://"), "--ephemeral keeps nothing"),
+        (("--data-dir", "/dev/null/x"), "cannot start from /dev/null/x: "),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_line(
+    tmp_path: Path, options: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = () if "--data-dir" in options or "--ephemeral" in options else ("--data-dir", str(tmp_path))
+    with pytest.raises(SystemExit) as ending, keeping_signal_handlers():
+        app(["up", "--port", "0", *place, *options], standalone_mode=False)
+    said = capsys.readouterr()
+    assert (ending.value.code, said.out) == (2, "")
+    assert re.search(says, said.err), said.err
+    assert said.err.count("\n") == 1
+
+
+@contextmanager
+def keeping_signal_handlers() -> Iterator[None]:
+    """The command takes signals for itself; here they are pytest's."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
