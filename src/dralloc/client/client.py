@@ -15,7 +15,6 @@ from typing import Any, Self
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.client.calls import Calls, PatchType, WatchEvent
 from dralloc.client.credentials import Connection, find_connection
-from dralloc.client.http import HttpTransport
 from dralloc.client.resource import Object, ObjectKey
 from dralloc.client.resources import resource_for, resource_of
 from dralloc.client.transport import Transport
@@ -118,6 +117,9 @@ def connect_async(
     target: str | Path | None = None, *, token: str | None = None, context: str | None = None
 ) -> AsyncClient:
     """A client for the server that kubectl would use, for the kubeconfig given, or for a URL."""
+    # The HTTP client takes long to import, and a client of a server in this process does not need it.
+    from dralloc.client.http import HttpTransport
+
     connection = _connection(target, token, context)
     return AsyncClient(HttpTransport(connection), namespace=connection.namespace)
 
