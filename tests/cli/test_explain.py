@@ -165,7 +165,7 @@ def test_a_choice_for_machines() -> None:
     ]
 
 
-@pytest.mark.parametrize("output", ["text", "json", "yaml"])
+@pytest.mark.parametrize("output", ["table", "wide", "json", "yaml"])
 def test_a_pod_that_cannot_be_judged_is_told_in_every_form(output: str) -> None:
     pod = """\
 apiVersion: v1

@@ -99,6 +99,16 @@ async def test_requests_at_the_same_time_have_connections_of_their_own(
 
 
 @with_server(OK, OK)
+async def test_json_is_wanted_unless_something_else_is_asked_for(
+    transport: HttpTransport, server: ScriptedServer
+) -> None:
+    await transport.send(GET)
+    await transport.send(Request(method="GET", path="/api", headers={"Accept": "application/json;as=Table"}))
+    wanted = [[line for line in sent.split(b"\r\n") if line.startswith(b"Accept:")] for sent in server.requests]
+    assert wanted == [[b"Accept: application/json"], [b"Accept: application/json;as=Table"]]
+
+
+@with_server(OK, OK)
 async def test_what_is_sent_is_what_was_said(transport: HttpTransport, server: ScriptedServer) -> None:
     await transport.send(GET)
     await transport.send(POST)

@@ -1,33 +1,37 @@
-"""`dralloc allocate`: which devices claims would get, from manifests, without a cluster."""
+"""`dralloc allocate`: which devices claims would get, in a cluster or in what manifests describe. Nothing is written."""
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from dralloc.cli.output import FEATURE_GATES_HELP, FILES_HELP, FINDINGS, fail, parse_gates, say
+from dralloc.cli.options import Context, Files, Gates, Kubeconfig, Output, OutputFormat
+from dralloc.cli.output import FINDINGS, fail, parse_gates, say
 
 if TYPE_CHECKING:
     from dralloc.cli.serving import Service
 
 
-class OutputFormat(StrEnum):
-    TABLE = "table"
-    JSON = "json"
-    YAML = "yaml"
+# The last column is for those who want all.
+HEADER: Final = ("CLAIM", "REQUEST", "NODE", "DEVICE", "CONSUMED", "SHARE")
 
 
 def allocate(
-    files: Annotated[list[str], typer.Option("--filename", "-f", help=FILES_HELP)],
-    pod: Annotated[str | None, typer.Option(help="Only the claims of this pod: NAMESPACE/NAME.")] = None,
-    claim: Annotated[str | None, typer.Option(help="Only this claim: NAMESPACE/NAME.")] = None,
+    files: Files = None,
+    pod: Annotated[
+        str | None, typer.Option(help="Only the claims of this pod: NAMESPACE/NAME, or a name alone.")
+    ] = None,
+    claim: Annotated[str | None, typer.Option(help="Only this claim: NAMESPACE/NAME, or a name alone.")] = None,
     node: Annotated[str | None, typer.Option(help="Only on this node.")] = None,
-    output: Annotated[
-        OutputFormat, typer.Option("--output", "-o", help="A table, or the claims with their status.")
-    ] = OutputFormat.TABLE,
-    feature_gates: Annotated[str, typer.Option(help=FEATURE_GATES_HELP)] = "",
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    namespace: Annotated[
+        str | None,
+        typer.Option("--namespace", "-n", help="Only what waits in this namespace; names without one are in it."),
+    ] = None,
+    output: Output = OutputFormat.TABLE,
+    feature_gates: Gates = "",
 ) -> None:
     """Say which devices claims would get, by Kubernetes' own rules. Exits with 1 if one of them does not fit.
 
@@ -40,21 +44,26 @@ def allocate(
     dralloc allocate -f cluster/
 
     \b
-    # From a real cluster: what would this pod get, and on which node?
-    kubectl get nodes,resourceslices,deviceclasses,resourceclaims,resourceclaimtemplates,pods -A -o json > cluster.json
-    dralloc allocate -f cluster.json --pod ml/train-0
+    # In the cluster that kubectl would ask: what would this pod get, and on which node? Nothing is written.
+    dralloc allocate --pod ml/train-0
+
+    \b
+    # What would these pods get, if I created them there?
+    dralloc allocate -f pods.yaml --context production
 
     \b
     # The claim as it would be stored, on one node.
     dralloc allocate -f cluster.json --claim ml/shared-gpu --node node-7 -o yaml
     """
+    from dralloc.api.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
     from dralloc.cli.orders import all_orders, order_of_claim, order_of_pod
     from dralloc.cli.serving import Service
-    from dralloc.cli.world import load_world, tell_derived_nodes
+    from dralloc.cli.world import Origin, load_world, tell_derived_nodes
 
     if pod is not None and claim is not None:
         fail("give --pod or --claim, not both")
-    world = load_world(files, parse_gates(feature_gates))
+    origin = Origin(files=files, kubeconfig=kubeconfig, context=context, namespace=namespace)
+    world = load_world(origin, parse_gates(feature_gates), needed={ResourceSlice, DeviceClass, ResourceClaim})
     tell_derived_nodes(world)
     service = Service(world, (world.node(node),) if node is not None else world.nodes)
     if pod is not None:
@@ -62,7 +71,7 @@ def allocate(
     elif claim is not None:
         service.serve(order_of_claim(world.claim(claim)))
     else:
-        for order in all_orders(world):
+        for order in all_orders(world, namespace):
             service.serve(order)
     _print(service, output)
     if service.refusals:
@@ -72,8 +81,8 @@ def allocate(
 def _print(service: Service, output: OutputFormat) -> None:
     from dralloc.cli.objects import as_manifest, to_json, to_yaml
 
-    if output is OutputFormat.TABLE:
-        _print_table(service)
+    if output in (OutputFormat.TABLE, OutputFormat.WIDE):
+        _print_table(service, is_wide=output is OutputFormat.WIDE)
         return
     bodies = [as_manifest(given.claim, "v1") for given in service.given]
     if bodies:
@@ -82,12 +91,13 @@ def _print(service: Service, output: OutputFormat) -> None:
         say(f"{refusal.subject} {refusal.message}", err=True)
 
 
-def _print_table(service: Service) -> None:
+def _print_table(service: Service, *, is_wide: bool) -> None:
     from dralloc.cli.tables import table
 
-    rows = [row for given in service.given for row in given.rows()]
+    width = None if is_wide else len(HEADER) - 1
+    rows = [row[:width] for given in service.given for row in given.rows()]
     if rows:
-        for line in table(("CLAIM", "REQUEST", "NODE", "DEVICE", "CONSUMED"), rows):
+        for line in table(HEADER[:width], rows):
             say(line)
     for refusal in service.refusals:
         say(f"{refusal.subject} {refusal.message}")

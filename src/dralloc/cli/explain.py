@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dralloc.cli.output import FEATURE_GATES_HELP, FILES_HELP, FINDINGS, parse_gates, say
+from dralloc.cli.answers import answer
+from dralloc.cli.options import Context, Files, Gates, Kubeconfig, Namespace, Output, OutputFormat
+from dralloc.cli.output import FINDINGS, parse_gates
 
 if TYPE_CHECKING:
     from dralloc.allocator.explanation.report import Explanation
@@ -21,21 +23,16 @@ class Sort(StrEnum):
     CLAIM = "claim"
 
 
-class OutputFormat(StrEnum):
-    TEXT = "text"
-    JSON = "json"
-    YAML = "yaml"
-
-
 def explain(
     sort: Annotated[Sort, typer.Argument(help="What to explain.")],
-    name: Annotated[str, typer.Argument(help="NAMESPACE/NAME; a name alone is in the namespace default.")],
-    files: Annotated[list[str], typer.Option("--filename", "-f", help=FILES_HELP)],
+    name: Annotated[str, typer.Argument(help="NAMESPACE/NAME, or a name alone (see --namespace).")],
+    files: Files = None,
     node: Annotated[str | None, typer.Option(help="Only on this node.")] = None,
-    output: Annotated[
-        OutputFormat, typer.Option("--output", "-o", help="For people or for machines.")
-    ] = OutputFormat.TEXT,
-    feature_gates: Annotated[str, typer.Option(help=FEATURE_GATES_HELP)] = "",
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    namespace: Namespace = None,
+    output: Output = OutputFormat.TABLE,
+    feature_gates: Gates = "",
 ) -> None:
     """Say why a pod or a claim gets no devices, and what would help; or why it gets these. Exits with 1 if it does not fit.
 
@@ -43,28 +40,40 @@ def explain(
     which it would fit, each of them tried; and where the devices are lost, from all that a node has to those that are left.
 
     \b
-    # Why is this pod pending?
+    # Why is this pod pending? The cluster that kubectl would ask is read, and nothing is written.
+    dralloc explain pod ml/train-0
+
+    \b
+    # The same without access to the cluster, from what somebody else saved.
     kubectl get nodes,resourceslices,deviceclasses,resourceclaims,resourceclaimtemplates,pods -A -o json > cluster.json
     dralloc explain pod ml/train-0 -f cluster.json
 
     \b
     # What keeps a claim from one node, device by device? For a program: -o json.
-    dralloc explain claim ml/shared-gpu --node node-7 -f cluster.json
+    dralloc explain claim shared-gpu -n ml --node node-7
+
+    \b
+    # Would this claim fit, if I created it in the cluster?
+    dralloc explain claim wanted -f wanted.yaml --context production
     """
     from dralloc.allocator.explanation.report import Question, Verdict, explain
+    from dralloc.api.core_v1 import Pod
+    from dralloc.api.meta_v1 import ApiObject
+    from dralloc.api.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
     from dralloc.cli.orders import order_of_claim, order_of_pod
-    from dralloc.cli.world import load_world, tell_derived_nodes
+    from dralloc.cli.world import Origin, load_world, tell_derived_nodes
 
-    world = load_world(files, parse_gates(feature_gates))
+    needed: set[type[ApiObject]] = {ResourceSlice, DeviceClass, ResourceClaim}
+    if sort is Sort.POD:
+        needed.add(Pod)
+    origin = Origin(files=files, kubeconfig=kubeconfig, context=context, namespace=namespace)
+    world = load_world(origin, parse_gates(feature_gates), needed=needed)
     tell_derived_nodes(world)
     order = order_of_pod(world, world.pod(name)) if sort is Sort.POD else order_of_claim(world.claim(name))
     nodes = (world.node(node),) if node is not None else world.nodes
     if order.fault:
-        _tell(
-            output,
-            {"subject": order.subject, "verdict": Verdict.ERROR.value, "message": _fault(order)},
-            [_fault(order)],
-        )
+        plain = {"subject": order.subject, "verdict": Verdict.ERROR.value, "message": _fault(order)}
+        answer(output, lambda: plain, lambda: [_fault(order)])
         raise typer.Exit(FINDINGS)
     question = Question(
         claims=order.claims,
@@ -91,34 +100,24 @@ def _tell_explanation(output: OutputFormat, order: Order, explanation: Explanati
     held = [line for claim in order.allocated for line in _held(claim)]
     if order.pod is None and order.allocated:
         message = f"{order.subject} has its devices already"
-        _tell(
-            output,
-            {"subject": order.subject, "verdict": "Allocated", "message": message, "devices": held},
-            [message, *held],
-        )
+        plain = {"subject": order.subject, "verdict": "Allocated", "message": message, "devices": held}
+        answer(output, lambda: plain, lambda: [message, *held])
         return
-    plain = plain_explanation(explanation, order.subject)
-    text = list(lines(explanation, order.subject))
-    if held:
-        plain["allocated"] = held
-        text += ["", "Claims that have their devices", *(f"  {line}" for line in held)]
-    _tell(output, plain, text)
+
+    def values() -> dict[str, Any]:
+        plain = plain_explanation(explanation, order.subject)
+        return {**plain, "allocated": held} if held else plain
+
+    def text() -> Iterator[str]:
+        yield from lines(explanation, order.subject)
+        if held:
+            yield from ("", "Claims that have their devices", *(f"  {line}" for line in held))
+
+    answer(output, values, text)
 
 
 def _held(claim: ResourceClaim) -> Iterator[str]:
     from dralloc.cli.serving import Given
 
-    for claim_id, request, _, device, consumed in Given(claim, "").rows():
+    for claim_id, request, _, device, consumed, _ in Given(claim, "").rows():
         yield f"{claim_id}: request {request} has {device}" + (f" ({consumed})" if consumed != "-" else "")
-
-
-def _tell(output: OutputFormat, plain: dict[str, Any], text: list[str]) -> None:
-    from dralloc.cli.objects import plain_json, plain_yaml
-
-    match output:
-        case OutputFormat.TEXT:
-            say("\n".join(text))
-        case OutputFormat.JSON:
-            say(plain_json(plain))
-        case OutputFormat.YAML:
-            say(plain_yaml(plain), newline=False)

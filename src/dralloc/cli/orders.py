@@ -29,11 +29,11 @@ class Order:
     fault: str = ""
 
 
-def all_orders(world: World) -> Iterator[Order]:
-    """Everything that waits for devices: pods first, then claims that no pod uses, in the order of the files."""
+def all_orders(world: World, namespace: str | None = None) -> Iterator[Order]:
+    """Everything that waits for devices, in one namespace or in all: pods as a scheduler takes them, then other claims."""
     served: set[ClaimId] = set()
-    for pod in world.all(Pod).values():
-        if pod.spec.resource_claims and not pod.is_finished:
+    for pod in sorted(world.all(Pod).values(), key=_turn):
+        if pod.spec.resource_claims and not pod.is_finished and namespace in (None, pod.metadata.namespace):
             order = order_of_pod(world, pod)
             # A claim that several pods share is served for the first of them.
             waiting = tuple(claim for claim in order.claims if ClaimId.of(claim) not in served)
@@ -41,8 +41,14 @@ def all_orders(world: World) -> Iterator[Order]:
             if waiting or order.fault:
                 yield replace(order, claims=waiting, allocated=())
     for claim in world.all(ResourceClaim).values():
-        if claim.status.allocation is None and ClaimId.of(claim) not in served:
+        is_meant = namespace in (None, claim.metadata.namespace)
+        if is_meant and claim.status.allocation is None and ClaimId.of(claim) not in served:
             yield order_of_claim(claim)
+
+
+def _turn(pod: Pod) -> tuple[int, str]:
+    """By priority, then by age; what has neither stays in its order."""
+    return -(pod.spec.priority or 0), str(pod.metadata.creation_timestamp or "")
 
 
 def order_of_claim(claim: ResourceClaim) -> Order:

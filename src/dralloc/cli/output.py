@@ -1,4 +1,12 @@
-"""What commands share: exit codes, refusals in one line, options that mean the same everywhere."""
+"""What commands share: exit codes, refusals in one line, answers for people and for machines.
+
+| exit code | means |
+|---|---|
+| 0 | done; the answer is yes |
+| 1 | done; the answer is no: something is wrong, does not fit, does not agree, is not there |
+| 2 | not done: wrong use, bad input, or no server that answers |
+| 130 | interrupted |
+"""
 
 from __future__ import annotations
 
@@ -11,8 +19,8 @@ from dralloc.primitives.features import FeatureGates, UnknownGate
 
 FINDINGS: Final = 1
 BAD_INPUT: Final = 2
+INTERRUPTED: Final = 130
 
-FILES_HELP: Final = "Manifests or output of kubectl (yaml or json), directories of them, or - for standard input."
 FEATURE_GATES_HELP: Final = "Features that differ from their defaults, such as DRAConsumableCapacity=false."
 
 

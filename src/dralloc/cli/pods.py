@@ -65,7 +65,7 @@ def _existing(world: World, pod: Pod, entry: PodResourceClaim) -> ResourceClaim 
         return next(_made_for(world, pod, entry), None)
     claim = known.get((namespace, name))
     if claim is None:
-        raise BadPod(f"its claim {namespace}/{name} is not in the files")
+        raise BadPod(f"its claim {namespace}/{name} is not in {world.place}")
     if claim.metadata.deletion_timestamp is not None:
         raise BadPod(f"its claim {namespace}/{name} is being deleted")
     return claim
@@ -91,7 +91,7 @@ def _from_template(world: World, pod: Pod, entry: PodResourceClaim) -> ResourceC
     key = (metadata.namespace, entry.resource_claim_template_name or "")
     template = world.all(ResourceClaimTemplate).get(key)
     if template is None:
-        raise BadPod(f"the template {'/'.join(key)} of its claim {entry.name} is not in the files")
+        raise BadPod(f"the template {'/'.join(key)} of its claim {entry.name} is not in {world.place}")
     made = template.spec.metadata
     owner = OwnerReference(
         api_version="v1", kind="Pod", name=metadata.name, uid=metadata.uid, controller=True, block_owner_deletion=True
@@ -114,7 +114,7 @@ def _from_template(world: World, pod: Pod, entry: PodResourceClaim) -> ResourceC
 
 
 def excluded_nodes(world: World, pod: Pod, claims: PodClaims) -> Mapping[str, Reason]:
-    """The nodes that cannot take the pod, whatever devices they have: as far as the files tell."""
+    """The nodes that cannot take the pod, whatever devices they have: as far as is known."""
     wishes = Wishes.of(pod.spec)
     states = _node_states(world, pod)
     excluded: dict[str, Reason] = {}
@@ -140,7 +140,7 @@ def _out_of_reach(claims: PodClaims, node: node_selectors.Node) -> ClaimId | Non
 
 
 def _node_states(world: World, pod: Pod) -> dict[str, NodeState]:
-    """The nodes that are in the files, with what the other pods in the files take of them."""
+    """The nodes that are stated, with what the other pods take of them."""
     loads: dict[str, Load] = {}
     for other in world.all(Pod).values():
         node_name = other.spec.node_name

@@ -7,40 +7,47 @@ from typing import Annotated
 
 import typer
 
+from dralloc.cli.options import Context, Kubeconfig
 from dralloc.cli.output import fail, say
 
 
 def record(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The file to write; otherwise print.")] = None,
-    kubeconfig: Annotated[
-        Path | None, typer.Option(help="Which server to ask; otherwise the one that kubectl would take.")
-    ] = None,
-    context: Annotated[str | None, typer.Option(help="The context of the kubeconfig.")] = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
     labels: Annotated[str, typer.Option(help="Record only nodes with these labels, such as pool=gpu.")] = "",
 ) -> None:
-    """Record the nodes, slices and classes of a cluster as a profile for `dralloc node --fake N --profile FILE`."""
-    import asyncio
+    """Record the nodes, slices and classes of a cluster as a profile for `dralloc node --fake N --profile FILE`.
 
+    Nothing is written to the cluster. Nodes that have the same are recorded once.
+
+    \b
+    # What does production have? Then pretend a thousand such nodes on a server of our own.
+    dralloc record --context production -o production.yaml
+    dralloc node --fake 1000 --profile production.yaml --kubeconfig ~/.dralloc/kubeconfig
+
+    \b
+    # Only the nodes with GPUs, printed.
+    dralloc record --labels pool=gpu
+    """
     import yaml
 
     from dralloc.api.core_v1 import Node
     from dralloc.api.resource_v1 import DeviceClass, ResourceSlice
-    from dralloc.client.client import connect_async
-    from dralloc.client.credentials import BadKubeconfig
-    from dralloc.client.transport import TransportError
+    from dralloc.cli.reaching import ask_server, find_server
+    from dralloc.client.client import AsyncClient
+    from dralloc.client.transport import Transport
     from dralloc.node.profiles import BadProfile, read_profile
     from dralloc.node.recording import record_profile
-    from dralloc.primitives.errors import ApiError
 
-    async def read() -> tuple[tuple[Node, ...], tuple[ResourceSlice, ...], tuple[DeviceClass, ...]]:
-        async with connect_async(kubeconfig, context=context) as client:
-            nodes = await client.list(Node, labels=labels)
-            return nodes, await client.list(ResourceSlice), await client.list(DeviceClass)
+    async def read(
+        transport: Transport,
+    ) -> tuple[tuple[Node, ...], tuple[ResourceSlice, ...], tuple[DeviceClass, ...]]:
+        client = AsyncClient(transport)
+        nodes = await client.list(Node, labels=labels)
+        return nodes, await client.list(ResourceSlice), await client.list(DeviceClass)
 
-    try:
-        nodes, slices, classes = asyncio.run(read())
-    except (BadKubeconfig, ApiError, TransportError) as error:
-        fail(str(error))
+    nodes, slices, classes = ask_server(find_server(kubeconfig, context), read)
     if not nodes:
         fail("there are no nodes to record" + (f" with labels {labels}" if labels else ""))
     profile = record_profile(nodes, slices, classes, f"Recorded from a cluster of {len(nodes)} nodes.")

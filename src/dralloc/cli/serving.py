@@ -38,9 +38,9 @@ class Given:
             device = str(DeviceId(result.driver, result.pool, result.device))
             consumed = ",".join(f"{name}={amount}" for name, amount in result.consumed_capacity.items())
             share = consumed or ("a share" if result.share_id else "")
-            yield claim_id, result.request, self.node, device, share or "-"
+            yield claim_id, result.request, self.node, device, share or "-", result.share_id or "-"
         if not results:
-            yield claim_id, "-", self.node, "-", "-"
+            yield claim_id, "-", self.node, "-", "-", "-"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from typing import Annotated
 
 import typer
 
-from dralloc.cli.output import FEATURE_GATES_HELP, FILES_HELP, parse_gates, say
-
-
-class OutputFormat(StrEnum):
-    TABLE = "table"
-    WIDE = "wide"
-    JSON = "json"
-    YAML = "yaml"
-
+from dralloc.cli.options import Context, Files, Gates, Kubeconfig, Output, OutputFormat
+from dralloc.cli.output import parse_gates
 
 app = typer.Typer(help="Show what is used of devices, by whom, and what is left.", no_args_is_help=True)
 
@@ -28,12 +20,12 @@ def top() -> None:
 
 @app.command()
 def devices(
-    files: Annotated[list[str], typer.Option("--filename", "-f", help=FILES_HELP)],
+    files: Files = None,
     node: Annotated[str | None, typer.Option(help="Only devices of this node.")] = None,
-    output: Annotated[
-        OutputFormat, typer.Option("--output", "-o", help="For people or for machines.")
-    ] = OutputFormat.TABLE,
-    feature_gates: Annotated[str, typer.Option(help=FEATURE_GATES_HELP)] = "",
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    output: Output = OutputFormat.TABLE,
+    feature_gates: Gates = "",
 ) -> None:
     """Show devices by node and pool: who holds how much, what is free, and the largest request that still fits.
 
@@ -41,26 +33,31 @@ def devices(
     little as it can of the others. Devices that are not for one node alone come first.
 
     \b
-    # A real cluster: who holds how much of which device?
-    kubectl get nodes,resourceslices,resourceclaims -A -o json | dralloc top devices -f -
+    # Who holds how much of which device, in the cluster that kubectl would ask?
+    dralloc top devices
 
     \b
     # One node, with taints, attributes, share ids and the pods that use the claims.
-    dralloc top devices -f cluster/ --node node-7 -o wide
+    dralloc top devices --node node-7 -o wide
+
+    \b
+    # From what was saved.
+    kubectl get nodes,resourceslices,resourceclaims -A -o json | dralloc top devices -f -
     """
     from dralloc.allocator.usage_report import usage_report
+    from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
+    from dralloc.cli.answers import answer
     from dralloc.cli.device_tree import plain_pool, tree
-    from dralloc.cli.objects import plain_json, plain_yaml
-    from dralloc.cli.world import load_world
+    from dralloc.cli.world import Origin, load_world
 
-    world = load_world(files, parse_gates(feature_gates))
+    origin = Origin(files=files, kubeconfig=kubeconfig, context=context)
+    world = load_world(origin, parse_gates(feature_gates), needed={ResourceSlice, ResourceClaim})
     reports = usage_report(world.snapshot, world.features)
     if node is not None:
         reports = tuple(report for report in reports if report.node == world.node(node).name)
-    match output:
-        case OutputFormat.JSON:
-            say(plain_json({"pools": [plain_pool(report) for report in reports]}))
-        case OutputFormat.YAML:
-            say(plain_yaml({"pools": [plain_pool(report) for report in reports]}), newline=False)
-        case _:
-            say("\n".join(tree(reports, is_wide=output is OutputFormat.WIDE, with_bars=sys.stdout.isatty())))
+    is_wide = output is OutputFormat.WIDE
+    answer(
+        output,
+        lambda: {"pools": [plain_pool(report) for report in reports]},
+        lambda: tree(reports, is_wide=is_wide, with_bars=sys.stdout.isatty()),
+    )

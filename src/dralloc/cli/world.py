@@ -1,15 +1,16 @@
-"""The cluster that manifests describe: what `allocate`, `explain` and `top` answer from.
+"""The cluster that `allocate`, `explain`, `plan` and `top` answer from: one that manifests describe, or a running one.
 
-Objects are taken as a cluster would give them: nothing is refused that can be read. Where there are no nodes in the files,
-the slices say which there must be.
+Objects are taken as a cluster gives them: nothing is refused that can be read. Where there are no nodes, the slices say which
+there must be.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -20,7 +21,7 @@ from dralloc.api.codec import DecodeError, decode
 from dralloc.api.convert import V1BETA1, to_hub
 from dralloc.api.defaulting import default_resource_claim, default_resource_claim_template
 from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.registry import find_kind
+from dralloc.api.registry import Kind, find_kind
 from dralloc.api.resource_v1 import (
     DeviceClass,
     DeviceTaintRule,
@@ -46,6 +47,10 @@ class World:
     """Objects by namespace and name; those without a namespace have an empty one."""
 
     gates: FeatureGates
+    # Where the objects are, in a sentence.
+    place: str = "the files"
+    # Where names are looked up that come without a namespace.
+    namespace: str = "default"
     objects: dict[type[ApiObject], dict[Name, ApiObject]] = field(default_factory=dict)
 
     def all(self, kind: type[ObjectT]) -> Mapping[Name, ObjectT]:
@@ -103,7 +108,7 @@ class World:
 
     def node(self, name: str) -> Node:
         found = next((node for node in self.nodes if node.name == name), None)
-        return found or fail(_unknown("node", name, (node.name for node in self.nodes)))
+        return found or fail(self._unknown("node", name, (node.name for node in self.nodes)))
 
     def claim(self, text: str) -> ResourceClaim:
         return self._find(ResourceClaim, "claim", text)
@@ -112,27 +117,58 @@ class World:
         return self._find(core_v1.Pod, "pod", text)
 
     def _find(self, kind: type[ObjectT], noun: str, text: str) -> ObjectT:
-        """The object that `NAMESPACE/NAME` means, or a name alone in the namespace `default`."""
+        """The object that `NAMESPACE/NAME` means, or a name alone in the namespace that is meant."""
         namespace, slash, name = text.partition("/")
-        key = (namespace, name) if slash else ("default", text)
+        key = (namespace, name) if slash else (self.namespace, text)
         known = self.all(kind)
-        return known.get(key) or fail(_unknown(noun, "/".join(key), map("/".join, known)))
+        return known.get(key) or fail(self._unknown(noun, "/".join(key), map("/".join, known)))
+
+    def _unknown(self, noun: str, name: str, known: Iterable[str]) -> str:
+        names = sorted(known)
+        if not names:
+            return f"there is no {noun} {name}: there are no {noun}s in {self.place}"
+        by_tail: dict[str, list[str]] = {}
+        for other in names:
+            by_tail.setdefault(other.rpartition("/")[2], []).append(other)
+        tails = difflib.get_close_matches(name.rpartition("/")[2], by_tail, n=1)
+        close = difflib.get_close_matches(name, by_tail[tails[0]], n=1, cutoff=0) if tails else []
+        meant = f", did you mean {close[0]}?" if close else f"; there {_are(len(names), noun)}"
+        return f"there is no {noun} {name}{meant}"
 
 
-def load_world(names: list[str], feature_gates: FeatureGates) -> World:
-    """Reads the files. Ends the command where one of the objects that matter cannot be read."""
-    world = World(feature_gates)
-    for record in read_records(names):
-        if (obj := _object(record)) is not None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a world is taken from: files, the cluster of a kubeconfig, or a cluster with files added to it."""
+
+    files: list[str] | None = None
+    kubeconfig: Path | None = None
+    context: str | None = None
+    namespace: str | None = None
+
+    @property
+    def has_cluster(self) -> bool:
+        return not self.files or self.kubeconfig is not None or self.context is not None
+
+
+def load_world(origin: Origin, feature_gates: FeatureGates, *, needed: Collection[type[ApiObject]] = ()) -> World:
+    """Reads everything that matters. Ends the command where something in the files, or `needed` of a cluster, cannot be read."""
+    world = World(feature_gates, namespace=origin.namespace or "default")
+    if origin.has_cluster:
+        from dralloc.cli.cluster_reading import add_cluster
+
+        add_cluster(world, origin, needed)
+    for record in read_records(origin.files) if origin.files else ():
+        if (obj := _object(record, world.namespace)) is not None:
             world.add(obj)
     if not world.objects:
-        fail(f"there is nothing in {', '.join(names)} that devices are allocated from or to")
+        named = ", ".join(origin.files or ()) or world.place
+        fail(f"there is nothing in {named} that devices are allocated from or to")
     return world
 
 
 def tell_derived_nodes(world: World) -> None:
     if not world.has_stated_nodes:
-        say(f"there are no nodes in the files: {_count_derived(world)}", err=True, prefix="note: ")
+        say(f"there are no nodes in {world.place}: {_count_derived(world)}", err=True, prefix="note: ")
 
 
 def _count_derived(world: World) -> str:
@@ -147,25 +183,34 @@ _VIEWS: Mapping[str, type[ApiObject]] = {"Pod": core_v1.Pod, "Node": core_v1.Nod
 _HUBS = (ResourceSlice, DeviceClass, ResourceClaim, ResourceClaimTemplate, DeviceTaintRule)
 
 
-def _object(record: Record) -> ApiObject | None:
-    """The object as the allocator knows it; None where it is of no interest."""
-    kind = find_kind(record.api_version, record.kind)
-    if kind is None or (kind.hub not in _HUBS and kind.kind not in _VIEWS):
-        return None
-    version = record.api_version.rpartition("/")[2]
+def known_type(kind: Kind) -> type[ApiObject] | None:
+    """As what the allocator knows objects of the kind; None where they are of no interest."""
+    return kind.hub if kind.hub in _HUBS else _VIEWS.get(kind.kind)
+
+
+def read_known(kind: Kind, version: str, body: bytes) -> ApiObject:
+    """The object as the allocator knows it; raises `DecodeError`. Items of lists do not say what they are."""
     served = kind.served(version)
     assert served is not None, "the kind was found by its version"
+    if kind.kind in _VIEWS:
+        obj = decode(body, _VIEWS[kind.kind])
+    else:
+        obj = _defaulted(to_hub(decode(body, served.wire_type)), flattened=version == V1BETA1)
+    return obj if obj.kind else replace(obj, api_version=kind.api_version(kind.hub_version), kind=kind.kind)
+
+
+def _object(record: Record, namespace: str) -> ApiObject | None:
+    kind = find_kind(record.api_version, record.kind)
+    if kind is None or known_type(kind) is None:
+        return None
     try:
-        if kind.kind in _VIEWS:
-            obj = decode(record.body, _VIEWS[kind.kind])
-        else:
-            obj = _defaulted(to_hub(decode(record.body, served.wire_type)), flattened=version == V1BETA1)
+        obj = read_known(kind, record.api_version.rpartition("/")[2], record.body)
     except DecodeError as error:
         fail(f"{record.file}: {error}; dralloc validate {record.file} says where")
     if not obj.metadata.name:
         fail(f"{record.file}: a {kind.kind} has no name")
     if kind.namespaced and not obj.metadata.namespace:
-        obj = replace(obj, metadata=replace(obj.metadata, namespace="default"))
+        obj = replace(obj, metadata=replace(obj.metadata, namespace=namespace))
     return obj
 
 
@@ -177,19 +222,6 @@ def _defaulted(obj: ApiObject, *, flattened: bool) -> ApiObject:
             return default_resource_claim_template(obj, flattened=flattened)
         case _:
             return obj
-
-
-def _unknown(noun: str, name: str, known: Iterable[str]) -> str:
-    names = sorted(known)
-    if not names:
-        return f"there is no {noun} {name}: there are no {noun}s in the files"
-    by_tail: dict[str, list[str]] = {}
-    for other in names:
-        by_tail.setdefault(other.rpartition("/")[2], []).append(other)
-    tails = difflib.get_close_matches(name.rpartition("/")[2], by_tail, n=1)
-    close = difflib.get_close_matches(name, by_tail[tails[0]], n=1, cutoff=0) if tails else []
-    meant = f", did you mean {close[0]}?" if close else f"; there {_are(len(names), noun)}"
-    return f"there is no {noun} {name}{meant}"
 
 
 def _are(count: int, noun: str) -> str:

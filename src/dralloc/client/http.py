@@ -33,7 +33,7 @@ class HttpTransport:
     def __init__(self, connection: Connection) -> None:
         self._base = URL(connection.server.rstrip("/"))
         self._connection = connection
-        self._headers = {"Accept": "application/json", "User-Agent": USER_AGENT}
+        self._headers = {"User-Agent": USER_AGENT}
         if connection.token:
             self._headers["Authorization"] = f"Bearer {connection.token}"
         # Both are opened at the first request, because connections belong to the event loop that they are made in.
@@ -83,7 +83,9 @@ class HttpTransport:
             # No limit on connections: every watch holds one, and the default of a hundred would starve requests.
             connector = aiohttp.TCPConnector(limit=0, ssl=self._connection.ssl_context())
             self._session = aiohttp.ClientSession(
-                connector=connector, headers=self._headers, read_bufsize=READ_BUFFER_BYTES
+                connector=connector,
+                headers={"Accept": "application/json", **self._headers},
+                read_bufsize=READ_BUFFER_BYTES,
             )
         return self._session
 

@@ -17,6 +17,8 @@ from yarl import URL
 
 from dralloc.client.transport import Request, Response
 
+ACCEPT_JSON: Final = "Accept: application/json\r\n"
+
 # What RFC 3986 allows in a path as it is.
 _PATH_SAFE: Final = "/:@!$&'()*+,;=~-._"
 
@@ -72,7 +74,9 @@ class Exchanges:
     def _message(self, request: Request) -> bytes:
         query = f"?{urlencode(request.query)}" if request.query else ""
         target = f"{self._prefix}{quote(request.path, safe=_PATH_SAFE)}{query}"
-        headers = "".join(f"{name}: {value}\r\n" for name, value in request.headers.items())
+        # Of two headers that say what is accepted, servers heed the first alone.
+        headers = "" if "Accept" in request.headers else ACCEPT_JSON
+        headers += "".join(f"{name}: {value}\r\n" for name, value in request.headers.items())
         length = f"Content-Length: {len(request.body)}\r\n" if request.body or request.method != "GET" else ""
         head = f"{request.method} {target} HTTP/1.1\r\n{self._head}{headers}{length}\r\n"
         return head.encode("latin-1") + request.body

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from msgspec import Struct
+
 from dralloc.api.meta_v1 import ApiObject
 
 Object = TypeVar("Object", bound=ApiObject)
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectKey:
+class ObjectKey(Struct, frozen=True, gc=False):
     """What an object is called; `namespace` is empty for objects of the whole cluster."""
 
     namespace: str
@@ -23,16 +24,14 @@ class ObjectKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resource(Generic[Object]):
-    """A plural in a version of a group, with the type of its objects."""
+class Place:
+    """A plural in a version of a group: where its objects are."""
 
     group: str
     version: str
     plural: str
     kind: str
     namespaced: bool
-    type: type[Object]
-    decode: Callable[[bytes], Object]
 
     @property
     def api_version(self) -> str:
@@ -45,6 +44,14 @@ class Resource(Generic[Object]):
             parts += ["namespaces", namespace]
         parts += [part for part in (self.plural, name, subresource) if part]
         return "/".join(parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource(Place, Generic[Object]):
+    """A place, with the type of its objects."""
+
+    type: type[Object]
+    decode: Callable[[bytes], Object]
 
 
 def key_of(item: ApiObject) -> ObjectKey:

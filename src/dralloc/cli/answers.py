@@ -1,0 +1,23 @@
+"""One answer in the form that was asked for: lines for people, the same as values for machines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from dralloc.cli.options import OutputFormat
+from dralloc.cli.output import say
+
+
+def answer(output: OutputFormat, values: Callable[[], dict[str, Any]], lines: Callable[[], Iterable[str]]) -> None:
+    """Prints the one that is wanted; the other is not worked out."""
+    from dralloc.cli.objects import plain_json, plain_yaml
+
+    match output:
+        case OutputFormat.JSON:
+            say(plain_json(values()))
+        case OutputFormat.YAML:
+            say(plain_yaml(values()), newline=False)
+        case _:
+            for line in lines():
+                say(line)

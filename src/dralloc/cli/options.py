@@ -1,0 +1,41 @@
+"""Options that mean the same in every command that has them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from dralloc.cli.output import FEATURE_GATES_HELP
+
+FILES_HELP: Final = (
+    "Manifests or output of kubectl (yaml or json), directories of them, or - for standard input. "
+    "Without files, the cluster is asked, reading only; with --kubeconfig or --context too, they are added to it."
+)
+
+
+class OutputFormat(StrEnum):
+    """How an answer is printed: for people, for people who want all of it, or for machines."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+
+
+Files = Annotated[list[str] | None, typer.Option("--filename", "-f", help=FILES_HELP)]
+Output = Annotated[
+    OutputFormat, typer.Option("--output", "-o", help="For people (table, wide) or for machines (json, yaml).")
+]
+Gates = Annotated[str, typer.Option("--feature-gates", help=FEATURE_GATES_HELP)]
+Kubeconfig = Annotated[
+    Path | None,
+    typer.Option("--kubeconfig", help="Which server to work with; otherwise the one that kubectl would take."),
+]
+Context = Annotated[str | None, typer.Option("--context", help="The context of the kubeconfig.")]
+Namespace = Annotated[
+    str | None,
+    typer.Option("--namespace", "-n", help="The namespace of names without one; otherwise that of the context."),
+]

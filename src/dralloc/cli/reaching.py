@@ -1,0 +1,104 @@
+"""The server that a command works with: finding it, talking to it, and saying what to do where that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Final, TypeVar
+
+from dralloc.api.codec import DecodeError
+from dralloc.cli.output import INTERRUPTED, fail
+from dralloc.client.credentials import BadKubeconfig, Connection, find_connection
+from dralloc.client.discovery import UnknownKind
+from dralloc.client.http import HttpTransport
+from dralloc.client.transport import Transport, TransportError
+from dralloc.primitives.errors import ApiError, Forbidden, Unauthorized
+
+Answer = TypeVar("Answer")
+
+# Chains of causes are short; this only keeps a circle from holding us.
+_CAUSES_MAX: Final = 10
+
+
+def find_server(kubeconfig: Path | None, context: str | None, *, otherwise: str = "") -> Connection:
+    """The server that is meant. `otherwise` is what else the user could do where there is none."""
+    try:
+        return find_connection(kubeconfig, context=context)
+    except BadKubeconfig as error:
+        fail(f"{error}{otherwise}")
+
+
+def ask_server(connection: Connection, work: Callable[[Transport], Awaitable[Answer]]) -> Answer:
+    """What the work answers. Ends the command with a line that says what to do where the server does not."""
+
+    async def run() -> Answer:
+        transport = HttpTransport(connection)
+        try:
+            return await work(transport)
+        finally:
+            await transport.close()
+
+    try:
+        return asyncio.run(run())
+    except (ApiError, TransportError, DecodeError, UnknownKind) as error:
+        fail(what_to_do(error, connection.server))
+    except KeyboardInterrupt:
+        fail("interrupted", INTERRUPTED)
+
+
+def what_to_do(error: Exception, server: str) -> str:
+    """What went wrong with the server, and what helps."""
+    match error:
+        case Unauthorized():
+            return (
+                f"{server} does not know who you are: the token or certificate of the kubeconfig has expired or is for "
+                "another cluster; get a fresh kubeconfig, or choose another with --kubeconfig or --context"
+            )
+        case Forbidden():
+            return f"{server} does not allow it: {error}; ask for the right, or choose another user with --context"
+        case TransportError():
+            return _unreached(error, server)
+        case DecodeError():
+            return f"{server} sent what this version of dralloc cannot read: {error}"
+        case _:
+            return f"{server}: {error}"
+
+
+def _unreached(error: TransportError, server: str) -> str:
+    for cause in _causes(error):
+        match cause:
+            case ssl.SSLCertVerificationError():
+                return (
+                    f"the certificate of {server} is not to be trusted ({cause.verify_message}): the kubeconfig's "
+                    "certificate-authority is that of another cluster, or old; get a fresh kubeconfig"
+                )
+            case ssl.SSLError():
+                return (
+                    f"{server} does not speak TLS as it should ({cause.reason or cause}); if it serves plain http, "
+                    "the kubeconfig's server must begin with http://"
+                )
+            case ConnectionRefusedError():
+                return (
+                    f"nothing listens at {server}; start a server there (dralloc up starts one of ours), "
+                    "or choose another with --kubeconfig or --context"
+                )
+            case socket.gaierror():
+                return f"the host of {server} is not known here; check the kubeconfig's server, or your network"
+            case TimeoutError():
+                return f"no answer from {server} in time; is it reachable from here (network, firewall, VPN)?"
+    return str(error)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """The error, what it came from, and what that wraps."""
+    for _ in range(_CAUSES_MAX):
+        if error is None:
+            return
+        yield error
+        for wrapped in (getattr(error, "os_error", None), getattr(error, "certificate_error", None)):
+            if isinstance(wrapped, BaseException):
+                yield wrapped
+        error = error.__cause__

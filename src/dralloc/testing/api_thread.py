@@ -1,0 +1,109 @@
+"""A real API server behind a socket, in a thread of its own: for tests of commands, which block.
+
+    with api_thread(tmp_path) as api:
+        run("get", "pods", "--kubeconfig", str(api.kubeconfig))
+        assert api.requests == [("GET", "/api"), …]
+
+What it was asked is kept, and answers can be put in its mouth: that is how a test has a cluster that is old, or that refuses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dralloc.api.codec import encode
+from dralloc.apiserver.app import ApiApplication, Receive, Scope, Send
+from dralloc.apiserver.authentication import ADMINISTRATOR, Authenticator
+from dralloc.apiserver.kubeconfig import write_kubeconfig
+from dralloc.apiserver.server import ApiServer
+from dralloc.apiserver.serving import Endpoint, serving
+from dralloc.client.blocking import Client, connect
+from dralloc.primitives.features import FeatureGates
+from dralloc.store.memory import MemoryStore
+from dralloc.system_clock import SystemClock
+from dralloc.testing.api import TOKEN
+
+START_TIMEOUT_S = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """An answer that a test gives in the place of the server."""
+
+    status: int
+    document: Mapping[str, Any]
+
+
+def refused(status: int, reason: str, message: str) -> Said:
+    """A refusal as Kubernetes words it."""
+    return Said(status, {"kind": "Status", "status": "Failure", "reason": reason, "message": message, "code": status})
+
+
+@dataclass(eq=False)
+class ApiThread:
+    """A server that runs. `answers` are given by path, before the server is asked."""
+
+    url: str
+    kubeconfig: Path
+    client: Client
+    requests: list[tuple[str, str]] = field(default_factory=list)
+    answers: dict[str, Said] = field(default_factory=dict)
+
+
+@contextmanager
+def api_thread(directory: Path) -> Iterator[ApiThread]:
+    """A server over a store in memory, with a kubeconfig for it in the directory."""
+    started: Future[str] = Future()
+    loop = asyncio.new_event_loop()
+    ending = asyncio.Event()
+    kubeconfig = directory / "kubeconfig"
+    requests: list[tuple[str, str]] = []
+    answers: dict[str, Said] = {}
+
+    async def serve() -> None:
+        async with MemoryStore() as store:
+            server = ApiServer(store, clock=SystemClock(), gates=FeatureGates.defaults())
+            await server.start()
+            application = _Overheard(server, requests, answers)
+            async with serving(application, Endpoint()) as url:
+                started.set_result(url)
+                await ending.wait()
+            await server.stop()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),), daemon=True)
+    thread.start()
+    url = started.result(START_TIMEOUT_S)
+    write_kubeconfig(kubeconfig, server=url, authority_pem=None, token=TOKEN)
+    try:
+        with connect(url, token=TOKEN) as client:
+            yield ApiThread(url, kubeconfig, client, requests, answers)
+    finally:
+        loop.call_soon_threadsafe(ending.set)
+        thread.join()
+        loop.close()
+
+
+class _Overheard(ApiApplication):
+    """Keeps what is asked, and says what it was told to say."""
+
+    def __init__(self, server: ApiServer, requests: list[tuple[str, str]], answers: Mapping[str, Said]) -> None:
+        super().__init__(server, Authenticator({TOKEN: ADMINISTRATOR}))
+        self._requests = requests
+        self._answers = answers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._requests.append((scope["method"], scope["path"]))
+        said = self._answers.get(scope["path"])
+        if said is None:
+            await super().__call__(scope, receive, send)
+            return
+        headers = [(b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": said.status, "headers": headers})
+        await send({"type": "http.response.body", "body": encode(said.document)})

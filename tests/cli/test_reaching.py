@@ -1,0 +1,144 @@
+"""Servers that do not answer: each ends in one line that says what to do, and never in a traceback."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from dralloc.apiserver.certificates import ensure_certificates
+from dralloc.cli.main import app
+from dralloc.testing.api_thread import ApiThread, api_thread, refused
+
+COMMANDS = [("top", "devices"), ("explain", "pod", "p"), ("allocate",), ("record",)]
+
+
+def kubeconfig(path: Path, server: str, **user: str) -> Path:
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "here",
+        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "users": [{"name": "u", "user": user}],
+    }
+    file = path / "config"
+    file.write_text(yaml.safe_dump(document))
+    return file
+
+
+def run(*arguments: str, **environment: str) -> Result:
+    return CliRunner().invoke(app, list(arguments), env=environment)
+
+
+def assert_one_line(told: Result, *words: str) -> None:
+    assert told.exit_code == 2
+    assert told.stdout == ""
+    [line] = told.stderr.splitlines()
+    for word in words:
+        assert word in line
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiThread]:
+    with api_thread(tmp_path_factory.mktemp("api")) as running:
+        yield running
+
+
+@contextmanager
+def listening() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener
+
+
+def free_port() -> int:
+    with listening() as listener:
+        return int(listener.getsockname()[1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_nobody_listens(tmp_path: Path, command: tuple[str, ...]) -> None:
+    told = run(*command, "--kubeconfig", str(kubeconfig(tmp_path, f"http://127.0.0.1:{free_port()}")))
+    assert_one_line(told, "nothing listens at http://127.0.0.1:", "dralloc up starts one", "--kubeconfig")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_credentials_that_are_not_known(tmp_path: Path, api: ApiThread, command: tuple[str, ...]) -> None:
+    told = run(*command, "--kubeconfig", str(kubeconfig(tmp_path, api.url, token="expired")))
+    assert_one_line(told, "does not know who you are", "get a fresh kubeconfig")
+
+
+def test_no_rights_at_all(api: ApiThread) -> None:
+    api.answers["/apis"] = refused(403, "Forbidden", 'forbidden: User "jane" cannot get path "/apis"')
+    try:
+        told = run("top", "devices", "--kubeconfig", str(api.kubeconfig))
+    finally:
+        api.answers.clear()
+    assert_one_line(told, "does not allow it", "jane", "choose another user with --context")
+
+
+def test_no_kubernetes_behind_the_address(api: ApiThread) -> None:
+    api.answers["/apis"] = refused(404, "", "page not found")
+    try:
+        told = run("top", "devices", "--kubeconfig", str(api.kubeconfig))
+    finally:
+        api.answers.clear()
+    assert_one_line(told, "there is nothing at /apis", "the address of a Kubernetes API server")
+
+
+def test_a_host_that_does_not_exist(tmp_path: Path) -> None:
+    told = run("top", "devices", "--kubeconfig", str(kubeconfig(tmp_path, "http://nowhere.invalid:6443")))
+    assert_one_line(told, "the host of http://nowhere.invalid:6443 is not known here")
+
+
+def test_a_server_that_is_no_url(tmp_path: Path) -> None:
+    told = run("top", "devices", "--kubeconfig", str(kubeconfig(tmp_path, "nonsense")))
+    assert_one_line(told, "nonsense is not the URL of a server")
+
+
+@pytest.mark.slow
+def test_a_certificate_that_nobody_vouches_for(tmp_path: Path) -> None:
+    files = ensure_certificates(tmp_path, ["127.0.0.1"], datetime.now(UTC))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(files.certificate, files.key)
+    with listening() as listener:
+        answering = threading.Thread(target=_shake_hands, args=(listener, context))
+        answering.start()
+        address = f"https://127.0.0.1:{listener.getsockname()[1]}"
+        told = run("top", "devices", "--kubeconfig", str(kubeconfig(tmp_path, address)))
+        answering.join()
+    assert_one_line(told, "is not to be trusted", "certificate-authority", "get a fresh kubeconfig")
+
+
+def _shake_hands(listener: socket.socket, context: ssl.SSLContext) -> None:
+    connection, _ = listener.accept()
+    with connection, pytest.raises(ssl.SSLError):
+        context.wrap_socket(connection, server_side=True)
+
+
+@pytest.mark.slow
+def test_http_where_tls_is_expected(tmp_path: Path, api: ApiThread) -> None:
+    told = run("top", "devices", "--kubeconfig", str(kubeconfig(tmp_path, api.url.replace("http", "https"))))
+    assert_one_line(told, "does not speak TLS", "must begin with http://")
+
+
+@pytest.mark.parametrize("command", [("top", "devices"), ("explain", "pod", "p"), ("allocate",)], ids=" ".join)
+def test_no_kubeconfig_at_all(tmp_path: Path, command: tuple[str, ...]) -> None:
+    told = run(*command, HOME=str(tmp_path), KUBECONFIG="")
+    assert_one_line(told, "there is no kubeconfig", "--kubeconfig or KUBECONFIG", "or name files with -f")
+
+
+def test_an_unknown_context(tmp_path: Path) -> None:
+    file = kubeconfig(tmp_path, "http://127.0.0.1:1")
+    told = run("top", "devices", "--kubeconfig", str(file), "--context", "there")
+    assert_one_line(told, "has no context named 'there'")
