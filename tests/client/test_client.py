@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 from dralloc.api.core_v1 import Node
 from dralloc.api.meta_v1 import ObjectMeta
 from dralloc.api.resource_v1 import DeviceClass, DeviceClassSpec, ResourceClaim
+from dralloc.apiserver.http import Response
 from dralloc.client.calls import PatchType, WatchEvent
 from dralloc.client.client import AsyncClient
 from dralloc.client.in_process import InProcessTransport
@@ -174,17 +175,20 @@ async def told(events: AsyncIterator[WatchEvent[Object]]) -> tuple[str, str]:
 def test_a_reader_that_is_cancelled_while_it_leaves_a_stream_ends() -> None:
     """Else whoever stops it would wait for ever."""
 
-    async def slow_to_go(scope: Any, receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": 200})
+    async def slow_to_go() -> AsyncGenerator[bytes, None]:
         try:
-            await asyncio.Event().wait()
+            yield b"something\n"
         finally:
             await asyncio.sleep(1)
 
+    class Server:
+        async def answer(self, *_: object) -> Response:
+            return Response(stream=slow_to_go())
+
     async def reader() -> None:
         while True:
-            async with InProcessTransport(slow_to_go).stream(Request(method="GET", path="/")):
-                pass
+            async with InProcessTransport(Server()).stream(Request(method="GET", path="/")) as stream:
+                await anext(stream.pieces())
 
     async def main() -> None:
         reading = asyncio.create_task(reader())

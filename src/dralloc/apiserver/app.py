@@ -6,7 +6,7 @@ No framework: this is all that lies between a connection and the API.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import aclosing, nullcontext
 from typing import Any, Final
 
@@ -45,12 +45,12 @@ class ApiApplication:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["type"] == "http", "lifespan and websockets are switched off"
         method, path, headers = scope["method"], scope["path"], dict(scope["headers"])
+        if self._pages is not None and (page := self._pages.answer(method, path, headers)) is not None:
+            return await _send_whole(send, page)
         certificate = scope.get("extensions", {}).get("user", {}).get("user")
-        user = self._authenticator.user_of(headers.get(b"authorization", b""), certificate)
+        user = self._user_of(path, headers, certificate)
         if user is None:
-            if path.rstrip("/") not in OPEN_PATHS or b"authorization" in headers:
-                return await _send_whole(send, status_response(UNAUTHORIZED))
-            user = ANONYMOUS
+            return await _send_whole(send, status_response(UNAUTHORIZED))
         try:
             body = await self._bodies.read(receive) if method != "GET" else b""
         except ApiError as error:
@@ -60,6 +60,23 @@ class ApiApplication:
         if response.stream is None:
             return await _send_whole(send, response)
         return await _send_stream(receive, send, response, response.stream)
+
+    async def answer(
+        self, method: str, path: str, query: Mapping[str, str], headers: Mapping[bytes, bytes], body: bytes
+    ) -> Response:
+        """The answer to a request that is read already: what clients in this process call."""
+        user = self._user_of(path, headers, None)
+        if user is None:
+            return status_response(UNAUTHORIZED)
+        if len(body) > BODY_BYTES_MAX:
+            return status_response(status_of(_too_large()))
+        return await self._server.handle(Request(method, path, query, headers, body, user))
+
+    def _user_of(self, path: str, headers: Mapping[bytes, bytes], certificate: User | None) -> User | None:
+        user = self._authenticator.user_of(headers.get(b"authorization", b""), certificate)
+        if user is None and b"authorization" not in headers and path.rstrip("/") in OPEN_PATHS:
+            return ANONYMOUS
+        return user
 
 
 class _Bodies:
@@ -89,7 +106,7 @@ class _Bodies:
                 size += len(piece)
                 self._held += len(piece)
                 if size > BODY_BYTES_MAX:
-                    raise RequestEntityTooLarge(f"Request entity too large: limit is {BODY_BYTES_MAX}")
+                    raise _too_large()
                 if self._held > BODIES_BYTES_MAX:
                     raise TooManyRequests("too many large requests at once, please try again later", details=_SOON)
                 if not message.get("more_body", False):
@@ -97,6 +114,10 @@ class _Bodies:
                 message = await receive()
         finally:
             self._held -= size
+
+
+def _too_large() -> RequestEntityTooLarge:
+    return RequestEntityTooLarge(f"Request entity too large: limit is {BODY_BYTES_MAX}")
 
 
 def _head(response: Response, *extra: tuple[bytes, bytes]) -> dict[str, Any]:

@@ -8,11 +8,11 @@ all that.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from random import Random
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from dralloc.api.batch_v1 import Job
@@ -22,6 +22,7 @@ from dralloc.api.registry import DEVICE_CLASS, DEVICE_TAINT_RULE, JOB, NODE, POD
 from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from dralloc.apiserver.app import ApiApplication
 from dralloc.apiserver.authentication import ADMINISTRATOR, Authenticator
+from dralloc.apiserver.http import Response
 from dralloc.apiserver.resources import prefix_of
 from dralloc.apiserver.server import ApiServer
 from dralloc.client.calls import Calls
@@ -68,7 +69,7 @@ class SimulatedCluster:
         # The last of a name is the one in use; what was sent over earlier ones may still arrive.
         self._networks: dict[str, list[FaultyTransport]] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
-        self.client = AsyncClient(InProcessTransport(self._serve, token=TOKEN))
+        self.client = AsyncClient(InProcessTransport(self, token=TOKEN))
 
     @classmethod
     @asynccontextmanager
@@ -94,9 +95,12 @@ class SimulatedCluster:
         standby = (STANDBY,) if self._elected else ()
         return (*self.scheduler_names, *standby, "controllers", "nodes", "meddler")
 
-    async def _serve(self, scope: Any, receive: Any, send: Any) -> None:
+    async def answer(
+        self, method: str, path: str, query: Mapping[str, str], headers: Mapping[bytes, bytes], body: bytes
+    ) -> Response:
+        """Requests go to the server that is there at the moment."""
         assert self._application is not None
-        await self._application(scope, receive, send)
+        return await self._application.answer(method, path, query, headers, body)
 
     async def world(self) -> World:
         """Everything that the checkers look at, as it is stored at one and the same revision."""
@@ -123,7 +127,7 @@ class SimulatedCluster:
         self._application = ApiApplication(self._server, Authenticator({TOKEN: ADMINISTRATOR}))
 
     def start(self, name: str, gates: FeatureGates) -> None:
-        sound = InProcessTransport(self._serve, token=TOKEN)
+        sound = InProcessTransport(self, token=TOKEN)
         network = FaultyTransport(sound, Random(self._random.random()), self._faults)
         self._networks.setdefault(name, []).append(network)
         self._running[name] = asyncio.ensure_future(self._component(name, network, gates)())
