@@ -7,8 +7,9 @@ comes before validation, which then speaks about what is left.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, Generic, TypeVar
 
 from msgspec.structs import replace
@@ -33,7 +34,7 @@ from dralloc.primitives.features import FeatureGates
 PartT = TypeVar("PartT")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class GatedFields(Generic[PartT]):
     """What a feature adds to a part of an object: whether it is used there, and the part without it."""
 
@@ -42,14 +43,20 @@ class GatedFields(Generic[PartT]):
     cleared: Callable[[PartT], PartT]
 
 
-def drop_disabled(features: Iterable[GatedFields[PartT]], new: PartT, old: PartT | None, gates: FeatureGates) -> PartT:
+def drop_disabled(
+    features: tuple[GatedFields[PartT], ...], new: PartT, old: PartT | None, gates: FeatureGates
+) -> PartT:
     """The new part without the fields of features that are off and that the old one does not use."""
-    for feature in features:
-        if all(gate in gates for gate in feature.gates) or not feature.in_use(new):
-            continue
-        if old is None or not feature.in_use(old):
+    for feature in _disabled(features, gates):
+        if feature.in_use(new) and (old is None or not feature.in_use(old)):
             new = feature.cleared(new)
     return new
+
+
+# A process has one set of gates, or a few in tests.
+@lru_cache(maxsize=256)
+def _disabled(features: tuple[GatedFields[PartT], ...], gates: FeatureGates) -> tuple[GatedFields[PartT], ...]:
+    return tuple(feature for feature in features if not all(gate in gates for gate in feature.gates))
 
 
 # --- ResourceSlice ---------------------------------------------------------------------------------------------

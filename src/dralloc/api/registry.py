@@ -81,7 +81,10 @@ class Kind:
         return f"{self.group}/{version}" if self.group else version
 
     def served(self, version: str) -> ServedVersion | None:
-        return next((served for served in self.versions if served.version == version), None)
+        for served in self.versions:
+            if served.version == version:
+                return served
+        return None
 
     def deprecation_warning(self, version: str) -> str | None:
         """What to tell a client that uses an old version."""

@@ -35,7 +35,7 @@ def parse_timestamp(text: str) -> datetime:
 
 def print_timestamp(moment: datetime) -> str:
     """A point in time as Kubernetes prints it, its fraction of a second cut off."""
-    return moment.astimezone(UTC).replace(microsecond=0, tzinfo=None).isoformat() + "Z"
+    return moment.astimezone(UTC).isoformat(timespec="seconds").removesuffix("+00:00") + "Z"
 
 
 def canonical_timestamp(text: str) -> str:

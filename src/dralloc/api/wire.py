@@ -9,6 +9,7 @@ Where Kubernetes always prints a field, even empty, the field is declared with `
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import is_not
 from typing import Annotated, Any, TypeVar, dataclass_transform
 
 import msgspec
@@ -35,5 +36,5 @@ ItemT = TypeVar("ItemT")
 
 def map_changed(items: tuple[ItemT, ...], change: Callable[[ItemT], ItemT]) -> tuple[ItemT, ...]:
     """The changed items, or the very same tuple where no item changes."""
-    changed = tuple(map(change, items))
-    return items if all(new is old for new, old in zip(changed, items, strict=True)) else changed
+    changed = tuple(map(change, items)) if items else items
+    return changed if any(map(is_not, changed, items)) else items

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Final
 
 from dralloc.api.registry import NAMESPACE, Kind
@@ -23,6 +24,9 @@ FIRST: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
 CONTENT_FINALIZER: Final = "kubernetes"
 
 _ATTEMPTS_MAX: Final = 20
+
+# Every write asks for its namespace, which hardly ever changes.
+_metadata_of: Final = lru_cache(maxsize=256)(read_metadata)
 
 
 class Namespaces:
@@ -60,7 +64,7 @@ class Namespaces:
         if not kind.namespaced:
             return None
         record = await self._store.get(key_of(NAMESPACE, "", namespace))
-        return read_metadata(record.value).labels if record else None
+        return _metadata_of(record.value).labels if record else None
 
     async def labels_for_create(self, kind: Kind, namespace: str) -> Mapping[str, str] | None:
         """The labels of the namespace, which must be there to stay."""
@@ -69,7 +73,7 @@ class Namespaces:
         record = await self._store.get(key_of(NAMESPACE, "", namespace))
         if record is None:
             raise not_found("", "namespaces", namespace)
-        metadata = read_metadata(record.value)
+        metadata = _metadata_of(record.value)
         if metadata.deletion_timestamp:
             why = f"unable to create new content in namespace {namespace} because it is being terminated"
             cause = Cause("NamespaceTerminating", f"namespace {namespace} is being terminated", "metadata.namespace")

@@ -6,15 +6,15 @@ few positions is all that is needed, and it happens on every request.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 # `/namespaces/NAME/finalize` is about the namespace itself; any other word there names a kind inside it.
 _NAMESPACE_SUBRESOURCES: Final = frozenset({"status", "finalize"})
 
 
-@dataclass(frozen=True, slots=True)
-class ResourcePath:
+class ResourcePath(Struct, frozen=True, gc=False):
     """A collection, one object in it, or a sub-resource of that object."""
 
     group: str
@@ -25,23 +25,20 @@ class ResourcePath:
     subresource: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupPath:
+class GroupPath(Struct, frozen=True, gc=False):
     """`/apis/GROUP`."""
 
     group: str
 
 
-@dataclass(frozen=True, slots=True)
-class VersionPath:
+class VersionPath(Struct, frozen=True, gc=False):
     """`/api/v1` or `/apis/GROUP/VERSION`."""
 
     group: str
     version: str
 
 
-@dataclass(frozen=True, slots=True)
-class PlainPath:
+class PlainPath(Struct, frozen=True, gc=False):
     """A path outside the groups, such as `/healthz`; it holds no trailing slash."""
 
     path: str
@@ -52,24 +49,20 @@ Path = ResourcePath | GroupPath | VersionPath | PlainPath
 
 def parse_path(path: str) -> Path | None:
     """What the path names, or `None` when no API has such a path. The path is not escaped."""
-    parts = path.split("/")
-    while parts and not parts[-1]:
-        parts.pop()
+    parts = path.rstrip("/").split("/")
+    if len(parts) > 3 and parts[1] == "api" and not parts[0]:
+        return _resource("", parts[2], parts[3:])
+    if len(parts) > 4 and parts[1] == "apis" and not parts[0]:
+        return _resource(parts[2], parts[3], parts[4:])
     match parts:
-        case ["", "api", version, *rest] if rest:
-            return _resource("", version, rest)
         case ["", "api", version]:
             return VersionPath("", version)
-        case ["", "apis", group, version, *rest] if rest:
-            return _resource(group, version, rest)
         case ["", "apis", group, version]:
             return VersionPath(group, version)
         case ["", "apis", group]:
             return GroupPath(group)
         case ["", *rest]:
             return PlainPath("/" + "/".join(rest))
-        case []:
-            return PlainPath("/")
     return None
 
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
+from msgspec import Struct
+
 
 @dataclass(frozen=True, slots=True)
 class Gate:
@@ -57,8 +59,7 @@ class UnknownGate(ValueError):
     """A gate that does not exist, cannot be changed, or is on without what it needs."""
 
 
-@dataclass(frozen=True, slots=True)
-class FeatureGates:
+class FeatureGates(Struct, frozen=True):
     """Which features are on."""
 
     enabled: frozenset[str]
