@@ -7,10 +7,10 @@ write at all, is the server's business.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeVar
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from dralloc.api.canonical import settled, with_canonical_times
@@ -34,8 +34,7 @@ class Verb(Enum):
     UPDATE = "update"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriteRequest:
+class WriteRequest(Struct, frozen=True, kw_only=True, gc=False):
     """What a client wants to be stored. `name` and `namespace` are those of the URL; a create has no name there."""
 
     verb: Verb
@@ -50,16 +49,14 @@ class WriteRequest:
     body: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
+class Admitted(Struct, frozen=True, gc=False):
     """The object to be stored, in the hub's shape, and what the client should know."""
 
     stored: ApiObject
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Struct, frozen=True, gc=False):
     """Everything that is wrong with the object. `name` is the one it would have had."""
 
     name: str

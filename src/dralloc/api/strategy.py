@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic, TypeVar
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from dralloc.api.authorization import Permission, permit_everything
@@ -24,8 +24,7 @@ from dralloc.primitives.field_errors import FieldError
 ObjectT = TypeVar("ObjectT", bound=ApiObject)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class Surroundings(Struct, frozen=True, kw_only=True, gc=False):
     """What admission must know besides the request, and what it may not make up itself."""
 
     gates: FeatureGates

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from dralloc.api.codec import DecodeError, encode, find_stray_fields
 from dralloc.api.meta_v1 import ApiObject
@@ -24,8 +24,7 @@ YAML: Final = "application/yaml"
 READABLE: Final = (JSON, YAML, PROTOBUF)
 
 
-@dataclass(frozen=True, slots=True)
-class SentObject:
+class SentObject(Struct, frozen=True, gc=False):
     """What a client sent: decoded, the JSON of it, and what it should be told."""
 
     object: ApiObject

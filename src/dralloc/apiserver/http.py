@@ -6,9 +6,10 @@ The network side (`app`) and an in-process client use the same pair, so both mee
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import parse_qsl
+
+from msgspec import Struct
 
 from dralloc.apiserver.authentication import User
 
@@ -16,8 +17,7 @@ JSON: Final = "application/json"
 TEXT: Final = "text/plain; charset=utf-8"
 
 
-@dataclass(slots=True)
-class Request:
+class Request(Struct, gc=False):
     """One request, read completely. Header names are lower case."""
 
     method: str
@@ -36,8 +36,7 @@ class Request:
         return self.header(b"content-type").partition(";")[0].strip().lower()
 
 
-@dataclass(slots=True)
-class Response:
+class Response(Struct):
     """An answer: a body, or a stream of pieces that ends when the generator does; closing it ends it early."""
 
     status: int = 200

@@ -7,8 +7,9 @@ decoded, such as `CreateOptions.meta.k8s.io`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from dralloc.apiserver.statuses import invalid_options
 from dralloc.primitives.errors import BadRequest
@@ -26,8 +27,7 @@ FIELD_MANAGER_LENGTH_MAX: Final = 128
 _Query = Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class WriteOptions:
+class WriteOptions(Struct, frozen=True, gc=False):
     """How a create, update or patch is to be done."""
 
     dry_run: bool = False
@@ -36,8 +36,7 @@ class WriteOptions:
     force: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ListOptions:
+class ListOptions(Struct, frozen=True, gc=False):
     """Which objects of a collection are asked for, and at which revision."""
 
     label_selector: str = ""

@@ -13,6 +13,7 @@ from functools import cache
 from secrets import choice
 from typing import Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from dralloc.api.admission import Admitted, Refused, Verb, WriteRequest, admit
@@ -46,8 +47,7 @@ _SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX_LENGTH: Final = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class Target(Struct, frozen=True, kw_only=True, gc=False):
     """What a write is about, who writes, and how."""
 
     resource: Resource
@@ -76,8 +76,7 @@ class Target:
         return conflict(self.kind.group, self.kind.plural, self.name)
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(Struct, frozen=True, gc=False):
     """The outcome of a write; a dry run of a create has no revision."""
 
     stored: bytes
@@ -86,8 +85,7 @@ class Written:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(Struct, frozen=True, kw_only=True, gc=False):
     """How the object to be stored is made from the one that is."""
 
     make: Callable[[Record], SentObject]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Generic
 
 import msgspec
+from msgspec import Struct
 
 from dralloc.api.codec import encode
 from dralloc.client.refusals import refusal, refusal_of_status
@@ -26,16 +26,14 @@ class PatchType(Enum):
     APPLY = "application/apply-patch+yaml"
 
 
-@dataclass(frozen=True, slots=True)
-class WatchEvent(Generic[Object]):
+class WatchEvent(Struct, Generic[Object], frozen=True, gc=False):
     """ADDED, MODIFIED, DELETED or BOOKMARK; a bookmark's object carries nothing but its revision."""
 
     type: str
     object: Object
 
 
-@dataclass(frozen=True, slots=True)
-class Page(Generic[Object]):
+class Page(Struct, Generic[Object], frozen=True, gc=False):
     """Some of the objects, all of the same revision; `continues` is the token for the next ones."""
 
     items: tuple[Object, ...]

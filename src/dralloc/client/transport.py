@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
 from typing import Protocol
 
+from msgspec import Struct, field
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+
+class Request(Struct, frozen=True, kw_only=True, gc=False):
     """One request. `path` begins with a slash and is not escaped."""
 
     method: str
@@ -19,8 +19,7 @@ class Request:
     body: bytes = b""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Response:
+class Response(Struct, frozen=True, kw_only=True, gc=False):
     """An answer, read completely. `warnings` are the texts of its Warning headers."""
 
     status: int

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from msgspec import Struct
+
 
 class FaultKind(Enum):
     """What is wrong with a field; the value is the reason that a Status cause carries."""
@@ -44,19 +46,16 @@ WITHOUT_VALUE: Final = frozenset(
 )
 
 
-class FieldPath:
+class FieldPath(Struct, frozen=True, eq=False, gc=False):
     """The way from an object's root to a field: names, list positions and map keys.
 
     A path is made for every place that is looked at, and printed only for faults: so it is a chain to its
     parent, and a step costs one small object.
     """
 
-    __slots__ = ("_is_key", "_parent", "_step")
-
-    def __init__(self, parent: FieldPath | None, step: str | int, is_key: bool = False) -> None:
-        self._parent = parent
-        self._step = step
-        self._is_key = is_key
+    parent: FieldPath | None
+    step: str | int
+    is_key: bool = False
 
     @classmethod
     def of(cls, first: str, *more: str) -> FieldPath:
@@ -73,20 +72,20 @@ class FieldPath:
         return FieldPath(self, position)
 
     def key(self, name: str) -> FieldPath:
-        return FieldPath(self, name, is_key=True)
+        return FieldPath(self, name, True)
 
     @property
     def steps(self) -> tuple[str | int, ...]:
         """Names and keys as text, list positions as numbers, from the root on."""
-        return tuple(path._step for path in self._from_root())
+        return tuple(path.step for path in self._from_root())
 
     def __str__(self) -> str:
         parts: list[str] = []
         for path in self._from_root():
-            if path._is_key or isinstance(path._step, int):
-                parts.append(f"[{path._step}]")
+            if path.is_key or isinstance(path.step, int):
+                parts.append(f"[{path.step}]")
             else:
-                parts.append(f".{path._step}" if parts else path._step)
+                parts.append(f".{path.step}" if parts else path.step)
         return "".join(parts)
 
     def __repr__(self) -> str:
@@ -103,7 +102,7 @@ class FieldPath:
         path: FieldPath | None = self
         while path is not None:
             chain.append(path)
-            path = path._parent
+            path = path.parent
         chain.reverse()
         return chain
 

@@ -7,15 +7,15 @@ amounts there is a mask for each slice of the pool, so that "which of these devi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
 
 from dralloc.api.resource_v1 import DeviceRequestAllocationResult, ResourceClaim
 from dralloc.snapshot.persistent import PersistentMap
 from dralloc.snapshot.slices import IndexedSlice
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceUsage:
+class DeviceUsage(Struct, frozen=True, gc=False):
     """How one device is used. `consumed` sums over all shares, in nanos."""
 
     dedicated: int = 0
@@ -25,7 +25,7 @@ class DeviceUsage:
     def changed_by(self, result: DeviceRequestAllocationResult, count: int) -> DeviceUsage:
         """With the result given (`count` is 1) or released (-1)."""
         if result.share_id is None:
-            return replace(self, dedicated=self.dedicated + count)
+            return DeviceUsage(self.dedicated + count, self.shares, self.consumed)
         consumed = dict(self.consumed)
         for name, amount in result.consumed_capacity.items():
             consumed[name] = consumed.get(name, 0) + count * amount.nanos
@@ -47,8 +47,7 @@ def counted_results(claim: ResourceClaim) -> tuple[DeviceRequestAllocationResult
     return tuple(result for result in results if not result.admin_access)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PoolUsage:
+class PoolUsage(Struct, frozen=True, eq=False, gc=False):
     """The used devices of a pool. `dedicated` and `shared` have one mask for each slice of the pool."""
 
     devices: PersistentMap[str, DeviceUsage] = field(default_factory=PersistentMap)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from dralloc.api.expressions import CEL, ExpressionChecker
 from dralloc.primitives.features import FeatureGates
 from dralloc.primitives.field_errors import FieldPath
 
 
-@dataclass(frozen=True, slots=True)
-class ValidationContext:
+class ValidationContext(Struct, frozen=True, gc=False):
     """`flattened`: the object was sent as v1beta1, where requests and devices have another shape."""
 
     gates: FeatureGates
