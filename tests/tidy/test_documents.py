@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from dralloc.testing.documents import prose_of
+
 ROOT = Path(__file__).parents[2]
 PROMISES = (
     *(f"C{number}" for number in range(1, 17)),
@@ -44,11 +46,23 @@ def parity_rows() -> dict[str, tuple[str, str, str, str]]:
     return rows
 
 
+def anchors_of(path: Path) -> set[str]:
+    """What links can point to in a page: its headings, as hosts of Markdown name them."""
+    headings = re.findall(r"^#+ +(.*)$", prose_of(path.read_text()), re.M)
+    return {
+        re.sub(r"[^\w\- ]", "", re.sub(r"\[(.*?)\]\(.*?\)", r"\1", text).lower()).replace(" ", "-") for text in headings
+    }
+
+
 @pytest.mark.parametrize("path", documents(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(path: Path) -> None:
-    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text()):
-        if "://" not in target and not target.startswith("mailto:"):
-            assert (path.parent / target).exists(), f"{path.relative_to(ROOT)} links to {target}"
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]+))?[^)]*\)", prose_of(path.read_text())):
+        if "://" in target or target.startswith("mailto:"):
+            continue
+        where = path.parent / target if target else path
+        assert where.exists(), f"{path.relative_to(ROOT)} links to {target}"
+        if anchor:
+            assert anchor in anchors_of(where), f"{path.relative_to(ROOT)} links to {target}#{anchor}"
 
 
 def test_parity_lists_every_promise_once() -> None:

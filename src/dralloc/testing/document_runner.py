@@ -1,0 +1,216 @@
+"""Runs a page as a reader does who follows it from top to bottom, in a directory of its own and with a shell of its own."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from dralloc.testing.documents import Block, Command, blocks_of, shows
+
+# Far beyond what anything takes that works.
+DEADLINE_S: Final = 100.0
+AGAIN_S: Final = 0.2
+# What the shell of a page remembers from one command to the next.
+_BEFORE = 'if [ -f "$PAGE_STATE" ]; then . "$PAGE_STATE"; cd "$(cat "$PAGE_STATE.cwd")"; fi\n'
+_AFTER = '\nstatus=$?; export -p > "$PAGE_STATE"; pwd > "$PAGE_STATE.cwd"; exit $status'
+
+
+class NotAsShown(AssertionError):
+    """A block does something else than the page says."""
+
+    def __init__(self, block: Block, what: str) -> None:
+        super().__init__(f"line {block.line}: {what}")
+
+
+@dataclass
+class PageRunner:
+    """One reading of one page. Use it in a `with` block: what the page leaves running ends with it."""
+
+    directory: Path
+    home: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+    # Words added to commands that the page starts in the background, by how they begin.
+    background_words: Mapping[str, str] = field(default_factory=dict)
+    _printed: str = ""
+    _stack: ExitStack = field(default_factory=ExitStack)
+
+    def __enter__(self) -> PageRunner:
+        self.home.mkdir(parents=True, exist_ok=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def read(self, page: str) -> None:
+        """Do what the page shows; raises `NotAsShown`."""
+        for block in blocks_of(page):
+            self._run(block)
+
+    def _run(self, block: Block) -> None:
+        if block.not_run is not None:
+            return
+        if block.file is not None:
+            self._write(block, block.file)
+        elif block.language == "console":
+            codes = [self._run_command(block, command) for command in block.commands()]
+            if block.has("fails") and not any(codes):
+                raise NotAsShown(block, "no command failed")
+        elif block.language == "python":
+            self._printed = self._checked(block, [sys.executable, "-W", "error", "-c", block.text])
+        elif block.language == "yaml" and not block.has("fragment"):
+            manifest = self.home / "manifest.yaml"
+            manifest.write_text(block.text)
+            self._checked(block, [sys.executable, "-m", "dralloc", "validate", str(manifest)])
+        elif block.has("output") and not shows(block.text, self._printed):
+            raise NotAsShown(block, f"the program printed\n{self._printed}")
+
+    # --- Files and programs -----------------------------------------------------------------------------------------
+
+    def _write(self, block: Block, name: str) -> None:
+        path = self.directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(block.text)
+        if path.suffix == ".py":
+            self._checked(block, [sys.executable, "-W", "error", "-c", f"import {path.stem}"])
+
+    def _checked(self, block: Block, words: list[str]) -> str:
+        code, printed = self._call(words)
+        if code != 0:
+            raise NotAsShown(block, f"ended with {code} and printed\n{printed}")
+        return printed
+
+    # --- Commands ---------------------------------------------------------------------------------------------------
+
+    def _run_command(self, block: Block, command: Command) -> int:
+        if block.has("background"):
+            self._start(block, command)
+            return 0
+        script = f"{_BEFORE}{command.text}{_AFTER}"
+        deadline = time.monotonic() + DEADLINE_S
+        while True:
+            code, printed = self._call(["bash", "-c", script])
+            wrong = self._fault(block, command, code, printed)
+            if wrong is None:
+                return code
+            if not block.has("eventually") or time.monotonic() > deadline:
+                raise NotAsShown(block, f"`{command.text}` {wrong}")
+            time.sleep(AGAIN_S)
+
+    def _fault(self, block: Block, command: Command, code: int, printed: str) -> str | None:
+        if code > (1 if block.has("fails") else 0):
+            return f"ended with {code} and printed\n{printed}"
+        if command.output is not None and not shows(command.output, printed):
+            return f"printed\n{printed}\nwhere the page shows\n{command.output}"
+        return None
+
+    def _call(self, words: list[str]) -> tuple[int, str]:
+        """The exit code, and everything that was printed."""
+        try:
+            done = subprocess.run(
+                words,
+                cwd=self.directory,
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=DEADLINE_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise AssertionError(f"not done after {DEADLINE_S:.0f} s: {shlex.join(words)}") from error
+        return done.returncode, done.stdout
+
+    def _environment(self) -> dict[str, str]:
+        return {
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "HOME": str(self.home),
+            "PAGE_STATE": str(self.home / ".page"),
+            "LC_ALL": "C.UTF-8",
+            "TERM": "dumb",
+            "COLUMNS": "120",
+            **self.environment,
+        }
+
+    # --- What goes on -----------------------------------------------------------------------------------------------
+
+    def _start(self, block: Block, command: Command) -> None:
+        text = command.text
+        for beginning, more in self.background_words.items():
+            if text.startswith(beginning):
+                text += f" {more}"
+        printed = self._stack.enter_context(going_on(f"{_BEFORE}{text}", self.directory, self._environment()))
+        if not printed.wait_for(command.output or ""):
+            raise NotAsShown(block, f"`{text}` printed\n{printed.text}")
+
+
+class Output:
+    """What a program has printed so far."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.text = ""
+        self._process = process
+        self._changed = threading.Condition()
+        self._has_ended = False
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None, "it was opened with a pipe"
+        with self._process.stdout as lines:
+            for line in lines:
+                with self._changed:
+                    self.text += line
+                    self._changed.notify_all()
+        with self._changed:
+            self._has_ended = True
+            self._changed.notify_all()
+
+    def wait_until_ended(self) -> None:
+        self._reader.join(DEADLINE_S)
+
+    def wait_for(self, shown: str) -> bool:
+        """Whether it begins as shown, sooner or later."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._has_ended or shows(shown, self.text, is_beginning=True), DEADLINE_S)
+            return not self._has_ended and shows(shown, self.text, is_beginning=True)
+
+
+@contextmanager
+def going_on(script: str, directory: Path, environment: Mapping[str, str]) -> Iterator[Output]:
+    """A program that runs beside, until the block ends; then it is ended as by Ctrl-C, and must end in order."""
+    process = subprocess.Popen(
+        ["bash", "-c", script],
+        cwd=directory,
+        env=dict(environment),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    output = Output(process)
+    try:
+        yield output
+    finally:
+        ended_by_itself = process.poll() is not None
+        if not ended_by_itself:
+            os.killpg(process.pid, signal.SIGINT)
+        try:
+            code = process.wait(DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+        output.wait_until_ended()
+    assert not ended_by_itself, f"ended by itself with {code}:\n{output.text}"
+    assert code in (0, 130, -signal.SIGINT), f"ended with {code}:\n{output.text}"

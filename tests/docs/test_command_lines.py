@@ -1,0 +1,89 @@
+"""Every `dralloc` command line that a page shows can be typed: the command exists, and has these options.
+
+This holds for all of them, also for those that need a cluster and are not run.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from dralloc.cli.main import app
+from dralloc.testing.documents import blocks_of, pages_of, prose_of
+
+ROOT = Path(__file__).parents[2]
+COMMAND: Any = typer.main.get_command(app)
+
+
+def command_lines(page: str) -> Iterator[str]:
+    """Those of consoles, and those in the text: `dralloc …` between backquotes."""
+    for block in blocks_of(page):
+        if block.language == "console":
+            for command in block.commands():
+                yield from pieces(command.text)
+    for span in re.findall(r"`([^`\n]+)`", prose_of(page)):
+        yield from pieces(span.replace("\\|", "|"))
+
+
+def pieces(line: str) -> Iterator[str]:
+    """The calls of `dralloc` in a line of shell."""
+    for piece in re.split(r"\|\||&&|;|\|| & |\$\(|\n", line.replace("\\\n", " ")):
+        if re.match(r"\s*(\w+=\S+ )*dralloc( |$)", piece):
+            yield re.sub(r"^\s*(\w+=\S+ )*", "", piece)
+
+
+def faults(line: str) -> Iterator[str]:
+    command, words = COMMAND, words_of(line)[1:]
+    while hasattr(command, "commands") and words and not words[0].startswith("-"):
+        name, *words = words
+        if name in ("…", "...", "COMMAND"):
+            return
+        if name not in command.commands:
+            yield f"there is no command {name}"
+            return
+        command = command.commands[name]
+    yield from (f"{command.name} has no option {word}" for word in words if not has_option(command, word))
+
+
+def words_of(line: str) -> Sequence[str]:
+    words = shlex.split(line, comments=True)
+    # After `--` comes a command of somebody else.
+    return words[: words.index("--")] if "--" in words else words
+
+
+def has_option(command: Any, word: str) -> bool:
+    if not word.startswith("-") or word == "-" or re.fullmatch(r"-\d+", word):
+        return True
+    known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    return word.partition("=")[0] in {*known, "-h", "--help"} or word[:2] in known - {word}
+
+
+@pytest.mark.parametrize("page", pages_of(ROOT), ids=lambda page: str(page.relative_to(ROOT)))
+def test_command_lines_of_a_page_can_be_typed(page: Path) -> None:
+    assert [f"`{line}`: {fault}" for line in command_lines(page.read_text()) for fault in faults(line)] == []
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ("dralloc fly", "there is no command fly"),
+        ("dralloc validate --strictly x.yaml", "validate has no option --strictly"),
+        ("dralloc top devices -f x --sideways", "devices has no option --sideways"),
+        ("dralloc validate x.yaml", None),
+        ("dralloc driver-test -- python driver.py --anything", None),
+        ("dralloc --version", None),
+    ],
+)
+def test_what_cannot_be_typed_is_found(line: str, fault: str | None) -> None:
+    assert next(faults(line), None) == fault
+
+
+def test_calls_are_found_within_a_line_of_shell() -> None:
+    line = "kubectl get pods -o yaml | dralloc explain pod a/b -f - && X=1 dralloc validate x"
+    assert [words[1] for words in map(words_of, pieces(line))] == ["explain", "validate"]

@@ -1,0 +1,85 @@
+"""Every page is read from top to bottom: its commands are run, and print what the page shows."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dralloc.testing.document_runner import PageRunner, going_on
+from dralloc.testing.documents import Block, blocks_of, pages_of
+
+ROOT = Path(__file__).parents[2]
+PAGES = pages_of(ROOT)
+# What a page may change is copied; the rest of the project is only looked at.
+COPIED = ("examples", "deploy")
+# Pages are read at the same time as other tests run, so nothing takes a port that may be taken.
+FREE_PORT = {"dralloc up": "--port 0", "dralloc apiserver": "--port 0"}
+
+
+def is_run(block: Block) -> bool:
+    runs = block.language in ("console", "python", "yaml") or block.file is not None or block.has("output")
+    return runs and block.not_run is None
+
+
+def runs_something(page: Path) -> bool:
+    return any(map(is_run, blocks_of(page.read_text())))
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """The project as a reader has it who has just cloned it."""
+    directory = tmp_path / "dralloc"
+    directory.mkdir()
+    for entry in ROOT.iterdir():
+        if entry.name in COPIED:
+            shutil.copytree(entry, directory / entry.name)
+        elif not entry.name.startswith(".") or entry.name == ".venv":
+            (directory / entry.name).symlink_to(entry)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def running_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The kubeconfig of a cluster that `dralloc up` started: readers of examples have one."""
+    directory = tmp_path_factory.mktemp("cluster")
+    kubeconfig = directory / "kubeconfig"
+    script = f"exec {sys.executable} -m dralloc up --ephemeral --port 0 --no-nodes --kubeconfig {kubeconfig}"
+    with going_on(script, directory, {"HOME": str(directory), "PYTHONUNBUFFERED": "1"}) as output:
+        assert output.wait_for("dralloc is up…\n…"), output.text
+        yield kubeconfig
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if runs_something(page)], ids=name_of)
+def test_a_page_runs(page: Path, clone: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    environment = {}
+    if page.is_relative_to(ROOT / "examples"):
+        environment["KUBECONFIG"] = str(request.getfixturevalue("running_cluster"))
+    with PageRunner(clone, tmp_path / "home", environment, FREE_PORT) as runner:
+        runner.read(page.read_text())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_what_a_page_shows_is_run_or_says_why_not(page: Path) -> None:
+    blocks = list(blocks_of(page.read_text()))
+    for block in blocks:
+        where = f"{name_of(page)}, line {block.line}"
+        assert block.language, f"{where}: a block has a language; `text` is for what is not run"
+        assert block.language not in ("sh", "bash", "shell", "shell-session"), f"{where}: commands are `console` blocks"
+        assert block.not_run is None or len(block.not_run.split()) > 1, f"{where}: say why it is not run"
+        if block.language == "console":
+            assert list(block.commands()), f"{where}: a console without a command; they begin with `$ `"
+        elif block.language == "text":
+            assert not re.search(r"^\$ ", block.text, re.M), f"{where}: commands are `console` blocks"
+        if block.file is not None and block.language != "python":
+            used = [other for other in blocks if other.language in ("console", "python") and block.file in other.text]
+            assert used, f"{where}: nothing uses the file {block.file}"
