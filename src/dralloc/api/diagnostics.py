@@ -10,7 +10,6 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from dataclasses import replace as change
 from enum import Enum
 from typing import Final
 
@@ -59,7 +58,7 @@ class Judgement:
 def judge_manifest(source: bytes, around: Surroundings) -> Judgement:
     """Everything there is to tell about the objects in the bytes of a file."""
     manifest = read_manifest(source)
-    around = change(around, namespace_labels=_LABELLED)
+    around = replace(around, namespace_labels=_LABELLED)
     stored: list[ApiObject] = []
     findings: list[_Finding] = []
     for document in manifest.documents:
@@ -141,14 +140,14 @@ def _write(document: Document, creation: WriteRequest, around: Surroundings) -> 
         return created
     # A status is written to an object that was read before.
     read = replace(creation.new, metadata=replace(creation.new.metadata, resource_version="1"))
-    update = change(creation, verb=Verb.UPDATE, new=read, old=created.stored, subresource="status", body=b"")
+    update = replace(creation, verb=Verb.UPDATE, new=read, old=created.stored, subresource="status", body=b"")
     written = admit(update, around)
     return written if isinstance(written, Refused) else Admitted(written.stored, created.warnings)
 
 
 def _label_warnings(document: Document, creation: WriteRequest, around: Surroundings) -> Iterator[_Finding]:
     if b'"adminAccess"' in document.body:
-        outcome = admit(creation, change(around, namespace_labels={}))
+        outcome = admit(creation, replace(around, namespace_labels={}))
         if isinstance(outcome, Refused):
             yield from _faults(document, outcome, Severity.WARNING)
 
