@@ -14,7 +14,14 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
+from dralloc.api.batch_v1 import Job
+from dralloc.api.core_v1 import Pod
+from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.resource_v1 import DeviceTaintRule, ResourceClaim
 from dralloc.cli.main import app
+from dralloc.primitives.errors import Forbidden
+from dralloc.pytest_plugin.cluster import DraCluster
+from dralloc.pytest_plugin.picture import describe_results
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("[0-9][0-9]-*"))
@@ -136,3 +143,55 @@ def test_without_a_cluster_an_example_gets_what_its_table_says(example: Path, mo
             assert {node for node, _ in entries} == {each.node}
             assert "; ".join(text for _, text in entries) == each.gets
     assert not given, "whoever gets something is in the table"
+
+
+# --- On a cluster ---------------------------------------------------------------------------------------------------
+
+
+def expect(cluster: DraCluster, expected: Expectation) -> None:
+    if match := re.fullmatch(r"(\d+) pods of job (\S+)", expected.pod):
+        expect_job(cluster, expected, name=match[2], count=int(match[1]))
+        return
+    namespace, _, name = qualified(expected.pod).partition("/")
+    if expected.is_pending:
+        assert expected.gets in cluster.wait_until_pending(name, expected.gets, namespace=namespace)
+        return
+    assert cluster.wait_until_running(name, namespace=namespace).spec.node_name == expected.node
+    claims = cluster.claims_of(name, namespace=namespace).values()
+    assert "; ".join(text for claim in claims for text in describe_results(claim)) == expected.gets
+
+
+def expect_job(cluster: DraCluster, expected: Expectation, *, name: str, count: int) -> None:
+    cluster.wait_until(Job, name, lambda job: job.status.active == count, what=f"has {count} pods")
+    pods = cluster.client.list(Pod, labels=f"batch.kubernetes.io/job-name={name}")
+    assert len(pods) == count
+    running = [cluster.wait_until_running(pod.metadata.name) for pod in pods]
+    assert {pod.spec.node_name for pod in running} == {expected.node}
+    (claim,) = cluster.client.list(ResourceClaim)
+    assert "; ".join(describe_results(claim)) == expected.gets
+    assert [(user.resource, user.name) for user in claim.status.reserved_for] == [("jobs", name)]
+    assert claim.status.allocation is not None
+    assert claim.status.allocation.reserved_for_any_pod
+
+
+def do(cluster: DraCluster, command: str) -> None:
+    """What `kubectl delete` does."""
+    match = re.fullmatch(r"kubectl delete (pod|devicetaintrule)(?: -n (\S+))? (\S+)", command)
+    assert match is not None, f"cannot do {command}"
+    kinds: dict[str, type[ApiObject]] = {"pod": Pod, "devicetaintrule": DeviceTaintRule}
+    cluster.delete(kinds[match[1]], match[3], namespace=match[2] or "default")
+
+
+@every_example
+@pytest.mark.dra_cluster(nodes={})
+def test_on_a_cluster_an_example_does_what_its_tables_say(example: Path, dra_cluster: DraCluster) -> None:
+    dra_cluster.apply(example)
+    for step in steps(example):
+        if step.command:
+            do(dra_cluster, step.command)
+        for expected in step.expected:
+            expect(dra_cluster, expected)
+    text = (example / "README.md").read_text()
+    for manifest, message in re.findall(r"refused:\n\n```yaml\n(.*?)```\n\n```\n(.*?)\n```", text, flags=re.DOTALL):
+        with pytest.raises(Forbidden, match=re.escape(message)):
+            dra_cluster.apply(manifest)

@@ -17,12 +17,19 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"apiserver", "client"}),
     frozenset({"scheduler", "controllers", "node", "driver"}),
     frozenset({"simulator", "assembly", "conformance", "testing"}),
-    frozenset({"cli", "web"}),
+    frozenset({"cli", "web", "pytest_plugin"}),
 )
 
 # Within a layer packages do not know each other, but for these arrows.
 SIDEWAYS = frozenset(
-    {("api", "cel"), ("allocator", "snapshot"), ("simulator", "assembly"), ("simulator", "testing"), ("cli", "web")}
+    {
+        ("api", "cel"),
+        ("allocator", "snapshot"),
+        ("simulator", "assembly"),
+        ("simulator", "testing"),
+        ("cli", "web"),
+        ("pytest_plugin", "cli"),
+    }
 )
 
 PURE = ("primitives", "cel", "api", "snapshot", "allocator")

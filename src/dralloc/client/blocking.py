@@ -10,7 +10,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from dralloc.client.calls import PatchType, WatchEvent
 from dralloc.client.client import AsyncClient, Item, connect_async
@@ -19,14 +19,40 @@ from dralloc.client.resource import Object
 Result = TypeVar("Result")
 
 
-class Client:
-    """One server. Use it in a `with` block, or close it."""
+class Runner(Protocol):
+    """Runs coroutines for callers that are none."""
 
-    def __init__(self, client: AsyncClient) -> None:
-        self._client = client
+    def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result: ...
+
+    def close(self) -> None: ...
+
+
+class LoopThread:
+    """An event loop in a thread of its own: what was started on it goes on while nobody waits."""
+
+    def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="dralloc-client", daemon=True)
+        self._thread = threading.Thread(target=self._loop.run_forever, name="dralloc-loop", daemon=True)
         self._thread.start()
+
+    def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    def close(self) -> None:
+        if self._loop.is_closed():
+            return
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class Client:
+    """One server. Use it in a `with` block, or close it; that closes the runner, too."""
+
+    def __init__(self, client: AsyncClient, runner: Runner | None = None) -> None:
+        self._client = client
+        self._runner = runner or LoopThread()
+        self._is_closed = False
 
     def __enter__(self) -> Self:
         return self
@@ -35,12 +61,10 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        if self._loop.is_closed():
-            return
-        self._run(self._client.__aexit__())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        if not self._is_closed:
+            self._is_closed = True
+            self._run(self._client.__aexit__())
+            self._runner.close()
 
     def get(self, object_type: type[Object], name: str, *, namespace: str | None = None) -> Object:
         return self._run(self._client.get(object_type, name, namespace=namespace))
@@ -91,7 +115,7 @@ class Client:
             self._run(events.aclose())  # type: ignore[attr-defined]
 
     def _run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+        return self._runner.run(coroutine)
 
 
 def connect(target: str | Path | None = None, *, token: str | None = None, context: str | None = None) -> Client:

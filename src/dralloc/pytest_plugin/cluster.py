@@ -1,0 +1,275 @@
+"""The cluster that a test gets: it is called like an ordinary object, and answers when it is done.
+
+    with running_cluster(nodes={"gpu": 2}) as cluster:
+        cluster.apply("manifests/")
+        cluster.wait_until_running("inference")
+
+The fixture `dra_cluster` is this, for one test. With the function a fixture of any other scope is three lines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from dralloc.api.core_v1 import Pod, PodCondition
+from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.resource_v1 import DeviceRequestAllocationResult, ResourceClaim
+from dralloc.assembly.cluster import Cluster, ClusterSettings, fleet
+from dralloc.assembly.components import ComponentDied
+from dralloc.client.blocking import Client, LoopThread, Runner
+from dralloc.client.client import AsyncClient, Item
+from dralloc.client.resource import Object
+from dralloc.controllers.running import CONTROLLERS
+from dralloc.node.profiles import BadProfile
+from dralloc.primitives.errors import NotFound
+from dralloc.primitives.features import FeatureGates
+from dralloc.pytest_plugin.life import ClusterLife
+from dralloc.pytest_plugin.loops import VirtualLoop
+from dralloc.pytest_plugin.manifests import Source, documents_of
+from dralloc.pytest_plugin.picture import picture_of
+from dralloc.system_clock import SystemClock
+from dralloc.testing.virtual_time import VirtualClock
+
+Result = TypeVar("Result")
+
+# Far beyond what anything takes that works.
+TIMEOUT_S: Final = 30.0
+NODES: Final = {"gpu": 1, "nic": 1}
+
+
+class BadCluster(ValueError):
+    """What was asked for cannot be had; the message says why."""
+
+
+class WaitFailed(AssertionError):
+    """What was waited for did not happen. The message shows the cluster as it was then."""
+
+    shows_cluster = True
+
+
+class DraCluster:
+    """A running cluster. Names without a namespace are in `default`; times are seconds, of virtual time where the cluster has that."""
+
+    def __init__(self, cluster: Cluster, life: ClusterLife, loop: Runner, directory: Path) -> None:
+        self._cluster = cluster
+        self._life = life
+        self._loop = loop
+        self._directory = directory
+        self._url = ""
+        self._told_of_death = False
+        self.async_client = AsyncClient(cluster.transport)
+        self.client = Client(self.async_client, loop)
+
+    def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        """Run the coroutine on the cluster's own loop: for what `async_client` does. A component that dies meanwhile fails it."""
+        return self._loop.run(self._cluster.components.guard(coroutine))
+
+    # --- Doing ------------------------------------------------------------------------------------------------------
+
+    def apply(self, *sources: Source) -> list[Any]:
+        """Create or change objects: those of a file or directory, of a text in YAML or JSON, of a dict, or typed ones."""
+        items = [item for source in sources for item in documents_of(source)]
+        return [self.run(self._write(item)) for item in items]
+
+    async def _write(self, item: Item) -> Any:
+        is_named = item["metadata"].get("name") if isinstance(item, Mapping) else item.metadata.name
+        return await (self.async_client.apply(item, force=True) if is_named else self.async_client.create(item))
+
+    def delete(self, object_type: type[ApiObject], name: str, *, namespace: str = "default") -> None:
+        """Delete the object, and wait until it is gone."""
+        __tracebackhide__ = True
+        self.client.delete(object_type, name, namespace=namespace)
+        self.wait_until_gone(object_type, name, namespace=namespace)
+
+    def end_pod(self, name: str, *, namespace: str = "default", phase: str = "Succeeded") -> None:
+        """Let the pod's containers have ended, well (Succeeded) or not (Failed)."""
+        self.client.patch(Pod, name, {"status": {"phase": phase}}, namespace=namespace, subresource="status")
+
+    def advance(self, seconds: float) -> None:
+        """Let virtual time pass; whatever is due until then happens."""
+        if not isinstance(self._loop, VirtualLoop):
+            raise BadCluster("real time cannot be advanced: ask for the cluster with virtual_time=True")
+        self.run(asyncio.sleep(seconds))
+
+    # --- Reading ----------------------------------------------------------------------------------------------------
+
+    def pod(self, name: str, *, namespace: str = "default") -> Pod:
+        return self.client.get(Pod, name, namespace=namespace)
+
+    def claim(self, name: str, *, namespace: str = "default") -> ResourceClaim:
+        return self.client.get(ResourceClaim, name, namespace=namespace)
+
+    def claims_of(self, pod: str, *, namespace: str = "default") -> dict[str, ResourceClaim]:
+        """The pod's claims, by the names that the pod knows them by; those that were made from templates, too."""
+        read = self.pod(pod, namespace=namespace)
+        made = {status.name: status.resource_claim_name for status in read.status.resource_claim_statuses}
+        names = {entry.name: entry.resource_claim_name or made.get(entry.name) for entry in read.spec.resource_claims}
+        return {entry: self.claim(name, namespace=namespace) for entry, name in names.items() if name}
+
+    def devices_of(self, pod: str, *, namespace: str = "default") -> list[DeviceRequestAllocationResult]:
+        """What the pod's claims were given: device, pool and driver, request, share ID and consumed capacity of each."""
+        allocations = [claim.status.allocation for claim in self.claims_of(pod, namespace=namespace).values()]
+        return [result for allocation in allocations if allocation for result in allocation.devices.results]
+
+    def describe(self) -> str:
+        """Nodes, pods, claims and the latest events, for people."""
+        try:
+            return self._loop.run(picture_of(self.async_client))
+        except Exception as error:  # noqa: BLE001 - it is shown with a failure, which must not be lost
+            return f"the cluster does not say how it is: {type(error).__name__}: {error}"
+
+    # --- Waiting ----------------------------------------------------------------------------------------------------
+
+    def wait_for(
+        self, condition: Callable[[], Result], timeout: float = TIMEOUT_S, *, what: str = "the condition is met"
+    ) -> Result:
+        """What the condition returns, as soon as that counts as true. It is asked again after every change of any object.
+
+        As long as the condition raises NotFound, it is not met.
+        """
+        __tracebackhide__ = True
+        with self._loop.run(self._life.watch()) as changes:
+            deadline = self._now() + timeout
+            while True:
+                try:
+                    if met := condition():
+                        return met
+                except NotFound:
+                    pass
+                left = deadline - self._now()
+                if left <= 0 or not self._wait_for_change(changes.next(timeout_s=left)):
+                    raise WaitFailed(f"this did not happen within {timeout:g} s: {what}\n\n{self.describe()}")
+
+    def _wait_for_change(self, change: Coroutine[Any, Any, Sequence[object]]) -> bool:
+        try:
+            return bool(self.run(change))
+        except ComponentDied as died:
+            self._told_of_death = True
+            died.add_note(self.describe())
+            raise
+
+    def wait_until(
+        self,
+        object_type: type[Object],
+        name: str,
+        is_so: Callable[[Object], object],
+        timeout: float = TIMEOUT_S,
+        *,
+        namespace: str = "default",
+        what: str = "is as wanted",
+    ) -> Object:
+        """The object, as soon as it is there and is so."""
+        __tracebackhide__ = True
+
+        def wanted() -> Object | None:
+            read = self.client.get(object_type, name, namespace=namespace)
+            return read if is_so(read) else None
+
+        found = self.wait_for(wanted, timeout, what=f"{object_type.__name__} {namespace}/{name} {what}")
+        assert found is not None, "nothing else ends the wait"
+        return found
+
+    def wait_until_running(self, pod: str, timeout: float = TIMEOUT_S, *, namespace: str = "default") -> Pod:
+        __tracebackhide__ = True
+        return self.wait_until(
+            Pod, pod, lambda read: read.status.phase == "Running", timeout, namespace=namespace, what="runs"
+        )
+
+    def wait_until_pending(
+        self, pod: str, says: str = "", timeout: float = TIMEOUT_S, *, namespace: str = "default"
+    ) -> str:
+        """Why the scheduler has no place for the pod, as soon as it has tried, and says so."""
+        __tracebackhide__ = True
+
+        def is_refused(read: Pod) -> bool:
+            condition = _scheduled(read)
+            return condition is not None and condition.status == "False" and says in condition.message
+
+        what = f"is pending because of {says!r}" if says else "is pending, with a reason"
+        found = _scheduled(self.wait_until(Pod, pod, is_refused, timeout, namespace=namespace, what=what))
+        assert found is not None, "it was refused"
+        return found.message
+
+    def wait_until_gone(
+        self, object_type: type[ApiObject], name: str, timeout: float = TIMEOUT_S, *, namespace: str = "default"
+    ) -> None:
+        __tracebackhide__ = True
+
+        def is_gone() -> bool:
+            try:
+                self.client.get(object_type, name, namespace=namespace)
+            except NotFound:
+                return True
+            return False
+
+        self.wait_for(is_gone, timeout, what=f"{object_type.__name__} {namespace}/{name} is gone")
+
+    # --- For programs outside ---------------------------------------------------------------------------------------
+
+    def kubeconfig(self) -> Path:
+        """A kubeconfig for kubectl, drivers and other programs. From the first call on the cluster listens on a port of loopback."""
+        if isinstance(self._loop, VirtualLoop):
+            raise BadCluster("programs outside live in real time: ask for the cluster without virtual_time")
+        path = self._directory / "kubeconfig"
+        if not self._url:
+            self._url = self._loop.run(self._life.listen(self._cluster, path))
+        return path
+
+    # --- Ending -----------------------------------------------------------------------------------------------------
+
+    def _now(self) -> float:
+        return self._loop.run(_loop_time())
+
+    def _close(self) -> None:
+        try:
+            self._loop.run(self._life.stop())
+        except ComponentDied:
+            if not self._told_of_death:
+                raise
+        finally:
+            self.client.close()
+
+
+async def _loop_time() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _scheduled(pod: Pod) -> PodCondition | None:
+    return next((condition for condition in pod.status.conditions if condition.type == "PodScheduled"), None)
+
+
+@contextmanager
+def running_cluster(
+    *,
+    nodes: Mapping[str, int] = NODES,
+    virtual_time: bool = False,
+    feature_gates: str = "",
+    controllers: Sequence[str] = tuple(CONTROLLERS),
+) -> Iterator[DraCluster]:
+    """A cluster inside the block, whose nodes are ready. `nodes` are numbers by profile: of ours, or a file; raises BadCluster."""
+    try:
+        fleets = tuple(fleet(profile, count) for profile, count in nodes.items())
+        gates = FeatureGates.parse(feature_gates)
+    except (BadProfile, ValueError) as error:
+        raise BadCluster(str(error)) from None
+    loop: Runner = VirtualLoop() if virtual_time else LoopThread()
+    with tempfile.TemporaryDirectory(prefix="dra-cluster-") as directory:
+        settings = ClusterSettings(gates=gates, fleets=fleets, controllers=tuple(controllers))
+        life, cluster = loop.run(_start(settings, virtual_time=virtual_time))
+        running = DraCluster(cluster, life, loop, Path(directory))
+        try:
+            yield running
+        finally:
+            running._close()
+
+
+async def _start(settings: ClusterSettings, *, virtual_time: bool) -> tuple[ClusterLife, Cluster]:
+    clock = VirtualClock(asyncio.get_running_loop()) if virtual_time else SystemClock()
+    life = ClusterLife(replace(settings, clock=clock))
+    return life, await life.start()

@@ -1,0 +1,57 @@
+"""A cluster from its start to its end, on a loop that others run: one task holds it, and ends it when told to."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final
+
+from dralloc.apiserver.kubeconfig import write_kubeconfig
+from dralloc.apiserver.serving import Endpoint, serving
+from dralloc.assembly.cluster import TOKEN, Cluster, ClusterSettings, cluster_in_process
+from dralloc.store.interface import Watch
+from dralloc.store.memory import MemoryStore
+
+EVERYTHING: Final = "/"
+
+
+class ClusterLife:
+    """`start` it, use it, `stop` it; all of that on the same loop."""
+
+    def __init__(self, settings: ClusterSettings) -> None:
+        self._settings = settings
+        self._store = MemoryStore()
+        self._until_stopped = asyncio.Event()
+        self._listening = AsyncExitStack()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> Cluster:
+        up: asyncio.Future[Cluster] = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._live(up))
+        await asyncio.wait((self._task, up), return_when=asyncio.FIRST_COMPLETED)
+        if not up.done():
+            await self._task
+        return up.result()
+
+    async def stop(self) -> None:
+        """Raises what a component died of, if one did."""
+        assert self._task is not None, "it was started"
+        self._until_stopped.set()
+        await self._task
+
+    async def _live(self, up: asyncio.Future[Cluster]) -> None:
+        in_process = cluster_in_process(self._settings, store=self._store)
+        async with self._store, in_process as cluster, self._listening:
+            up.set_result(cluster)
+            await self._until_stopped.wait()
+
+    async def watch(self) -> Watch:
+        """Every change of every object from now on."""
+        return await self._store.watch(EVERYTHING, after_revision=await self._store.current_revision())
+
+    async def listen(self, cluster: Cluster, kubeconfig: Path) -> str:
+        """Serve on a free port of loopback until the end, and write into the file how to get there; the address."""
+        url = await self._listening.enter_async_context(serving(cluster.application, Endpoint()))
+        write_kubeconfig(kubeconfig, server=url, authority_pem=None, token=TOKEN)
+        return url
