@@ -10,9 +10,10 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Mutabl
 from contextlib import aclosing, nullcontext
 from typing import Any, Final
 
-from dralloc.apiserver.authentication import ANONYMOUS, OPEN_PATHS, Authenticator
+from dralloc.apiserver.authentication import ANONYMOUS, OPEN_PATHS, Authenticator, User
 from dralloc.apiserver.http import Request, Response, parse_query
 from dralloc.apiserver.server import ApiServer
+from dralloc.apiserver.static_pages import StaticPages
 from dralloc.apiserver.statuses import UNAUTHORIZED, status_of, status_response
 from dralloc.primitives.errors import ApiError, BadRequest, ErrorDetails, RequestEntityTooLarge, TooManyRequests
 
@@ -31,11 +32,12 @@ _SOON: Final = ErrorDetails(retry_after_s=1)
 
 
 class ApiApplication:
-    """An ASGI application for one API server."""
+    """An ASGI application for one API server, and for pages beside it if there are any."""
 
-    def __init__(self, server: ApiServer, authenticator: Authenticator) -> None:
+    def __init__(self, server: ApiServer, authenticator: Authenticator, pages: StaticPages | None = None) -> None:
         self._server = server
         self._authenticator = authenticator
+        self._pages = pages
         self._bodies = _Bodies()
 
     def end_streams(self) -> None:

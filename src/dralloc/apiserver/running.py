@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,8 +12,10 @@ from typing import TYPE_CHECKING
 from dralloc.apiserver.app import ApiApplication
 from dralloc.apiserver.authentication import ADMINISTRATOR, Authenticator, administrator_token, load_token_file
 from dralloc.apiserver.kubeconfig import write_kubeconfig
+from dralloc.apiserver.local_only import LocalOnly, is_loopback
 from dralloc.apiserver.server import ApiServer
 from dralloc.apiserver.serving import Endpoint, Limits, serving
+from dralloc.apiserver.static_pages import StaticPages
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
 from dralloc.store.opening import open_store
@@ -43,6 +44,8 @@ class ServerSettings:
     insecure_http: bool = False
     gates: FeatureGates = field(default_factory=FeatureGates.defaults)
     limits: Limits = field(default_factory=Limits)
+    # What browsers see: `dralloc.web.page.device_page()`.
+    pages: StaticPages | None = None
     clock: Clock = field(default_factory=SystemClock)
 
     @property
@@ -74,10 +77,11 @@ async def run_server(settings: ServerSettings) -> AsyncIterator[RunningServer]:
     tls = None if settings.insecure_http else _certificates(settings)
     async with await open_store(settings.store or str(settings.data_dir / "state.db")) as store:
         server = ApiServer(store, clock=settings.clock, gates=settings.gates)
-        application = ApiApplication(server, authenticator)
+        application = ApiApplication(server, authenticator, settings.pages)
         await server.start()
         try:
-            async with serving(application, Endpoint(settings.bind, settings.port, tls, settings.limits)) as url:
+            served = LocalOnly(application) if settings.insecure_http else application
+            async with serving(served, Endpoint(settings.bind, settings.port, tls, settings.limits)) as url:
                 write_kubeconfig(
                     settings.kubeconfig_path,
                     server=_reachable(url),
@@ -87,14 +91,6 @@ async def run_server(settings: ServerSettings) -> AsyncIterator[RunningServer]:
                 yield RunningServer(url, token, application, server)
         finally:
             await server.stop()
-
-
-def is_loopback(address: str) -> bool:
-    """Whether only this machine can reach what listens there."""
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return address == "localhost"
 
 
 def _certificates(settings: ServerSettings) -> TlsFiles:

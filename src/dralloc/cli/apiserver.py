@@ -33,6 +33,7 @@ def apiserver(
 ) -> None:
     """Serve the Kubernetes API for devices and claims."""
     from dralloc.apiserver.running import ServerSettings
+    from dralloc.web.page import device_page
 
     settings = ServerSettings(
         data_dir=data_dir.expanduser().absolute(),
@@ -43,6 +44,7 @@ def apiserver(
         token_file=token_file,
         insecure_http=insecure_http,
         gates=parse_gates(feature_gates),
+        pages=device_page(),
     )
     _serve(settings)
 

@@ -64,6 +64,7 @@ def up(
     with _directory(data_dir, ephemeral) as directory:
         from dralloc.apiserver.running import ServerSettings
         from dralloc.assembly.cluster import ClusterSettings
+        from dralloc.web.page import device_page
 
         server = ServerSettings(
             data_dir=directory,
@@ -72,6 +73,7 @@ def up(
             kubeconfig=kubeconfig.expanduser().absolute() if kubeconfig else None,
             insecure_http=True,
             gates=gates,
+            pages=device_page(),
         )
         _run(server, ClusterSettings(gates=gates, fleets=fleets), started)
 

@@ -1,0 +1,235 @@
+"""A real browser for tests: Debian's Chromium without a screen, driven over its DevTools protocol.
+
+The protocol is JSON over a websocket, which the HTTP client that we have anyway speaks, so no driver program is needed. Every browser gets
+a profile of its own, which goes with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import re
+import shutil
+import tempfile
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+
+STARTS_WITHIN_S: Final = 60.0
+ANSWERS_WITHIN_S: Final = 60.0
+DEADLINE_S: Final = 30.0
+
+# It talks to nobody but the page's server, and runs as any user in any container.
+OPTIONS: Final = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-default-apps",
+    "--disable-extensions",
+    "--disable-sync",
+    "--disable-features=Translate,MediaRouter,OptimizationHints",
+    "--no-first-run",
+    "--no-default-browser-check",
+    "--hide-scrollbars",
+    "--remote-debugging-port=0",
+)
+
+
+def find_chromium() -> str | None:
+    """The browser's program, where there is one."""
+    return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+class PageFailed(AssertionError):
+    """Something in the page threw, or did not come about in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A request that a page made."""
+
+    method: str
+    url: str
+
+
+class Page:
+    """One tab. What it logs as an error, and what it asks for, is kept."""
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self._socket = socket
+        self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._calls = 0
+        self._listening = asyncio.create_task(self._listen())
+        self.errors: list[str] = []
+        self.sent: list[Sent] = []
+
+    async def prepare(self) -> None:
+        for domain in ("Page", "Runtime", "Network", "Log"):
+            await self.call(f"{domain}.enable")
+
+    async def close(self) -> None:
+        self._listening.cancel()
+        await asyncio.gather(self._listening, return_exceptions=True)
+        await self._socket.close()
+
+    async def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """What the browser answers to a command of its protocol."""
+        self._calls += 1
+        answer = self._answers[self._calls] = asyncio.get_running_loop().create_future()
+        await self._socket.send_str(json.dumps({"id": self._calls, "method": method, "params": parameters}))
+        async with asyncio.timeout(ANSWERS_WITHIN_S):
+            document = await answer
+        if "error" in document:
+            raise PageFailed(f"{method}: {document['error'].get('message')}")
+        result: dict[str, Any] = document.get("result", {})
+        return result
+
+    async def _listen(self) -> None:
+        async for message in self._socket:
+            document = json.loads(message.data)
+            answer = self._answers.pop(document.get("id", 0), None)
+            if answer is not None and not answer.done():
+                answer.set_result(document)
+            elif "method" in document:
+                self._note(document["method"], document["params"])
+
+    def _note(self, event: str, parameters: dict[str, Any]) -> None:
+        match event:
+            case "Network.requestWillBeSent":
+                request = parameters["request"]
+                self.sent.append(Sent(request["method"], request["url"]))
+            case "Runtime.exceptionThrown":
+                details = parameters["exceptionDetails"]
+                self.errors.append(details.get("exception", {}).get("description") or details["text"])
+            case "Runtime.consoleAPICalled" if parameters["type"] in ("error", "warning", "assert"):
+                self.errors.append(" ".join(str(each.get("value", each)) for each in parameters["args"]))
+            case "Log.entryAdded" if parameters["entry"]["level"] == "error":
+                self.errors.append(f"{parameters['entry']['text']} {parameters['entry'].get('url', '')}")
+
+    # --- What a user does ---------------------------------------------------------------------------------------------
+
+    async def open(self, url: str) -> None:
+        await self.call("Page.navigate", url=url)
+
+    async def go(self, fragment: str) -> None:
+        """Follow a link inside the page."""
+        await self.run(f"location.hash = {json.dumps(fragment)}")
+
+    async def click(self, selector: str) -> None:
+        await self.until(f"document.querySelector({json.dumps(selector)})")
+        await self.run(f"document.querySelector({json.dumps(selector)}).click()")
+
+    async def fill(self, selector: str, text: str) -> None:
+        """Put a text into a field, as somebody would who types it."""
+        await self.until(f"document.querySelector({json.dumps(selector)})")
+        await self.run(f"(field => (field.focus(), field.select()))(document.querySelector({json.dumps(selector)}))")
+        await self.call("Input.insertText", text=text)
+
+    async def press(self, key: str, code: str = "") -> None:
+        parameters = {"key": key, "code": code or key, "windowsVirtualKeyCode": _KEY_CODES.get(key, 0)}
+        text = {"text": key} if len(key) == 1 else {"text": "\r"} if key == "Enter" else {}
+        await self.call("Input.dispatchKeyEvent", type="keyDown", **parameters, **text)
+        await self.call("Input.dispatchKeyEvent", type="keyUp", **parameters)
+
+    # --- What a user sees ---------------------------------------------------------------------------------------------
+
+    async def run(self, expression: str) -> Any:
+        """The value of a JavaScript expression; promises are waited for."""
+        result = await self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
+        if details := result.get("exceptionDetails"):
+            raise PageFailed(details.get("exception", {}).get("description") or details["text"])
+        return result["result"].get("value")
+
+    async def until(self, condition: str, deadline_s: float = DEADLINE_S) -> Any:
+        """The value of the expression as soon as it is true. Looked at whenever the page is drawn, so nothing waits for time."""
+        watching = f"""new Promise((resolve, reject) => {{
+            const ends = performance.now() + {deadline_s * 1000};
+            const look = () => {{
+                const found = (() => {{ try {{ return {condition}; }} catch {{ return false; }} }})();
+                if (found) resolve(found instanceof Node ? true : found);
+                else if (performance.now() > ends) reject(new Error('did not come about'));
+                else setTimeout(look, 25);
+            }};
+            look();
+        }})"""
+        try:
+            async with asyncio.timeout(deadline_s + ANSWERS_WITHIN_S):
+                return await self.run(watching)
+        except PageFailed:
+            seen = await self.run("document.body.innerText")
+            raise PageFailed(f"{condition} did not come about; the page shows:\n{seen[:3000]}") from None
+
+    async def sees(self, text: str, selector: str = "main", deadline_s: float = DEADLINE_S) -> None:
+        """Wait until the text stands in the page."""
+        await self.until(
+            f"document.querySelector({json.dumps(selector)}).innerText.includes({json.dumps(text)})", deadline_s
+        )
+
+    async def text(self, selector: str = "main") -> str:
+        return str(await self.run(f"document.querySelector({json.dumps(selector)}).innerText"))
+
+    async def resize(self, width: int, height: int) -> None:
+        await self.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
+        )
+
+    async def prefer(self, **features: str) -> None:
+        """What the reader's system prefers, such as `color_scheme="dark"`."""
+        named = [{"name": f"prefers-{name.replace('_', '-')}", "value": value} for name, value in features.items()]
+        await self.call("Emulation.setEmulatedMedia", features=named)
+
+    async def screenshot(self) -> bytes:
+        return base64.b64decode((await self.call("Page.captureScreenshot", format="png"))["data"])
+
+
+_KEY_CODES: Final = {"Tab": 9, "Enter": 13, "Escape": 27}
+
+
+@asynccontextmanager
+async def browser_page(program: str, *options: str) -> AsyncIterator[Page]:
+    """A tab in a browser of its own, which ends with the block."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        command = (program, *OPTIONS, f"--user-data-dir={profile}", *options, "about:blank")
+        process = await asyncio.create_subprocess_exec(*command, stdout=DEVNULL, stderr=PIPE)
+        try:
+            address = await _debugging_address(process)
+            async with aiohttp.ClientSession() as session:
+                async with session.get(f"http://{address}/json/list") as response:
+                    tabs = await response.json()
+                tab = next(each for each in tabs if each["type"] == "page")
+                page = Page(await session.ws_connect(tab["webSocketDebuggerUrl"], max_msg_size=0))
+                try:
+                    await page.prepare()
+                    yield page
+                finally:
+                    await page.close()
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+
+
+async def _debugging_address(process: Process) -> str:
+    assert process.stderr is not None
+    said = b""
+    async with asyncio.timeout(STARTS_WITHIN_S):
+        async for line in process.stderr:
+            said += line
+            if match := re.search(rb"DevTools listening on ws://([^/]+)/", line):
+                return match[1].decode()
+    raise RuntimeError(f"the browser ended before it was ready: {said.decode(errors='replace')[-2000:]}")
+
+
+def save(path: Path, picture: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(picture)

@@ -1,0 +1,40 @@
+"""The page's files, as the API server serves them: `ServerSettings(..., pages=device_page())`.
+
+The page is plain modules that browsers run as they are, without a build. Everything that it shows it reads itself, by list and
+watch, from the server that it came from.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+from importlib.resources.abc import Traversable
+from typing import Final
+
+from dralloc.apiserver.static_pages import StaticFile, StaticPages
+
+HOME: Final = "/ui/"
+FIRST: Final = "index.html"
+
+CONTENT_TYPES: Final = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".mjs": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+
+
+def device_page() -> StaticPages:
+    """Everything below `static`, read once."""
+    files = _files(resources.files("dralloc.web") / "static")
+    files[""] = files.pop(FIRST)
+    return StaticPages(HOME, files)
+
+
+def _files(folder: Traversable, place: str = "") -> dict[str, StaticFile]:
+    found: dict[str, StaticFile] = {}
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            found |= _files(entry, f"{place}{entry.name}/")
+        elif content_type := CONTENT_TYPES.get(f".{entry.name.rpartition('.')[2]}"):
+            found[place + entry.name] = StaticFile(entry.read_bytes(), content_type)
+    return found

@@ -1,0 +1,52 @@
+// The page: one world, one live connection, drawn again when either changes.
+
+import { Connection } from "./api/connection.mjs";
+import { Live } from "./api/live.mjs";
+import { World } from "./model/world.mjs";
+import { html, render } from "./vendor/htm-preact.mjs";
+import { App } from "./views/app.mjs";
+import { parseRoute } from "./views/routes.mjs";
+import { rememberedToken, rememberToken } from "./views/token.mjs";
+
+// While thousands of objects arrive, drawing them all once in a while is enough.
+const REDRAW_EVERY_MS = 120;
+
+const state = { world: new World(), status: { phase: "connecting" }, route: parseRoute(location.hash), live: null };
+
+let isDue = false;
+let drawnAt = 0;
+
+function redraw() {
+  if (isDue) return;
+  isDue = true;
+  setTimeout(() => requestAnimationFrame(draw), Math.max(0, drawnAt + REDRAW_EVERY_MS - performance.now()));
+}
+
+function draw() {
+  isDue = false;
+  drawnAt = performance.now();
+  render(html`<${App} ...${state} version=${state.world.version} signIn=${connect} />`, document.getElementById("page"));
+}
+
+function connect(token) {
+  state.live?.pause();
+  rememberToken(token);
+  state.live = new Live(state.world, new Connection(token), {
+    tell: (status) => {
+      state.status = status;
+      redraw();
+    },
+    changed: redraw,
+  });
+  if (!document.hidden) state.live.start();
+}
+
+addEventListener("hashchange", () => {
+  state.route = parseRoute(location.hash);
+  draw();
+});
+document.addEventListener("visibilitychange", () => (document.hidden ? state.live.pause() : state.live.start()));
+
+document.getElementById("page").replaceChildren();
+connect(rememberedToken());
+draw();

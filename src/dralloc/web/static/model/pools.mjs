@@ -1,0 +1,187 @@
+// Pools: the slices of one, what of them counts, what is wrong with it, and what is left of its counters.
+//
+// The same rules as `dralloc.snapshot.pools` and `dralloc.allocator.usage_report`, with the features that are on by default.
+
+import { isPlacedOn } from "./node_selectors.mjs";
+import { parseQuantity, quantityLike } from "./quantity.mjs";
+import { compared, deviceReport, goneReport } from "./usage.mjs";
+
+export class Pool {
+  constructor(driver, name) {
+    this.driver = driver;
+    this.name = name;
+    this.slices = new Map();
+    // By device, what claims have of it.
+    this.holdings = new Map();
+    this.changed();
+  }
+
+  get isEmpty() {
+    return this.slices.size === 0 && this.holdings.size === 0;
+  }
+
+  /** Whether it has anything that is not for one node, so that it depends on which nodes there are. */
+  get isForMany() {
+    for (const { spec } of this.slices.values()) if (!spec.nodeName) return true;
+    return false;
+  }
+
+  changed() {
+    this.known = null;
+  }
+
+  hold(device, holding) {
+    const holdings = this.holdings.get(device);
+    if (holdings) holdings.push(holding);
+    else this.holdings.set(device, [holding]);
+    this.changed();
+  }
+
+  release(device, claim) {
+    const left = (this.holdings.get(device) ?? []).filter((holding) => holding.claim !== claim);
+    if (left.length) this.holdings.set(device, left);
+    else this.holdings.delete(device);
+    this.changed();
+  }
+
+  /** What there is of the pool for each node; worked out again after a change only. */
+  reports(nodes, rules) {
+    this.known ??= [...reportsOf(this, nodes, rules)];
+    return this.known;
+  }
+}
+
+function* reportsOf(pool, nodes, rules) {
+  const byNode = new Map();
+  const slices = [...pool.slices.values()].sort((one, other) => compared(one.name, other.name));
+  for (const slice of slices) {
+    const node = slice.spec.nodeName ?? "";
+    if (byNode.has(node)) byNode.get(node).push(slice);
+    else byNode.set(node, [slice]);
+  }
+  const present = new Set();
+  for (const [node, placed] of [...byNode].sort(([one], [other]) => compared(one, other))) {
+    const newest = Math.max(...placed.map(({ spec }) => spec.pool.generation));
+    const current = placed.filter(({ spec }) => spec.pool.generation === newest);
+    const devices = current.flatMap(({ spec }) => spec.devices ?? []);
+    for (const { name } of devices) present.add(name);
+    if (!devices.length) continue;
+    const layout = layOut(slices, node, current, nodes);
+    yield {
+      driver: pool.driver,
+      pool: pool.name,
+      node,
+      fault: layout.fault,
+      devices: devices.map((device) =>
+        deviceReport(device, pool.holdings.get(device.name) ?? [], rules.taintsOf(pool.driver, pool.name, device.name)),
+      ),
+      counters: layout.fault ? [] : countersLeft(layout, pool.holdings),
+    };
+  }
+  const gone = [...pool.holdings].filter(([device]) => !present.has(device));
+  if (gone.length) {
+    yield {
+      driver: pool.driver,
+      pool: pool.name,
+      node: "",
+      fault: "has no such devices any more",
+      devices: gone.map(([device, holdings]) => goneReport(device, holdings)),
+      counters: [],
+    };
+  }
+}
+
+// --- What counts ------------------------------------------------------------------------------------------------
+
+/** The slices that a node sees that `current` is for, or what is wrong with them. */
+function layOut(slices, nodeName, current, nodes) {
+  const node = nodeName ? (nodes.get(nodeName) ?? { name: nodeName, labels: {} }) : firstNodeFor(current, nodes);
+  if (!node) return { fault: "is for no node that is known" };
+  const relevant = [
+    ...slices.filter(({ spec }) => spec.nodeName === node.name),
+    ...slices.filter(({ spec }) => !spec.nodeName),
+  ].filter((slice) => !hasGroups(slice) && isFor(slice, node));
+  if (!relevant.length) return { fault: NOT_IN_USE };
+  const generation = Math.max(...relevant.map(({ spec }) => spec.pool.generation));
+  const newest = relevant.filter(({ spec }) => spec.pool.generation === generation);
+  const wanted = newest[0].spec.pool.resourceSliceCount;
+  let elsewhere = [];
+  if (newest.length !== wanted) {
+    if (slices.some(({ spec }) => spec.pool.generation > generation)) return { fault: NOT_IN_USE };
+    const mates = slices.filter(({ spec }) => spec.pool.generation === generation);
+    const counts = slices.some(drawsOrCounts);
+    elsewhere = counts ? mates.filter((slice) => !newest.includes(slice) && !hasGroups(slice)) : [];
+    if ((counts ? newest.length + elsewhere.length : mates.length) !== wanted) {
+      return { fault: "is being updated: it has not as many slices as it announces" };
+    }
+  }
+  return checked(newest.sort((one, other) => compared(one.name, other.name)), elsewhere);
+}
+
+const NOT_IN_USE = "is not in use: a newer generation is being published, or a feature that it needs is off";
+
+function firstNodeFor(slices, nodes) {
+  const known = [...nodes.values()].sort((one, other) => compared(one.name, other.name));
+  const candidates = known.length ? known : [{ name: "", labels: {} }];
+  return candidates.find((node) => slices.some((slice) => isFor(slice, node)));
+}
+
+function isFor({ spec }, node) {
+  if (spec.perDeviceNodeSelection) return (spec.devices ?? []).some((device) => isPlacedOn(device, node));
+  return isPlacedOn(spec, node);
+}
+
+/** Compatibility groups are off by default; a slice that has them is not looked at then. */
+function hasGroups({ spec }) {
+  return (spec.devices ?? []).some((device) => (device.consumesCounters ?? []).some((use) => use.compatibilityGroups?.length));
+}
+
+function drawsOrCounts({ spec }) {
+  return Boolean(spec.sharedCounters?.length) || (spec.devices ?? []).some((device) => device.consumesCounters?.length);
+}
+
+function checked(relevant, elsewhere) {
+  const offering = relevant.filter(({ spec }) => !spec.sharedCounters?.length);
+  const names = offering.flatMap(({ spec }) => (spec.devices ?? []).map(({ name }) => name));
+  if (new Set(names).size < names.length) return { fault: "has two devices of one name" };
+  const sets = [...relevant, ...elsewhere].flatMap(({ spec }) => spec.sharedCounters ?? []);
+  if (new Set(sets.map(({ name }) => name)).size < sets.length) return { fault: "has two counter sets of one name" };
+  const drawing = [...offering, ...elsewhere].flatMap(({ spec }) => spec.devices ?? []);
+  return { fault: missingCounter(drawing, sets), sets, drawing };
+}
+
+function missingCounter(devices, sets) {
+  const counters = new Map(sets.map(({ name, counters }) => [name, counters ?? {}]));
+  for (const device of devices) {
+    for (const { counterSet, counters: drawn } of device.consumesCounters ?? []) {
+      if (!counters.has(counterSet)) return `lacks the counter set ${counterSet} that device ${device.name} draws from`;
+      for (const name of Object.keys(drawn ?? {})) {
+        if (!Object.hasOwn(counters.get(counterSet), name)) {
+          return `lacks the counter ${counterSet}/${name} that device ${device.name} draws from`;
+        }
+      }
+    }
+  }
+  return "";
+}
+
+/** What devices in use leave of the counters. Each draws once, however many share it. */
+function countersLeft({ sets, drawing }, holdings) {
+  const left = new Map();
+  for (const { name, counters } of sets) {
+    for (const [counter, { value }] of Object.entries(counters ?? {})) {
+      const quantity = parseQuantity(value);
+      left.set(`${name}/${counter}`, { counterSet: name, name: counter, value: quantity, left: quantity });
+    }
+  }
+  for (const device of left.size ? drawing : []) {
+    const isUsed = (holdings.get(device.name) ?? []).some(({ result }) => !result.adminAccess);
+    for (const { counterSet, counters } of isUsed ? (device.consumesCounters ?? []) : []) {
+      for (const [counter, { value }] of Object.entries(counters ?? {})) {
+        const entry = left.get(`${counterSet}/${counter}`);
+        entry.left = quantityLike(entry.value, entry.left.nanos - parseQuantity(value).nanos);
+      }
+    }
+  }
+  return [...left.values()];
+}

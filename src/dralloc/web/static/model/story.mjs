@@ -1,0 +1,131 @@
+// A claim's story: what it asked for, what that was rounded to, what it was given of which device, and who uses it.
+
+import { parseQuantity } from "./quantity.mjs";
+import { resultsOf } from "./world.mjs";
+
+/** One of waiting, allocated, in use, leaving. */
+export function claimState(claim) {
+  if (claim.deletionTimestamp) return "leaving";
+  if (!claim.status.allocation) return "waiting";
+  return claim.status.reservedFor?.length || claim.status.allocation.reservedForAnyPod ? "in use" : "allocated";
+}
+
+export function storyOf(claim, world) {
+  const results = resultsOf(claim);
+  return {
+    claim,
+    state: claimState(claim),
+    nodes: nodesOf(claim),
+    requests: (claim.spec.devices?.requests ?? []).map((request) => requestStory(request, claim, world)),
+    constraints: (claim.spec.devices?.constraints ?? []).map(constraintText),
+    devices: results.map((result) => ({ result, found: world.device(result.driver, result.pool, result.device) })),
+    consumers: claim.status.reservedFor ?? [],
+    isForAnyPod: Boolean(claim.status.allocation?.reservedForAnyPod),
+    // KEP-5194: the workload that holds the claim for all of its pods.
+    workload: claim.spec.reservedFor ?? null,
+    reports: claim.status.devices ?? [],
+  };
+}
+
+// --- Requests ---------------------------------------------------------------------------------------------------
+
+function requestStory(request, claim, world) {
+  const results = resultsOf(claim).filter(({ request: name }) => name.split("/")[0] === request.name);
+  const chosen = results[0]?.request.split("/")[1] ?? null;
+  const hasAlternatives = Boolean(request.firstAvailable?.length);
+  const wishes = hasAlternatives ? request.firstAvailable : [{ ...request.exactly, name: null }];
+  const place = wishes.findIndex(({ name }) => name === chosen);
+  return {
+    name: request.name,
+    hasAlternatives,
+    wishes: wishes.map((wish, index) => ({
+      ...wishText(wish),
+      name: wish.name,
+      fate: hasAlternatives ? fateOf(index, results.length ? place : -1) : null,
+    })),
+    given: results.map((result) => givenStory(result, wishes[Math.max(place, 0)], world)),
+  };
+}
+
+/** What became of the alternative at `index`, where the one at `chosen` was taken. */
+function fateOf(index, chosen) {
+  if (chosen < 0) return "open";
+  if (index === chosen) return "chosen";
+  return index < chosen ? "passed over" : "not needed";
+}
+
+function wishText(wish) {
+  return {
+    deviceClass: wish.deviceClassName,
+    count: wish.allocationMode === "All" ? "all" : (wish.count ?? 1),
+    isAdmin: Boolean(wish.adminAccess),
+    selectors: (wish.selectors ?? []).map(({ cel }) => cel?.expression ?? ""),
+    capacity: Object.entries(wish.capacity?.requests ?? {}),
+  };
+}
+
+// --- What was given -----------------------------------------------------------------------------------------------
+
+function givenStory(result, wish, world) {
+  const found = world.device(result.driver, result.pool, result.device);
+  const isShare = result.shareID !== undefined && result.shareID !== null;
+  const asked = wish?.capacity?.requests ?? {};
+  const consumed = result.consumedCapacity ?? {};
+  return {
+    result,
+    found,
+    isShare,
+    amounts: Object.keys(isShare ? consumed : asked).map((name) => amountStory(name, asked[name], consumed[name], found, isShare)),
+  };
+}
+
+/** One capacity of one device: asked, rounded by which rule, given. */
+function amountStory(name, asked, given, found, isShare) {
+  const capacity = found?.device.device.capacity?.[name];
+  const policy = capacity?.requestPolicy;
+  return {
+    name,
+    asked: asked ?? null,
+    given: given ?? null,
+    total: capacity?.value ?? null,
+    rule: capacity ? policyText(policy, capacity.value) : "",
+    why: isShare ? whyAmount(asked, given, policy) : "the whole device",
+  };
+}
+
+function whyAmount(asked, given, policy) {
+  if (asked === undefined) return policy?.default ? "nothing was asked, so the default" : "nothing was asked, so all of it";
+  const difference = parseQuantity(given).nanos - parseQuantity(asked).nanos;
+  return difference > 0n ? "rounded up" : "as asked";
+}
+
+/** What a capacity's policy allows, in words. */
+export function policyText(policy, value) {
+  if (!policy) return `any amount up to ${value}`;
+  const said = [];
+  const range = policy.validRange;
+  if (range) {
+    if (range.min !== undefined) said.push(`at least ${range.min}`);
+    if (range.step !== undefined) said.push(`in steps of ${range.step}`);
+    if (range.max !== undefined) said.push(`at most ${range.max}`);
+  } else if (policy.validValues?.length) said.push(`one of ${policy.validValues.join(", ")}`);
+  if (policy.default !== undefined && policy.default !== null) said.push(`${policy.default} where nothing is asked`);
+  return said.join(", ") || `any amount up to ${value}`;
+}
+
+// --- The rest -----------------------------------------------------------------------------------------------------
+
+function constraintText({ requests = [], matchAttribute, distinctAttribute }) {
+  const which = requests.length ? `devices of ${requests.join(", ")}` : "all devices";
+  return matchAttribute
+    ? { text: `${which} agree in`, attribute: matchAttribute }
+    : { text: `${which} differ in`, attribute: distinctAttribute ?? "" };
+}
+
+/** The nodes that the allocation can be used on, where it names them. */
+export function nodesOf(claim) {
+  const terms = claim.status.allocation?.nodeSelector?.nodeSelectorTerms ?? [];
+  return terms.flatMap(({ matchFields = [] }) =>
+    matchFields.flatMap(({ key, operator, values = [] }) => (key === "metadata.name" && operator === "In" ? values : [])),
+  );
+}

@@ -1,0 +1,226 @@
+// Everything that the page knows of the cluster, kept up to date by single changes.
+//
+// A change costs what it touches: one pool is worked out again, not the cluster. Of pods and nodes only what is shown is
+// kept, because there may be tens of thousands.
+
+import { Pool } from "./pools.mjs";
+import { podOf } from "./pods.mjs";
+import { TaintRules } from "./taint_rules.mjs";
+
+export class World {
+  constructor() {
+    this.nodes = new Map();
+    this.slices = new Map();
+    this.claims = new Map();
+    this.pods = new Map();
+    this.classes = new Map();
+    this.rules = new TaintRules();
+    this.pools = new Map();
+    // Grows with every change, so that others know what they worked out from is old.
+    this.version = 0;
+    // Grows when nodes come or go, or pools of a node do.
+    this.layoutVersion = 0;
+    this.poolsByNode = new Map();
+  }
+
+  /** Take in an object that is new or changed. */
+  put(kind, object) {
+    this.version += 1;
+    this[`_put_${kind}`](keyOf(object), object);
+  }
+
+  /** Forget an object. */
+  remove(kind, key) {
+    this.version += 1;
+    this[`_remove_${kind}`](key);
+  }
+
+  /** The keys of all objects of a kind. */
+  keys(kind) {
+    return [...(kind === "rules" ? this.rules.byName : this[kind]).keys()];
+  }
+
+  /** Pools with something for the node; "" stands for those that are not for one node alone. */
+  reportsOfNode(node) {
+    const reports = [];
+    for (const pool of this.poolsByNode.get(node) ?? []) {
+      for (const report of pool.reports(this.nodes, this.rules)) if (report.node === node) reports.push(report);
+    }
+    return reports.sort((one, other) => collator.compare(one.driver, other.driver) || collator.compare(one.pool, other.pool));
+  }
+
+  /** The device, with the report that has it; undefined where neither a slice nor a claim knows it. */
+  device(driver, pool, name) {
+    for (const report of this.pools.get(poolKey(driver, pool))?.reports(this.nodes, this.rules) ?? []) {
+      const device = report.devices.find((each) => each.name === name);
+      if (device) return { report, device };
+    }
+    return undefined;
+  }
+
+  // --- Nodes ----------------------------------------------------------------------------------------------------
+
+  _put_nodes(key, object) {
+    const before = this.nodes.get(key);
+    const ready = (object.status?.conditions ?? []).find(({ type }) => type === "Ready");
+    this.nodes.set(key, {
+      name: key,
+      labels: object.metadata.labels ?? {},
+      isReady: !ready || ready.status === "True",
+      isCordoned: Boolean(object.spec?.unschedulable),
+    });
+    if (!before) this.layoutVersion += 1;
+    if (!before || !sameLabels(before.labels, object.metadata.labels ?? {})) this._nodesChanged();
+  }
+
+  _remove_nodes(key) {
+    this.nodes.delete(key);
+    this.layoutVersion += 1;
+    this._nodesChanged();
+  }
+
+  _nodesChanged() {
+    for (const pool of this.poolsByNode.get("") ?? []) pool.changed();
+  }
+
+  // --- Slices ---------------------------------------------------------------------------------------------------
+
+  _put_slices(key, object) {
+    const before = this.slices.get(key);
+    const slice = { name: key, spec: object.spec };
+    if (before && poolKeyOf(before) !== poolKeyOf(slice)) this._remove_slices(key);
+    this.slices.set(key, slice);
+    const pool = this._pool(object.spec.driver, object.spec.pool.name);
+    pool.slices.set(key, slice);
+    this._poolChanged(pool);
+  }
+
+  _remove_slices(key) {
+    const slice = this.slices.get(key);
+    if (!slice) return;
+    this.slices.delete(key);
+    const pool = this.pools.get(poolKeyOf(slice));
+    pool.slices.delete(key);
+    this._poolChanged(pool);
+  }
+
+  _pool(driver, name) {
+    const key = poolKey(driver, name);
+    let pool = this.pools.get(key);
+    if (!pool) this.pools.set(key, (pool = new Pool(driver, name)));
+    return pool;
+  }
+
+  /** File the pool under the nodes that it has something for. */
+  _poolChanged(pool) {
+    pool.changed();
+    const nodes = new Set();
+    for (const { spec } of pool.slices.values()) nodes.add(spec.nodeName ?? "");
+    // Devices that are gone are shown with those that are for any node.
+    if (pool.holdings.size) nodes.add("");
+    for (const node of pool.filedUnder ?? []) {
+      if (nodes.has(node)) continue;
+      const pools = this.poolsByNode.get(node);
+      pools.delete(pool);
+      if (!pools.size) this.poolsByNode.delete(node);
+      this.layoutVersion += 1;
+    }
+    for (const node of nodes) {
+      if (pool.filedUnder?.has(node)) continue;
+      if (!this.poolsByNode.has(node)) this.poolsByNode.set(node, new Set());
+      this.poolsByNode.get(node).add(pool);
+      this.layoutVersion += 1;
+    }
+    pool.filedUnder = nodes;
+    if (pool.isEmpty) this.pools.delete(poolKey(pool.driver, pool.name));
+  }
+
+  // --- Claims ---------------------------------------------------------------------------------------------------
+
+  _put_claims(key, object) {
+    this._release(this.claims.get(key));
+    const { name, namespace, uid, creationTimestamp, deletionTimestamp, ownerReferences, annotations } = object.metadata;
+    const claim = {
+      key, name, namespace, uid, creationTimestamp, deletionTimestamp, ownerReferences, annotations,
+      spec: object.spec ?? {},
+      status: object.status ?? {},
+    };
+    this.claims.set(key, claim);
+    for (const result of resultsOf(claim)) {
+      const pool = this._pool(result.driver, result.pool);
+      pool.hold(result.device, { claim, result });
+      this._poolChanged(pool);
+    }
+  }
+
+  _remove_claims(key) {
+    this._release(this.claims.get(key));
+    this.claims.delete(key);
+  }
+
+  _release(claim) {
+    for (const result of claim ? resultsOf(claim) : []) {
+      const pool = this.pools.get(poolKey(result.driver, result.pool));
+      // A claim that has several shares of one device gives up all of them at the first.
+      if (!pool) continue;
+      pool.release(result.device, claim);
+      this._poolChanged(pool);
+    }
+  }
+
+  // --- The rest -------------------------------------------------------------------------------------------------
+
+  _put_pods(key, object) {
+    this.pods.set(key, podOf(key, object));
+  }
+
+  _remove_pods(key) {
+    this.pods.delete(key);
+  }
+
+  _put_classes(key, object) {
+    this.classes.set(key, { name: key, spec: object.spec ?? {} });
+  }
+
+  _remove_classes(key) {
+    this.classes.delete(key);
+  }
+
+  _put_rules(key, object) {
+    this.rules.set(key, object.spec);
+    this._rulesChanged();
+  }
+
+  _remove_rules(key) {
+    this.rules.delete(key);
+    this._rulesChanged();
+  }
+
+  _rulesChanged() {
+    for (const pool of this.pools.values()) pool.changed();
+  }
+}
+
+export function keyOf({ metadata: { name, namespace } }) {
+  return namespace ? `${namespace}/${name}` : name;
+}
+
+export function resultsOf(claim) {
+  return claim.status.allocation?.devices?.results ?? [];
+}
+
+// node-2 before node-10.
+export const collator = new Intl.Collator("en", { numeric: true });
+
+function poolKey(driver, pool) {
+  return `${driver}/${pool}`;
+}
+
+function poolKeyOf({ spec }) {
+  return poolKey(spec.driver, spec.pool.name);
+}
+
+function sameLabels(one, other) {
+  const names = Object.keys(one);
+  return names.length === Object.keys(other).length && names.every((name) => one[name] === other[name]);
+}

@@ -1,0 +1,135 @@
+// Devices as bars: how much of a capacity which claim has, each claim in its own colour.
+//
+// A bar is for the eye. Beside it stands what it says in words, for those who listen, and for those who cannot tell colours apart.
+
+import { parseQuantity, printQuantity, ratio, roughly } from "../model/quantity.mjs";
+import { taintText } from "../model/taint_rules.mjs";
+import { amountOf, STATES } from "../model/grouping.mjs";
+import { html } from "../vendor/htm-preact.mjs";
+import { hrefOf } from "./routes.mjs";
+import { counted } from "./text.mjs";
+
+// More shares than that cannot be told apart.
+const SEGMENTS_MAX = 48;
+
+/** A colour for a claim: the same in every window, and far from those of names that are nearly the same. */
+export function hueOf(key) {
+  let hash = 2166136261;
+  for (let index = 0; index < key.length; index += 1) hash = Math.imul(hash ^ key.charCodeAt(index), 16777619);
+  return Math.round(((hash >>> 0) * 0.618033988749895 * 360) % 360);
+}
+
+export function ClaimLink({ claim, namespace = true }) {
+  return html`<a class="claim-link" href=${hrefOf("claims", claim.key)}
+    ><span class="dot" style=${{ "--hue": hueOf(claim.key) }}></span>${namespace ? claim.key : claim.name}</a>`;
+}
+
+/** One device: its name, a bar for each capacity, and the amounts. */
+export function DeviceRow({ report, highlight = null }) {
+  const { name, state, capacities, taints } = report;
+  const bars = capacities.length ? capacities : [null];
+  return html`<li class="device" data-state=${state}>
+    <span class="device-name" title=${name}>${name}${taints.length > 0 && html`<${Taints} taints=${taints} />`}</span>
+    <span class="device-bars">
+      ${bars.map(
+        (capacity) => html`<span class="device-bar" key=${capacity?.name}>
+          <${Bar} report=${report} capacity=${capacity} highlight=${highlight} />
+          <span class="amount">${capacity ? amountText(capacity) : stateText(report)}</span>
+        </span>`,
+      )}
+    </span>
+    <span class="hidden-text">${inWords(report)}</span>
+  </li>`;
+}
+
+function Taints({ taints }) {
+  const said = taints.map(taintText).join(", ");
+  return html` <span class="taint" title=${`tainted: ${said}`}><span aria-hidden="true">▲</span><span class="hidden-text">tainted ${said}</span></span>`;
+}
+
+export function Bar({ report, capacity, highlight }) {
+  return html`<span class="bar" aria-hidden="true">
+    ${segments(report, capacity).map(
+      ({ claim, width, said }) => html`<a
+        key=${claim?.uid ?? "rest"}
+        class=${highlight && claim?.key !== highlight ? "segment faded" : "segment"}
+        tabindex="-1"
+        href=${claim ? hrefOf("claims", claim.key) : undefined}
+        title=${said}
+        style=${{ "--hue": claim ? hueOf(claim.key) : 0, width: `${width * 100}%` }}
+      ></a>`,
+    )}
+  </span>`;
+}
+
+function segments(report, capacity) {
+  // Admin access takes nothing, so it has no place in a bar.
+  const holders = report.holdings.filter(({ result }) => !result.adminAccess);
+  const shown = holders.slice(0, SEGMENTS_MAX).map(({ claim, result }) => ({
+    claim,
+    width: widthOf(result, capacity, holders.length),
+    said: `${claim.key}: ${amountHeld(result, capacity)}`,
+  }));
+  const rest = holders.slice(SEGMENTS_MAX);
+  if (rest.length) {
+    const width = rest.reduce((sum, { result }) => sum + widthOf(result, capacity, holders.length), 0);
+    shown.push({ claim: null, width, said: `${counted(rest.length, "more share")}` });
+  }
+  return shown;
+}
+
+function widthOf(result, capacity, holders) {
+  if (result.shareID === undefined || result.shareID === null) return 1;
+  const consumed = capacity && result.consumedCapacity?.[capacity.name];
+  if (capacity) return consumed ? ratio(parseQuantity(consumed).nanos, capacity.value.nanos) : 0;
+  return 1 / holders;
+}
+
+function amountHeld(result, capacity) {
+  const consumed = capacity && result.consumedCapacity?.[capacity.name];
+  if (consumed) return `${consumed} of ${capacity.name}`;
+  return result.shareID ? "a share" : "the whole device";
+}
+
+function amountText({ used, value, name }) {
+  return html`<span class="used">${printQuantity(used)}</span><span class="of"> / ${printQuantity(value)} ${name}</span>`;
+}
+
+function stateText({ state, isShareable, holdings }) {
+  return isShareable && holdings.length ? counted(holdings.length, "share") : state;
+}
+
+function inWords({ state, holdings }) {
+  if (!holdings.length) return state;
+  const held = holdings.map(({ claim, result }) => {
+    const amounts = Object.entries(result.consumedCapacity ?? {}).map(([name, amount]) => `${name} ${amount}`);
+    return [claim.key, ...amounts, ...(result.adminAccess ? ["admin access"] : [])].join(" ");
+  });
+  return `${state}, held by ${held.slice(0, 20).join("; ")}${held.length > 20 ? ` and ${held.length - 20} more` : ""}`;
+}
+
+/** How many devices are in which state. */
+export function StateBar({ states, devices }) {
+  const present = STATES.filter((state) => states[state]);
+  return html`<div class="states">
+    <span class="bar state-bar" aria-hidden="true">
+      ${present.map((state) => html`<span class="state-segment" key=${state} data-state=${state} style=${{ width: `${(states[state] / devices) * 100}%` }}></span>`)}
+    </span>
+    <ul class="legend">
+      ${present.map((state) => html`<li key=${state}><span class="dot" data-state=${state}></span>${states[state].toLocaleString("en")} ${state}</li>`)}
+    </ul>
+  </div>`;
+}
+
+/** How much of a capacity is used, over many devices. */
+export function SumBar({ name, sum }) {
+  const part = ratio(sum.used, sum.value);
+  const [used, value] = [amountOf(sum, sum.used), amountOf(sum, sum.value)];
+  return html`<div class="sum">
+    <span class="sum-name">${name}</span>
+    <span class="bar" aria-hidden="true"><span class="segment plain" style=${{ width: `${part * 100}%` }}></span></span>
+    <span class="amount" title=${`${printQuantity(used)} of ${printQuantity(value)}`}
+      ><span class="used">${roughly(used)}</span><span class="of"> / ${roughly(value)}</span></span
+    >
+  </div>`;
+}

@@ -1,0 +1,102 @@
+// All claims: what each has, and who uses it.
+
+import { claimState } from "../model/story.mjs";
+import { collator, resultsOf } from "../model/world.mjs";
+import { html, useMemo } from "../vendor/htm-preact.mjs";
+import { ClaimLink } from "./bars.mjs";
+import { matchesQuery, pageOf, Pages, Search, wordsOf } from "./paging.mjs";
+import { href, setParameters } from "./routes.mjs";
+import { age, counted } from "./text.mjs";
+
+const CLAIMS_PER_PAGE = 40;
+const STATES = ["waiting", "allocated", "in use", "leaving"];
+
+export function ClaimsView({ world, route, status, version }) {
+  const { q = "", state = "" } = route.parameters;
+  const found = useMemo(() => findClaims(world, q, state), [world, version, q, state]);
+  if (!world.claims.size) return html`<${NoClaims} status=${status} />`;
+  const { page, pages, shown } = pageOf(found, route.parameters, CLAIMS_PER_PAGE);
+  return html`
+    <div class="section-head">
+      <${Search} label="Search claims" placeholder="claim, device, class, pod" value=${q} found=${found.length} noun="claim" />
+      <label class="filter">that are <select value=${state} onChange=${(event) => setParameters({ state: event.target.value, page: null })}>
+        <option value="">in any state</option>
+        ${STATES.map((each) => html`<option key=${each} value=${each}>${each}</option>`)}
+      </select></label>
+    </div>
+    <div class="table-frame card">
+      <table>
+        <thead><tr><th scope="col">Claim</th><th scope="col">State</th><th scope="col">Devices</th><th scope="col">Used by</th><th scope="col" class="number">Age</th></tr></thead>
+        <tbody>
+          ${shown.map((claim) => html`<${ClaimRow} key=${claim.key} claim=${claim} />`)}
+        </tbody>
+      </table>
+    </div>
+    ${!found.length && html`<p class="empty">No claim matches.</p>`}
+    <${Pages} page=${page} pages=${pages} label="Pages of claims" />
+  `;
+}
+
+function findClaims(world, q, state) {
+  const query = wordsOf(q);
+  return [...world.claims.values()]
+    .filter((claim) => (!state || claimState(claim) === state) && (!query.length || matchesQuery(textOf(claim), query)))
+    .sort((one, other) => collator.compare(one.key, other.key));
+}
+
+const texts = new WeakMap();
+
+function textOf(claim) {
+  let text = texts.get(claim);
+  if (text === undefined) {
+    const classes = (claim.spec.devices?.requests ?? []).flatMap(({ exactly, firstAvailable = [] }) =>
+      [exactly, ...firstAvailable].filter(Boolean).map(({ deviceClassName }) => deviceClassName),
+    );
+    const devices = resultsOf(claim).map(({ driver, pool, device }) => `${driver}/${pool}/${device}`);
+    const users = (claim.status.reservedFor ?? []).map(({ name }) => name);
+    text = [claim.key, ...classes, ...devices, ...users].join(" ").toLowerCase();
+    texts.set(claim, text);
+  }
+  return text;
+}
+
+function ClaimRow({ claim }) {
+  const state = claimState(claim);
+  return html`<tr>
+    <th scope="row"><${ClaimLink} claim=${claim} /></th>
+    <td><span class="badge" data-state=${state}>${state}</span></td>
+    <td><${Given} claim=${claim} /></td>
+    <td class="quiet">${usersText(claim)}</td>
+    <td class="number quiet">${age(claim.creationTimestamp)}</td>
+  </tr>`;
+}
+
+function Given({ claim }) {
+  const results = resultsOf(claim);
+  if (!results.length) return html`<span class="quiet">none</span>`;
+  return html`<ul class="chips">
+    ${results.slice(0, 4).map(
+      (result, index) => html`<li key=${index} title=${`${result.driver}/${result.pool}/${result.device}`}>
+        <a href=${href("nodes", result.pool)}>${result.pool}/${result.device}</a>
+        ${Object.entries(result.consumedCapacity ?? {}).map(([name, amount]) => html` <span class="quiet" key=${name}>${amount} ${name}</span>`)}
+      </li>`,
+    )}
+    ${results.length > 4 && html`<li class="quiet">and ${results.length - 4} more</li>`}
+  </ul>`;
+}
+
+export function usersText(claim) {
+  const users = claim.status.reservedFor ?? [];
+  if (users.length === 1) return `${users[0].resource}/${users[0].name}`;
+  if (users.length) return counted(users.length, users[0].resource.replace(/s$/, ""));
+  return claim.status.allocation?.reservedForAnyPod ? "any pod" : "nobody";
+}
+
+function NoClaims({ status }) {
+  if (status.phase !== "live") return html`<p class="empty" role="status">Reading what is there…</p>`;
+  return html`<div class="empty card">
+    <h2>No claims yet</h2>
+    <p>A claim asks for devices. Apply one, with a pod that uses it:</p>
+    <pre><code>kubectl apply -f examples/</code></pre>
+  </div>`;
+}

@@ -1,0 +1,204 @@
+// All devices: by driver in sum, then node by node, each device as bars.
+
+import { byDriver, loadOf, nodeNames, STATES, summed } from "../model/grouping.mjs";
+import { claimState } from "../model/story.mjs";
+import { html, useMemo } from "../vendor/htm-preact.mjs";
+import { ClaimLink, DeviceRow, StateBar, SumBar } from "./bars.mjs";
+import { NodeMap } from "./node_map.mjs";
+import { matchesQuery, pageOf, Pages, Search, wordsOf } from "./paging.mjs";
+import { href, setParameters } from "./routes.mjs";
+import { counted } from "./text.mjs";
+
+const NODES_PER_PAGE = 12;
+// A map of fewer says nothing that the cards do not.
+const MAPPED_FROM = 25;
+const DEVICES_SHOWN = 10;
+const CLAIMS_SHOWN = 5;
+const ANY_NODE = "";
+
+export function DevicesView({ world, route, status, version }) {
+  const drivers = useMemo(() => byDriver(world), [world, version]);
+  const { q = "", driver = "", state = "" } = route.parameters;
+  const found = useMemo(() => findNodes(world, { q, driver, state }), [world, version, q, driver, state]);
+  if (!drivers.length) return html`<${NoDevices} world=${world} status=${status} />`;
+  const { page, pages, shown } = pageOf(found, route.parameters, NODES_PER_PAGE);
+  return html`
+    <${Totals} world=${world} drivers=${drivers} />
+    <section aria-labelledby="drivers">
+      <h2 id="drivers">Drivers</h2>
+      <ul class="tiles">
+        ${drivers.map((group) => html`<${DriverTile} key=${group.driver} group=${group} isChosen=${driver === group.driver} />`)}
+      </ul>
+    </section>
+    <section aria-labelledby="nodes">
+      <div class="section-head">
+        <h2 id="nodes">Nodes</h2>
+        <${Search} label="Search nodes" placeholder="node, device, label, claim" value=${q} found=${found.length} noun="node" />
+        <label class="filter"
+          >with devices that are
+          <select value=${state} onChange=${(event) => setParameters({ state: event.target.value, page: null })}>
+            <option value="">in any state</option>
+            ${STATES.map((each) => html`<option key=${each} value=${each}>${each}</option>`)}
+          </select></label
+        >
+      </div>
+      ${found.length >= MAPPED_FROM && html`<${NodeMap} world=${world} names=${found} version=${version} />`}
+      ${shown.length
+        ? html`<ul class="cards">
+            ${shown.map((name) => html`<${NodeCard} key=${name} name=${name} world=${world} driver=${driver} />`)}
+          </ul>`
+        : html`<p class="empty">No node matches. <button type="button" class="link" onClick=${() => setParameters({ q: "", state: "", driver: "", page: null })}>Show all nodes</button></p>`}
+      <${Pages} page=${page} pages=${pages} label="Pages of nodes" />
+    </section>
+  `;
+}
+
+// --- In sum -----------------------------------------------------------------------------------------------------
+
+function Totals({ world, drivers }) {
+  const devices = drivers.reduce((sum, group) => sum + group.devices, 0);
+  const free = drivers.reduce((sum, group) => sum + group.states.free, 0);
+  const tainted = drivers.reduce((sum, group) => sum + group.tainted, 0);
+  let [waiting, notReady] = [0, 0];
+  for (const claim of world.claims.values()) if (claimState(claim) === "waiting") waiting += 1;
+  for (const node of world.nodes.values()) if (!node.isReady) notReady += 1;
+  return html`<dl class="totals">
+    <${Total} name="Nodes" value=${nodeNames(world).length} said=${notReady ? `${notReady} not ready` : "all ready"} isBad=${notReady > 0} />
+    <${Total} name="Devices" value=${devices} said=${`${free.toLocaleString("en")} free${tainted ? `, ${tainted} tainted` : ""}`} />
+    <${Total} name="Claims" value=${world.claims.size} said=${waiting ? `${waiting.toLocaleString("en")} waiting` : "none waiting"} isBad=${waiting > 0} />
+    <${Total} name="Pods" value=${world.pods.size} said=${podsText(world)} />
+  </dl>`;
+}
+
+function podsText(world) {
+  let running = 0;
+  for (const { phase } of world.pods.values()) if (phase === "Running") running += 1;
+  return `${running.toLocaleString("en")} running`;
+}
+
+function Total({ name, value, said, isBad }) {
+  return html`<div class="total">
+    <dt>${name}</dt>
+    <dd><span class="number">${value.toLocaleString("en")}</span><span class=${isBad ? "said bad" : "said"}>${said}</span></dd>
+  </div>`;
+}
+
+function DriverTile({ group, isChosen }) {
+  const choose = () => setParameters({ driver: isChosen ? "" : group.driver, page: null });
+  return html`<li class="card tile">
+    <h3>
+      <button type="button" class="link" aria-pressed=${isChosen} onClick=${choose} title=${isChosen ? "Show all drivers" : "Show only this driver"}>${group.driver}</button>
+    </h3>
+    <p class="quiet">
+      ${counted(group.devices, "device")} in ${counted(group.pools, "pool")}${group.faults > 0 && html`, <span class="bad">${counted(group.faults, "fault")}</span>`}
+    </p>
+    <${StateBar} states=${group.states} devices=${group.devices} />
+    ${[...group.capacities].map(([name, sum]) => html`<${SumBar} key=${name} name=${name} sum=${sum} />`)}
+  </li>`;
+}
+
+// --- Node by node -----------------------------------------------------------------------------------------------
+
+const texts = new WeakMap();
+
+/** What a search looks at, in lower case; kept until a pool of the node changes. */
+function textOf(name, world, reports) {
+  const node = world.nodes.get(name);
+  const known = texts.get(reports[0] ?? node);
+  if (known && known.node === node && known.reports.length === reports.length && reports.every((each, index) => each === known.reports[index])) {
+    return known.text;
+  }
+  const labels = Object.entries(node?.labels ?? {}).map(([key, value]) => `${key}=${value}`);
+  const pools = reports.flatMap(({ driver, pool, devices }) => [
+    driver,
+    pool,
+    ...devices.flatMap((device) => [device.name, ...device.holdings.map(({ claim }) => claim.key)]),
+  ]);
+  const text = [name, ...labels, ...pools].join(" ").toLowerCase();
+  if (reports[0] ?? node) texts.set(reports[0] ?? node, { node, reports, text });
+  return text;
+}
+
+function findNodes(world, { q, driver, state }) {
+  const query = wordsOf(q);
+  const names = [...(world.reportsOfNode(ANY_NODE).length ? [ANY_NODE] : []), ...nodeNames(world)];
+  if (!query.length && !driver && !state) return names;
+  return names.filter((name) => {
+    const reports = world.reportsOfNode(name);
+    return (
+      (!driver || reports.some((report) => report.driver === driver)) &&
+      (!state || reports.some((report) => report.devices.some((device) => device.state === state))) &&
+      (!query.length || matchesQuery(textOf(name, world, reports), query))
+    );
+  });
+}
+
+function NodeCard({ name, world, driver }) {
+  const reports = world.reportsOfNode(name).filter((report) => !driver || report.driver === driver);
+  const node = world.nodes.get(name);
+  const load = Math.round(loadOf(reports) * 100);
+  return html`<li class="card node">
+    <div class="card-head">
+      <h3>${name === ANY_NODE ? "For several nodes" : html`<a href=${href("nodes", name)}>${name}</a>`}</h3>
+      ${name !== ANY_NODE && html`<${NodeBadges} node=${node} />`}
+      ${reports.length > 0 && html`<span class="load" title="of what the devices have is given out">${load}%</span>`}
+    </div>
+    ${reports.map((report) => html`<${PoolDevices} key=${`${report.driver}/${report.pool}/${report.fault}`} report=${report} name=${name} />`)}
+    ${!reports.length && html`<p class="quiet">no devices</p>`}
+    <${Holders} reports=${reports} />
+  </li>`;
+}
+
+export function NodeBadges({ node }) {
+  return html`
+    ${!node && html`<span class="badge">not registered</span>`}
+    ${node && !node.isReady && html`<span class="badge bad">not ready</span>`}
+    ${node?.isCordoned && html`<span class="badge warn">cordoned</span>`}
+  `;
+}
+
+function PoolDevices({ report, name }) {
+  // Where there are many, those that somebody has tell more than those that nobody has.
+  const used = report.devices.filter(({ state }) => state !== "free");
+  const free = report.devices.filter(({ state }) => state === "free");
+  const shown = report.devices.length <= DEVICES_SHOWN ? report.devices : [...used, ...free].slice(0, DEVICES_SHOWN);
+  const hidden = report.devices.length - shown.length;
+  return html`<div class="pool">
+    <p class="pool-name">${report.driver}${report.pool !== name && html` <span class="quiet">${report.pool}</span>`}</p>
+    ${report.fault && html`<p class="fault">The pool ${report.fault}.</p>`}
+    <ul class="devices">
+      ${shown.map((device) => html`<${DeviceRow} key=${device.name} report=${device} />`)}
+    </ul>
+    ${hidden > 0 && html`<p class="quiet">and ${moreText(summed([report]), shown, hidden, name)}</p>`}
+  </div>`;
+}
+
+function moreText(summary, shown, hidden, name) {
+  const free = summary.states.free - shown.filter(({ state }) => state === "free").length;
+  const text = `${counted(hidden, "more device")}, ${free} of them free`;
+  return name === ANY_NODE ? text : html`<a href=${href("nodes", name)}>${text}</a>`;
+}
+
+/** Who has something here, as the key to the colours. */
+function Holders({ reports }) {
+  const claims = new Map();
+  for (const report of reports) for (const device of report.devices) for (const { claim } of device.holdings) claims.set(claim.key, claim);
+  if (!claims.size) return null;
+  const shown = [...claims.values()].slice(0, CLAIMS_SHOWN);
+  const more = claims.size - shown.length;
+  return html`<ul class="holders" aria-label="Claims">
+    ${shown.map((claim) => html`<li key=${claim.key}><${ClaimLink} claim=${claim} /></li>`)}
+    ${more > 0 && html`<li class="quiet">and ${more} more</li>`}
+  </ul>`;
+}
+
+function NoDevices({ world, status }) {
+  if (status.phase !== "live") return html`<p class="empty" role="status">Reading what is there…</p>`;
+  return html`<div class="empty card">
+    <h2>No devices yet</h2>
+    <p>${world.nodes.size ? `There are ${counted(world.nodes.size, "node")}, but no driver has published a device.` : "There are no nodes, and no driver has published a device."}</p>
+    <p>Pretend some nodes with eight graphics cards each:</p>
+    <pre><code>dralloc node --fake 3 --profile gpu</code></pre>
+    <p>They appear here by themselves. Other profiles are <code>nic</code>, <code>mig</code>, <code>cpu</code> and <code>tpu</code>.</p>
+  </div>`;
+}

@@ -1,0 +1,110 @@
+// One node: its pools and counters, and each device with everything that is known of it.
+
+import { printQuantity, ratio } from "../model/quantity.mjs";
+import { taintText } from "../model/taint_rules.mjs";
+import { policyText } from "../model/story.mjs";
+import { html } from "../vendor/htm-preact.mjs";
+import { ClaimLink, DeviceRow } from "./bars.mjs";
+import { NodeBadges } from "./devices.mjs";
+import { attributeText, counted } from "./text.mjs";
+
+// Beyond that, only devices that somebody has are shown in full.
+const FULL_MAX = 64;
+
+export function NodeView({ world, route, status }) {
+  const { name } = route;
+  const node = world.nodes.get(name);
+  const reports = world.reportsOfNode(name);
+  if (!node && !reports.length) return html`<${NoNode} name=${name} status=${status} />`;
+  return html`
+    <p class="badges"><${NodeBadges} node=${node} />${Object.entries(node?.labels ?? {}).map(([key, value]) => html`<span class="badge" key=${key}>${key}=${value}</span>`)}</p>
+    ${reports.map((report) => html`<${PoolSection} key=${`${report.driver}/${report.pool}`} report=${report} />`)}
+    ${!reports.length && html`<p class="empty">No driver has published a device for this node.</p>`}
+  `;
+}
+
+function NoNode({ name, status }) {
+  return html`<p class="empty" role="status">
+    ${status.phase === "live" ? `There is no node ${name}, and no device for one of that name. ` : "Reading what is there… "}<a href="#/">See all nodes</a>
+  </p>`;
+}
+
+function PoolSection({ report }) {
+  const shown = report.devices.length <= FULL_MAX ? report.devices : report.devices.filter(({ state }) => state !== "free");
+  return html`<section class="card" aria-label=${`Pool ${report.pool} of ${report.driver}`}>
+    <div class="card-head"><h2>${report.driver}</h2><span class="quiet">pool ${report.pool}, ${counted(report.devices.length, "device")}</span></div>
+    ${report.fault && html`<p class="fault">The pool ${report.fault}.</p>`}
+    ${report.counters.length > 0 && html`<${Counters} counters=${report.counters} />`}
+    <ul class="device-details">
+      ${shown.map((device) => html`<${DeviceDetails} key=${device.name} device=${device} />`)}
+    </ul>
+    ${shown.length < report.devices.length && html`<p class="quiet">${counted(report.devices.length - shown.length, "free device")} not shown</p>`}
+  </section>`;
+}
+
+function Counters({ counters }) {
+  return html`<details class="counters">
+    <summary>${counted(counters.length, "counter")} that devices draw from</summary>
+    <ul>
+      ${counters.map(({ counterSet, name, value, left }) => {
+        const used = value.nanos - left.nanos;
+        return html`<li class="sum" key=${`${counterSet}/${name}`}>
+          <span class="sum-name">${counterSet}/${name}</span>
+          <span class="bar" aria-hidden="true"><span class="segment plain" style=${{ width: `${ratio(used, value.nanos) * 100}%` }}></span></span>
+          <span class="amount">${printQuantity(left)} of ${printQuantity(value)} left</span>
+        </li>`;
+      })}
+    </ul>
+  </details>`;
+}
+
+function DeviceDetails({ device }) {
+  const { name, state, isShareable, capacities, holdings, taints } = device;
+  const attributes = Object.entries(device.device.attributes ?? {});
+  return html`<li class="device-detail">
+    <div class="card-head">
+      <h3>${name}</h3>
+      <span class="badge" data-state=${state}>${state}</span>
+      ${isShareable && html`<span class="quiet">may be shared</span>`}
+      ${taints.map((taint) => html`<span class="badge warn" key=${taintText(taint)}>${taintText(taint)}</span>`)}
+    </div>
+    <ul class="devices"><${DeviceRow} report=${device} /></ul>
+    <div class="detail-columns">
+      <div>
+        <h4>Held by</h4>
+        ${holdings.length
+          ? html`<ul class="plain">
+              ${holdings.map(
+                ({ claim, result }, index) => html`<li key=${`${claim.key}/${index}`}>
+                  <${ClaimLink} claim=${claim} /> <span class="quiet">${heldText(result)}</span>
+                </li>`,
+              )}
+            </ul>`
+          : html`<p class="quiet">nobody</p>`}
+      </div>
+      <div>
+        <h4>Still to be had</h4>
+        ${capacities.length
+          ? html`<ul class="plain">${capacities.map((capacity) => html`<li key=${capacity.name}>${roomText(capacity)}</li>`)}</ul>`
+          : html`<p class="quiet">${state === "free" ? "the whole device" : isShareable ? "any number of shares" : "nothing"}</p>`}
+      </div>
+      <div>
+        <h4>Attributes</h4>
+        ${attributes.length
+          ? html`<dl class="attributes">${attributes.map(([key, value]) => html`<div key=${key}><dt>${key}</dt><dd>${attributeText(value)}</dd></div>`)}</dl>`
+          : html`<p class="quiet">none</p>`}
+      </div>
+    </div>
+  </li>`;
+}
+
+function heldText(result) {
+  const amounts = Object.entries(result.consumedCapacity ?? {}).map(([name, amount]) => `${amount} of ${name}`);
+  if (result.adminAccess) amounts.push("admin access");
+  return amounts.join(", ") || (result.shareID ? "a share" : "the whole device");
+}
+
+function roomText({ name, free, value, largest, policy }) {
+  const most = largest === null || free.nanos === 0n ? "nothing more fits" : `a request of up to ${printQuantity(largest)}`;
+  return html`${name}: ${most} <span class="quiet">(${printQuantity(free)} free; given out ${policyText(policy, printQuantity(value))})</span>`;
+}

@@ -1,0 +1,54 @@
+// One pod: where it runs or why it does not, and its claims.
+
+import { isWaiting } from "../model/pods.mjs";
+import { claimState } from "../model/story.mjs";
+import { resultsOf } from "../model/world.mjs";
+import { html } from "../vendor/htm-preact.mjs";
+import { ClaimLink, DeviceRow } from "./bars.mjs";
+import { Reasons } from "./pods.mjs";
+import { href } from "./routes.mjs";
+import { age } from "./text.mjs";
+
+export function PodView({ world, route, status }) {
+  const pod = world.pods.get(route.key);
+  if (!pod) {
+    return html`<p class="empty" role="status">
+      ${status.phase === "live" ? `There is no pod ${route.key}. It may have been deleted. ` : "Reading what is there… "}<a href="#/pods">See all pods</a>
+    </p>`;
+  }
+  return html`
+    <p class="badges">
+      <span class="badge" data-phase=${pod.phase}>${pod.isLeaving ? "Terminating" : pod.phase}</span>
+      ${pod.node && html`<a class="badge" href=${href("nodes", pod.node)}>on ${pod.node}</a>`}
+      <span class="quiet">created ${age(pod.creationTimestamp)} ago${pod.owner ? ` by ${pod.owner.kind.toLowerCase()} ${pod.owner.name}` : ""}</span>
+    </p>
+    ${isWaiting(pod) &&
+    html`<section class="card" aria-labelledby="why">
+      <h2 id="why">Why it waits</h2>
+      <${Reasons} pod=${pod} world=${world} />
+    </section>`}
+    <section aria-labelledby="claims">
+      <h2 id="claims">Claims</h2>
+      ${pod.claims.length ? html`<ul class="cards">${pod.claims.map((entry) => html`<${PodClaim} key=${entry.entry} entry=${entry} pod=${pod} world=${world} />`)}</ul>` : html`<p class="quiet">It uses none.</p>`}
+    </section>
+  `;
+}
+
+function PodClaim({ entry, pod, world }) {
+  const claim = entry.claim && world.claims.get(`${pod.namespace}/${entry.claim}`);
+  return html`<li class="card">
+    <div class="card-head"><h3>${entry.entry}</h3>${claim && html`<span class="badge" data-state=${claimState(claim)}>${claimState(claim)}</span>`}</div>
+    ${claim ? html`<p><${ClaimLink} claim=${claim} /></p>` : html`<p class="fault">${missingText(entry)}</p>`}
+    <ul class="devices">
+      ${(claim ? resultsOf(claim) : []).map((result, index) => {
+        const found = world.device(result.driver, result.pool, result.device);
+        return found && html`<${DeviceRow} key=${index} report=${found.device} highlight=${claim.key} />`;
+      })}
+    </ul>
+  </li>`;
+}
+
+function missingText({ claim, template }) {
+  if (claim) return `There is no claim ${claim}.`;
+  return `Nobody has made the claim yet, from the template ${template}: the controllers do that.`;
+}

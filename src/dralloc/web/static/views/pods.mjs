@@ -1,0 +1,126 @@
+// Pods: those that wait, by their reason, and all of them as a list.
+
+import { groupedByReason, isWaiting, reasonsOf } from "../model/pods.mjs";
+import { collator } from "../model/world.mjs";
+import { html, useMemo } from "../vendor/htm-preact.mjs";
+import { matchesQuery, pageOf, Pages, Search, wordsOf } from "./paging.mjs";
+import { href, hrefOf, setParameters } from "./routes.mjs";
+import { age, counted } from "./text.mjs";
+
+const PODS_PER_PAGE = 40;
+const GROUPS_SHOWN = 8;
+const PODS_SHOWN = 12;
+const PHASES = ["Pending", "Running", "Succeeded", "Failed"];
+
+export function PodsView({ world, route, status, version }) {
+  const { q = "", phase = "" } = route.parameters;
+  const groups = useMemo(() => groupedByReason([...world.pods.values()].filter(isWaiting)), [world, version]);
+  const found = useMemo(() => findPods(world, q, phase), [world, version, q, phase]);
+  if (!world.pods.size) return html`<${NoPods} status=${status} />`;
+  const { page, pages, shown } = pageOf(found, route.parameters, PODS_PER_PAGE);
+  return html`
+    <section aria-labelledby="waiting">
+      <h2 id="waiting">Waiting</h2>
+      ${groups.length
+        ? html`<ul class="waiting">${groups.slice(0, GROUPS_SHOWN).map((group) => html`<${WaitingGroup} key=${group.message} group=${group} world=${world} />`)}</ul>`
+        : html`<p class="quiet">Every pod has a node.</p>`}
+      ${groups.length > GROUPS_SHOWN && html`<p class="quiet">and ${counted(groups.length - GROUPS_SHOWN, "more reason")}</p>`}
+    </section>
+    <section aria-labelledby="all">
+      <div class="section-head">
+        <h2 id="all">All pods</h2>
+        <${Search} label="Search pods" placeholder="pod, node, claim, owner" value=${q} found=${found.length} noun="pod" />
+        <label class="filter">that are <select value=${phase} onChange=${(event) => setParameters({ phase: event.target.value, page: null })}>
+          <option value="">in any phase</option>
+          ${PHASES.map((each) => html`<option key=${each} value=${each}>${each}</option>`)}
+        </select></label>
+      </div>
+      <div class="table-frame card">
+        <table>
+          <thead><tr><th scope="col">Pod</th><th scope="col">Phase</th><th scope="col">Node</th><th scope="col">Claims</th><th scope="col" class="number">Age</th></tr></thead>
+          <tbody>${shown.map((pod) => html`<${PodRow} key=${pod.key} pod=${pod} />`)}</tbody>
+        </table>
+      </div>
+      ${!found.length && html`<p class="empty">No pod matches.</p>`}
+      <${Pages} page=${page} pages=${pages} label="Pages of pods" />
+    </section>
+  `;
+}
+
+function findPods(world, q, phase) {
+  const query = wordsOf(q);
+  return [...world.pods.values()]
+    .filter((pod) => (!phase || pod.phase === phase) && (!query.length || matchesQuery(textOf(pod), query)))
+    .sort((one, other) => collator.compare(one.key, other.key));
+}
+
+function textOf(pod) {
+  return [pod.key, pod.node, pod.owner?.name, ...pod.claims.map(({ claim }) => claim)].filter(Boolean).join(" ").toLowerCase();
+}
+
+function PodRow({ pod }) {
+  return html`<tr>
+    <th scope="row"><a href=${hrefOf("pods", pod.key)}>${pod.key}</a></th>
+    <td><span class="badge" data-phase=${pod.phase}>${pod.isLeaving ? "Terminating" : pod.phase}</span></td>
+    <td>${pod.node ? html`<a href=${href("nodes", pod.node)}>${pod.node}</a>` : html`<span class="quiet">none</span>`}</td>
+    <td><${PodClaims} pod=${pod} /></td>
+    <td class="number quiet">${age(pod.creationTimestamp)}</td>
+  </tr>`;
+}
+
+export function PodClaims({ pod }) {
+  if (!pod.claims.length) return html`<span class="quiet">none</span>`;
+  return html`<ul class="chips">
+    ${pod.claims.map(
+      ({ entry, template, claim }) => html`<li key=${entry}>
+        ${claim ? html`<a href=${hrefOf("claims", `${pod.namespace}/${claim}`)}>${claim}</a>` : html`<span class="quiet">not made yet, from template ${template}</span>`}
+      </li>`,
+    )}
+  </ul>`;
+}
+
+// --- Why pods wait ------------------------------------------------------------------------------------------------
+
+function WaitingGroup({ group, world }) {
+  const { pods } = group;
+  return html`<li class="card">
+    <div class="card-head">
+      <h3>${counted(pods.length, "pod")}</h3>
+      <ul class="chips">
+        ${pods.slice(0, PODS_SHOWN).map((pod) => html`<li key=${pod.key}><a href=${hrefOf("pods", pod.key)}>${pod.key}</a></li>`)}
+        ${pods.length > PODS_SHOWN && html`<li class="quiet">and ${(pods.length - PODS_SHOWN).toLocaleString("en")} more</li>`}
+      </ul>
+    </div>
+    <${Reasons} pod=${pods[0]} world=${world} />
+  </li>`;
+}
+
+/** The message in its parts: which nodes, how many, say what. */
+export function Reasons({ pod }) {
+  if (!pod.message) {
+    return html`<p class="quiet">
+      No scheduler has looked at it yet. ${pod.scheduler && html`It is for the scheduler <code>${pod.scheduler}</code>. `}Is one running? <code>dralloc scheduler</code> starts ours.
+    </p>`;
+  }
+  const { available, total, parts } = reasonsOf(pod.message);
+  return html`
+    ${total !== null && html`<p class="quiet">${available} of ${counted(total, "node")} can take it</p>`}
+    <ul class="reasons">
+      ${parts.map(
+        ({ nodes, text }, index) => html`<li key=${index} class="reason">
+          ${nodes !== null && html`<span class="reason-count">${counted(nodes, "node")}</span><span class="bar" aria-hidden="true"><span class="segment reason-part" style=${{ width: `${total ? (nodes / total) * 100 : 100}%` }}></span></span>`}
+          <span class="reason-text">${text}</span>
+        </li>`,
+      )}
+    </ul>
+  `;
+}
+
+function NoPods({ status }) {
+  if (status.phase !== "live") return html`<p class="empty" role="status">Reading what is there…</p>`;
+  return html`<div class="empty card">
+    <h2>No pods yet</h2>
+    <p>A pod names the claims that it uses. Apply an example:</p>
+    <pre><code>kubectl apply -f examples/</code></pre>
+  </div>`;
+}

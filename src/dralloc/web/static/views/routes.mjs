@@ -1,0 +1,44 @@
+// Addresses inside the page: `#/claims/NAMESPACE/NAME?q=text&page=2`. What is searched for can be sent to others.
+
+export function parseRoute(hash) {
+  const [path, query = ""] = hash.replace(/^#\/?/, "").split("?");
+  const parts = path.split("/").filter(Boolean).map(decoded);
+  const parameters = Object.fromEntries(new URLSearchParams(query));
+  const [view, ...rest] = parts;
+  if (view === undefined) return { view: "devices", parameters };
+  if (view === "nodes" && rest.length === 1) return { view: "node", name: rest[0], parameters };
+  if ((view === "claims" || view === "pods") && rest.length === 0) return { view, parameters };
+  if ((view === "claims" || view === "pods") && rest.length === 2) {
+    return { view: view === "claims" ? "claim" : "pod", key: rest.join("/"), parameters };
+  }
+  return { view: "nowhere", parameters };
+}
+
+export function href(...parts) {
+  return `#/${parts.map(encodeURIComponent).join("/")}`;
+}
+
+export function hrefOf(kind, key) {
+  return href(kind, ...key.split("/"));
+}
+
+/** Change what is searched for. Typing leaves one step in the history, not one for each letter. */
+export function setParameters(changes) {
+  const [path, query = ""] = location.hash.split("?");
+  const parameters = new URLSearchParams(query);
+  for (const [name, value] of Object.entries(changes)) {
+    if (value === "" || value === null) parameters.delete(name);
+    else parameters.set(name, value);
+  }
+  const text = parameters.toString();
+  history.replaceState(null, "", `${path || "#/"}${text ? `?${text}` : ""}`);
+  dispatchEvent(new Event("hashchange"));
+}
+
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
