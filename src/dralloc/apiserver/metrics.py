@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dralloc.apiserver.routing import ResourcePath
-from dralloc.primitives.metrics import Counter, Gauge, Histogram, exposition
+from dralloc.primitives.metrics import Counter, Gauge, Histogram, Metric, exposition
 
 _REQUEST_LABELS = ("verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component")
 
@@ -23,7 +23,7 @@ class ServerMetrics:
             "apiserver_request_duration_seconds", "How long requests took; watches are not counted.", _REQUEST_LABELS
         )
         self.in_flight = 0
-        self._metrics = (
+        self._metrics: tuple[Metric, ...] = (
             self.requests,
             self.durations,
             Gauge(
@@ -35,8 +35,11 @@ class ServerMetrics:
             Gauge("apiserver_open_connections", "Connections that clients hold.", read=lambda: [((), connections())]),
         )
 
+    def all(self) -> tuple[Metric, ...]:
+        return self._metrics
+
     def text(self) -> str:
-        return exposition(self._metrics)
+        return exposition(self.all())
 
     def observe(self, verb: str, path: ResourcePath | None, *, dry_run: bool, code: int, seconds: float | None) -> None:
         """Count one answer; `seconds` is `None` for one that goes on."""

@@ -133,18 +133,19 @@ class ControllerMetrics:
         self.create_failures.add(labels.prioritized_list)
         self.create_attempts.add("failure", labels.admin_access, owner_group, owner_kind, labels.prioritized_list)
 
-    def text(self) -> str:
-        return exposition(
-            (
-                *self.queues.all(),
-                self.creates,
-                self.create_failures,
-                self.create_attempts,
-                *self._claim_gauges(),
-                self.evictions,
-                self.eviction_delays,
-            )
+    def all(self) -> tuple[Metric, ...]:
+        return (
+            *self.queues.all(),
+            self.creates,
+            self.create_failures,
+            self.create_attempts,
+            *self._claim_gauges(),
+            self.evictions,
+            self.eviction_delays,
         )
+
+    def text(self) -> str:
+        return exposition(self.all())
 
     def _claim_gauges(self) -> Iterator[Gauge]:
         """Counted when somebody looks."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from dralloc.primitives.metrics import Counter, Gauge, Histogram, exposition
+from dralloc.primitives.metrics import Counter, Gauge, Histogram, Metric, exposition
 
 
 class DriverMetrics:
@@ -61,6 +61,9 @@ class DriverMetrics:
     def problem(self, problem: Exception) -> None:
         self.problems.add(self._driver, type(problem).__name__)
 
+    def all(self) -> tuple[Metric, ...]:
+        return (self.calls, self.claims, self.slice_writes, self.problems, *self._gauges)
+
     def text(self) -> str:
         """Everything, as Prometheus reads it."""
-        return exposition((self.calls, self.claims, self.slice_writes, self.problems, *self._gauges))
+        return exposition(self.all())

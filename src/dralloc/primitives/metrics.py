@@ -20,6 +20,10 @@ LabelValues = tuple[str, ...]
 class Metric(Protocol):
     """Anything that can print itself in Prometheus' text format."""
 
+    name: str
+    help_text: str
+    labels: tuple[str, ...]
+
     def lines(self) -> Iterator[str]: ...
 
 

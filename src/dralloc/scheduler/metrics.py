@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from dralloc.primitives.metrics import Counter, Gauge, Histogram, exposition
+from dralloc.primitives.metrics import Counter, Gauge, Histogram, Metric, exposition
 
 SCHEDULED: Final = "scheduled"
 UNSCHEDULABLE: Final = "unschedulable"
@@ -77,19 +77,20 @@ class SchedulerMetrics:
             lambda: list(self.kept().items()),
         )
 
-    def text(self) -> str:
-        return exposition(
-            (
-                self.attempts,
-                self.attempt_duration,
-                self.decision_duration,
-                self.pod_duration,
-                self.pod_attempts,
-                self.incoming,
-                self.allocations,
-                self.binding_conditions,
-                self.binding_conditions_wait,
-                self._pending,
-                self._unschedulable,
-            )
+    def all(self) -> tuple[Metric, ...]:
+        return (
+            self.attempts,
+            self.attempt_duration,
+            self.decision_duration,
+            self.pod_duration,
+            self.pod_attempts,
+            self.incoming,
+            self.allocations,
+            self.binding_conditions,
+            self.binding_conditions_wait,
+            self._pending,
+            self._unschedulable,
         )
+
+    def text(self) -> str:
+        return exposition(self.all())
