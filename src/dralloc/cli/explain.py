@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from dralloc.allocator.explanation.report import Explanation
     from dralloc.api.resource_v1 import ResourceClaim
     from dralloc.cli.orders import Order
+    from dralloc.cli.world import World
+    from dralloc.snapshot.node_selectors import Node
 
 
 class Sort(StrEnum):
@@ -56,7 +58,7 @@ def explain(
     # Would this claim fit, if I created it in the cluster?
     dralloc explain claim wanted -f wanted.yaml --context production
     """
-    from dralloc.allocator.explanation.report import Question, Verdict, explain
+    from dralloc.allocator.explanation.report import Verdict
     from dralloc.api.core_v1 import Pod
     from dralloc.api.meta_v1 import ApiObject
     from dralloc.api.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
@@ -75,6 +77,15 @@ def explain(
         plain = {"subject": order.subject, "verdict": Verdict.ERROR.value, "message": _fault(order)}
         answer(output, lambda: plain, lambda: [_fault(order)])
         raise typer.Exit(FINDINGS)
+    explanation = explain_order(world, order, nodes)
+    _tell_explanation(output, order, explanation)
+    if explanation.verdict is not Verdict.FITS:
+        raise typer.Exit(FINDINGS)
+
+
+def explain_order(world: World, order: Order, nodes: tuple[Node, ...]) -> Explanation:
+    from dralloc.allocator.explanation.report import Question, explain
+
     question = Question(
         claims=order.claims,
         classes=world.classes,
@@ -83,10 +94,16 @@ def explain(
         nodes=nodes,
         excluded={each.name: order.excluded[each.name] for each in nodes if each.name in order.excluded},
     )
-    explanation = explain(question)
-    _tell_explanation(output, order, explanation)
-    if explanation.verdict is not Verdict.FITS:
-        raise typer.Exit(FINDINGS)
+    return explain(question)
+
+
+def explanation_lines(order: Order, explanation: Explanation) -> Iterator[str]:
+    """The explanation for people."""
+    from dralloc.allocator.explanation.text import lines
+
+    yield from lines(explanation, order.subject)
+    if held := _all_held(order):
+        yield from ("", "Claims that have their devices", *(f"  {line}" for line in held))
 
 
 def _fault(order: Order) -> str:
@@ -95,9 +112,8 @@ def _fault(order: Order) -> str:
 
 def _tell_explanation(output: OutputFormat, order: Order, explanation: Explanation) -> None:
     from dralloc.allocator.explanation.plain import plain_explanation
-    from dralloc.allocator.explanation.text import lines
 
-    held = [line for claim in order.allocated for line in _held(claim)]
+    held = _all_held(order)
     if order.pod is None and order.allocated:
         message = f"{order.subject} has its devices already"
         plain = {"subject": order.subject, "verdict": "Allocated", "message": message, "devices": held}
@@ -108,12 +124,11 @@ def _tell_explanation(output: OutputFormat, order: Order, explanation: Explanati
         plain = plain_explanation(explanation, order.subject)
         return {**plain, "allocated": held} if held else plain
 
-    def text() -> Iterator[str]:
-        yield from lines(explanation, order.subject)
-        if held:
-            yield from ("", "Claims that have their devices", *(f"  {line}" for line in held))
+    answer(output, values, lambda: explanation_lines(order, explanation))
 
-    answer(output, values, text)
+
+def _all_held(order: Order) -> list[str]:
+    return [line for claim in order.allocated for line in _held(claim)]
 
 
 def _held(claim: ResourceClaim) -> Iterator[str]:
