@@ -19,9 +19,14 @@ import pytest
 import yaml
 
 from dralloc.api.batch_v1 import Job
-from dralloc.api.core_v1 import Event
+from dralloc.api.core_v1 import Event, Pod
 from dralloc.api.resource_v1 import DeviceRequestAllocationResult, ResourceClaim, ResourceSlice
+from dralloc.client.resource import ObjectKey
+from dralloc.node.agent import CHECKPOINT
+from dralloc.node.checkpoint import read_checkpoint
+from dralloc.node.pod_view import NODE_PODS
 from dralloc.node.runtime_fake import PREFIX
+from dralloc.node.runtime_process import find_marked
 from dralloc.scheduler.scheduler import NAME
 from dralloc.testing.driver_cluster import DriverCluster, driver_cluster
 from dralloc.testing.ports import free_port
@@ -118,24 +123,97 @@ def test_pods_share_cards_and_give_them_back(directory: Path, cards: Path) -> No
     run(scenario())
 
 
-def test_a_killed_driver_comes_back_to_its_claims(directory: Path, cards: Path) -> None:
+async def being_prepared(cluster: DriverCluster, claim: str) -> None:
+    """Wait until the node has written down that it asks the driver to prepare the claim, which precedes the asking."""
+    uid = (await cluster.client.get(ResourceClaim, claim)).metadata.uid
+    async with asyncio.timeout(30):
+        while uid not in {record.uid for record in read_checkpoint(cluster.directory / CHECKPOINT)}:
+            await asyncio.sleep(0.02)
+
+
+def test_a_driver_that_is_killed_in_the_middle_comes_back_to_its_claims(directory: Path, cards: Path) -> None:
     async def scenario() -> None:
         async with driver_cluster(directory) as cluster:
             for document in documents("gpu-memory", "classes.yaml"):
                 await cluster.client.create(document)
             driver = await cluster.start_driver(EXAMPLES / "gpu-memory" / "driver.py", GPU_MEMORY_CARDS=str(cards))
-            for name in ("before", "after"):
+            names = ("before", "during", "after")
+            for name in names:
                 await cluster.client.create(claim_document("gpu-memory", "inference", name))
-            await cluster.run_pod("before", {"gpu": "before"}, *show_environment("GPU_SHARE", directory / "before"))
+
+            async def run_pod(name: str) -> None:
+                await cluster.run_pod(name, {"gpu": name}, *show_environment("GPU_SHARE", directory / name))
+
+            await run_pod("before")
             await written(directory / "before")
+            driver.freeze()
+            await run_pod("during")
+            await being_prepared(cluster, "during")
             await driver.restart()
-            await cluster.run_pod("after", {"gpu": "after"}, *show_environment("GPU_SHARE", directory / "after"))
-            (value,) = (await written(directory / "after")).values()
-            assert fields(value)["priority"] == "high", "the claim's parameters reached the driver"
-            for name in ("before", "after"):
+            await run_pod("after")
+            for name in ("during", "after"):
+                (value,) = (await written(directory / name)).values()
+                assert fields(value)["priority"] == "high", "the claim's parameters reached the driver"
+            for name in names:
                 await cluster.delete_pod(name)
                 await cluster.claim_is_free(name)
             assert list(cluster.cdi_dir.glob("*.json")) == []
+
+    run(scenario())
+
+
+def test_a_node_that_is_killed_in_the_middle_forgets_nothing(directory: Path, cards: Path) -> None:
+    """Killed while a claim is being prepared, and again while pods run, of which one is deleted before the node is back."""
+
+    async def scenario() -> None:
+        async with driver_cluster(directory, node_is_a_process=True) as cluster:
+            for document in documents("gpu-memory", "classes.yaml"):
+                await cluster.client.create(document)
+            driver = await cluster.start_driver(EXAMPLES / "gpu-memory" / "driver.py", GPU_MEMORY_CARDS=str(cards))
+            for name in ("first", "second", "third"):
+                await cluster.client.create(claim_document("gpu-memory", "inference", name))
+
+            async def run_pod(name: str) -> None:
+                await cluster.run_pod(name, {"gpu": name}, *show_environment("GPU_SHARE", directory / name))
+
+            async def processes() -> dict[str, int]:
+                names = {found.metadata.uid: found.metadata.name for found in await cluster.client.list(Pod)}
+                return {names[uid]: pid for (uid, _), pid in find_marked(str(cluster.directory))}
+
+            await run_pod("first")
+            await written(directory / "first")
+            driver.freeze()
+            await run_pod("second")
+            await being_prepared(cluster, "second")
+            await cluster.kill_node()
+            # The driver prepares the claim for a node that is not there any more.
+            driver.thaw()
+            await cluster.start_node()
+            ((name, _),) = (await written(directory / "second")).items()
+            (share,) = await results_of(cluster, "second")
+            assert share.share_id is not None
+            assert name == f"GPU_SHARE_{share.share_id[:8].upper()}"
+            for pod in ("first", "second"):
+                await cluster.pod_in(pod, "Running")
+            running = await processes()
+            assert running.keys() == {"first", "second"}
+            await cluster.kill_node()
+            assert await processes() == running, "containers outlive the agent"
+            await cluster.client.delete(Pod, "first")
+            await run_pod("third")
+            await cluster.start_node()
+            await cluster.until(Pod, "first", lambda seen: seen is None)
+            await cluster.claim_is_free("first")
+            await written(directory / "third")
+            second = await cluster.client.calls.get(NODE_PODS, ObjectKey("default", "second"))
+            assert [status.restart_count for status in second.status.container_statuses] == [0]
+            assert (await processes())["second"] == running["second"], "it was taken up and not started again"
+            for name in ("second", "third"):
+                await cluster.delete_pod(name)
+                await cluster.claim_is_free(name)
+            assert await processes() == {}
+            assert list(cluster.cdi_dir.glob("*.json")) == []
+            assert read_checkpoint(cluster.directory / CHECKPOINT) == ()
 
     run(scenario())
 

@@ -10,6 +10,7 @@ import asyncio
 import os
 import shutil
 import signal
+import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ class _Process:
 
     pid: int
     started_at: datetime
-    child: asyncio.subprocess.Process | None
+    child: subprocess.Popen[bytes] | None
     watch: asyncio.Task[None] | None = None
     killer: asyncio.TimerHandle | None = None
     kills_at: float | None = None
@@ -74,11 +75,13 @@ class ProcessRuntime:
         try:
             home.mkdir(parents=True, exist_ok=True)
             with (home / f"{launch.container.name}.log").open("ab") as output:
-                child = await asyncio.create_subprocess_exec(
-                    *command,
+                # Not through the event loop: uvloop forks, and then handlers that gRPC has registered for forks run in the
+                # child, where they crash it now and then. This way there is no moment for them.
+                child = subprocess.Popen(
+                    command,
                     env={**environment, MARK: f"{self._root}:{':'.join(key)}"},
                     cwd=launch.container.working_dir or home,
-                    stdin=asyncio.subprocess.DEVNULL,
+                    stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
                     start_new_session=True,
@@ -137,8 +140,12 @@ class ProcessRuntime:
                 process.killer.cancel()
             if not keep:
                 process.send(signal.SIGKILL)
-                if process.child is not None:
-                    await process.child.wait()
+            if process.child is not None:
+                if keep:
+                    # It lives on without us, which nobody need be warned of.
+                    process.child.returncode = 0
+                else:
+                    process.child.wait()
 
     # --- Inside ---------------------------------------------------------------------------------------------------
 
@@ -154,8 +161,8 @@ class ProcessRuntime:
             raise CannotStart("CreateContainerConfigError", message)
         return command, environment
 
-    async def _watch_child(self, key: tuple[str, str], process: _Process, child: asyncio.subprocess.Process) -> None:
-        code = await child.wait()
+    async def _watch_child(self, key: tuple[str, str], process: _Process, child: subprocess.Popen[bytes]) -> None:
+        code = await _exit_code(child)
         # A signal is told as a shell tells it.
         self._ended(key, process, 128 - code if code < 0 else code)
 
@@ -185,6 +192,23 @@ class ProcessRuntime:
     def _tell(self) -> RuntimeListener:
         assert self._listener is not None, "somebody listens before anything runs"
         return self._listener
+
+
+async def _exit_code(child: subprocess.Popen[bytes]) -> int:
+    """The code that the child exits with, or the negative number of the signal that ends it."""
+    if not hasattr(os, "pidfd_open"):
+        while child.poll() is None:
+            await asyncio.sleep(LOOK_AFTER_S)
+        return child.wait()
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    descriptor = os.pidfd_open(child.pid)
+    loop.add_reader(descriptor, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+    return child.wait()
 
 
 def find_marked(root: str) -> Iterator[tuple[tuple[str, str], int]]:

@@ -7,7 +7,10 @@ sockets in directories.
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sys
+from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -29,10 +32,12 @@ from dralloc.driver.conformance.launching import DriverProcess
 from dralloc.driver.conformance.slice_rules import are_complete
 from dralloc.node.agent import PLUGINS, REGISTRY, Agent, AgentSettings
 from dralloc.node.node_object import NodeShape
+from dralloc.node.runtime_process import find_marked
 from dralloc.node.timings import DEFAULT_TIMINGS
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.scheduler import NAME, Scheduler
 from dralloc.system_clock import SystemClock
+from dralloc.testing.node_process import kill, start_node_process
 from dralloc.testing.workloads import existing, pod
 
 NODE: Final = "node-a"
@@ -49,6 +54,27 @@ class DriverCluster:
     kubeconfig: Path
     directory: Path
     _stack: AsyncExitStack
+    _node: Process | None = None
+
+    # --- The node, where it is a process of its own ---------------------------------------------------------------
+
+    async def start_node(self) -> None:
+        """Start the node's agent as users do, and wait until it is ready."""
+        self._node = await start_node_process(
+            *("--kubeconfig", str(self.kubeconfig), "--name", NODE),
+            *("--plugin-dir", str(self.directory), "--cdi-dir", str(self.cdi_dir)),
+        )
+
+    async def kill_node(self) -> None:
+        """Let the agent die without a last word; the containers that it started go on."""
+        if self._node is not None:
+            await kill(self._node)
+
+    async def end_node(self) -> None:
+        """End the agent and all containers."""
+        await self.kill_node()
+        for _, pid in find_marked(str(self.directory)):
+            os.killpg(pid, signal.SIGKILL)
 
     # --- Drivers --------------------------------------------------------------------------------------------------
 
@@ -136,7 +162,9 @@ class DriverCluster:
 
 
 @asynccontextmanager
-async def driver_cluster(directory: Path, *, runs_processes: bool = True) -> AsyncIterator[DriverCluster]:
+async def driver_cluster(
+    directory: Path, *, runs_processes: bool = True, node_is_a_process: bool = False
+) -> AsyncIterator[DriverCluster]:
     """A cluster that runs inside the block, in a directory whose path is short."""
     async with AsyncExitStack() as stack:
         settings = ServerSettings(data_dir=directory / "server", port=0, store="memory://")
@@ -145,16 +173,21 @@ async def driver_cluster(directory: Path, *, runs_processes: bool = True) -> Asy
         transport = HttpTransport(read_kubeconfig(settings.kubeconfig_path))
         stack.push_async_callback(transport.close)
         clock, gates = SystemClock(), FeatureGates.defaults()
-        agent = Agent(transport, _agent_settings(directory / "kubelet", runs_processes=runs_processes), clock)
-        ready = asyncio.Event()
         components = [
             asyncio.create_task(Scheduler(Calls(transport, field_manager="scheduler"), clock).run()),
             asyncio.create_task(Controllers(transport, clock=clock, gates=gates).run()),
-            asyncio.create_task(agent.run(ready.set)),
         ]
         stack.push_async_callback(_end, components)
-        await ready.wait()
-        yield DriverCluster(client, settings.kubeconfig_path, directory / "kubelet", stack)
+        cluster = DriverCluster(client, settings.kubeconfig_path, directory / "kubelet", stack)
+        if node_is_a_process:
+            stack.push_async_callback(cluster.end_node)
+            await cluster.start_node()
+        else:
+            agent = Agent(transport, _agent_settings(cluster.directory, runs_processes=runs_processes), clock)
+            ready = asyncio.Event()
+            components.append(asyncio.create_task(agent.run(ready.set)))
+            await ready.wait()
+        yield cluster
         for component in components:
             if component.done():
                 component.result()

@@ -30,10 +30,14 @@ async def start_node_process(*options: str) -> Process:
     """Start a node and wait until it says that it is ready. What it says afterwards is lost."""
     process = await asyncio.create_subprocess_exec(sys.executable, "-m", "dralloc", "node", *options, stdout=PIPE)
     assert process.stdout is not None
-    async with asyncio.timeout(READY_TIMEOUT_S):
-        async for line in process.stdout:
-            if b"ready" in line:
-                return process
+    try:
+        async with asyncio.timeout(READY_TIMEOUT_S):
+            async for line in process.stdout:
+                if b"ready" in line:
+                    return process
+    except TimeoutError:
+        await kill(process)
+        raise
     raise RuntimeError(f"the node ended with {await process.wait()} before it was ready")
 
 

@@ -46,6 +46,17 @@ class DriverProcess:
     async def stop(self) -> None:
         await self._end(signal.SIGTERM)
 
+    def freeze(self) -> None:
+        """Let it hang wherever it is, connections and all, until it is thawed or ended."""
+        self._send(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._send(signal.SIGCONT)
+
+    def _send(self, number: signal.Signals) -> None:
+        assert self._process is not None, "it runs"
+        os.killpg(self._process.pid, number)
+
     async def _end(self, number: signal.Signals) -> None:
         process, self._process = self._process, None
         if process is None:
