@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final
+
+CANONICAL_LENGTH: Final = len("2026-01-31T12:00:00Z")
 
 _CANONICAL: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 _RFC3339: Final = re.compile(
@@ -40,5 +43,13 @@ def print_timestamp(moment: datetime) -> str:
 
 def canonical_timestamp(text: str) -> str:
     """The one spelling of the second that the text names."""
-    moment = parse_timestamp(text)
-    return text if _CANONICAL.fullmatch(text) else print_timestamp(moment)
+    if len(text) == CANONICAL_LENGTH and _is_canonical(text):
+        return text
+    return print_timestamp(parse_timestamp(text))
+
+
+# Many objects are made in one second, and each is read at every change.
+@lru_cache(maxsize=1024)
+def _is_canonical(text: str) -> bool:
+    parse_timestamp(text)
+    return _CANONICAL.fullmatch(text) is not None

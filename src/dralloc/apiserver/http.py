@@ -6,6 +6,7 @@ The network side (`app`) and an in-process client use the same pair, so both mee
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
+from functools import lru_cache
 from typing import Final
 from urllib.parse import parse_qsl
 
@@ -33,7 +34,12 @@ class Request(Struct, gc=False):
     @property
     def media_type(self) -> str:
         """The type of the body, without its parameters."""
-        return self.header(b"content-type").partition(";")[0].strip().lower()
+        return _media_type(self.headers.get(b"content-type", b""))
+
+
+@lru_cache(maxsize=256)
+def _media_type(content_type: bytes) -> str:
+    return content_type.decode("latin-1").partition(";")[0].strip().lower()
 
 
 class Response(Struct):

@@ -7,6 +7,7 @@ decoded, such as `CreateOptions.meta.k8s.io`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Final
 
 from msgspec import Struct
@@ -52,8 +53,14 @@ class ListOptions(Struct, frozen=True, gc=False):
 
 def write_options(query: _Query, kind: str, *, apply: bool = False) -> WriteOptions:
     """The options of a write; `kind` is CreateOptions, UpdateOptions or PatchOptions."""
-    if query:
-        _refuse(kind, list(_faults_of_write(query, kind, apply)))
+    return _write_options(tuple(query.items()), kind, apply)
+
+
+# A program sends the same options with all its writes.
+@lru_cache(maxsize=256)
+def _write_options(stated: tuple[tuple[str, str], ...], kind: str, apply: bool) -> WriteOptions:
+    query = dict(stated)
+    _refuse(kind, list(_faults_of_write(query, kind, apply)))
     return WriteOptions(
         dry_run="dryRun" in query and query["dryRun"] != "",
         field_validation=query.get("fieldValidation") or WARN,

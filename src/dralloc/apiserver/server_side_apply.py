@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -144,6 +145,7 @@ def settled(live: Document, new: Document) -> Document:
     return live if _without_times(live) == _without_times(new) else new
 
 
+@lru_cache(maxsize=256)
 def manager_of_user_agent(user_agent: str) -> str:
     """The manager's name for a write that does not give one: the program's."""
     name = "".join(filter(str.isprintable, user_agent.partition("/")[0]))

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from functools import lru_cache
 from typing import Final
 
 DNS_LABEL_LENGTH_MAX: Final = 63
 DNS_SUBDOMAIN_LENGTH_MAX: Final = 253
 LABEL_LENGTH_MAX: Final = 63
+LABEL_KEY_LENGTH_MAX: Final = DNS_SUBDOMAIN_LENGTH_MAX + len("/") + LABEL_LENGTH_MAX
 
 WELL_FORMED: Final[tuple[str, ...]] = ()
 
@@ -37,20 +39,26 @@ def length_in_bytes(text: str) -> int:
 
 def dns_label(text: str) -> tuple[str, ...]:
     """A lower-case DNS label of at most 63 bytes."""
-    if len(text) <= DNS_LABEL_LENGTH_MAX and _DNS_LABEL.fullmatch(text):
+    if len(text) <= DNS_LABEL_LENGTH_MAX and _is_dns_label(text):
         return WELL_FORMED
     return _too_long(text, DNS_LABEL_LENGTH_MAX) + (() if _DNS_LABEL.fullmatch(text) else (_NOT_A_LABEL,))
 
 
 def dns_subdomain(text: str) -> tuple[str, ...]:
     """DNS labels joined by dots, at most 253 bytes. The length of the single labels is not limited."""
-    if len(text) <= DNS_SUBDOMAIN_LENGTH_MAX and _DNS_SUBDOMAIN.fullmatch(text):
+    if len(text) <= DNS_SUBDOMAIN_LENGTH_MAX and _is_dns_subdomain(text):
         return WELL_FORMED
     return _too_long(text, DNS_SUBDOMAIN_LENGTH_MAX) + (() if _DNS_SUBDOMAIN.fullmatch(text) else (_NOT_A_SUBDOMAIN,))
 
 
 def label_key(text: str) -> tuple[str, ...]:
     """What Kubernetes calls a qualified name: a name of at most 63 bytes, with an optional DNS subdomain and a slash before it."""
+    if len(text) <= LABEL_KEY_LENGTH_MAX and _is_label_key(text):
+        return WELL_FORMED
+    return _faults_of_label_key(text)
+
+
+def _faults_of_label_key(text: str) -> tuple[str, ...]:
     prefix, slash, name = text.rpartition("/")
     if "/" in prefix:
         return ("must be a name with an optional DNS subdomain and one '/' before it, like 'example.com/gpu'",)
@@ -121,6 +129,24 @@ def interface_address(text: str) -> tuple[str, ...]:
     if str(interface) != text:
         return (f"must be in canonical spelling: {interface}",)
     return WELL_FORMED
+
+
+# --- The same names come again and again -----------------------------------------------------------------------
+
+
+@lru_cache(maxsize=4096)
+def _is_dns_label(text: str) -> bool:
+    return _DNS_LABEL.fullmatch(text) is not None
+
+
+@lru_cache(maxsize=4096)
+def _is_dns_subdomain(text: str) -> bool:
+    return _DNS_SUBDOMAIN.fullmatch(text) is not None
+
+
+@lru_cache(maxsize=4096)
+def _is_label_key(text: str) -> bool:
+    return not _faults_of_label_key(text)
 
 
 def _too_long(text: str, length_max: int) -> tuple[str, ...]:
