@@ -7,6 +7,7 @@ of the wrong type refuses the whole object. Opaque parameters are kept byte for 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final, TypeVar
 
@@ -39,6 +40,11 @@ def decode(body: bytes, wire_type: type[T]) -> T:
         return _decode(body, wire_type)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise DecodeError(_explain(body, wire_type, error)) from None
+
+
+def convert(members: Mapping[str, Any], wire_type: type[T]) -> T:
+    """The object that has these members: values as they were decoded, or parts that have their type already."""
+    return msgspec.convert(members, wire_type, dec_hook=_decode_custom)
 
 
 def encode(value: object) -> bytes:

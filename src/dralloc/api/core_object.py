@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec import field
 
-from dralloc.api.codec import decode, encode
+from dralloc.api.codec import convert, decode, encode
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.trees import ExactNumber
 
@@ -36,7 +36,9 @@ def read_core_object(body: bytes, view_type: type[ApiObject]) -> CoreObject:
     """The object that JSON states; raises `DecodeError` where what we know of it has a wrong type."""
     known = decode(body, view_type)
     tree = _TREE.decode(body)
-    content = {name: _without_nulls(value) for name, value in tree.items() if name not in _TYPED and value is not None}
+    if b"null" in body:
+        tree = _without_nulls(tree)
+    content = {name: value for name, value in tree.items() if name not in _TYPED}
     return CoreObject(api_version=known.api_version, kind=known.kind, metadata=known.metadata, content=content)
 
 
@@ -48,7 +50,13 @@ def print_core_object(obj: CoreObject) -> bytes:
 
 def view(obj: CoreObject, view_type: type[ViewT]) -> ViewT:
     """What we know of the object."""
-    return decode(print_core_object(obj), view_type)
+    try:
+        return convert(
+            {"apiVersion": obj.api_version, "kind": obj.kind, "metadata": obj.metadata, **obj.content}, view_type
+        )
+    except msgspec.ValidationError:
+        # Lists may hold nulls, which only the decoder knows how to read.
+        return decode(print_core_object(obj), view_type)
 
 
 def _without_nulls(value: Any) -> Any:
