@@ -84,6 +84,8 @@ class DeviceGuard:
                 self._refuse(key, f"device {device} is given to {self._holder(device)}")
             wanted[device] = wanted.get(device, FREE).changed_by(result, 1)
         for device, usage in wanted.items():
+            if not usage.consumed:
+                continue
             capacities, consumed = self._capacities.of(device), self._usage.get(device, FREE).consumed
             for name, amount in usage.consumed.items():
                 if name in capacities and consumed.get(name, 0) + amount > capacities[name]:
@@ -94,11 +96,10 @@ class DeviceGuard:
         """A device draws on its counters once, to however many claims it is given."""
         by_pool: defaultdict[PoolId, list[str]] = defaultdict(list)
         for device in wanted:
-            by_pool[device.pool_id].append(device.device)
+            if (pool := device.pool_id) in self._capacities.counting:
+                by_pool[pool].append(device.device)
         for pool, names in by_pool.items():
             drawn = self._capacities.drawn(pool, names)
-            if not drawn:
-                continue
             taken = self._capacities.drawn(pool, self._taken[pool])
             available = self._capacities.counters(pool)
             for counter, amount in drawn.items():
@@ -123,6 +124,10 @@ class _PublishedCapacities:
     devices: Mapping[str, Mapping[str, int]]
     draws: Mapping[str, Mapping[CounterId, int]]
     counters: Mapping[CounterId, int]
+
+    @property
+    def counts(self) -> bool:
+        return bool(self.draws or self.counters)
 
     @classmethod
     def of(cls, published: ResourceSlice) -> _PublishedCapacities:
@@ -155,6 +160,8 @@ class _Capacities:
     def __init__(self) -> None:
         self._slices: dict[str, _PublishedCapacities] = {}
         self._pools: defaultdict[PoolId, set[str]] = defaultdict(set)
+        # How many slices there are with counters, of the pools that have any.
+        self.counting: Counter[PoolId] = Counter()
 
     def of(self, device: DeviceId) -> Mapping[str, int]:
         """The device's capacities in nanos; none if it is not published."""
@@ -180,12 +187,13 @@ class _Capacities:
     def _newest(self, pool: PoolId) -> list[_PublishedCapacities]:
         """The pool's slices with counters, the newest generation first."""
         published = (self._slices[key] for key in self._pools.get(pool, ()))
-        counting = [slice_ for slice_ in published if slice_.draws or slice_.counters]
+        counting = [slice_ for slice_ in published if slice_.counts]
         return sorted(counting, key=lambda slice_: -slice_.generation)
 
     def reset(self, records: Iterable[Record], revision: int) -> None:  # noqa: ARG002
         self._slices.clear()
         self._pools.clear()
+        self.counting.clear()
         for record in records:
             self._learn(record.key, record)
 
@@ -196,9 +204,17 @@ class _Capacities:
         before = self._slices.pop(key, None)
         if before is not None:
             self._pools[before.pool].discard(key)
+            self._count(before, -1)
         if record is not None:
             now = self._slices[key] = _PublishedCapacities.of(decode(record.value, ResourceSlice))
             self._pools[now.pool].add(key)
+            self._count(now, 1)
+
+    def _count(self, slice_: _PublishedCapacities, sign: int) -> None:
+        if slice_.counts:
+            self.counting[slice_.pool] += sign
+            if not self.counting[slice_.pool]:
+                del self.counting[slice_.pool]
 
 
 def _results_of_record(record: Record) -> Results | None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Final, Protocol
 
 from dralloc.apiserver.listing import read_all
-from dralloc.store.errors import Compacted, StoreClosed, StoreUnavailable, WatcherTooSlow
-from dralloc.store.interface import Event, Record, Store
+from dralloc.store.errors import Compacted, StoreClosed, StoreError, StoreUnavailable, WatcherTooSlow
+from dralloc.store.interface import Event, Record, Store, Watch
 
 RETRY_S: Final = 1.0
 
@@ -31,17 +32,23 @@ class Follower(Protocol):
 
 
 class Following:
-    """One follower, fed by a task of its own; `ready` once it has seen everything that was stored."""
+    """One follower, fed by a task of its own."""
 
     def __init__(self, store: Store, prefix: str, follower: Follower) -> None:
         self._store = store
         self._prefix = prefix
         self._follower = follower
         self._caught_up = asyncio.Event()
+        self._watch: Watch | None = None
         self._task = asyncio.create_task(self._run(), name=f"follow {prefix}")
 
     async def ready(self) -> None:
-        await self._caught_up.wait()
+        """Return when the follower has seen everything that the store has told of by now."""
+        if not self._caught_up.is_set():
+            await self._caught_up.wait()
+        if self._watch is not None:
+            with suppress(StoreError):
+                await self._take(self._watch, timeout_s=0)
 
     async def stop(self) -> None:
         self._task.cancel()
@@ -64,6 +71,13 @@ class Following:
         self._follower.reset(records, revision)
         self._caught_up.set()
         with await self._store.watch(self._prefix, after_revision=revision) as watch:
-            while True:
-                for event in await watch.next():
-                    self._follower.apply(event)
+            self._watch = watch
+            try:
+                while True:
+                    await self._take(watch)
+            finally:
+                self._watch = None
+
+    async def _take(self, watch: Watch, timeout_s: float | None = None) -> None:
+        for event in await watch.next(timeout_s=timeout_s):
+            self._follower.apply(event)

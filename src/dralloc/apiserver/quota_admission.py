@@ -7,6 +7,8 @@ pass a limit together. Amounts in the status of quotas are a controller's work.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -34,9 +36,10 @@ _ONE: Final = Quantity.of(1)
 class QuotaGate:
     """The gatekeeper of one kind."""
 
-    def __init__(self, store: Store, kind: Kind, classes: ExtendedNames, gates: FeatureGates) -> None:
+    def __init__(self, store: Store, kind: Kind, limits: Limits, classes: ExtendedNames, gates: FeatureGates) -> None:
         self._store = store
         self._kind = kind
+        self._limits = limits
         self._classes = classes
         self._gates = gates
         self._namespaces: dict[str, _NamespaceUsage] = {}
@@ -46,7 +49,8 @@ class QuotaGate:
         if old is not None:
             return None
         namespace = namespace_of(self._kind, key)
-        quotas = await self._quotas(namespace)
+        await self._limits.ready()
+        quotas = self._limits.by_namespace.get(namespace)
         if not quotas:
             await self._forget(namespace)
             return None
@@ -79,16 +83,6 @@ class QuotaGate:
     def kind(self) -> Kind:
         return self._kind
 
-    async def _quotas(self, namespace: str) -> dict[str, Charges]:
-        """The limits of every quota of the namespace."""
-        page = await self._store.list_prefix(prefix_of(RESOURCE_QUOTA, namespace))
-        limits: dict[str, Charges] = {}
-        for record in page.records:
-            quota = from_stored(RESOURCE_QUOTA, record.value)
-            assert isinstance(quota, CoreObject), "quotas are modelled in part"
-            limits[name_of(record.key)] = view(quota, ResourceQuota).spec.hard
-        return limits
-
     async def _forget(self, namespace: str) -> None:
         usage = self._namespaces.pop(namespace, None)
         if usage is not None:
@@ -109,17 +103,17 @@ class _NamespaceUsage:
             self.used[name] = before + amount if sign > 0 else before - amount
 
 
-class ExtendedNames:
-    """Which extended resource each class stands for; followed from the first time that somebody needs it."""
+class _Derived(ABC):
+    """What the objects of one kind say, followed from the first time that somebody needs it."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, kind: Kind) -> None:
         self._store = store
+        self._kind = kind
         self._following: Following | None = None
-        self.names: dict[str, str] = {}
 
     async def ready(self) -> None:
         if self._following is None:
-            self._following = Following(self._store, prefix_of(DEVICE_CLASS), self)
+            self._following = Following(self._store, prefix_of(self._kind), self)
         await self._following.ready()
 
     async def stop(self) -> None:
@@ -127,12 +121,48 @@ class ExtendedNames:
             await self._following.stop()
 
     def reset(self, records: Iterable[Record], revision: int) -> None:  # noqa: ARG002
-        self.names.clear()
+        self._forget_all()
         for record in records:
             self._learn(record.key, record)
 
     def apply(self, event: Event) -> None:
         self._learn(event.key, event.record)
+
+    @abstractmethod
+    def _forget_all(self) -> None: ...
+
+    @abstractmethod
+    def _learn(self, key: str, record: Record | None) -> None: ...
+
+
+class Limits(_Derived):
+    """What the quotas of each namespace allow, by their names."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store, RESOURCE_QUOTA)
+        self.by_namespace: defaultdict[str, dict[str, Charges]] = defaultdict(dict)
+
+    def _forget_all(self) -> None:
+        self.by_namespace.clear()
+
+    def _learn(self, key: str, record: Record | None) -> None:
+        limits = self.by_namespace[namespace_of(RESOURCE_QUOTA, key)]
+        limits.pop(name_of(key), None)
+        if record is not None:
+            quota = from_stored(RESOURCE_QUOTA, record.value)
+            assert isinstance(quota, CoreObject), "quotas are modelled in part"
+            limits[name_of(key)] = view(quota, ResourceQuota).spec.hard
+
+
+class ExtendedNames(_Derived):
+    """Which extended resource each class stands for."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store, DEVICE_CLASS)
+        self.names: dict[str, str] = {}
+
+    def _forget_all(self) -> None:
+        self.names.clear()
 
     def _learn(self, key: str, record: Record | None) -> None:
         self.names.pop(name_of(key), None)

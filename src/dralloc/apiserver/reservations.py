@@ -121,9 +121,12 @@ class Ledger(Generic[T]):
         promised.remove(value)
         if not promised:
             del self._promised[key]
-        self._add(value, -1)
         if revision is not None and revision > self._told and self._is_news(key, revision):
-            self._set(key, revision, value)
+            # What was promised counts already.
+            self._set(key, 0, None)
+            self._stored[key] = (revision, value)
+        else:
+            self._add(value, -1)
 
     def _learn(self, key: str, revision: int, record: Record | None) -> None:
         if self._is_news(key, revision):

@@ -22,7 +22,7 @@ from dralloc.apiserver.metrics import ServerMetrics
 from dralloc.apiserver.namespaces import Namespaces
 from dralloc.apiserver.negotiation import YAML, wants_yaml
 from dralloc.apiserver.pods import Pods
-from dralloc.apiserver.quota_admission import ExtendedNames, QuotaGate
+from dralloc.apiserver.quota_admission import ExtendedNames, Limits, QuotaGate
 from dralloc.apiserver.reading import Reader
 from dralloc.apiserver.reservations import Gatekeeper
 from dralloc.apiserver.resources import ResourceTable
@@ -71,12 +71,12 @@ class ApiServer:
         deleter = Deleter(store, clock, self._resources)
         self._collector = Collector(store, self._resources, deleter, self._namespaces)
         self._expiry = EventExpiry(store, clock, deleter)
-        classes, guard = ExtendedNames(store), DeviceGuard(store)
-        quotas = {kind.kind: QuotaGate(store, kind, classes, gates) for kind in KINDS if kind.namespaced}
+        limits, classes, guard = Limits(store), ExtendedNames(store), DeviceGuard(store)
+        quotas = {kind.kind: QuotaGate(store, kind, limits, classes, gates) for kind in KINDS if kind.namespaced}
         gatekeepers: dict[str, tuple[Gatekeeper, ...]] = {name: (quota,) for name, quota in quotas.items()}
         if guards_devices:
             gatekeepers[RESOURCE_CLAIM.kind] += (guard,)
-        self._beside: tuple[Stoppable, ...] = (self._collector, self._expiry, guard, classes, *quotas.values())
+        self._beside: tuple[Stoppable, ...] = (self._collector, self._expiry, guard, limits, classes, *quotas.values())
         self._endpoints = Endpoints(
             reader=Reader(store, clock, self._watches),
             writer=Writer(store, clock, gates, self._namespaces, new_uid, gatekeepers),
