@@ -8,14 +8,16 @@ from typing import Any, ClassVar, Final, Generic, TypeVar, cast
 
 from msgspec.structs import replace
 
+from dralloc.api.apps_v1 import DaemonSet, Deployment
 from dralloc.api.batch_v1 import Job
 from dralloc.api.coordination_v1 import Lease
 from dralloc.api.core_object import CoreObject, view
-from dralloc.api.core_v1 import PENDING, Event, Namespace, Node, Pod, ResourceQuota
+from dralloc.api.core_v1 import PENDING, Event, Namespace, Node, Pod, ResourceQuota, ServiceAccount
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_defaults import default_pod_spec, default_template_spec, quality_of_service
+from dralloc.api.rbac_v1 import ClusterRole, ClusterRoleBinding, Role, RoleBinding
 from dralloc.api.strategy import StatusStrategy, with_generation
-from dralloc.api.validation import core
+from dralloc.api.validation import core, installation
 from dralloc.api.validation.pod import SPEC, validate_pod, validate_pod_status_update, validate_pod_update
 from dralloc.primitives.field_errors import FieldError, forbidden
 
@@ -144,6 +146,49 @@ class JobStrategy(CoreStrategy):
 
     def initial_status(self, new: CoreObject) -> dict[str, Any]:  # noqa: ARG002
         return {}
+
+
+class ServiceAccountStrategy(CoreStrategy):
+    rules = Rules(ServiceAccount, installation.validate_service_account, installation.validate_service_account_update)
+
+
+class WorkloadStrategy(CoreStrategy):
+    """Pods that are to be there, so many or on every node. The status is whoever runs them's to write, and here nobody does."""
+
+    has_generation = True
+
+    def default(self, obj: CoreObject) -> CoreObject:
+        spec = obj.member("spec")
+        template = spec.get("template") or {}
+        template = {**template, "spec": default_template_spec(template.get("spec") or {})}
+        return with_members(obj, spec={**spec, "template": template})
+
+
+class DaemonSetStrategy(WorkloadStrategy):
+    rules = Rules(DaemonSet, installation.validate_workload, installation.validate_workload_update)
+
+
+class DeploymentStrategy(WorkloadStrategy):
+    rules = Rules(Deployment, installation.validate_workload, installation.validate_workload_update)
+
+    def default(self, obj: CoreObject) -> CoreObject:
+        return super().default(with_members(obj, spec={"replicas": 1, **obj.member("spec")}))
+
+
+class RoleStrategy(CoreStrategy):
+    rules = Rules(Role, installation.validate_role, installation.validate_role_update)
+
+
+class ClusterRoleStrategy(CoreStrategy):
+    rules = Rules(ClusterRole, installation.validate_role, installation.validate_role_update)
+
+
+class RoleBindingStrategy(CoreStrategy):
+    rules = Rules(RoleBinding, installation.validate_binding, installation.validate_binding_update)
+
+
+class ClusterRoleBindingStrategy(CoreStrategy):
+    rules = Rules(ClusterRoleBinding, installation.validate_binding, installation.validate_binding_update)
 
 
 class PodStrategy(CoreStrategy):

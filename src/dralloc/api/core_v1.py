@@ -290,3 +290,7 @@ class Event(ApiObject):
     related: ObjectReference | None = None
     reporting_component: str = ""
     reporting_instance: str = ""
+
+
+class ServiceAccount(ApiObject):
+    """Who a program in a pod is. Kept only: nobody gets a token for it here."""

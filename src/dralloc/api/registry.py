@@ -9,12 +9,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dralloc.api import batch_v1, coordination_v1, resource_v1, v1beta1
+from dralloc.api import apps_v1, batch_v1, coordination_v1, rbac_v1, resource_v1, v1beta1
 from dralloc.api.codec import decode, encode
 from dralloc.api.convert import V1, V1BETA1, V1BETA2
 from dralloc.api.core_object import CoreObject, print_core_object, read_core_object
 from dralloc.api.core_strategies import (
+    ClusterRoleBindingStrategy,
+    ClusterRoleStrategy,
     CoreStrategy,
+    DaemonSetStrategy,
+    DeploymentStrategy,
     EventStrategy,
     JobStrategy,
     LeaseStrategy,
@@ -22,6 +26,9 @@ from dralloc.api.core_strategies import (
     NodeStrategy,
     PodStrategy,
     ResourceQuotaStrategy,
+    RoleBindingStrategy,
+    RoleStrategy,
+    ServiceAccountStrategy,
 )
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.strategies import (
@@ -62,6 +69,8 @@ class Kind:
     view: type[ApiObject] | None = None
     subresources: tuple[str, ...] = ()
     short_names: tuple[str, ...] = ()
+    # What becomes of objects that are stored and that no part of the project acts upon; told to whoever writes one.
+    kept_only: str = ""
     # What a list can be filtered by besides labels.
     selectable_fields: tuple[str, ...] = ("metadata.name",)
 
@@ -242,6 +251,56 @@ RESOURCE_QUOTA: Final = _core_kind(
 LEASE: Final = _core_kind("Lease", "leases", LeaseStrategy, group=coordination_v1.GROUP)
 JOB: Final = _core_kind("Job", "jobs", JobStrategy, group=batch_v1.GROUP, subresources=("status",))
 
+# --- What programs are installed with: manifests of drivers can be tried, but who runs them is somebody else ---
+
+SERVICE_ACCOUNT: Final = _core_kind(
+    "ServiceAccount",
+    "serviceaccounts",
+    ServiceAccountStrategy,
+    short_names=("sa",),
+    kept_only="service accounts are kept, and no tokens are made for them here",
+)
+_NOT_RUN: Final = "is kept, and nothing makes pods of it here"
+DEPLOYMENT: Final = _core_kind(
+    "Deployment",
+    "deployments",
+    DeploymentStrategy,
+    group=apps_v1.GROUP,
+    short_names=("deploy",),
+    kept_only=f"a Deployment {_NOT_RUN}",
+)
+DAEMON_SET: Final = _core_kind(
+    "DaemonSet",
+    "daemonsets",
+    DaemonSetStrategy,
+    group=apps_v1.GROUP,
+    short_names=("ds",),
+    kept_only=f"a DaemonSet {_NOT_RUN}",
+)
+_NOT_ENFORCED: Final = "roles and their bindings are kept, and not enforced here"
+ROLE: Final = _core_kind("Role", "roles", RoleStrategy, group=rbac_v1.GROUP, kept_only=_NOT_ENFORCED)
+ROLE_BINDING: Final = _core_kind(
+    "RoleBinding", "rolebindings", RoleBindingStrategy, group=rbac_v1.GROUP, kept_only=_NOT_ENFORCED
+)
+CLUSTER_ROLE: Final = _core_kind(
+    "ClusterRole",
+    "clusterroles",
+    ClusterRoleStrategy,
+    group=rbac_v1.GROUP,
+    namespaced=False,
+    selectable_fields=("metadata.name",),
+    kept_only=_NOT_ENFORCED,
+)
+CLUSTER_ROLE_BINDING: Final = _core_kind(
+    "ClusterRoleBinding",
+    "clusterrolebindings",
+    ClusterRoleBindingStrategy,
+    group=rbac_v1.GROUP,
+    namespaced=False,
+    selectable_fields=("metadata.name",),
+    kept_only=_NOT_ENFORCED,
+)
+
 KINDS: Final[tuple[Kind, ...]] = (
     RESOURCE_SLICE,
     DEVICE_CLASS,
@@ -255,6 +314,13 @@ KINDS: Final[tuple[Kind, ...]] = (
     RESOURCE_QUOTA,
     LEASE,
     JOB,
+    SERVICE_ACCOUNT,
+    DEPLOYMENT,
+    DAEMON_SET,
+    ROLE,
+    ROLE_BINDING,
+    CLUSTER_ROLE,
+    CLUSTER_ROLE_BINDING,
 )
 
 _BY_KIND: Final[Mapping[tuple[str, str], Kind]] = {

@@ -20,7 +20,12 @@ VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", 
 AGGREGATED_VERSIONS: Final = ("v2", "v2beta1")
 
 # What `kubectl get all` shows.
-_CATEGORIES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {("", "pods"): ("all",), ("batch", "jobs"): ("all",)}
+_CATEGORIES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
+    ("", "pods"): ("all",),
+    ("batch", "jobs"): ("all",),
+    ("apps", "deployments"): ("all",),
+    ("apps", "daemonsets"): ("all",),
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -198,6 +198,8 @@ def _written(resource: Resource, written: Written) -> Response:
         body = presentation.object(written.stored, written.revision)
     if resource.deprecation_warning:
         warnings = (resource.deprecation_warning, *warnings)
+    if resource.kind.kept_only:
+        warnings = (resource.kind.kept_only, *warnings)
     return Response(201 if written.created else 200, body, headers=warning_headers(warnings) if warnings else ())
 
 

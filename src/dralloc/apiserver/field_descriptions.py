@@ -299,6 +299,13 @@ KINDS: Final[Mapping[str, str]] = {
     "ResourceQuota": "How much the objects of a namespace may ask for.",
     "Lease": "Who leads, and until when.",
     "Job": "Work that some pods do until they succeed. Only fields that matter here are explained; all are kept.",
+    "Deployment": "Pods of which so many are to run. Kept, and not run here.",
+    "DaemonSet": "A pod for every node, such as a driver. Kept, and not run here.",
+    "ServiceAccount": "Who a program in a pod is. Kept; there are no tokens for it here.",
+    "Role": "What may be done in a namespace. Kept, and not enforced here.",
+    "ClusterRole": "What may be done in all namespaces, and outside of them. Kept, and not enforced here.",
+    "RoleBinding": "Who has a role in a namespace. Kept, and not enforced here.",
+    "ClusterRoleBinding": "Who has a role everywhere. Kept, and not enforced here.",
 }
 
 # Every object has these.

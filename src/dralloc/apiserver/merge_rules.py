@@ -147,6 +147,13 @@ _JOB: Final = record(
         uncountedTerminatedPods=record(failed=SET, succeeded=SET),
     ),
 )
+_WORKLOAD: Final = record(
+    metadata=OBJECT_META,
+    spec=record(selector=ATOMIC, template=record(metadata=OBJECT_META, spec=_POD_SPEC)),
+    status=record(conditions=CONDITIONS),
+)
+_SERVICE_ACCOUNT: Final = record(metadata=OBJECT_META, secrets=keyed("name", by="name"))
+_BINDING: Final = record(metadata=OBJECT_META, roleRef=ATOMIC)
 
 _ANY_KIND: Final = record(metadata=OBJECT_META)
 
@@ -161,6 +168,11 @@ _RULES: Final[Mapping[tuple[str, str], MergeRule]] = {
     ("", "ResourceQuota"): record(metadata=OBJECT_META, spec=record(scopeSelector=ATOMIC)),
     ("", "Event"): record(metadata=OBJECT_META, involvedObject=ATOMIC, related=ATOMIC),
     ("batch", "Job"): _JOB,
+    ("apps", "Deployment"): _WORKLOAD,
+    ("apps", "DaemonSet"): _WORKLOAD,
+    ("", "ServiceAccount"): _SERVICE_ACCOUNT,
+    ("rbac.authorization.k8s.io", "RoleBinding"): _BINDING,
+    ("rbac.authorization.k8s.io", "ClusterRoleBinding"): _BINDING,
 }
 
 

@@ -1,0 +1,43 @@
+"""`apps/v1`: what we read of the workloads that a driver or this project is installed as. They are kept, and nothing here runs them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import field
+
+from dralloc.api.batch_v1 import PodTemplateSpec
+from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.wire import Int32, Wire
+
+GROUP: Final = "apps"
+
+
+class LabelSelectorRequirement(Wire):
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] = ()
+
+
+class LabelSelector(Wire):
+    match_labels: dict[str, str] = field(default_factory=dict)
+    match_expressions: tuple[LabelSelectorRequirement, ...] = ()
+
+
+class DaemonSetSpec(Wire):
+    selector: LabelSelector | None = None
+    template: PodTemplateSpec = field(default_factory=lambda: PodTemplateSpec())
+
+
+class DeploymentSpec(Wire):
+    replicas: Int32 | None = None
+    selector: LabelSelector | None = None
+    template: PodTemplateSpec = field(default_factory=lambda: PodTemplateSpec())
+
+
+class DaemonSet(ApiObject):
+    spec: DaemonSetSpec = field(default_factory=lambda: DaemonSetSpec())
+
+
+class Deployment(ApiObject):
+    spec: DeploymentSpec = field(default_factory=lambda: DeploymentSpec())

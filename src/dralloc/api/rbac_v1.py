@@ -1,0 +1,52 @@
+"""`rbac.authorization.k8s.io/v1`: who may do what. Such objects are kept, and nothing here enforces them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import field
+
+from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.wire import Wire, printed
+
+GROUP: Final = "rbac.authorization.k8s.io"
+
+
+class PolicyRule(Wire):
+    """Verbs on resources, or on paths that are no resources."""
+
+    verbs: tuple[str, ...] = printed(())
+    api_groups: tuple[str, ...] = ()
+    resources: tuple[str, ...] = ()
+    resource_names: tuple[str, ...] = ()
+    non_resource_urls: tuple[str, ...] = field(default=(), name="nonResourceURLs")
+
+
+class RoleRef(Wire):
+    api_group: str = printed("")
+    kind: str = printed("")
+    name: str = printed("")
+
+
+class Subject(Wire):
+    kind: str = printed("")
+    api_group: str = ""
+    name: str = printed("")
+    namespace: str = ""
+
+
+class Role(ApiObject):
+    rules: tuple[PolicyRule, ...] = printed(())
+
+
+class ClusterRole(Role):
+    """A role for all namespaces, and for what is in none."""
+
+
+class RoleBinding(ApiObject):
+    subjects: tuple[Subject, ...] = ()
+    role_ref: RoleRef = field(default_factory=lambda: RoleRef())
+
+
+class ClusterRoleBinding(RoleBinding):
+    """A binding for all namespaces."""

@@ -1,0 +1,150 @@
+"""What programs are installed with: workloads, accounts, roles. Their faults are told here and not by the cluster that they are for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from dralloc.api.apps_v1 import DaemonSet, Deployment, DeploymentSpec, LabelSelector
+from dralloc.api.core_v1 import ServiceAccount
+from dralloc.api.rbac_v1 import GROUP, ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, Subject
+from dralloc.api.validation.formats import validate_choice
+from dralloc.api.validation.metadata import validate_metadata, validate_metadata_update
+from dralloc.api.validation.pod import validate_pod_spec
+from dralloc.primitives.field_errors import FieldError, FieldPath, invalid, required
+
+SPEC: Final = FieldPath.of("spec")
+ROLE_REF: Final = FieldPath.of("roleRef")
+SUBJECTS: Final = ("ServiceAccount", "User", "Group")
+
+Workload = DaemonSet | Deployment
+
+
+def validate_workload(workload: Workload) -> Iterator[FieldError]:
+    yield from validate_metadata(workload.metadata, namespaced=True)
+    yield from _validate_workload_spec(workload)
+
+
+def validate_workload_update(new: Workload, old: Workload) -> Iterator[FieldError]:
+    yield from validate_metadata_update(new.metadata, old.metadata)
+    yield from _validate_workload_spec(new)
+    if new.spec.selector != old.spec.selector:
+        yield invalid(SPEC.child("selector"), new.spec.selector, "field is immutable")
+
+
+def _validate_workload_spec(workload: Workload) -> Iterator[FieldError]:
+    spec, template = workload.spec, SPEC.child("template")
+    if isinstance(spec, DeploymentSpec) and spec.replicas is not None and spec.replicas < 0:
+        yield invalid(SPEC.child("replicas"), spec.replicas, "must be greater than or equal to 0")
+    if spec.selector is None or not (spec.selector.match_labels or spec.selector.match_expressions):
+        yield required(SPEC.child("selector"), "it says which pods are its own")
+    elif not _selects(spec.selector, spec.template.metadata.labels):
+        labels = spec.template.metadata.labels
+        yield invalid(template.child("metadata", "labels"), labels, "`selector` does not match template `labels`")
+    yield from validate_pod_spec(spec.template.spec, template.child("spec"))
+    if spec.template.spec.restart_policy not in ("", "Always"):
+        yield from validate_choice(
+            spec.template.spec.restart_policy, template.child("spec", "restartPolicy"), ("Always",)
+        )
+
+
+def _selects(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
+    def holds(key: str, operator: str, values: tuple[str, ...]) -> bool:
+        match operator:
+            case "In":
+                return labels.get(key) in values
+            case "NotIn":
+                return labels.get(key) not in values
+            case "Exists":
+                return key in labels
+            case _:
+                return operator == "DoesNotExist" and key not in labels
+
+    return selector.match_labels.items() <= labels.items() and all(
+        holds(each.key, each.operator, each.values) for each in selector.match_expressions
+    )
+
+
+def validate_service_account(account: ServiceAccount) -> Iterator[FieldError]:
+    yield from validate_metadata(account.metadata, namespaced=True)
+
+
+def validate_service_account_update(new: ServiceAccount, old: ServiceAccount) -> Iterator[FieldError]:
+    yield from validate_metadata_update(new.metadata, old.metadata)
+
+
+# --- Rights -------------------------------------------------------------------------------------------------------
+
+
+def _faults_of_name(text: str) -> tuple[str, ...]:
+    """The name of a role need only be usable in a URL."""
+    if text in (".", ".."):
+        return (f"may not be '{text}'",)
+    return tuple(f"may not contain '{character}'" for character in "/%" if character in text)
+
+
+def validate_role(role: Role) -> Iterator[FieldError]:
+    namespaced = not isinstance(role, ClusterRole)
+    yield from validate_metadata(role.metadata, namespaced=namespaced, name_faults=_faults_of_name)
+    yield from _validate_rules(role)
+
+
+def validate_role_update(new: Role, old: Role) -> Iterator[FieldError]:
+    yield from validate_metadata_update(new.metadata, old.metadata)
+    yield from _validate_rules(new)
+
+
+def _validate_rules(role: Role) -> Iterator[FieldError]:
+    for position, rule in enumerate(role.rules):
+        yield from _validate_rule(
+            rule, FieldPath.of("rules").index(position), in_namespace=not isinstance(role, ClusterRole)
+        )
+
+
+def _validate_rule(rule: PolicyRule, path: FieldPath, *, in_namespace: bool) -> Iterator[FieldError]:
+    if not rule.verbs:
+        yield required(path.child("verbs"), "verbs must contain at least one value")
+    if rule.non_resource_urls:
+        if in_namespace:
+            urls = list(rule.non_resource_urls)
+            yield invalid(path.child("nonResourceURLs"), urls, "namespaced rules cannot apply to non-resource URLs")
+        if rule.api_groups or rule.resources or rule.resource_names:
+            urls = list(rule.non_resource_urls)
+            message = "rules cannot apply to both regular resources and non-resource URLs"
+            yield invalid(path.child("nonResourceURLs"), urls, message)
+        return
+    if not rule.api_groups:
+        yield required(path.child("apiGroups"), "resource rules must supply at least one api group")
+    if not rule.resources:
+        yield required(path.child("resources"), "resource rules must supply at least one resource")
+
+
+def validate_binding(binding: RoleBinding) -> Iterator[FieldError]:
+    namespaced = not isinstance(binding, ClusterRoleBinding)
+    yield from validate_metadata(binding.metadata, namespaced=namespaced, name_faults=_faults_of_name)
+    yield from _validate_binding(binding)
+
+
+def validate_binding_update(new: RoleBinding, old: RoleBinding) -> Iterator[FieldError]:
+    yield from validate_metadata_update(new.metadata, old.metadata)
+    yield from _validate_binding(new)
+    if new.role_ref != old.role_ref:
+        yield invalid(ROLE_REF, new.role_ref, "cannot change roleRef")
+
+
+def _validate_binding(binding: RoleBinding) -> Iterator[FieldError]:
+    yield from validate_choice(binding.role_ref.api_group, ROLE_REF.child("apiGroup"), (GROUP,))
+    kinds = ("ClusterRole",) if isinstance(binding, ClusterRoleBinding) else ("ClusterRole", "Role")
+    yield from validate_choice(binding.role_ref.kind, ROLE_REF.child("kind"), kinds)
+    if not binding.role_ref.name:
+        yield required(ROLE_REF.child("name"))
+    for position, subject in enumerate(binding.subjects):
+        yield from _validate_subject(subject, FieldPath.of("subjects").index(position))
+
+
+def _validate_subject(subject: Subject, path: FieldPath) -> Iterator[FieldError]:
+    yield from validate_choice(subject.kind, path.child("kind"), SUBJECTS)
+    if not subject.name:
+        yield required(path.child("name"))
+    if subject.kind == "ServiceAccount" and not subject.namespace:
+        yield required(path.child("namespace"))
