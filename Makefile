@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= auto
 
-.PHONY: setup test check bench demo fuzz soak lock system clean
+.PHONY: setup test check bench demo fuzz soak lock reference system clean
 
 setup: $(VENV)/.installed
 
@@ -42,6 +42,10 @@ SEEDS ?= 0-9
 HOURS ?= 10
 soak: setup
 	$(BIN)/python -m dralloc.simulator --seeds $(SEEDS) --hours $(HOURS)
+
+# Writes docs/reference from the code.
+reference: setup
+	$(BIN)/python scripts/write_reference.py
 
 # Rewrites the locked dependencies from pyproject.toml.
 lock: setup

@@ -73,6 +73,10 @@ def test_a_beginning_is_enough_of_what_goes_on() -> None:
         pytest.param("```console fails\n$ false\n```", id="failure"),
         pytest.param("```console eventually\n$ echo x >> f; cat f\nx\nx\n```", id="eventually"),
         pytest.param("```console background\n$ echo ready; sleep 600\nready\n```", id="background"),
+        pytest.param(
+            "```console background\n$ sleep 600\n```\n```console\n$ ^C  # the end\n```",
+            id="background, ended by the page",
+        ),
         pytest.param("```python\nprint(1)\n```\n```text output\n1\n```", id="program"),
         pytest.param(
             "```python file=m.py\nx = 1\n```\n```python\nimport m\nprint(m.x)\n```\n```text output\n1\n```", id="file"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -42,14 +43,16 @@ class PageRunner:
     # Words added to commands that the page starts in the background, by how they begin.
     background_words: Mapping[str, str] = field(default_factory=dict)
     _printed: str = ""
-    _stack: ExitStack = field(default_factory=ExitStack)
+    # Programs that go on, the newest last.
+    _going_on: list[ExitStack] = field(default_factory=list)
 
     def __enter__(self) -> PageRunner:
         self.home.mkdir(parents=True, exist_ok=True)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stack.close()
+        while self._going_on:
+            self._going_on.pop().close()
 
     def read(self, page: str) -> None:
         """Do what the page shows; raises `NotAsShown`."""
@@ -94,6 +97,9 @@ class PageRunner:
     def _run_command(self, block: Block, command: Command) -> int:
         if block.has("background"):
             self._start(block, command)
+            return 0
+        if re.fullmatch(r"\^C\s*(#.*)?", command.text):
+            self._going_on.pop().close()
             return 0
         script = f"{_BEFORE}{command.text}{_AFTER}"
         deadline = time.monotonic() + DEADLINE_S
@@ -149,7 +155,9 @@ class PageRunner:
         for beginning, more in self.background_words.items():
             if text.startswith(beginning):
                 text += f" {more}"
-        printed = self._stack.enter_context(going_on(f"{_BEFORE}{text}", self.directory, self._environment()))
+        self._going_on.append(ExitStack())
+        script = f"{_BEFORE}{text}"
+        printed = self._going_on[-1].enter_context(going_on(script, self.directory, self._environment()))
         if not printed.wait_for(command.output or ""):
             raise NotAsShown(block, f"`{text}` printed\n{printed.text}")
 

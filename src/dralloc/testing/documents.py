@@ -6,6 +6,7 @@ A block says in the words after its language how it is to be read:
     console fails       the answer is no: a command ends with exit code 1
     console eventually  the output is shown after a moment: the command is repeated until it is so
     console background  the command goes on while the rest of the page is read; its output begins as shown
+                        `$ ^C` ends what was started last
     python              a program that can be run as it stands
     text output         what the program before it prints
     LANGUAGE file=NAME  a file that the rest of the page uses

@@ -1,0 +1,367 @@
+"""Writes docs/reference from the code: commands, fields, metrics, feature gates, reasons. `make reference` calls it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import typer.main
+
+from dralloc.allocator.explanation.reasons import Cause, Reason
+from dralloc.api.registry import KINDS
+from dralloc.apiserver.metrics import ServerMetrics
+from dralloc.apiserver.openapi import openapi_document
+from dralloc.cli.main import app
+from dralloc.controllers.metrics import ControllerMetrics
+from dralloc.driver.metrics import DriverMetrics
+from dralloc.node.metrics import NodeMetrics
+from dralloc.primitives.features import GATES
+from dralloc.primitives.metrics import Metric
+from dralloc.primitives.quantity import Quantity
+from dralloc.scheduler.metrics import SchedulerMetrics
+
+PLACE: Final = Path(__file__).parents[1] / "docs" / "reference"
+GENERATED: Final = "<!-- Written by `make reference` from the code. -->"
+Row = Sequence[str]
+
+
+def pages() -> Iterator[tuple[str, str]]:
+    """Every page of the reference, by the name of its file."""
+    writers: Mapping[str, Callable[[], Iterable[str]]] = {
+        "cli.md": commands_page,
+        "api.md": fields_page,
+        "metrics.md": metrics_page,
+        "feature-gates.md": gates_page,
+        "reasons.md": reasons_page,
+    }
+    for name, write in writers.items():
+        title, *rest = write()
+        yield name, "\n".join([title, "", GENERATED, "", *rest]).rstrip() + "\n"
+
+
+def table(head: Row, rows: Iterable[Row]) -> Iterator[str]:
+    yield f"| {' | '.join(head)} |"
+    yield f"|{'---|' * len(head)}"
+    for row in rows:
+        yield "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |"
+    yield ""
+
+
+# --- Commands -------------------------------------------------------------------------------------------------------
+
+
+def commands_page() -> Iterator[str]:
+    root: Any = typer.main.get_command(app)
+    yield "# Commands"
+    yield "Exit codes: 0 is a yes, 1 a no (a manifest that would be refused, a pod that does not fit, a test that failed), 2 says that the command"
+    yield "could not do what it was asked to; then the last line says what to do about it. `dralloc COMMAND --help` shows the same as this page."
+    yield ""
+    listed = list(commands(root, "dralloc"))
+    yield from table(
+        ["command", ""], ([f"[`{name}`](#{anchor(name)})", sentence(command.help)] for name, command in listed)
+    )
+    for name, command in listed:
+        yield from command_section(name, command)
+
+
+def commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
+    if hasattr(command, "commands"):
+        for each, found in sorted(command.commands.items()):
+            yield from commands(found, f"{name} {each}")
+    elif not command.hidden:
+        yield name, command
+
+
+def command_section(name: str, command: Any) -> Iterator[str]:
+    arguments = [each for each in command.params if each.param_type_name == "argument"]
+    options = [each for each in command.params if each.param_type_name == "option" and not each.hidden]
+    usage = [name, *("[OPTIONS]" if options else "",), *(placeholder(each) for each in arguments)]
+    yield f"## {name}"
+    yield ""
+    yield f"`{' '.join(filter(None, usage))}`"
+    yield ""
+    yield from help_text(command.help)
+    rows = [[f"`{placeholder(each)}`", each.help or ""] for each in arguments]
+    rows += [[f"`{spelling(each)}`", f"{each.help or ''}{default_of(each)}"] for each in options]
+    if rows:
+        yield from table(["", ""], rows)
+
+
+def help_text(text: str) -> Iterator[str]:
+    """The help of a command; what is set apart in it are examples."""
+    for paragraph in re.split(r"\n\s*\n", text.strip()):
+        lines = paragraph.split("\n")
+        if lines[0] == "\b" or all(line.startswith("    ") for line in lines):
+            yield "```console not-run: an example"
+            yield from (example_line(line.strip()) for line in lines if line != "\b")
+            yield "```"
+        else:
+            yield from (line.strip() for line in lines)
+        yield ""
+
+
+def example_line(line: str) -> str:
+    return line if line.startswith("#") else f"$ {line}"
+
+
+def placeholder(argument: Any) -> str:
+    name = argument.metavar or argument.name.upper()
+    several = f"{name}…" if argument.nargs == -1 else name
+    return several if argument.required else f"[{several}]"
+
+
+def spelling(option: Any) -> str:
+    names = ", ".join([*option.opts, *option.secondary_opts])
+    return names if option.is_flag or option.count else f"{names} {option.metavar or option.name.upper()}"
+
+
+def default_of(option: Any) -> str:
+    if option.required:
+        return " Required."
+    if option.is_flag or option.default in (None, "", (), []) or callable(option.default):
+        return ""
+    value = getattr(option.default, "value", option.default)
+    return f" Default: `{value}`."
+
+
+def sentence(text: str) -> str:
+    first = re.split(r"\n\s*\n", text.strip())[0]
+    return " ".join(first.split()).partition(". ")[0].rstrip(".") + "."
+
+
+def anchor(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+# --- Fields ---------------------------------------------------------------------------------------------------------
+
+GROUP: Final = "resource.k8s.io"
+VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
+OWN_KINDS: Final = ("DeviceClass", "ResourceSlice", "ResourceClaim", "ResourceClaimTemplate", "DeviceTaintRule")
+Schemas = dict[str, dict[str, Any]]
+
+
+def fields_page() -> Iterator[str]:
+    by_version = {version: schemas_of(version) for version in VERSIONS}
+    yield "# Fields of resource.k8s.io"
+    yield "The kinds, then the types that they are made of. A field that not all versions have says which do; `*` marks what must be given."
+    yield "`kubectl explain` shows the same against a server of ours."
+    yield ""
+    kinds = [name for name in OWN_KINDS if any(name in schemas for schemas in by_version.values())]
+    for name in (*kinds, *parts_of(by_version, kinds)):
+        yield from type_section(name, by_version)
+
+
+def schemas_of(version: str) -> Schemas:
+    """The types of a version, by their short names."""
+    schemas = openapi_document(KINDS, GROUP, version, "")["components"]["schemas"]
+    return {name.rpartition(".")[2]: schema for name, schema in schemas.items()}
+
+
+def parts_of(by_version: Mapping[str, Schemas], kinds: Sequence[str]) -> list[str]:
+    """What the kinds are made of, in the order in which a reader comes to it."""
+    found: list[str] = []
+    waiting = list(reversed(kinds))
+    while waiting:
+        name = waiting.pop()
+        if name not in kinds:
+            if name in found:
+                continue
+            found.append(name)
+        parts: dict[str, None] = {}
+        for schemas in by_version.values():
+            for field in schemas.get(name, {}).get("properties", {}).values():
+                parts |= dict.fromkeys(referred(field))
+        waiting.extend(reversed([part for part in parts if part not in found and part not in kinds]))
+    return [name for name in found if any(schemas.get(name, {}).get("properties") for schemas in by_version.values())]
+
+
+def referred(schema: Any) -> Iterator[str]:
+    if isinstance(schema, dict):
+        if "$ref" in schema:
+            yield schema["$ref"].rpartition(".")[2]
+        for value in schema.values():
+            yield from referred(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            yield from referred(value)
+
+
+def type_section(name: str, by_version: Mapping[str, Schemas]) -> Iterator[str]:
+    having = {version: schemas[name] for version, schemas in by_version.items() if name in schemas}
+    yield f"## {name}"
+    yield ""
+    if len(having) < len(by_version):
+        yield f"In {' and '.join(having)}."
+        yield ""
+    description = next(iter(having.values())).get("description", "")
+    if description:
+        yield from (description, "")
+    fields: dict[str, dict[str, Any]] = {}
+    for version, schema in having.items():
+        for field, content in schema.get("properties", {}).items():
+            fields.setdefault(field, {})[version] = (content, field in schema.get("required", ()))
+    rows = []
+    for field, versions in fields.items():
+        content, required = next(iter(versions.values()))
+        where = "" if len(versions) == len(having) else f" *({', '.join(versions)} only)*"
+        rows.append([f"`{field}`{'*' if required else ''}", type_text(content), content.get("description", "") + where])
+    yield from table(["field", "type", ""], rows)
+
+
+def type_text(schema: dict[str, Any]) -> str:
+    if "allOf" in schema:
+        return type_text(schema["allOf"][0])
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition(".")[2]
+        return name if name in ("Quantity", "RawExtension", "Time") else f"[{name}](#{anchor(name)})"
+    if schema.get("type") == "array":
+        return f"list of {type_text(schema['items'])}"
+    if "additionalProperties" in schema:
+        return f"map of {type_text(schema['additionalProperties'])}"
+    return str(schema.get("format") if schema.get("format") == "date-time" else schema.get("type", "any"))
+
+
+# --- Metrics --------------------------------------------------------------------------------------------------------
+
+
+def metrics_page() -> Iterator[str]:
+    components: Sequence[tuple[str, str, Sequence[Metric]]] = (
+        (
+            "API server",
+            "`/metrics` of the server, for those who are known to it.",
+            ServerMetrics(watches=lambda: 0).all(),
+        ),
+        ("Scheduler", "`dralloc scheduler --metrics-address HOST:PORT`.", SchedulerMetrics().all()),
+        ("Controllers", "`dralloc controllers --metrics-address HOST:PORT`.", ControllerMetrics().all()),
+        ("Node", "`dralloc node --metrics-address HOST:PORT`.", NodeMetrics(tuple).all()),
+        ("Driver", "A driver built with `dralloc.driver`, at `DRA_METRICS_ADDRESS`.", DriverMetrics("driver").all()),
+    )
+    yield "# Metrics"
+    yield "Every component shows its metrics at `/metrics` in the text format of Prometheus. Names, labels and buckets are those of Kubernetes where"
+    yield "Kubernetes has the metric, so that its dashboards work. Times are in seconds."
+    yield ""
+    for title, where, metrics in components:
+        yield f"## {title}"
+        yield ""
+        yield where
+        yield ""
+        yield from table(
+            ["name", "type", "labels", ""],
+            (
+                [
+                    f"`{each.name}`",
+                    type(each).__name__.lower(),
+                    ", ".join(map("`{}`".format, each.labels)),
+                    each.help_text,
+                ]
+                for each in metrics
+            ),
+        )
+
+
+# --- Feature gates --------------------------------------------------------------------------------------------------
+
+GATE_TEXTS: Final[Mapping[str, str]] = {
+    "DynamicResourceAllocation": "All of it.",
+    "DRAAdminAccess": "`adminAccess` in requests: devices that others use, for monitoring, in namespaces that are marked.",
+    "DRAPrioritizedList": "`firstAvailable` in requests: alternatives in order of preference (KEP-4816).",
+    "DRAResourceClaimDeviceStatus": "`status.devices` of claims: what drivers say about devices that were given out.",
+    "DRAResourceClaimGranularStatusAuthorization": "Writing an allocation, or for a driver, needs a right of its own.",
+    "DRAConsumableCapacity": "Devices shared by capacity: `allowMultipleAllocations`, `requestPolicy`, `capacity.requests`, `distinctAttribute` (KEP-5075).",
+    "DRAFractionalCapacityRange": "Parts of units in the steps of a request policy.",
+    "DRAPartitionableDevices": "Devices that draw from shared counters: `sharedCounters`, `consumesCounters`, nodes for each device.",
+    "DRAPartitionableDevicesType": "The type of a partition.",
+    "DRADeviceCompatibilityGroups": "Devices that draw from one counter set are given out together only within a group.",
+    "DRADeviceTaints": "Taints in slices, tolerations in requests, eviction.",
+    "DRADeviceTaintRules": "Taints by rule (`DeviceTaintRule`), without the driver.",
+    "DRADeviceBindingConditions": "Devices that must be made ready before a pod is bound.",
+    "DRAExtendedResource": "`extendedResourceName` of classes. The field is kept; no claims are made for it.",
+    "DRAListTypeAttributes": "Attributes with lists of values.",
+    "DRANodeAllocatableResources": "Devices that stand for resources of the node itself.",
+    "DRAOptionalNodeOperations": "Devices for which drivers need not be called on the node.",
+    "DRADerivedAttributes": "Attributes that are computed from others. The field is kept; a claim that uses it gets no devices, and is told so.",
+    "DRASchedulerFilterTimeout": "A bound on the search for devices on one node. Here the bound is a number of steps.",
+    "ResourceHealthStatus": "Health of devices in the status of pods.",
+    "DRAReservedForWorkloads": "`spec.reservedFor` of claims: one claim for all pods of a workload (KEP-5194). No released Kubernetes has it.",
+}
+
+
+def gates_page() -> Iterator[str]:
+    assert set(GATE_TEXTS) == set(GATES), "every gate is described"
+    yield "# Feature gates"
+    yield "`--feature-gates NAME=true,NAME=false` of `dralloc up`, `dralloc apiserver`, `dralloc scheduler`, `dralloc controllers` and of every command that"
+    yield "judges manifests or gives out devices. A gate that does not exist, is locked, or is on without what it needs is refused at the start."
+    yield "[Operations](../operations.md#feature-gates) tells what happens to objects when a gate goes off and on again."
+    yield ""
+    rows = (
+        [
+            f"`{gate.name}`",
+            ("on" if gate.default else "off") + (", locked" if gate.locked else ""),
+            ", ".join(f"`{name}`" for name in gate.requires if name != "DynamicResourceAllocation"),
+            GATE_TEXTS[gate.name],
+        ]
+        for gate in GATES.values()
+    )
+    yield from table(["gate", "default", "needs", "what it is for"], rows)
+
+
+# --- Reasons --------------------------------------------------------------------------------------------------------
+
+
+def sample(cause: Cause, **values: Any) -> Reason:
+    return Reason(cause=cause, **values)
+
+
+REASONS: Final[Sequence[tuple[Reason, str]]] = (
+    (sample(Cause.NO_DEVICES), "The node has no devices at all. Is the driver running there? `dralloc top devices`"),
+    (sample(Cause.POOL, subject="is incomplete"), "Slices of the pool are missing, or two devices have one name. It ends by itself while a driver publishes; if it stays, look at the driver."),
+    (sample(Cause.BINDING_CONDITIONS), "Switch `DRADeviceBindingConditions` on in the scheduler, or publish the devices without conditions."),
+    (sample(Cause.CLASS_SELECTOR, subject="gpu"), "No device on the node fulfils the selectors of the class. `dralloc cel` tries a selector on devices."),
+    (sample(Cause.CLAIM_SELECTOR, subject='device.attributes["gpu.example.com"].model == "a100"'), "No device fulfils the selectors of the request. A name that no device has is often a typing error."),
+    (sample(Cause.FAULT, subject="no such key: model"), "A selector fails on a device. Guard it: `has(…)`, or `device.attributes[…].?name.orValue(…)`."),
+    (sample(Cause.NO_CAPACITY, subject="bandwidth"), "The request asks for a capacity that the devices do not have. Check its name."),
+    (sample(Cause.SIZE, subject="bandwidth", asked="30G", most=Quantity.parse("25G")), "No device is as large, even when nobody uses it. Ask for less."),
+    (sample(Cause.POLICY, subject="memory", asked="20Gi", most=Quantity.parse("16Gi")), "The policy of the capacity does not give out this amount. Ask for less, or for several devices."),
+    (sample(Cause.IN_USE, lost=4, lost_at_all=4), "Devices that are given out whole are taken. Wait, add devices, or add an alternative to the request."),
+    (sample(Cause.CAPACITY, subject="bandwidth", asked="5G", most=Quantity.parse("2G")), "Shared devices have not enough left. Ask for less, or wait until something is given back."),
+    (sample(Cause.COUNTERS, subject="memory", takes="20Gi", most=Quantity.parse("10Gi")), "Other partitions of the same device have what this one would draw."),
+    (sample(Cause.OVERDRAWN, subject="memory"), "Devices in use draw more than the pool has now: a driver took something back. It ends when they are released."),
+    (sample(Cause.PARTITIONS_OFF), "Switch `DRAPartitionableDevices` on in the scheduler."),
+    (sample(Cause.TAINT, subject="gpu.example.com/broken:NoExecute"), "Tolerate the taint in the request, or see to what it is there for."),
+    (sample(Cause.NODE_OPERATIONS), "The node's agent is older than the devices need."),
+    (sample(Cause.NO_ATTRIBUTE, subject="gpu.example.com/numa"), "A constraint compares an attribute that no device has. Check its name."),
+    (sample(Cause.CONSTRAINT, subject="gpu.example.com/numa", wanted=2, asked="agree"), "No set of free devices fulfils the constraint. Ask for fewer, or drop it."),
+    (sample(Cause.LIMIT, asked="40"), "A claim holds 32 devices at most. Use several claims."),
+    (sample(Cause.TOGETHER, subject="requests gpu and nic"), "Each request could be served, but they need the same devices."),
+    (sample(Cause.ERROR, subject="claim default/x: the class gpu does not exist"), "Nothing will be given out for the claim, on any node, until this is put right."),
+    (sample(Cause.UNDECIDED, subject="not decided within 100000 steps"), "Whether it fits was not found out within the steps that are allowed. The node is left out; the pod is tried elsewhere, and again later."),
+    (sample(Cause.NODE, subject="insufficient cpu"), "It is not about devices: labels, taints, cpu, memory, number of pods, or a node that takes no pods."),
+)  # fmt: skip
+
+
+def reasons_page() -> Iterator[str]:
+    assert {reason.cause for reason, _ in REASONS} == set(Cause), "every cause is explained"
+    yield "# Why a pod or a claim gets no devices"
+    yield "The same reasons stand in the condition `PodScheduled` of a pod, in its event, in `dralloc explain`, `dralloc allocate` and on the web page: one for"
+    yield "each group of nodes (`0/500 nodes are available: 480 nodes: …; 20 nodes: …`). `dralloc explain` also says which changes would help."
+    yield "With `-o json` a reason has its `cause`:"
+    yield ""
+    yield from table(
+        ["cause", "as it is told, for example", "what helps"],
+        ([f"`{reason.cause.value}`", str(reason), advice] for reason, advice in REASONS),
+    )
+
+
+def main() -> None:
+    PLACE.mkdir(parents=True, exist_ok=True)
+    for name, text in pages():
+        (PLACE / name).write_text(text)
+        sys.stdout.write(f"docs/reference/{name}\n")
+
+
+if __name__ == "__main__":
+    main()

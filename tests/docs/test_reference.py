@@ -1,0 +1,29 @@
+"""The reference says what the code says."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+REFERENCE = ROOT / "docs" / "reference"
+
+
+def writer() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("write_reference", ROOT / "scripts" / "write_reference.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.slow
+def test_the_reference_is_up_to_date() -> None:
+    written = {path.name: path.read_text() for path in REFERENCE.glob("*.md")}
+    for name, text in writer().pages():
+        assert written.pop(name) == text, f"docs/reference/{name} is out of date: run `make reference`"
+    assert not written, "pages that nothing writes"
