@@ -78,8 +78,8 @@ def on_sockets(test: Callable[[Site], Coroutine[Any, Any, None]]) -> Callable[[P
 async def send(streams: Streams, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, bytes]:
     """One request on a connection, and its answer."""
     reader, writer = streams
-    lines = [f"{method} {path} HTTP/1.1", "host: x", f"content-length: {len(body)}"]
-    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    lines = [f"{method} {path} HTTP/1.1", f"content-length: {len(body)}"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in {"host": "localhost", **headers}.items()]
     writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
     head = await reader.readuntil(b"\r\n\r\n")
     length = int(head.lower().split(b"content-length:", 1)[1].split(b"\r\n", 1)[0])
@@ -182,6 +182,40 @@ def test_plain_http_is_for_this_machine_only(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize(
+    ("status", "headers"),
+    [
+        (200, {"host": "localhost:8642"}),
+        (200, {"host": "LocalHost"}),
+        (200, {"host": "127.0.0.1:8642"}),
+        (200, {"host": "[::1]:8642"}),
+        (200, {"host": "localhost:8642", "origin": "http://localhost:8642"}),
+        (403, {"host": "rebound.example.com:8642"}),
+        (403, {"host": "localhost.example.com"}),
+        (403, {"host": "127.0.0.1.example.com"}),
+        (403, {"host": "192.0.2.1"}),
+        (403, {"host": ""}),
+        (403, {"host": "[::1"}),
+        (403, {"host": "localhost:8642", "origin": "http://example.com"}),
+        (403, {"host": "localhost:8642", "origin": "http://localhost:3000"}),
+        (403, {"host": "localhost:8642", "origin": "null"}),
+        (403, {"host": "localhost:8642", "origin": "https://localhost:8642"}),
+    ],
+)
+def test_over_plain_http_pages_of_others_can_do_nothing(tmp_path: Path, status: int, headers: dict[str, str]) -> None:
+    async def main() -> None:
+        async with running(tmp_path) as site:
+            code, body = await send(await site.connect(), "GET", CLAIMS, **headers)
+            assert code == status, body
+            code, body = await send(
+                await site.connect(), "POST", CLAIMS, json.dumps(claim_document()).encode(), **headers
+            )
+            assert code == (201 if status == 200 else 403), body
+            assert b"plain http" in body or code == 201
+
+    asyncio.run(main())
+
+
 # --- bad clients --------------------------------------------------------------------------------------------
 
 
@@ -222,7 +256,7 @@ async def test_a_head_that_never_ends_is_cut_off(site: Site) -> None:
 async def test_a_body_that_is_too_large_is_refused_before_it_is_read(site: Site) -> None:
     streams = await site.connect()
     reader, writer = streams
-    writer.write(b"POST %b HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n" % CLAIMS.encode())
+    writer.write(b"POST %b HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n" % CLAIMS.encode())
     piece = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
     for _ in range(60):
         writer.write(piece)
@@ -248,7 +282,7 @@ async def test_a_watcher_that_reads_nothing_is_cut_off_and_others_see_everything
     stuck_reader, stuck_writer = await site.connect(limit=1024)
     good_reader, good_writer = await site.connect()
     for writer in (stuck_writer, good_writer):
-        writer.write(f"GET {CLAIMS}?watch=1 HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+        writer.write(f"GET {CLAIMS}?watch=1 HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
     await stuck_reader.readuntil(b"\r\n\r\n")
     await good_reader.readuntil(b"\r\n\r\n")
     seen = asyncio.ensure_future(_read_names(good_reader, 80))
@@ -277,7 +311,7 @@ async def _read_names(reader: asyncio.StreamReader, count: int) -> list[str]:
 @on_sockets
 async def test_a_watcher_that_goes_away_is_forgotten(site: Site) -> None:
     reader, writer = await site.connect()
-    writer.write(f"GET {CLAIMS}?watch=1 HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+    writer.write(f"GET {CLAIMS}?watch=1 HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
     await reader.readuntil(b"\r\n\r\n")
     streams = await site.connect()
     await until_open_watches(streams, 1)
@@ -288,7 +322,7 @@ async def test_a_watcher_that_goes_away_is_forgotten(site: Site) -> None:
 @on_sockets
 async def test_requests_may_be_sent_one_after_the_other_without_waiting(site: Site) -> None:
     reader, writer = await site.connect()
-    writer.write(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n" * 50)
+    writer.write(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n" * 50)
     for _ in range(50):
         assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
         assert await reader.readexactly(2) == b"ok"

@@ -21,6 +21,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from dralloc.apiserver.app import ApiApplication
 from dralloc.apiserver.authentication import AUTHENTICATED, User
+from dralloc.apiserver.local_only import LocalOnly
 
 if TYPE_CHECKING:
     from dralloc.apiserver.certificates import TlsFiles
@@ -63,7 +64,7 @@ class Endpoint:
 
 
 @asynccontextmanager
-async def serving(app: ApiApplication, endpoint: Endpoint) -> AsyncIterator[str]:
+async def serving(app: ApiApplication | LocalOnly, endpoint: Endpoint) -> AsyncIterator[str]:
     """Serve the application inside the block; yields the URL. Leaving ends watches, lets requests finish, closes."""
     listener = _bind(endpoint)
     server = _Server(_configuration(app, endpoint))
@@ -163,7 +164,7 @@ class _LimitedProtocol(HttpToolsProtocol):
             self._deadline = None
 
 
-def _configuration(app: ApiApplication, endpoint: Endpoint) -> uvicorn.Config:
+def _configuration(app: ApiApplication | LocalOnly, endpoint: Endpoint) -> uvicorn.Config:
     tls: dict[str, Any] = {}
     if endpoint.tls is not None:
         tls = {
