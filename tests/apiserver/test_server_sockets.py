@@ -205,7 +205,7 @@ def test_plain_http_is_for_this_machine_only(tmp_path: Path) -> None:
 def test_over_plain_http_pages_of_others_can_do_nothing(tmp_path: Path, status: int, headers: dict[str, str]) -> None:
     async def main() -> None:
         async with running(tmp_path) as site:
-            code, body = await send(await site.connect(), "GET", CLAIMS, **headers)
+            code, body = await send(await site.connect(), "GET", CLAIMS, b"", **headers)
             assert code == status, body
             code, body = await send(
                 await site.connect(), "POST", CLAIMS, json.dumps(claim_document()).encode(), **headers

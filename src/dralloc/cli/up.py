@@ -145,6 +145,8 @@ def _run(server: ServerSettings, cluster: ClusterSettings, started: float) -> No
         _fail_in_use(server)
     except (StoreError, ComponentDied) as error:
         fail(str(error))
+    except BrokenPipeError:
+        raise
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             fail(f"port {server.port} is taken by another program; choose another one with --port, 0 takes a free one")
@@ -163,18 +165,14 @@ async def _until_told(server: ServerSettings, settings: ClusterSettings, started
     import signal
 
     working = asyncio.ensure_future(_work(server, settings, started))
-
-    def end() -> None:
-        say("\nending: watches are closed, requests under way are finished")
-        working.cancel()
-
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, end)
+        asyncio.get_running_loop().add_signal_handler(number, working.cancel)
     with suppress(asyncio.CancelledError):
         await working
 
 
 async def _work(server: ServerSettings, settings: ClusterSettings, started: float) -> None:
+    import asyncio
     import gc
 
     from dralloc.apiserver.running import run_server
@@ -188,7 +186,11 @@ async def _work(server: ServerSettings, settings: ClusterSettings, started: floa
         # What is there now stays: looking through it for garbage again and again would only cost pauses.
         gc.freeze()
         _tell(server, running, settings, time.monotonic() - started)
-        await cluster.components.died()
+        try:
+            await cluster.components.died()
+        except asyncio.CancelledError:
+            say("\nending: watches are closed, requests under way are finished")
+            raise
 
 
 def _tell(server: ServerSettings, running: RunningServer, settings: ClusterSettings, took_s: float) -> None:
