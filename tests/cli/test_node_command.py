@@ -39,7 +39,7 @@ def test_what_cannot_be_done_is_said_in_a_line(tmp_path: Path) -> None:
     assert "there are cpu, gpu, mig, nic, tpu" in refused(
         "node", "--kubeconfig", nobody, "--fake", "1", "--profile", "x"
     )
-    assert "no answer from http://127.0.0.1:1" in refused("record", "--kubeconfig", nobody)
+    assert "nothing listens at http://127.0.0.1:1" in refused("record", "--kubeconfig", nobody)
 
 
 def test_a_recorded_cluster_is_a_profile(tmp_path: Path) -> None:

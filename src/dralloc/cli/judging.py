@@ -15,7 +15,7 @@ from datetime import datetime
 from multiprocessing import get_context
 from typing import Final
 
-from dralloc.api.diagnostics import Judgement, judge_manifest
+from dralloc.api.diagnostics import Diagnostic, Judgement, judge_manifest
 from dralloc.api.positions import Position
 from dralloc.api.strategy import Surroundings
 from dralloc.cli.manifests import Source
@@ -67,6 +67,14 @@ def cut(sources: Iterable[Source]) -> Iterator[Part]:
             yield Part(source.name, part, lines)
             start, lines = found + 1, lines + part.count(b"\n")
         yield Part(source.name, content[start:], lines)
+
+
+def sentence(file: str, told: Diagnostic) -> str:
+    """What there is to tell, in one line, as compilers do."""
+    said = f"{told.path}: {told.message}" if told.path else told.message
+    # An expression's faults come with a drawing, which is for people who see it alone.
+    said = " ".join(line for line in said.splitlines() if not line.startswith(" | "))
+    return f"{file}:{told.position.line}:{told.position.column}: {told.severity.value}: {said}"
 
 
 def _judge(part: Part, options: JudgeOptions) -> Judgement:

@@ -1,56 +1,98 @@
-"""`dralloc`: every command, each in a module of its own that imports what it needs when it runs."""
+"""`dralloc`: every command, each in a module of its own that is loaded when it is used."""
 
 from __future__ import annotations
 
 import os
 import sys
-from importlib import metadata
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import import_module, metadata
+from typing import Any, Final, NamedTuple
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command
 
-from dralloc.cli import (
-    allocate,
-    apiserver,
-    bench,
-    cel,
-    conformance,
-    controllers,
-    convert,
-    driver_test,
-    explain,
-    node,
-    record,
-    scheduler,
-    top,
-    up,
-    validate,
-)
 from dralloc.cli.output import fail
 
-app = typer.Typer(
-    name="dralloc",
-    help="Kubernetes Dynamic Resource Allocation: shared devices, prioritized alternatives, one claim for thousands of pods.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+ASK: Final = "Ask about devices, of a cluster or of files"
+WORK: Final = "Work with a cluster"
+RUN: Final = "Run a cluster, or parts of one"
+CHECK: Final = "Check and measure"
 
-app.command("up")(up.up)
-app.command("validate")(validate.validate)
-app.command("convert")(convert.convert)
-app.command("cel")(cel.cel)
-app.command("conformance")(conformance.conformance)
-app.command("driver-test")(driver_test.driver_test)
-app.command("allocate")(allocate.allocate)
-app.command("explain")(explain.explain)
-app.add_typer(top.app, name="top")
-app.command("apiserver")(apiserver.apiserver)
-app.add_typer(bench.app, name="bench")
-app.command("scheduler")(scheduler.scheduler)
-app.command("controllers")(controllers.controllers)
-app.command("node")(node.node)
-app.command("record")(record.record)
+
+class Entry(NamedTuple):
+    """A command: the function, or the group of sub-commands, that it is made from, and where it stands in the help."""
+
+    module: str
+    member: str
+    panel: str
+
+
+COMMANDS: Final = {
+    "up": Entry("up", "up", RUN),
+    "apiserver": Entry("apiserver", "apiserver", RUN),
+    "scheduler": Entry("scheduler", "scheduler", RUN),
+    "controllers": Entry("controllers", "controllers", RUN),
+    "node": Entry("node", "node", RUN),
+    "explain": Entry("explain", "explain", ASK),
+    "top": Entry("top", "app", ASK),
+    "allocate": Entry("allocate", "allocate", ASK),
+    "validate": Entry("validate", "validate", ASK),
+    "convert": Entry("convert", "convert", ASK),
+    "cel": Entry("cel", "cel", ASK),
+    "get": Entry("get", "get", WORK),
+    "apply": Entry("apply", "apply", WORK),
+    "delete": Entry("delete", "delete", WORK),
+    "record": Entry("record", "record", WORK),
+    "driver-test": Entry("driver_test", "driver_test", CHECK),
+    "conformance": Entry("conformance", "conformance", CHECK),
+    "bench": Entry("bench", "app", CHECK),
+}
+HELP_OPTIONS: Final = {"help_option_names": ["-h", "--help"]}
+
+
+@cache
+def _load(name: str) -> Any:
+    """The command. Making one from its function takes longer than most commands do, so no other is made."""
+    entry = COMMANDS[name]
+    found = getattr(import_module(f"dralloc.cli.{entry.module}"), entry.member)
+    if not isinstance(found, typer.Typer):
+        function, found = found, typer.Typer(add_completion=False)
+        found.command(name)(function)
+    command: Any = get_command(found)
+    command.name, command.rich_help_panel, command.context_settings = name, entry.panel, HELP_OPTIONS
+    return command
+
+
+class _OnDemand(Mapping[str, Any]):
+    """All commands by name."""
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in COMMANDS:
+            raise KeyError(name)
+        return _load(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+class _Commands(TyperGroup):
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = _OnDemand()  # type: ignore[assignment]  # nobody adds to them
+
+
+app = typer.Typer(
+    cls=_Commands,
+    name="dralloc",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings=HELP_OPTIONS,
+)
 
 
 def _print_version(wanted: bool) -> None:
@@ -65,7 +107,22 @@ def root(
         False, "--version", help="Say which version this is.", callback=_print_version, is_eager=True
     ),
 ) -> None:
-    """Options that every command has."""
+    """Kubernetes Dynamic Resource Allocation: shared devices, prioritized alternatives, one claim for thousands of pods.
+
+    \b
+    # A cluster on this machine, with nodes and devices; then look at it, from another terminal.
+    dralloc up
+    dralloc top devices --watch
+
+    \b
+    # Why is a pod pending, in the cluster that kubectl talks to? Nothing is written.
+    dralloc explain pod ml/train-0
+
+    \b
+    # Every command has --help with examples. dralloc --install-completion sets up the shell.
+    # Exit codes: 0 yes, done; 1 no (wrong, does not fit, not there); 2 not done (wrong use, no server).
+    dralloc allocate --help
+    """
 
 
 def main() -> None:

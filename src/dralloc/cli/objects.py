@@ -35,9 +35,9 @@ def to_yaml(bodies: Sequence[bytes]) -> str:
     return "---\n".join(write_yaml(read_json(body.decode())) for body in bodies)
 
 
-def to_json(bodies: Sequence[bytes]) -> str:
+def to_json(bodies: Sequence[bytes], *, is_list: bool = False) -> str:
     """The one object, or a list of all."""
-    if len(bodies) == 1:
+    if len(bodies) == 1 and not is_list:
         return pretty(bodies[0])
     return pretty(msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": [*map(Raw, bodies)]}))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import sys
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Final, TypeVar
@@ -31,8 +32,13 @@ def find_server(kubeconfig: Path | None, context: str | None, *, otherwise: str 
         fail(f"{error}{otherwise}")
 
 
-def ask_server(connection: Connection, work: Callable[[Transport], Awaitable[Answer]]) -> Answer:
-    """What the work answers. Ends the command with a line that says what to do where the server does not."""
+def ask_server(
+    connection: Connection, work: Callable[[Transport], Awaitable[Answer]], *, is_endless: bool = False
+) -> Answer:
+    """What the work answers. Ends the command with a line that says what to do where the server does not.
+
+    Work that is endless is ended by Ctrl-C, and that is as it should be.
+    """
 
     async def run() -> Answer:
         transport = HttpTransport(connection)
@@ -46,6 +52,8 @@ def ask_server(connection: Connection, work: Callable[[Transport], Awaitable[Ans
     except (ApiError, TransportError, DecodeError, UnknownKind) as error:
         fail(what_to_do(error, connection.server))
     except KeyboardInterrupt:
+        if is_endless:
+            sys.exit(0)
         fail("interrupted", INTERRUPTED)
 
 

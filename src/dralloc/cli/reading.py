@@ -16,7 +16,7 @@ from typing import Final
 
 from dralloc.api.documents import read_manifest
 from dralloc.cli.judging import PART_SIZE_MIN, Part, cut
-from dralloc.cli.manifests import read_sources
+from dralloc.cli.manifests import Source, read_sources
 from dralloc.cli.output import fail
 
 # How kubectl begins a list, and each of its items.
@@ -44,10 +44,20 @@ class PartRead:
 
 def read_records(names: list[str]) -> list[Record]:
     """Every object of every file. Ends the command where one cannot be read."""
+    return records_of(readable_sources(names))
+
+
+def readable_sources(names: list[str]) -> list[Source]:
+    """Every file. Ends the command where one cannot be read."""
     sources = list(read_sources(names))
     for source in sources:
         if source.error:
             fail(f"{source.name}: {source.error}")
+    return sources
+
+
+def records_of(sources: list[Source]) -> list[Record]:
+    """Every object of the files. Ends the command where one cannot be read."""
     parts = [part for whole in cut(sources) for part in cut_list(whole, PART_SIZE_MIN)]
     records: list[Record] = []
     for read in _read_all(parts):

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How wide the columns are: rows that come later are set below those that came first."""
+
+    widths: tuple[int, ...]
+
+    @classmethod
+    def of(cls, rows: Sequence[Sequence[str]]) -> Layout:
+        return cls(tuple(max(map(len, column)) for column in zip(*rows, strict=True)))
+
+    def line(self, row: Sequence[str]) -> str:
+        return "   ".join(cell.ljust(width) for cell, width in zip(row, self.widths, strict=True)).rstrip()
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """The lines of a table; the last column is not padded."""
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    return [
-        "   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in (header, *rows)
-    ]
+    everything = (header, *rows)
+    return list(map(Layout.of(everything).line, everything))

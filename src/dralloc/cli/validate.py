@@ -98,10 +98,9 @@ class _Report:
         self.warnings += not is_error
         position, severity = diagnostic.position, diagnostic.severity.value
         if self.output is OutputFormat.TEXT:
-            said = f"{diagnostic.path}: {diagnostic.message}" if diagnostic.path else diagnostic.message
-            # An expression's faults come with a drawing, which is for people who see it alone.
-            said = " ".join(line for line in said.splitlines() if not line.startswith(" | "))
-            say(f"{name}:{position.line}:{position.column}: {severity}: {said}", err=self.tells_on_stderr)
+            from dralloc.cli.judging import sentence
+
+            say(sentence(name, diagnostic), err=self.tells_on_stderr)
             return
         self.entries.append(
             {

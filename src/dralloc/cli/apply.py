@@ -1,0 +1,88 @@
+"""`dralloc apply`: make a server have what manifests say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dralloc.cli.options import Context, Gates, Kubeconfig, Namespace
+from dralloc.cli.output import FINDINGS, fail, parse_gates, say
+
+if TYPE_CHECKING:
+    from dralloc.cli.manifests import Source
+    from dralloc.client.transport import Transport
+
+
+def apply(
+    files: Annotated[
+        list[str], typer.Option("--filename", "-f", help="Manifests, directories of them, or - for standard input.")
+    ],
+    namespace: Namespace = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Ask the server, and store nothing.")] = False,
+    force_conflicts: Annotated[
+        bool, typer.Option("--force-conflicts", help="Take over fields that others have set.")
+    ] = False,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    feature_gates: Gates = "",
+) -> None:
+    """Create what is not there, and change what is different. Exits with 1 if something is wrong or refused.
+
+    Everything is read and checked before anything is sent: a typing error in the last file leaves the cluster as it was. Then the
+    server applies one object after the other (server-side apply), namespaces first.
+
+    \b
+    # A file, a directory, or what another program writes.
+    dralloc apply -f claim.yaml
+    dralloc apply -f examples/first-look
+    dralloc convert -f old.yaml --to v1 | dralloc apply -f -
+
+    \b
+    # What would change?
+    dralloc apply -f cluster/ --dry-run
+    """
+    from dralloc.cli.applying import Applying, in_order
+    from dralloc.cli.reaching import ask_server, find_server
+    from dralloc.cli.reading import readable_sources, records_of
+    from dralloc.client.discovery import discover
+
+    sources = readable_sources(files)
+    warned = _judge(sources, feature_gates)
+    records = records_of(sources)
+    if not records:
+        fail(f"there is no object in {', '.join(files)}")
+    connection = find_server(kubeconfig, context)
+
+    async def work(transport: Transport) -> bool:
+        found = in_order(await discover(transport), records, namespace or connection.namespace)
+        applying = Applying(transport, is_dry=dry_run, is_forced=force_conflicts, warned=warned)
+        return await applying.apply_all(found)
+
+    if not ask_server(connection, work):
+        raise typer.Exit(FINDINGS)
+
+
+def _judge(sources: list[Source], feature_gates: str) -> frozenset[str]:
+    """Ends the command where something is wrong with the manifests; otherwise what was warned of."""
+    from datetime import UTC, datetime
+
+    from dralloc.api.registry import KINDS
+    from dralloc.cli.judging import JudgeOptions, cut, judge_parts, sentence
+
+    known = {kind.kind for kind in KINDS}
+    warned: set[str] = set()
+    errors = 0
+    parts = list(cut(sources))
+    options = JudgeOptions(parse_gates(feature_gates), datetime.now(UTC))
+    for part, judgement in zip(parts, judge_parts(parts, options), strict=True):
+        for told in judgement.diagnostics:
+            is_error = told.severity.value == "error"
+            # What we do not know, the server may.
+            if is_error or told.kind in known:
+                say(sentence(part.file, told), err=True)
+                warned.add(told.message)
+            errors += is_error
+    if errors:
+        fail(f"nothing was sent: {errors} {'error' if errors == 1 else 'errors'} in the manifests", FINDINGS)
+    return frozenset(warned)

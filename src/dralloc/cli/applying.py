@@ -1,0 +1,116 @@
+"""Objects on their way to a server: where each belongs, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from dralloc.cli.any_kind import Document, Target, send
+from dralloc.cli.output import fail, say
+from dralloc.cli.reading import Record
+from dralloc.client.calls import PatchType
+from dralloc.client.discovery import Discovery, UnknownKind
+from dralloc.client.transport import Transport
+from dralloc.primitives.errors import ApiError, Conflict, NotFound
+
+FIELD_MANAGER: Final = "dralloc"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """An object of a manifest, and where it belongs."""
+
+    target: Target
+    body: bytes
+
+    @property
+    def called(self) -> str:
+        return self.target.called(self.target.name)
+
+
+class _Metadata(msgspec.Struct):
+    name: str = ""
+    namespace: str = ""
+
+
+class _Head(msgspec.Struct):
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+
+
+_HEAD: Final = msgspec.json.Decoder(_Head)
+
+
+def in_order(discovery: Discovery, records: Iterable[Record], namespace: str) -> list[Wanted]:
+    """Where each object belongs, namespaces first. Ends the command where that cannot be told."""
+    wanted = [_wanted(discovery, record, namespace) for record in records]
+    # The sort is stable: everything else stays in the order of the files.
+    return sorted(wanted, key=lambda each: each.target.resource.full_name != "namespaces")
+
+
+def _wanted(discovery: Discovery, record: Record, namespace: str) -> Wanted:
+    try:
+        resource = discovery.of_kind(record.api_version, record.kind)
+        metadata = _HEAD.decode(record.body).metadata
+    except UnknownKind as error:
+        fail(f"{record.file}: {error}; nothing was sent")
+    except msgspec.DecodeError as error:
+        fail(f"{record.file}: {record.kind}: {error}; nothing was sent")
+    if not metadata.name:
+        fail(f"{record.file}: a {record.kind} has no name, and what has none cannot be found again; nothing was sent")
+    place = (metadata.namespace or namespace) if resource.namespaced else ""
+    return Wanted(Target(resource, place, metadata.name), record.body)
+
+
+class Applying:
+    """Applies objects one after the other, and tells what became of each."""
+
+    def __init__(self, transport: Transport, *, is_dry: bool, is_forced: bool, warned: frozenset[str]) -> None:
+        self._transport = transport
+        self._is_dry = is_dry
+        self._is_forced = is_forced
+        self._warned = warned
+
+    async def apply_all(self, wanted: Iterable[Wanted]) -> bool:
+        """False if the server refused one of them; the others are applied all the same."""
+        is_complete = True
+        for each in wanted:
+            try:
+                outcome = await self._apply(each)
+            except ApiError as error:
+                is_complete = False
+                hint = "; --force-conflicts takes them over" if isinstance(error, Conflict) else ""
+                say(f"{each.called} refused: {error}{hint}", err=True)
+                continue
+            say(f"{each.called} {outcome}{' (dry run)' if self._is_dry else ''}")
+        return is_complete
+
+    async def _apply(self, wanted: Wanted) -> str:
+        before = await self._stored(wanted.target)
+        query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
+        query |= {"force": "true"} if self._is_forced else {}
+        query |= {"dryRun": "All"} if self._is_dry else {}
+        headers = {"Content-Type": PatchType.APPLY.value}
+        answer = await send(self._transport, "PATCH", wanted.target.path, query, body=wanted.body, headers=headers)
+        for warning in answer.warnings:
+            if not any(told in warning for told in self._warned):
+                say(f"warning: {wanted.called}: {warning}", err=True)
+        if before is None:
+            return "created"
+        return "unchanged" if _content(answer.body) == before else "configured"
+
+    async def _stored(self, target: Target) -> Document | None:
+        try:
+            return _content((await send(self._transport, "GET", target.path)).body)
+        except NotFound:
+            return None
+
+
+def _content(body: bytes) -> Document:
+    """The object without what a server counts and notes for itself."""
+    document: Document = msgspec.json.decode(body)
+    for name in ("managedFields", "resourceVersion", "generation"):
+        document["metadata"].pop(name, None)
+    return document

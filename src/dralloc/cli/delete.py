@@ -1,0 +1,107 @@
+"""`dralloc delete`: objects of a server, by name, by label, or as manifests name them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dralloc.cli.options import Context, Kubeconfig, Namespace
+from dralloc.cli.output import FINDINGS, fail, say
+
+if TYPE_CHECKING:
+    from dralloc.cli.any_kind import Target
+    from dralloc.client.credentials import Connection
+    from dralloc.client.discovery import Discovery
+    from dralloc.client.transport import Transport
+
+
+def delete(
+    kind: Annotated[str | None, typer.Argument(help="A kind, by plural, singular or short name; or KIND/NAME.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="These objects.")] = None,
+    files: Annotated[
+        list[str] | None, typer.Option("--filename", "-f", help="What these manifests name, or - for standard input.")
+    ] = None,
+    selector: Annotated[str, typer.Option("--selector", "-l", help="Objects of the kind with these labels.")] = "",
+    namespace: Namespace = None,
+    ignore_not_found: Annotated[
+        bool, typer.Option("--ignore-not-found", help="What is not there counts as deleted.")
+    ] = False,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Delete objects. Exits with 1 if one of them is not there, or may not be deleted.
+
+    Objects that somebody still has to clean up after (finalizers) are marked, and go once that is done.
+
+    \b
+    # By name, by label, or everything that was applied.
+    dralloc delete pod train-0 train-1 -n ml
+    dralloc delete resourceclaims -l team=vision
+    dralloc delete -f examples/first-look --ignore-not-found
+    """
+    from dralloc.cli.any_kind import Target, find_resource
+    from dralloc.cli.applying import in_order
+    from dralloc.cli.get import split_words
+    from dralloc.cli.reaching import ask_server, find_server
+    from dralloc.cli.reading import read_records
+    from dralloc.client.discovery import discover
+
+    if (kind is None) == (files is None):
+        fail("say what to delete: a kind with names or --selector, or manifests with -f")
+    words, named = split_words(kind, names or []) if kind is not None else ([], [])
+    if kind is not None and bool(named) == bool(selector):
+        fail("say which: give names, or labels with --selector")
+    records = read_records(files) if files else []
+    connection: Connection = find_server(kubeconfig, context)
+    place = namespace or connection.namespace
+
+    async def targets(transport: Transport, discovery: Discovery) -> list[Target]:
+        found = [each.target for each in in_order(discovery, records, place)]
+        for word in words:
+            resource = find_resource(discovery, word)
+            where = place if resource.namespaced else ""
+            chosen = named or await _labelled(transport, Target(resource, where, labels=selector))
+            found += [Target(resource, where, name) for name in chosen]
+        # What was created last goes first, and namespaces at the end.
+        return found[::-1] if records else found
+
+    async def work(transport: Transport) -> bool:
+        gone = [
+            await _delete(transport, target, is_missing_fine=ignore_not_found)
+            for target in await targets(transport, await discover(transport))
+        ]
+        if not gone:
+            say("nothing found", err=True)
+        return all(gone)
+
+    if not ask_server(connection, work):
+        raise typer.Exit(FINDINGS)
+
+
+async def _labelled(transport: Transport, target: Target) -> list[str]:
+    import msgspec
+
+    from dralloc.cli.any_kind import AS_OBJECTS, read_pages
+
+    names: list[str] = []
+    async for page in read_pages(transport, target, AS_OBJECTS):
+        names += [each["metadata"]["name"] for each in msgspec.json.decode(page)["items"] or ()]
+    return names
+
+
+async def _delete(transport: Transport, target: Target, *, is_missing_fine: bool) -> bool:
+    from dralloc.cli.any_kind import send
+    from dralloc.primitives.errors import ApiError, NotFound
+
+    try:
+        await send(transport, "DELETE", target.path)
+    except NotFound as error:
+        if not is_missing_fine:
+            say(str(error), err=True)
+        return is_missing_fine
+    except ApiError as error:
+        say(f"{target.called(target.name)} refused: {error}", err=True)
+        return False
+    say(f"{target.called(target.name)} deleted")
+    return True

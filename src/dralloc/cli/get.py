@@ -1,0 +1,95 @@
+"""`dralloc get`: objects of any kind that a server has, as a table of its own making or as they are."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dralloc.cli.options import Context, Kubeconfig
+from dralloc.cli.output import FINDINGS, fail
+
+if TYPE_CHECKING:
+    from dralloc.cli.any_kind import Target
+    from dralloc.client.discovery import Discovery
+    from dralloc.client.transport import Transport
+
+
+class GetFormat(StrEnum):
+    """How objects are printed."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    NAME = "name"
+
+
+def get(
+    kind: Annotated[
+        str, typer.Argument(help="Kinds, with commas between them, by plural, singular or short name; or KIND/NAME.")
+    ],
+    names: Annotated[list[str] | None, typer.Argument(help="Only these objects.")] = None,
+    namespace: Annotated[
+        str | None, typer.Option("--namespace", "-n", help="Which namespace; otherwise that of the context.")
+    ] = None,
+    all_namespaces: Annotated[bool, typer.Option("--all-namespaces", "-A", help="All namespaces.")] = False,
+    selector: Annotated[str, typer.Option("--selector", "-l", help="Only objects with these labels: a=b,c!=d.")] = "",
+    field_selector: Annotated[str, typer.Option(help="Only objects with these fields: spec.nodeName=node-7.")] = "",
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Then go on with every change, until Ctrl-C.")] = False,
+    output: Annotated[
+        GetFormat, typer.Option("--output", "-o", help="A table, more of it, the objects themselves, or their names.")
+    ] = GetFormat.TABLE,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Show objects of a server, also without kubectl. Exits with 1 if one that is named is not there.
+
+    \b
+    # The claims of all namespaces, with their state; then one of them, in full.
+    dralloc get resourceclaims -A
+    dralloc get resourceclaim shared-gpu -n ml -o yaml
+
+    \b
+    # Several kinds, by any of their names; pods with a label; what happens from now on.
+    dralloc get no,deviceclasses,resourceslices -o wide
+    dralloc get pods -l job=train
+    dralloc get pods -w
+    """
+    from dralloc.cli.any_kind import Target, find_resource
+    from dralloc.cli.getting import Getting
+    from dralloc.cli.reaching import ask_server, find_server
+    from dralloc.client.discovery import discover
+
+    words, named = split_words(kind, names or [])
+    if watch and (len(words) > 1 or len(named) > 1):
+        fail("--watch follows one kind, or one object: name one")
+    connection = find_server(kubeconfig, context)
+
+    def targets(discovery: Discovery) -> list[Target]:
+        found: list[Target] = []
+        for word in words:
+            resource = find_resource(discovery, word)
+            is_everywhere = not resource.namespaced or (all_namespaces and not named)
+            place = "" if is_everywhere else namespace or connection.namespace
+            chosen = [Target(resource, place, labels=selector, fields=field_selector)]
+            found += [Target(resource, place, name) for name in named] or chosen
+        return found
+
+    async def work(transport: Transport) -> bool:
+        getting = Getting(transport, output, with_kinds=len(words) > 1)
+        return await getting.show(targets(await discover(transport)), and_follow=watch)
+
+    if not ask_server(connection, work, is_endless=watch):
+        raise typer.Exit(FINDINGS)
+
+
+def split_words(kind: str, names: list[str]) -> tuple[list[str], list[str]]:
+    """The kinds and the names: `pods a b`, or `pod/a`."""
+    word, slash, name = kind.partition("/")
+    if not slash:
+        return [each for each in kind.split(",") if each], names
+    if names or not name:
+        fail(f"{kind}: write KIND/NAME, or KIND and names after it")
+    return [word], [name]
