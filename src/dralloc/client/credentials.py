@@ -7,11 +7,15 @@ import os
 import ssl
 import tempfile
 from base64 import b64decode
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
+
+from dralloc.client.credential_programs import ProgramFailed, run_credential_program
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -31,6 +35,8 @@ class Connection:
     key_pem: str | None = None
     verify: bool = True
     namespace: str = "default"
+    # Gets the credentials anew, where they may have changed since; raises BadKubeconfig. It may take long.
+    renew: Callable[[], Connection] | None = field(default=None, compare=False, repr=False)
 
     def ssl_context(self) -> ssl.SSLContext | bool:
         """How to talk TLS to this server; `True` (the system's authorities) where nothing was said."""
@@ -70,7 +76,10 @@ def read_kubeconfig(path: Path, *, context: str | None = None) -> Connection:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise BadKubeconfig(f"cannot read kubeconfig {path}: {error}") from error
     try:
-        return _connection_in(document, path, context)
+        connection = _connection_in(document, path, context)
+        return replace(connection, renew=partial(read_kubeconfig, path, context=context))
+    except ProgramFailed as failed:
+        raise BadKubeconfig(f"kubeconfig {path}: {failed}") from None
     except (AttributeError, KeyError, TypeError, binascii.Error, OSError) as error:
         raise BadKubeconfig(f"kubeconfig {path} is not complete: {type(error).__name__}: {error}") from error
 
@@ -82,16 +91,15 @@ def _connection_in(document: dict[str, Any], path: Path, context: str | None) ->
     about = _named(document, "contexts", chosen, path)["context"]
     cluster = _named(document, "clusters", about["cluster"], path)["cluster"]
     user = _named(document, "users", about["user"], path)["user"] or {} if about.get("user") else {}
-    if "exec" in user or "auth-provider" in user:
-        raise BadKubeconfig(
-            f"kubeconfig {path}: user {about['user']!r} needs a credential plugin, which is not supported; use a token"
-        )
+    if "auth-provider" in user:
+        raise BadKubeconfig(f"kubeconfig {path}: auth-provider is not supported, nor is it by kubectl since 1.26")
+    given = run_credential_program(user["exec"], cluster, path.parent) if user.get("exec") else None
     return Connection(
         server=cluster["server"],
-        token=user.get("token") or _file_text(user.get("tokenFile"), path),
+        token=given.token if given else user.get("token") or _file_text(user.get("tokenFile"), path),
         authority_pem=_pem(cluster, "certificate-authority", path),
-        certificate_pem=_pem(user, "client-certificate", path),
-        key_pem=_pem(user, "client-key", path),
+        certificate_pem=given.certificate_pem if given else _pem(user, "client-certificate", path),
+        key_pem=given.key_pem if given else _pem(user, "client-key", path),
         verify=not cluster.get("insecure-skip-tls-verify", False),
         namespace=about.get("namespace") or "default",
     )
@@ -123,6 +131,8 @@ def _in_cluster() -> Connection:
         token=(SERVICE_ACCOUNT / "token").read_text().strip(),
         authority_pem=(SERVICE_ACCOUNT / "ca.crt").read_text(),
         namespace=(SERVICE_ACCOUNT / "namespace").read_text().strip(),
+        # The kubelet writes a new token before the old one runs out.
+        renew=_in_cluster,
     )
 
 

@@ -1,0 +1,109 @@
+"""Credentials that change while we work, and those that a program gives."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dralloc.api.core_v1 import Node
+from dralloc.apiserver.serving import Endpoint, serving
+from dralloc.client.calls import Calls
+from dralloc.client.credentials import BadKubeconfig, read_kubeconfig
+from dralloc.client.http import HttpTransport
+from dralloc.client.resources import resource_for
+from dralloc.primitives.errors import Unauthorized
+from dralloc.testing.api import TOKEN, api_application
+
+V1 = "client.authentication.k8s.io/v1"
+
+
+def kubeconfig(path: Path, user: dict[str, Any], server: str = "http://127.0.0.1:1") -> Path:
+    document = {
+        "current-context": "x",
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "users": [{"name": "u", "user": user}],
+    }
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+@pytest.mark.slow
+def test_a_token_that_is_replaced_is_read_again_when_the_server_takes_the_old_one_no_more(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with api_application() as application, serving(application, Endpoint()) as url:
+            token = tmp_path / "token"
+            token.write_text("runs-out")
+            config = kubeconfig(tmp_path / "config", {"tokenFile": "token"}, url)
+            sending, streaming = HttpTransport(read_kubeconfig(config)), HttpTransport(read_kubeconfig(config))
+            nodes = resource_for(Node)
+            with pytest.raises(Unauthorized):
+                await Calls(sending).list_all(nodes)
+            token.write_text(TOKEN)
+            # Several at once: one gets the new token, all use it.
+            await asyncio.gather(*(Calls(sending).list_all(nodes) for _ in range(5)))
+            async for _ in Calls(streaming).watch(nodes, resource_version="", timeout_s=1):
+                pass
+            await sending.close()
+            await streaming.close()
+
+    asyncio.run(scenario())
+
+
+def exec_user(printed: str, **members: Any) -> dict[str, Any]:
+    return {"exec": {"apiVersion": V1, "command": sys.executable, "args": ["-c", f"print({printed!r})"], **members}}
+
+
+def credential(**status: str) -> str:
+    return json.dumps({"apiVersion": V1, "kind": "ExecCredential", "status": status})
+
+
+def test_a_program_gives_a_token_or_a_certificate(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    assert read_kubeconfig(kubeconfig(path, exec_user(credential(token="t")))).token == "t"
+    both = credential(clientCertificateData="CERTIFICATE", clientKeyData="KEY")
+    given = read_kubeconfig(kubeconfig(path, exec_user(both)))
+    assert (given.token, given.certificate_pem, given.key_pem) == (None, "CERTIFICATE", "KEY")
+
+
+def test_a_program_is_told_about_what_it_is_asked_for(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_text(
+        f"#!{sys.executable}\n"
+        "import json, os\n"
+        'told = json.loads(os.environ["KUBERNETES_EXEC_INFO"])\n'
+        'token = told["spec"]["cluster"]["server"] + " " + os.environ["ACCOUNT"]\n'
+        'print(json.dumps({**told, "status": {"token": token}}))\n'
+    )
+    program.chmod(0o700)
+    section = {
+        "apiVersion": V1,
+        "command": "./program",
+        "env": [{"name": "ACCOUNT", "value": "me"}],
+        "provideClusterInfo": True,
+    }
+    config = kubeconfig(tmp_path / "config", {"exec": section}, "https://cluster.example")
+    assert read_kubeconfig(config).token == "https://cluster.example me"
+
+
+@pytest.mark.parametrize(
+    ("user", "complaint"),
+    [
+        (exec_user("{}", apiVersion="client.authentication.k8s.io/v1alpha1"), "known are client.authentication"),
+        (exec_user("what?"), "printed no ExecCredential"),
+        (exec_user(credential(clientKeyData="KEY")), "neither a token nor a certificate"),
+        (exec_user("", args=["-c", "raise SystemExit(3)"]), "ended with 3"),
+        (exec_user("", command="no-such-program", installHint="install it"), "No such file or directory; install it"),
+        ({"exec": {"apiVersion": V1}}, "not understood"),
+        ({"auth-provider": {"name": "oidc"}}, "auth-provider is not supported"),
+    ],
+)
+def test_a_program_that_gives_nothing_is_a_clear_error(tmp_path: Path, user: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(BadKubeconfig, match=complaint):
+        read_kubeconfig(kubeconfig(tmp_path / "config", user))
