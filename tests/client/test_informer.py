@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from random import Random
 
 import pytest
@@ -17,6 +18,7 @@ from dralloc.client.informer import Informer
 from dralloc.client.reflector import Reflector
 from dralloc.client.resource import ObjectKey
 from dralloc.client.resources import resource_for
+from dralloc.client.transport import Request, Stream
 from dralloc.store.interface import HistoryLimits
 from dralloc.testing.api import TOKEN, api_application
 from dralloc.testing.faults import Faults, FaultyTransport
@@ -150,3 +152,28 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.05)
+
+
+def test_a_server_that_ends_every_watch_at_once_is_not_asked_over_and_over() -> None:
+    async def main() -> int:
+        requests = 0
+
+        class Counting(InProcessTransport):
+            @asynccontextmanager
+            async def stream(self, request: Request) -> AsyncIterator[Stream]:
+                nonlocal requests
+                requests += 1
+                async with super().stream(request) as stream:
+                    yield stream
+
+        async with api_application(clock=VirtualClock(asyncio.get_running_loop())) as application:
+            transport = Counting(application, token=TOKEN)
+            reflecting = asyncio.ensure_future(Reflector(Calls(transport), CLASSES, Informer()).run())
+            await asyncio.sleep(1)
+            application.end_streams()
+            await asyncio.sleep(60)
+            reflecting.cancel()
+            await asyncio.gather(reflecting, return_exceptions=True)
+        return requests
+
+    assert run_virtual(main()) < 20

@@ -21,6 +21,7 @@ from dralloc.primitives.errors import ApiError, Gone
 RECONNECT: Final = Backoff(first_s=0.1, most_s=10.0)
 PAGE_SIZE: Final = 500
 WATCH_TIMEOUT_S: Final = 300
+SHORT_WATCH_S: Final = 1.0
 
 
 class Reflector(Generic[Object]):
@@ -51,8 +52,10 @@ class Reflector(Generic[Object]):
             try:
                 if self._revision is None:
                     await self._list()
-                await self._watch()
-                self._failures = 0
+                if await self._watch():
+                    self._failures = 0
+                else:
+                    await self._pause()
             except Gone as error:
                 self._on_problem(error)
                 self._revision = None
@@ -75,8 +78,10 @@ class Reflector(Generic[Object]):
         self._informer.replace(items)
         self._revision = revision
 
-    async def _watch(self) -> None:
+    async def _watch(self) -> bool:
+        """Whether it was worth it: a server that ends watches as they begin is going down, and must not be kept from it."""
         assert self._revision is not None
+        began_at, before = asyncio.get_running_loop().time(), self._revision
         async for event in self._calls.watch(
             self._resource,
             resource_version=self._revision,
@@ -86,6 +91,7 @@ class Reflector(Generic[Object]):
         ):
             self._take(event)
             self._failures = 0
+        return self._revision != before or asyncio.get_running_loop().time() - began_at > SHORT_WATCH_S
 
     def _take(self, event: WatchEvent[Object]) -> None:
         if event.type == "DELETED":
