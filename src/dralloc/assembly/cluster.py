@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from dralloc.api.core_v1 import DEFAULT_SCHEDULER
 from dralloc.apiserver.app import ApiApplication
 from dralloc.apiserver.authentication import ADMINISTRATOR, Authenticator
 from dralloc.apiserver.server import ApiServer
+from dralloc.apiserver.serving import Endpoint, serving
 from dralloc.assembly.components import Components
 from dralloc.client.client import AsyncClient
 from dralloc.client.in_process import InProcessTransport
@@ -67,11 +68,17 @@ class Cluster:
     components: Components
     # Set as soon as all fake nodes are there and take pods.
     nodes_ready: asyncio.Event
+    # Closed after the components have ended: a server that stops listening ends all watches.
+    _sockets: AsyncExitStack
 
     @property
     def client(self) -> AsyncClient:
         """The administrator's. Leaving it open costs nothing."""
         return AsyncClient(self.transport)
+
+    async def listen(self) -> str:
+        """Serve programs outside, too, on a free port of loopback until the end; the address."""
+        return await self._sockets.enter_async_context(serving(self.application, Endpoint()))
 
 
 @asynccontextmanager
@@ -97,7 +104,7 @@ async def components_on(application: ApiApplication, token: str, settings: Clust
     """Everything but the server, inside the block, on a server that runs already; nodes come up meanwhile."""
     transport = InProcessTransport(application, token=token)
     clock, gates = settings.clock, settings.gates
-    async with Components() as components:
+    async with AsyncExitStack() as sockets, Components() as components:
         names = settings.scheduler_names
         terms = SchedulerTerms(transport, clock=clock, settings=SchedulerSettings(names=names, gates=gates))
         components.start("scheduler", terms.run)
@@ -118,4 +125,4 @@ async def components_on(application: ApiApplication, token: str, settings: Clust
             components.start(f"nodes {each.prefix}", run)
         if not waiting:
             nodes_ready.set()
-        yield Cluster(application, transport, components, nodes_ready)
+        yield Cluster(application, transport, components, nodes_ready, sockets)

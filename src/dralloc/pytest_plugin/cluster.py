@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -20,8 +20,13 @@ from typing import Any, Final, TypeVar
 from dralloc.api.core_v1 import Pod, PodCondition
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.resource_v1 import DeviceRequestAllocationResult, ResourceClaim
-from dralloc.assembly.cluster import Cluster, ClusterSettings, fleet
+from dralloc.apiserver.kubeconfig import write_kubeconfig
+from dralloc.assembly.cluster import TOKEN, Cluster, ClusterSettings, fleet
 from dralloc.assembly.components import ComponentDied
+from dralloc.cli.cluster_reading import read_cluster
+from dralloc.cli.explain import explain_order, explanation_lines
+from dralloc.cli.orders import order_of_pod
+from dralloc.cli.world import World
 from dralloc.client.blocking import Client, LoopThread, Runner
 from dralloc.client.client import AsyncClient, Item
 from dralloc.client.resource import Object
@@ -32,6 +37,7 @@ from dralloc.primitives.features import FeatureGates
 from dralloc.pytest_plugin.life import ClusterLife
 from dralloc.pytest_plugin.loops import VirtualLoop
 from dralloc.pytest_plugin.manifests import Source, documents_of
+from dralloc.pytest_plugin.nodes import DriverNode, start_agent
 from dralloc.pytest_plugin.picture import picture_of
 from dralloc.system_clock import SystemClock
 from dralloc.testing.virtual_time import VirtualClock
@@ -61,14 +67,19 @@ class DraCluster:
         self._life = life
         self._loop = loop
         self._directory = directory
-        self._url = ""
         self._told_of_death = False
         self.async_client = AsyncClient(cluster.transport)
         self.client = Client(self.async_client, loop)
 
     def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         """Run the coroutine on the cluster's own loop: for what `async_client` does. A component that dies meanwhile fails it."""
-        return self._loop.run(self._cluster.components.guard(coroutine))
+        try:
+            return self._loop.run(self._cluster.components.guard(coroutine))
+        except ComponentDied as died:
+            if not self._told_of_death:
+                self._told_of_death = True
+                died.add_note(self.describe())
+            raise
 
     # --- Doing ------------------------------------------------------------------------------------------------------
 
@@ -117,6 +128,18 @@ class DraCluster:
         allocations = [claim.status.allocation for claim in self.claims_of(pod, namespace=namespace).values()]
         return [result for allocation in allocations if allocation for result in allocation.devices.results]
 
+    def explain(self, pod: str, *, namespace: str = "default") -> str:
+        """Why the pod gets no devices and what would help, or why it gets these: what `dralloc explain pod` says."""
+        read = self.pod(pod, namespace=namespace)
+        world = World(self._life.settings.gates, "the cluster", namespace)
+        for reading in self.run(read_cluster(self._cluster.transport, namespace)).values():
+            for item in reading.objects:
+                world.add(item)
+        order = order_of_pod(world, read)
+        if order.fault:
+            return f"{order.subject} cannot be served: {order.fault}"
+        return "\n".join(explanation_lines(order, explain_order(world, order, world.nodes)))
+
     def describe(self) -> str:
         """Nodes, pods, claims and the latest events, for people."""
         try:
@@ -143,16 +166,8 @@ class DraCluster:
                 except NotFound:
                     pass
                 left = deadline - self._now()
-                if left <= 0 or not self._wait_for_change(changes.next(timeout_s=left)):
+                if left <= 0 or not self.run(changes.next(timeout_s=left)):
                     raise WaitFailed(f"this did not happen within {timeout:g} s: {what}\n\n{self.describe()}")
-
-    def _wait_for_change(self, change: Coroutine[Any, Any, Sequence[object]]) -> bool:
-        try:
-            return bool(self.run(change))
-        except ComponentDied as died:
-            self._told_of_death = True
-            died.add_note(self.describe())
-            raise
 
     def wait_until(
         self,
@@ -217,9 +232,15 @@ class DraCluster:
         if isinstance(self._loop, VirtualLoop):
             raise BadCluster("programs outside live in real time: ask for the cluster without virtual_time")
         path = self._directory / "kubeconfig"
-        if not self._url:
-            self._url = self._loop.run(self._life.listen(self._cluster, path))
+        if not path.exists():
+            write_kubeconfig(path, server=self.run(self._cluster.listen()), authority_pem=None, token=TOKEN)
         return path
+
+    def start_node(self, name: str, *, runs_processes: bool = False) -> DriverNode:
+        """A node that drivers can register with, for tests of drivers. Its containers do nothing, or are processes of this machine."""
+        node = DriverNode(name, self._directory / name, self.kubeconfig())
+        self.run(start_agent(self._cluster, self._life.settings, node, runs_processes=runs_processes))
+        return node
 
     # --- Ending -----------------------------------------------------------------------------------------------------
 
@@ -232,8 +253,6 @@ class DraCluster:
         except ComponentDied:
             if not self._told_of_death:
                 raise
-        finally:
-            self.client.close()
 
 
 async def _loop_time() -> float:
@@ -259,7 +278,7 @@ def running_cluster(
     except (BadProfile, ValueError) as error:
         raise BadCluster(str(error)) from None
     loop: Runner = VirtualLoop() if virtual_time else LoopThread()
-    with tempfile.TemporaryDirectory(prefix="dra-cluster-") as directory:
+    with closing(loop), tempfile.TemporaryDirectory(prefix="dra-cluster-") as directory:
         settings = ClusterSettings(gates=gates, fleets=fleets, controllers=tuple(controllers))
         life, cluster = loop.run(_start(settings, virtual_time=virtual_time))
         running = DraCluster(cluster, life, loop, Path(directory))

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Final
 
-from dralloc.apiserver.kubeconfig import write_kubeconfig
-from dralloc.apiserver.serving import Endpoint, serving
-from dralloc.assembly.cluster import TOKEN, Cluster, ClusterSettings, cluster_in_process
+from dralloc.assembly.cluster import Cluster, ClusterSettings, cluster_in_process
 from dralloc.store.interface import Watch
 from dralloc.store.memory import MemoryStore
 
@@ -20,10 +16,9 @@ class ClusterLife:
     """`start` it, use it, `stop` it; all of that on the same loop."""
 
     def __init__(self, settings: ClusterSettings) -> None:
-        self._settings = settings
+        self.settings = settings
         self._store = MemoryStore()
         self._until_stopped = asyncio.Event()
-        self._listening = AsyncExitStack()
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> Cluster:
@@ -41,17 +36,10 @@ class ClusterLife:
         await self._task
 
     async def _live(self, up: asyncio.Future[Cluster]) -> None:
-        in_process = cluster_in_process(self._settings, store=self._store)
-        async with self._store, in_process as cluster, self._listening:
+        async with self._store, cluster_in_process(self.settings, store=self._store) as cluster:
             up.set_result(cluster)
             await self._until_stopped.wait()
 
     async def watch(self) -> Watch:
         """Every change of every object from now on."""
         return await self._store.watch(EVERYTHING, after_revision=await self._store.current_revision())
-
-    async def listen(self, cluster: Cluster, kubeconfig: Path) -> str:
-        """Serve on a free port of loopback until the end, and write into the file how to get there; the address."""
-        url = await self._listening.enter_async_context(serving(cluster.application, Endpoint()))
-        write_kubeconfig(kubeconfig, server=url, authority_pem=None, token=TOKEN)
-        return url

@@ -1,0 +1,243 @@
+"""The cluster that tests get: what they do with it, and what they are told when it does not go well."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dralloc import connect
+from dralloc.api.core_v1 import Event, Node, Pod
+from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
+from dralloc.assembly.components import ComponentDied
+from dralloc.primitives.errors import NotFound
+from dralloc.pytest_plugin.cluster import BadCluster, DraCluster, WaitFailed, running_cluster
+from dralloc.pytest_plugin.manifests import BadManifest
+from dralloc.testing.builders import claim, request
+from dralloc.testing.workloads import existing, pod
+
+MANIFEST = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: some-memory}
+spec:
+  devices:
+    requests:
+      - name: gpu
+        exactly: {deviceClassName: gpu.example.com, capacity: {requests: {memory: 20Gi}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: inference}
+spec:
+  resourceClaims: [{name: gpu, resourceClaimName: some-memory}]
+  containers: [{name: app, image: app:1, resources: {claims: [{name: gpu}]}}]
+"""
+HUNGRY = MANIFEST.replace("some-memory", "too-much").replace("inference", "hungry").replace("20Gi", "100Gi")
+
+CLUSTER_CPU_S_MAX = 0.3
+
+
+@pytest.fixture(params=[False, True], ids=["real time", "virtual time"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[DraCluster]:
+    with running_cluster(nodes={"gpu": 2}, virtual_time=request.param) as running:
+        yield running
+
+
+def test_a_pod_gets_its_device_and_runs(cluster: DraCluster) -> None:
+    applied = cluster.apply(MANIFEST)
+    assert [item.metadata.name for item in applied] == ["some-memory", "inference"]
+    running = cluster.wait_until_running("inference")
+    (device,) = cluster.devices_of("inference")
+    assert (device.pool, str(device.consumed_capacity["memory"])) == (running.spec.node_name, "20Gi")
+    assert list(cluster.claims_of("inference")) == ["gpu"]
+    assert cluster.claim("some-memory").status.allocation is not None
+    assert "pod default/inference" in cluster.explain("inference")
+
+
+def test_a_pod_that_does_not_fit_says_why_and_what_would_help(cluster: DraCluster) -> None:
+    cluster.apply(HUNGRY)
+    assert cluster.wait_until_pending("hungry", "memory too small").startswith("0/2 nodes are available")
+    assert "ask for 80Gi of memory instead of 100Gi" in cluster.explain("hungry")
+
+
+def test_what_is_deleted_or_ends_gives_back_its_devices(cluster: DraCluster) -> None:
+    cluster.apply(MANIFEST)
+    cluster.wait_until_running("inference")
+    cluster.end_pod("inference")
+    cluster.wait_until(ResourceClaim, "some-memory", lambda stored: stored.status.allocation is None)
+    cluster.delete(Pod, "inference")
+    with pytest.raises(NotFound):
+        cluster.pod("inference")
+
+
+@pytest.mark.dra_cluster(nodes={})
+def test_everything_that_describes_objects_can_be_applied(dra_cluster: DraCluster, tmp_path: Path) -> None:
+    (tmp_path / "file.yaml").write_text(MANIFEST)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "more.yaml").write_text(HUNGRY)
+    dra_cluster.apply(tmp_path / "file.yaml", str(tmp_path / "folder"))
+    dra_cluster.apply(pod("by-document", {"gpu": existing("typed")}), claim("typed", request()))
+    dra_cluster.apply('{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "by-json"}}')
+    generated = {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "many-"}, "spec": pod("x")["spec"]}
+    (first,) = dra_cluster.apply(generated)
+    assert first.metadata.name.startswith("many-")
+    # What is there is changed, whoever wrote it.
+    changed = pod("by-document", {"gpu": existing("typed")}, labels={"colour": "red"})
+    dra_cluster.apply(changed)
+    assert dra_cluster.pod("by-document").metadata.labels == {"colour": "red"}
+    assert {item.metadata.name for item in dra_cluster.client.list(ResourceClaim)} == {
+        "some-memory",
+        "too-much",
+        "typed",
+    }
+
+
+@pytest.mark.dra_cluster(nodes={})
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("nowhere.yaml", "nowhere.yaml: No such file or directory"),
+        ("a: b\nc: d\n", "the text: document 1 is not an object of Kubernetes: it has no kind"),
+        ("kind: Pod\n  metadata: {\n", "the text, line 2, column"),
+    ],
+)
+def test_what_cannot_be_read_says_where(dra_cluster: DraCluster, source: str, message: str) -> None:
+    with pytest.raises(BadManifest, match=message):
+        dra_cluster.apply(source)
+
+
+def test_waiting_goes_by_changes_and_fails_with_a_picture_of_the_cluster(cluster: DraCluster) -> None:
+    asked = 0
+
+    def is_there() -> Node:
+        nonlocal asked
+        asked += 1
+        return cluster.client.get(Node, "never")
+
+    with pytest.raises(WaitFailed) as failed:
+        cluster.wait_for(is_there, timeout=0.2, what="a node called never is there")
+    assert asked < 10, "it is asked when something changed, not over and over"
+    cluster.apply(HUNGRY)
+    cluster.wait_until_pending("hungry")
+    with pytest.raises(WaitFailed) as failed:
+        cluster.wait_until_running("hungry", timeout=0.2)
+    first, _, picture = str(failed.value).partition("\n\n")
+    assert first == "this did not happen within 0.2 s: Pod default/hungry runs"
+    for told in (
+        "gpu-1   True    8",
+        "default/hungry   Pending",
+        "memory too small",
+        "not allocated",
+        "FailedScheduling",
+    ):
+        assert told in picture
+
+
+async def break_down(cluster: DraCluster) -> None:
+    """Let a component die as soon as we have returned."""
+
+    async def explode() -> None:
+        raise ZeroDivisionError("out of order")
+
+    cluster._cluster.components.start("scheduler of the test", explode)
+
+
+def test_a_component_that_dies_fails_the_wait_and_not_the_end_again() -> None:
+    with running_cluster(nodes={}) as cluster:
+        cluster.run(break_down(cluster))
+        with pytest.raises(ComponentDied, match="scheduler of the test died: ZeroDivisionError: out of order"):
+            cluster.wait_until_running("nobody")
+
+
+def test_a_component_that_dies_unseen_fails_the_end() -> None:
+    def block() -> None:
+        with running_cluster(nodes={}) as cluster:
+            cluster.run(break_down(cluster))
+
+    with pytest.raises(ComponentDied):
+        block()
+
+
+def test_virtual_time_passes_only_when_told_and_then_at_once() -> None:
+    ended = pod("job", node="gpu-0")
+    ended["metadata"]["annotations"] = {"fake.dralloc.io/run-seconds": "3600"}
+    started = time.monotonic()
+    with running_cluster(nodes={"gpu": 1}, virtual_time=True) as cluster:
+        cluster.apply(ended)
+        cluster.wait_until_running("job")
+        cluster.advance(3000)
+        assert cluster.pod("job").status.phase == "Running"
+        cluster.advance(700)
+        assert cluster.pod("job").status.phase == "Succeeded"
+    assert time.monotonic() - started < 3000
+
+
+@pytest.mark.dra_cluster(nodes={})
+def test_real_time_cannot_be_advanced(dra_cluster: DraCluster) -> None:
+    with pytest.raises(BadCluster, match="virtual_time=True"):
+        dra_cluster.advance(1)
+
+
+@pytest.mark.dra_cluster(nodes={}, virtual_time=True)
+def test_programs_outside_have_no_part_in_virtual_time(dra_cluster: DraCluster) -> None:
+    with pytest.raises(BadCluster, match="without virtual_time"):
+        dra_cluster.kubeconfig()
+
+
+def test_programs_outside_find_the_cluster_by_its_kubeconfig(dra_cluster: DraCluster) -> None:
+    path = dra_cluster.kubeconfig()
+    assert dra_cluster.kubeconfig() == path
+    with connect(path) as client:
+        assert {node.metadata.name for node in client.list(Node)} == {"gpu-0", "nic-0"}
+        client.create(pod("from-outside"))
+    dra_cluster.wait_until_running("from-outside")
+
+
+def test_coroutines_run_beside_the_cluster(cluster: DraCluster) -> None:
+    async def count() -> int:
+        slices = await cluster.async_client.list(ResourceSlice)
+        return sum(len(item.spec.devices or ()) for item in slices)
+
+    assert cluster.run(count()) == 16
+
+
+@pytest.mark.dra_cluster(nodes={"gpu": 1}, feature_gates="DRAConsumableCapacity=false")
+def test_features_can_be_off(dra_cluster: DraCluster) -> None:
+    dra_cluster.apply(MANIFEST)
+    (asked,) = dra_cluster.claim("some-memory").spec.devices.requests or ()
+    assert asked.exactly is not None
+    assert asked.exactly.capacity is None
+
+
+@pytest.mark.dra_cluster(nodes={}, controllers=())
+def test_controllers_can_be_left_out(dra_cluster: DraCluster) -> None:
+    dra_cluster.apply(pod("p", {"gpu": {"resourceClaimTemplateName": "nobody-makes-it"}}))
+    assert not dra_cluster.client.list(Event)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"nodes": {"gpus": 1}}, "no profile 'gpus'"),
+        ({"feature_gates": "DRAEverything=true"}, "DRAEverything"),
+    ],
+)
+def test_what_cannot_be_had_is_said(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadCluster, match=message), running_cluster(**settings):
+        pass
+
+
+def test_a_cluster_is_up_and_gone_again_quickly() -> None:
+    """In processor time: the wall clock of a busy machine says nothing. What is imported was paid for by the tests above."""
+    costs = []
+    for _ in range(3):
+        before = time.process_time()
+        with running_cluster():
+            costs.append(time.process_time() - before)
+    assert min(costs) < CLUSTER_CPU_S_MAX
+    assert not [thread for thread in threading.enumerate() if thread.name == "dralloc-loop"]
