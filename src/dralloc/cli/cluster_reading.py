@@ -84,7 +84,7 @@ def served_resource(discovery: Discovery, kind: Kind) -> Resource[Any] | None:
         kind=kind.kind,
         namespaced=kind.namespaced,
         type=object_type,
-        decode=partial(read_known, kind, version),
+        read=partial(read_known, kind, version),
     )
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from enum import Enum
+from functools import cache
 from typing import Any, Final, Generic
 
 import msgspec
 from msgspec import Struct
 
-from dralloc.api.codec import encode
+from dralloc.api.codec import DecodeError, decode, encode
 from dralloc.client.refusals import refusal, refusal_of_status
 from dralloc.client.resource import Object, ObjectKey, Resource
 from dralloc.client.transport import Request, Response, Transport, split_lines
@@ -189,10 +191,7 @@ class Calls:
             if stream.status != 200:
                 raise refusal(stream.status, b"".join([piece async for piece in stream.pieces()]))
             async for line in split_lines(stream.pieces()):
-                event = _EVENT.decode(line)
-                if event.type == "ERROR":
-                    raise refusal_of_status(msgspec.json.decode(event.object))
-                yield WatchEvent(event.type, resource.decode(bytes(event.object)))
+                yield _read_event(line, resource)
 
     async def close(self) -> None:
         await self._transport.close()
@@ -214,6 +213,24 @@ class Calls:
         if response.status >= 400:
             raise refusal(response.status, response.body)
         return response
+
+
+def _read_event(line: bytes, resource: Resource[Object]) -> WatchEvent[Object]:
+    """The event that a line of a watch tells; one that tells of an error has a Status for its object, and is raised."""
+    if resource.read is None:
+        with suppress(DecodeError):
+            told = decode(line, _event_type(resource.type))
+            if told.type != "ERROR":
+                return told
+    event = _EVENT.decode(line)
+    if event.type == "ERROR":
+        raise refusal_of_status(msgspec.json.decode(event.object))
+    return WatchEvent(event.type, resource.decode(bytes(event.object)))
+
+
+@cache
+def _event_type(object_type: type[Object]) -> type[WatchEvent[Object]]:
+    return WatchEvent[object_type]  # type: ignore[valid-type]
 
 
 def _filled(**parameters: str) -> dict[str, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import lru_cache
 from typing import Protocol
 
 from dralloc.client.transport import Request, Response, Stream
@@ -44,9 +45,7 @@ class InProcessTransport:
 
     def __init__(self, application: Application, *, token: str | None = None) -> None:
         self._application = application
-        self._headers = {b"accept": b"application/json"}
-        if token:
-            self._headers[b"authorization"] = f"Bearer {token}".encode("latin-1")
+        self._token = token
 
     async def send(self, request: Request) -> Response:
         answer = await self._ask(request)
@@ -65,9 +64,7 @@ class InProcessTransport:
         """Nothing is held open between requests."""
 
     async def _ask(self, request: Request) -> Answer:
-        headers = self._headers
-        if request.headers:
-            headers = {**headers, **{_encoded(name.lower()): _encoded(text) for name, text in request.headers.items()}}
+        headers = _headers(self._token, tuple(request.headers.items()))
         return await self._application.answer(request.method, request.path, request.query, headers, request.body)
 
 
@@ -76,16 +73,21 @@ class _Stream:
         self.status = answer.status
         self._answer = answer
 
-    async def pieces(self) -> AsyncIterator[bytes]:
-        if self._answer.stream is None:
-            yield self._answer.body
-            return
-        async for piece in self._answer.stream:
-            yield piece
+    def pieces(self) -> AsyncIterator[bytes]:
+        return self._answer.stream if self._answer.stream is not None else _only(self._answer.body)
 
 
-def _encoded(text: str) -> bytes:
-    return text.encode("latin-1")
+async def _only(piece: bytes) -> AsyncIterator[bytes]:
+    yield piece
+
+
+# Requests come with the same few headers over and over.
+@lru_cache(maxsize=256)
+def _headers(token: str | None, stated: tuple[tuple[str, str], ...]) -> Mapping[bytes, bytes]:
+    headers = {"accept": "application/json"} | {name.lower(): text for name, text in stated}
+    if token:
+        headers["authorization"] = f"Bearer {token}"
+    return {name.encode("latin-1"): text.encode("latin-1") for name, text in headers.items()}
 
 
 def _warnings(headers: Headers) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
+from dralloc.api.codec import decode
 from dralloc.api.meta_v1 import ApiObject
 
 Object = TypeVar("Object", bound=ApiObject)
@@ -39,11 +40,13 @@ class Place:
 
     def path(self, *, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
         """The path of an object, of a namespace's objects, or of all of them."""
-        parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
+        path = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         if self.namespaced and namespace:
-            parts += ["namespaces", namespace]
-        parts += [part for part in (self.plural, name, subresource) if part]
-        return "/".join(parts)
+            path = f"{path}/namespaces/{namespace}"
+        path = f"{path}/{self.plural}"
+        if name:
+            path = f"{path}/{name}"
+        return f"{path}/{subresource}" if subresource else path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +54,11 @@ class Resource(Place, Generic[Object]):
     """A place, with the type of its objects."""
 
     type: type[Object]
-    decode: Callable[[bytes], Object]
+    # How they are read where their shape in this version is not that of the type.
+    read: Callable[[bytes], Object] | None = None
+
+    def decode(self, body: bytes) -> Object:
+        return decode(body, self.type) if self.read is None else self.read(body)
 
 
 def key_of(item: ApiObject) -> ObjectKey:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
-from dralloc.api.codec import decode
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.registry import KINDS, Kind, find_kind
 from dralloc.client.resource import Object, Resource
@@ -44,9 +43,4 @@ def _resource(kind: Kind, object_type: type[Object]) -> Resource[Object]:
         kind=kind.kind,
         namespaced=kind.namespaced,
         type=object_type,
-        decode=partial(_decode, wire_type=object_type),
     )
-
-
-def _decode(body: bytes, *, wire_type: type[Object]) -> Object:
-    return decode(body, wire_type)

@@ -38,7 +38,7 @@ def _whole(view_type: type[ApiObject]) -> Resource[CoreObject]:
         kind=known.kind,
         namespaced=known.namespaced,
         type=CoreObject,
-        decode=partial(read_core_object, view_type=view_type),
+        read=partial(read_core_object, view_type=view_type),
     )
 
 

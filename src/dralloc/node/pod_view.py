@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final
 
 from msgspec import field
 
-from dralloc.api.codec import decode
 from dralloc.api.core_v1 import Container, Pod, PodSpec, PodStatus
 from dralloc.api.wire import Int32, Time, Wire, printed
 from dralloc.client.resource import Resource
@@ -115,8 +113,4 @@ class NodePod(Pod):
 
 
 # The same resource, read with more of its fields.
-NODE_PODS: Final[Resource[NodePod]] = replace(
-    resource_for(Pod),
-    type=NodePod,
-    decode=partial(decode, wire_type=NodePod),
-)
+NODE_PODS: Final[Resource[NodePod]] = replace(resource_for(Pod), type=NodePod)
