@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from dralloc.allocator.ledger import Ledger, Pick
 from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal, Fault, Impossible, Outcome
@@ -20,8 +21,7 @@ from dralloc.snapshot.pools import PoolStatus
 ALTERNATIVES_MAX: Final = 8
 
 
-@dataclass(frozen=True, slots=True)
-class AllocationProblem:
+class AllocationProblem(Struct, frozen=True, gc=False):
     """Which devices do these claims get on this node?"""
 
     demand: Demand

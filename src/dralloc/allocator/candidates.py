@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from msgspec import Struct
+
 from dralloc.allocator.capacity import NO_CHARGE, CapacityError, Charge, charge_for
 from dralloc.allocator.taints import repels
 from dralloc.api.resource_v1 import DeviceToleration
@@ -95,8 +97,7 @@ class DeviceFault:
     message: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Offer:
+class Offer(Struct, frozen=True, eq=False):
     """The devices of a slice under one profile.
 
     A device in `faulty_selection` ends the search when it is looked at; one in `faulty_capacity` does so too, if it is

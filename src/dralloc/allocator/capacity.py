@@ -7,7 +7,8 @@ or everything. Every capacity of the device is taken from, asked for or not.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from dralloc.api.resource_v1 import CapacityRequestPolicy, CapacityRequestPolicyRange, DeviceCapacity
 from dralloc.primitives.quantity import INT64_MAX, NANOS, NANOS_PER_MILLI, Quantity
@@ -17,8 +18,7 @@ class CapacityError(ValueError):
     """An amount that cannot be calculated with: negative, or beyond what Kubernetes can represent."""
 
 
-@dataclass(frozen=True, slots=True)
-class Charge:
+class Charge(Struct, frozen=True, gc=False):
     """What one allocation takes of a device, in the order of the device's capacities; `nanos` are the same amounts."""
 
     amounts: tuple[Quantity, ...]

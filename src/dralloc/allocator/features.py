@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from dralloc.primitives.features import FeatureGates
 from dralloc.snapshot.pools import Visibility
@@ -38,12 +38,16 @@ class Features:
 
     @property
     def visibility(self) -> Visibility:
-        return Visibility(self.partitionable_devices, self.compatibility_groups)
+        return _visibility(self.partitionable_devices, self.compatibility_groups)
 
     @property
     def is_experimental(self) -> bool:
         """Kubernetes changes to another allocator when one of these is on, which alone heeds skipNodeOperations."""
         return self.list_attributes or self.optional_node_operations or self.compatibility_groups
+
+
+# One of each: it is part of what views are remembered by.
+_visibility = cache(Visibility)
 
 
 @lru_cache(maxsize=64)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from msgspec import Struct
+
 from dralloc.api.resource_v1 import AllocationResult
 from dralloc.snapshot.identity import ClaimId, DeviceId, PoolId
 
 
-@dataclass(frozen=True, slots=True)
-class Allocated:
+class Allocated(Struct, frozen=True, gc=False):
     """One result for each claim, in the order of the claims.
 
     `score` prefers nodes where earlier alternatives fit (KEP-4816): 8 for a first one, down to 1 for an eighth, summed.

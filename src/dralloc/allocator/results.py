@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from dralloc.allocator.features import Features
 from dralloc.allocator.ledger import Pick
@@ -22,8 +23,7 @@ from dralloc.api.resource_v1 import (
 from dralloc.snapshot.node_selectors import NAME_FIELD, Node
 
 
-@dataclass(frozen=True, slots=True)
-class Assembly:
+class Assembly(Struct, frozen=True):
     """What results are made with: the node, the features, and where new share ids come from."""
 
     node: Node

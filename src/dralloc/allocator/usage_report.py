@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from dralloc.allocator.features import Features
 from dralloc.allocator.headroom import largest_request, quantity_like
@@ -118,25 +119,89 @@ class PoolReport:
 
 def usage_report(snapshot: Snapshot, features: Features) -> tuple[PoolReport, ...]:
     """Every pool, by node and name; pools that are not for one node come first."""
-    return _Reporter(snapshot, features).reports()
+    return UsageReporter(features).reports(snapshot)
 
 
-class _Reporter:
-    def __init__(self, snapshot: Snapshot, features: Features) -> None:
-        self._snapshot = snapshot
+class _KnownPool(NamedTuple):
+    """The reports about a pool, and what they were made from; all of it but the holdings is equal only to itself."""
+
+    causes: tuple[object, ...]
+    holdings: Mapping[DeviceId, list[Holding]]
+    reports: tuple[PoolReport, ...]
+
+
+class UsageReporter:
+    """Reports about one snapshot after the other. A pool of which nothing has changed keeps its reports, as the same objects."""
+
+    def __init__(self, features: Features) -> None:
         self._features = features
-        self._holdings = holdings(snapshot.claims.values())
+        self._known: dict[PoolId, _KnownPool] = {}
         # Of devices that have the same, and of which the same is used: most are like many others.
         self._capacities_known: dict[Hashable, tuple[CapacityReport, ...]] = {}
 
-    def reports(self) -> tuple[PoolReport, ...]:
-        reports = [report for slices in self._snapshot.pools.values() for report in self._pool(slices)]
-        reports.extend(self._gone(reports))
+    def reports(self, snapshot: Snapshot) -> tuple[PoolReport, ...]:
+        """Every pool, by node and name; pools that are not for one node come first."""
+        held: dict[PoolId, dict[DeviceId, list[Holding]]] = {}
+        for device_id, holders in holdings(snapshot.claims.values()).items():
+            held.setdefault(device_id.pool_id, {})[device_id] = holders
+        before, self._known = self._known, {}
+        for pool_id, slices in snapshot.pools.items():
+            self._known[pool_id] = self._pool(before.get(pool_id), snapshot, slices, held.get(pool_id, {}))
+        reports = [report for known in self._known.values() for report in known.reports]
+        reports.extend(_gone(reports, held))
         return tuple(sorted(reports, key=lambda report: (report.node, report.pool_id)))
+
+    def _pool(
+        self,
+        known: _KnownPool | None,
+        snapshot: Snapshot,
+        slices: PoolSlices,
+        held: Mapping[DeviceId, list[Holding]],
+    ) -> _KnownPool:
+        # Which nodes there are matters only to pools that do not say which node they are for.
+        nodes = None if all(indexed.node_name for indexed in slices.slices) else snapshot.nodes
+        causes = (slices, snapshot.usage.get(slices.pool_id), snapshot.rules, nodes)
+        if (
+            known is not None
+            and all(now is then for now, then in zip(causes, known.causes, strict=True))
+            and known.holdings == held
+        ):
+            return known
+        reporter = _PoolReporter(snapshot, self._features, held, self._capacities_known)
+        return _KnownPool(causes, held, tuple(reporter.reports(slices)))
+
+
+def _gone(
+    reports: Iterable[PoolReport], held: Mapping[PoolId, Mapping[DeviceId, list[Holding]]]
+) -> Iterator[PoolReport]:
+    """Devices that claims hold and no slice has."""
+    present = {device.device_id for report in reports if report.pool_id in held for device in report.devices}
+    for pool_id, by_device in sorted(held.items()):
+        devices = tuple(
+            DeviceReport(device_id, DeviceState.GONE, False, (), tuple(holders), (), Device(name=device_id.device))
+            for device_id, holders in by_device.items()
+            if device_id not in present
+        )
+        if devices:
+            yield PoolReport(pool_id, "", "has no such devices any more", devices, ())
+
+
+class _PoolReporter:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        features: Features,
+        held: Mapping[DeviceId, list[Holding]],
+        capacities_known: dict[Hashable, tuple[CapacityReport, ...]],
+    ) -> None:
+        self._snapshot = snapshot
+        self._features = features
+        self._holdings = held
+        self._capacities_known = capacities_known
 
     # --- Pools ----------------------------------------------------------------------------------------------------------
 
-    def _pool(self, slices: PoolSlices) -> Iterator[PoolReport]:
+    def reports(self, slices: PoolSlices) -> Iterator[PoolReport]:
         by_node: dict[str, list[IndexedSlice]] = {}
         for indexed in slices.slices:
             by_node.setdefault(indexed.node_name, []).append(indexed)
@@ -236,16 +301,3 @@ class _Reporter:
             bool(capacities) and all(report.is_exhausted for report in capacities)
         )
         return DeviceState.FULL if is_full else DeviceState.SHARED
-
-    def _gone(self, reports: Iterable[PoolReport]) -> Iterator[PoolReport]:
-        """Devices that claims hold and no slice has."""
-        present = {device.device_id for report in reports for device in report.devices}
-        by_pool: dict[PoolId, list[DeviceReport]] = {}
-        for device_id, held in self._holdings.items():
-            if device_id not in present:
-                gone = DeviceReport(
-                    device_id, DeviceState.GONE, False, (), tuple(held), (), Device(name=device_id.device)
-                )
-                by_pool.setdefault(device_id.pool_id, []).append(gone)
-        for pool_id, devices in sorted(by_pool.items()):
-            yield PoolReport(pool_id, "", "has no such devices any more", tuple(devices), ())

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from msgspec import Struct
+
 from dralloc.allocator.features import Features
 from dralloc.allocator.requests import Demand, compile_demand
 from dralloc.api.codec import encode
@@ -17,8 +19,7 @@ from dralloc.snapshot.identity import ClaimId
 from dralloc.snapshot.node_selectors import Node, NodeSelectorError, matches
 
 
-@dataclass(frozen=True, slots=True)
-class PodClaims:
+class PodClaims(Struct, frozen=True, gc=False):
     """A pod's claims: those that have devices, and those that are to get some."""
 
     allocated: tuple[ResourceClaim, ...] = ()

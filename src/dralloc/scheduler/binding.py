@@ -7,9 +7,10 @@ out the same devices in the same moment, the devices' own preparations, the bind
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Final, Protocol
+from collections.abc import Coroutine, Iterable
+from typing import Any, Final, Protocol
+
+from msgspec import Struct
 
 from dralloc.api.core_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
@@ -31,18 +32,15 @@ SEEN_TIMEOUT_S: Final = 60.0
 DEVICES_POLL_S: Final = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(Struct, frozen=True, gc=False):
     """The pod has its node."""
 
 
-@dataclass(frozen=True, slots=True)
-class Gone:
+class Gone(Struct, frozen=True, gc=False):
     """There is no such pod any more, or it has a node already."""
 
 
-@dataclass(frozen=True, slots=True)
-class Undone:
+class Undone(Struct, frozen=True, gc=False):
     """It did not work out. `is_collision`: somebody else was faster, so trying again soon makes sense.
 
     `listed` are the claims that list the pod because of this attempt, which is to be taken back. There are none once the binding
@@ -140,13 +138,7 @@ class Binder:
         settling = [
             self._writer.settle(claim_id, wanted, uid, listed) for claim_id, wanted in place.allocations.items()
         ]
-        # All are waited for: what is written after we gave up would never be undone.
-        claims = await asyncio.gather(*settling, return_exceptions=True)
-        for claim in claims:
-            if isinstance(claim, BaseException):
-                raise claim
-        for claim_id, claim in zip(place.allocations, claims, strict=True):
-            assert isinstance(claim, ResourceClaim), "failures were raised"
+        for claim_id, claim in zip(place.allocations, await _all_of(settling), strict=True):
             await self._check_collision(claim_id, claim)
             await self._prepare_devices(pod, claim_id, claim)
 
@@ -158,8 +150,10 @@ class Binder:
         """
         if self._cluster.is_proven(claim_id):
             return
-        async with asyncio.timeout(SEEN_TIMEOUT_S):
-            await self._progress.reach(int(claim.metadata.resource_version))
+        revision = int(claim.metadata.resource_version)
+        if not self._progress.has_reached(revision):
+            async with asyncio.timeout(SEEN_TIMEOUT_S):
+                await self._progress.reach(revision)
         if (holder := self._cluster.earlier_holder(claim_id)) is not None:
             raise Collision(f"claim {holder} was given devices of claim {claim_id} before")
         self._cluster.prove(claim_id)
@@ -222,3 +216,17 @@ class Binder:
         if found.spec.node_name == node:
             return Bound()
         return Gone() if found.spec.node_name else Undone(str(error))
+
+
+async def _all_of(settling: list[Coroutine[Any, Any, ResourceClaim]]) -> list[ResourceClaim]:
+    """The settled claims, or the first failure, which is raised only when all have ended.
+
+    What is written after we gave up would never be undone.
+    """
+    if len(settling) == 1:
+        return [await settling[0]]
+    ended = await asyncio.gather(*settling, return_exceptions=True)
+    failures = (outcome for outcome in ended if isinstance(outcome, BaseException))
+    for failure in failures:
+        raise failure
+    return [outcome for outcome in ended if isinstance(outcome, ResourceClaim)]

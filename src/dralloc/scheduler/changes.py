@@ -4,38 +4,35 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final
+
+from msgspec import Struct
 
 from dralloc.snapshot.identity import PoolId
 
 KEPT_MAX: Final = 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class NodeChanged:
+class NodeChanged(Struct, frozen=True, gc=False):
     """What the node offers, what is on it, or which devices it sees."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class PoolTaken:
+class PoolTaken(Struct, frozen=True, gc=False):
     """Devices of the pool were given out: what did not fit still does not."""
 
     pool_id: PoolId
 
 
-@dataclass(frozen=True, slots=True)
-class PoolFreed:
+class PoolFreed(Struct, frozen=True, gc=False):
     """Devices of the pool were given back."""
 
     pool_id: PoolId
 
 
-@dataclass(frozen=True, slots=True)
-class EverythingChanged:
+class EverythingChanged(Struct, frozen=True, gc=False):
     """Devices that any node may see."""
 
 

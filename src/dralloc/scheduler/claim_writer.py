@@ -8,7 +8,7 @@ with the next one, all together.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from dralloc.api.pod_claims import CLAIM_FINALIZER
@@ -39,7 +39,7 @@ class Collision(Exception):
 class ClaimWriter:
     """Makes stored claims what the cluster says they are to be."""
 
-    def __init__(self, calls: Calls, cluster: Cluster, report: Callable[[Iterable[Happening]], None]) -> None:
+    def __init__(self, calls: Calls, cluster: Cluster, report: Callable[[Collection[Happening]], None]) -> None:
         self._calls = calls
         self._cluster = cluster
         self._report = report

@@ -7,8 +7,8 @@ is taken back where they fail. No I/O: whoever watches the API reports changes h
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from dralloc.api.core_v1 import Node, Pod
@@ -44,8 +44,7 @@ PodKey = tuple[str, str]
 News = tuple[Happening, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _OnNode:
+class _OnNode(Struct, frozen=True, gc=False):
     """A pod that has a node, or that we have decided to give one."""
 
     uid: str
@@ -54,8 +53,7 @@ class _OnNode:
     is_assumed: bool
 
 
-@dataclass(slots=True)
-class _ClaimState:
+class _ClaimState(Struct):
     stored: ResourceClaim
     # Decided by us, not stored yet.
     allocation: AllocationResult | None = None

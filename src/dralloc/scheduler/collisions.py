@@ -7,7 +7,8 @@ same order, so both come to the same answer, and the claims that came first, as 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from dralloc.api.resource_v1 import DeviceRequestAllocationResult, ResourceClaim
 from dralloc.snapshot.cluster import Snapshot
@@ -15,8 +16,7 @@ from dralloc.snapshot.identity import ClaimId, DeviceId
 from dralloc.snapshot.usage import FREE, DeviceUsage, counted_results
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(Struct, frozen=True, gc=False):
     """A claim with devices, and the revision at which it got them; 0 where that is not known, as if it had been first."""
 
     claim: ResourceClaim

@@ -9,10 +9,10 @@ from __future__ import annotations
 import dataclasses
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from dralloc.allocator.features import Features
@@ -54,8 +54,7 @@ SHAPES_MAX: Final = 1000
 VERDICTS_MAX: Final = 100_000
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True, gc=False):
     """The pod gets the node; its claims get, or have, these devices. Those in `new` are decided here."""
 
     node: str
@@ -63,8 +62,7 @@ class Place:
     new: frozenset[ClaimId] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Reject:
+class Reject(Struct, frozen=True, gc=False):
     """No node can take the pod until one of these things happens.
 
     `is_early`: what is missing is probably on its way, so there is nothing to tell yet. `deallocate` names a claim that
@@ -80,8 +78,7 @@ class Reject:
     shape: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Fail:
+class Fail(Struct, frozen=True, gc=False):
     """Something is wrong, and it is not for lack of nodes; it can be put right by one of these changes."""
 
     message: str
@@ -132,7 +129,7 @@ class Cycle:
         refusal = self._refusal(pod, table, split, unusable)
         # A claim in the way is the pod's own affair.
         if isinstance(refusal, Reject) and refusal.deallocate is None and not unusable:
-            return dataclasses.replace(refusal, shape=shape)
+            return replace(refusal, shape=shape)
         return refusal
 
     def _place(self, table: Table, choice: Choice, claims: PodClaims, now: datetime) -> Place:

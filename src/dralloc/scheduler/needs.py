@@ -6,8 +6,9 @@ Amounts are in nanos, as everywhere where they are added and compared: exact int
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from dralloc.api.core_v1 import Container, PodSpec
 from dralloc.primitives.quantity import NANOS, Quantity
@@ -36,8 +37,7 @@ class HostPort(NamedTuple):
         return self.address == other.address or ANY_ADDRESS in (self.address, other.address)
 
 
-@dataclass(frozen=True, slots=True)
-class Needs:
+class Needs(Struct, frozen=True, gc=False):
     """`amounts` must be there; `weights` (of cpu and memory) is what nodes are compared by."""
 
     amounts: Mapping[str, int]
@@ -59,6 +59,8 @@ def _total(spec: PodSpec, unstated: Mapping[str, int]) -> dict[str, int]:
     running: dict[str, int] = {}
     for container in spec.containers:
         _add(running, _requests(container, unstated))
+    if not spec.init_containers and spec.resources is None and not spec.overhead:
+        return running
     sidecars: dict[str, int] = {}
     starting: dict[str, int] = {}
     for container in spec.init_containers:
@@ -83,7 +85,7 @@ def _is_pod_level(name: str) -> bool:
 
 
 def _requests(container: Container, unstated: Mapping[str, int]) -> dict[str, int]:
-    return {**unstated, **_nanos(container.resources.requests)}
+    return {**unstated, **_nanos(container.resources.requests)} if container.resources.requests else {**unstated}
 
 
 def _nanos(amounts: Mapping[str, Quantity]) -> dict[str, int]:

@@ -6,14 +6,14 @@ An attempt that ends without a node names those that could change its outcome; t
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from dralloc.snapshot.identity import ClaimId
 
 
-@dataclass(frozen=True, slots=True)
-class Happening:
+class Happening(Struct, frozen=True, gc=False):
     """Something that may help a parked pod: a kind of change, and of what it was where that matters."""
 
     kind: str

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dralloc.api.core_v1 import Node, Taint
 from dralloc.scheduler.needs import HostPort, Needs
@@ -39,8 +42,7 @@ class NodeOffer:
         return node_selectors.Node(self.name, self.labels, self.declared_features)
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(Struct, frozen=True, gc=False):
     """What pods take of a node."""
 
     amounts: Mapping[str, int] = field(default_factory=dict)
@@ -64,8 +66,7 @@ class Load:
 EMPTY = Load()
 
 
-@dataclass(frozen=True, slots=True)
-class NodeState:
+class NodeState(Struct, frozen=True, gc=False):
     """`rank` decides between nodes that are equally good."""
 
     offer: NodeOffer

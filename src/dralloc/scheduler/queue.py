@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from itertools import count, islice, takewhile
 from typing import Final
 
+from msgspec import Struct
+
 from dralloc.scheduler.crowds import Crowds
 from dralloc.scheduler.news import Happening
 
@@ -24,8 +26,7 @@ COLLISION_FIRST_S: Final = 0.05
 PARKED_MOST_S: Final = 300.0
 
 
-@dataclass(slots=True, kw_only=True)
-class QueuedPod:
+class QueuedPod(Struct, kw_only=True):
     """A pod in the queue, with the history that its place depends on."""
 
     key: Hashable
@@ -44,8 +45,7 @@ class QueuedPod:
     like: Hashable = None
 
 
-@dataclass(slots=True)
-class _InFlight:
+class _InFlight(Struct):
     pod: QueuedPod
     since: int
     discarded: bool = False

@@ -10,7 +10,7 @@ import asyncio
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 from zlib import crc32
@@ -125,7 +125,9 @@ class Scheduler:
             self._teller.forget(before)
         self._stirred.set()
 
-    def _report(self, news: Iterable[Happening]) -> None:
+    def _report(self, news: Collection[Happening]) -> None:
+        if not news:
+            return
         now_s = _now_s()
         for happening in news:
             woken = self._queue.happened(happening, now_s=now_s)

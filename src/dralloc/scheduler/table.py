@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from msgspec import Struct
+
 from dralloc.scheduler.asks import Ask
 from dralloc.scheduler.changes import EverythingChanged, NodeChanged, PoolFreed, PoolTaken
 from dralloc.scheduler.cluster import Cluster
@@ -51,8 +53,7 @@ class Diligence:
 DEFAULT_DILIGENCE: Final = Diligence()
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Struct, frozen=True, gc=False):
     node: NodeState
     fits: Fits
 

@@ -6,8 +6,9 @@ therefore remembered under exactly that (`DeviceState`), so that nodes that reac
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from dralloc.allocator.allocate import AllocationProblem, allocate
 from dralloc.allocator.candidates import offer_of
@@ -30,8 +31,7 @@ SHARE: Final = "share"
 DeviceState = tuple[object, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Fits:
+class Fits(Struct, frozen=True, gc=False):
     """`devices` are the allocations for the ask's claims; None where it has none, or where they must be worked out anew."""
 
     raw: Raw
@@ -40,29 +40,25 @@ class Fits:
     devices: Allocated | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Unfit:
+class Unfit(Struct, frozen=True, gc=False):
     """The node itself cannot take the pod."""
 
     misfit: Misfit
 
 
-@dataclass(frozen=True, slots=True)
-class OutOfReach:
+class OutOfReach(Struct, frozen=True, gc=False):
     """A claim of the pod has devices that the node cannot reach."""
 
     claim_id: ClaimId
 
 
-@dataclass(frozen=True, slots=True)
-class Lacking:
+class Lacking(Struct, frozen=True, gc=False):
     """The node's devices cannot serve the claims."""
 
     outcome: Impossible | BudgetExhausted
 
 
-@dataclass(frozen=True, slots=True)
-class Faulty:
+class Faulty(Struct, frozen=True, gc=False):
     """Something is wrong with the claims, or with a device that they may get, that no other node makes good."""
 
     fatal: Fatal

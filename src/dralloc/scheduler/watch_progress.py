@@ -23,9 +23,12 @@ class WatchProgress:
             if not arrived.done():
                 arrived.set_result(None)
 
+    def has_reached(self, revision: int) -> bool:
+        return revision <= self._revision
+
     async def reach(self, revision: int) -> None:
         """Return when the watch has come that far."""
-        if revision <= self._revision:
+        if self.has_reached(revision):
             return
         arrived = asyncio.get_running_loop().create_future()
         heapq.heappush(self._waiting, (revision, next(self._numbers), arrived))

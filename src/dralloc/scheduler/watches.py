@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from itertools import count
 from typing import Any
 
@@ -24,7 +24,7 @@ from dralloc.scheduler.watch_progress import WatchProgress
 class Watches:
     """`report` gets what may help pods that wait."""
 
-    def __init__(self, calls: Calls, cluster: Cluster, report: Callable[[Iterable[Happening]], None]) -> None:
+    def __init__(self, calls: Calls, cluster: Cluster, report: Callable[[Collection[Happening]], None]) -> None:
         self._calls = calls
         self._cluster = cluster
         self._report = report
@@ -50,7 +50,7 @@ class Watches:
         tasks: asyncio.TaskGroup,
         kind: type[Object],
         informer: Informer[Object],
-        handle: Callable[[Object | None, Object | None], Iterable[Happening]],
+        handle: Callable[[Object | None, Object | None], Collection[Happening]],
     ) -> None:
         informer.subscribe(lambda before, after: self._report(handle(before, after)))
         self._informers.append(informer)
@@ -69,7 +69,7 @@ class Watches:
                 break
         return True
 
-    def _claim_changed(self, before: ResourceClaim | None, after: ResourceClaim | None) -> Iterable[Happening]:
+    def _claim_changed(self, before: ResourceClaim | None, after: ResourceClaim | None) -> Collection[Happening]:
         news = self._cluster.claim_changed(before, after)
         if after is not None:
             self.progress.advance(after.metadata.resource_version)

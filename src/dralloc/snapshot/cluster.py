@@ -10,10 +10,13 @@ What a node sees (`view`) is remembered until the slices of a pool that concerns
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from typing import Final, NamedTuple
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dralloc.api.resource_v1 import DeviceTaintRule, ResourceClaim, ResourceSlice
 from dralloc.snapshot.identity import ClaimId, PoolId
@@ -30,8 +33,7 @@ VIEWS_MAX: Final = 20_000
 _Placements = PersistentMap[Anchor, PersistentMap[PoolId, int]]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class VisiblePool:
+class VisiblePool(Struct, frozen=True, eq=False, gc=False):
     """A pool and how one node sees it."""
 
     slices: PoolSlices
@@ -42,8 +44,7 @@ class VisiblePool:
         return self.slices.pool_id
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Strip:
+class Strip(Struct, frozen=True, eq=False):
     """The devices of one slice in a node's total order: bit `i` is device number `offset + i`."""
 
     number: int
@@ -115,8 +116,7 @@ class _Memory:
         self.views: dict[tuple[str, Visibility], _KnownView] = {}
 
 
-@dataclass(frozen=True, eq=False)
-class Snapshot:
+class Snapshot(Struct, frozen=True, eq=False):
     nodes: PersistentMap[str, Node] = field(default_factory=PersistentMap)
     pools: PersistentMap[PoolId, PoolSlices] = field(default_factory=PersistentMap)
     # Which pool a slice is in, by the slice's name.
@@ -126,7 +126,7 @@ class Snapshot:
     # Those with an allocation.
     claims: PersistentMap[ClaimId, ResourceClaim] = field(default_factory=PersistentMap)
     rules: TaintRules = field(default_factory=TaintRules)
-    _memory: _Memory = field(default_factory=_Memory, repr=False)
+    _memory: _Memory = field(default_factory=_Memory)
 
     @classmethod
     def of(
@@ -248,7 +248,7 @@ class Snapshot:
         views = self._memory.views
         key = (node.name, visibility)
         known = views.get(key)
-        if known is not None and known.view.node == node:
+        if known is not None and (known.view.node is node or known.view.node == node):
             if known.pools is self.pools and known.placements is self.placements:
                 return known.view
             candidates = self._candidates(node)
