@@ -96,7 +96,7 @@ def test_pages_that_are_true(page: str, tmp_path: Path) -> None:
         pytest.param("```console\n$ false\n```", id="unexpected failure"),
         pytest.param("```console fails\n$ true\n```", id="unexpected success"),
         pytest.param("```console fails\n$ (exit 2)\n```", id="a fault is not a no"),
-        pytest.param("```console background\n$ false\n```", id="ends at once"),
+        pytest.param("```console background\n$ true\nready\n```", id="ends at once"),
         pytest.param("```python\nraise SystemExit(1)\n```", id="program fails"),
         pytest.param("```python\nprint(1)\n```\n```text output\n2\n```", id="program prints something else"),
         pytest.param("```python file=broken.py\nx = \n```", id="file that is no program"),

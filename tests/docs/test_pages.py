@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 from dralloc.testing.document_runner import PageRunner, going_on
 from dralloc.testing.documents import Block, blocks_of, pages_of
+from dralloc.testing.warm_command import warm_command
 
 ROOT = Path(__file__).parents[2]
 PAGES = pages_of(ROOT)
@@ -58,13 +60,23 @@ def running_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield kubeconfig
 
 
+@pytest.fixture(scope="module")
+def programs() -> Iterator[Path]:
+    with (
+        tempfile.TemporaryDirectory(prefix="warm-") as directory,
+        warm_command("dralloc", "dralloc.cli.main:main", "dralloc", Path(directory)) as found,
+    ):
+        yield found
+
+
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("page", [page for page in PAGES if runs_something(page)], ids=name_of)
-def test_a_page_runs(page: Path, clone: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_a_page_runs(page: Path, clone: Path, programs: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     environment = {}
-    if page.is_relative_to(ROOT / "examples"):
+    if page.is_relative_to(ROOT / "examples") and "$ dralloc up" not in page.read_text():
         environment["KUBECONFIG"] = str(request.getfixturevalue("running_cluster"))
-    with PageRunner(clone, tmp_path / "home", environment, FREE_PORT) as runner:
+    with PageRunner(clone, tmp_path / "home", environment, programs, FREE_PORT) as runner:
         runner.read(page.read_text())
 
 

@@ -19,11 +19,12 @@ from typing import Final
 from dralloc.testing.documents import Block, Command, blocks_of, shows
 
 # Far beyond what anything takes that works.
-DEADLINE_S: Final = 100.0
+DEADLINE_S: Final = 90.0
+EVENTUALLY_S: Final = 60.0
 AGAIN_S: Final = 0.2
 # What the shell of a page remembers from one command to the next.
 _BEFORE = 'if [ -f "$PAGE_STATE" ]; then . "$PAGE_STATE"; cd "$(cat "$PAGE_STATE.cwd")"; fi\n'
-_AFTER = '\nstatus=$?; export -p > "$PAGE_STATE"; pwd > "$PAGE_STATE.cwd"; exit $status'
+_AFTER = '\nstatus=$?; export -n PATH; export -p > "$PAGE_STATE"; pwd > "$PAGE_STATE.cwd"; exit $status'
 
 
 class NotAsShown(AssertionError):
@@ -40,6 +41,8 @@ class PageRunner:
     directory: Path
     home: Path
     environment: Mapping[str, str] = field(default_factory=dict)
+    # Where commands are looked for first, but not those that go on.
+    programs: Path | None = None
     # Words added to commands that the page starts in the background, by how they begin.
     background_words: Mapping[str, str] = field(default_factory=dict)
     _printed: str = ""
@@ -102,7 +105,7 @@ class PageRunner:
             self._going_on.pop().close()
             return 0
         script = f"{_BEFORE}{command.text}{_AFTER}"
-        deadline = time.monotonic() + DEADLINE_S
+        deadline = time.monotonic() + EVENTUALLY_S
         while True:
             code, printed = self._call(["bash", "-c", script])
             wrong = self._fault(block, command, code, printed)
@@ -125,7 +128,7 @@ class PageRunner:
             done = subprocess.run(
                 words,
                 cwd=self.directory,
-                env=self._environment(),
+                env=self._environment(self.programs),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -137,9 +140,10 @@ class PageRunner:
             raise AssertionError(f"not done after {DEADLINE_S:.0f} s: {shlex.join(words)}") from error
         return done.returncode, done.stdout
 
-    def _environment(self) -> dict[str, str]:
+    def _environment(self, programs: Path | None = None) -> dict[str, str]:
+        path = [Path(sys.executable).parent, os.environ["PATH"]]
         return {
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PATH": ":".join(map(str, [programs, *path] if programs else path)),
             "HOME": str(self.home),
             "PAGE_STATE": str(self.home / ".page"),
             "LC_ALL": "C.UTF-8",
@@ -151,7 +155,7 @@ class PageRunner:
     # --- What goes on -----------------------------------------------------------------------------------------------
 
     def _start(self, block: Block, command: Command) -> None:
-        text = command.text
+        text = command.text.partition(" # ")[0]
         for beginning, more in self.background_words.items():
             if text.startswith(beginning):
                 text += f" {more}"
