@@ -122,7 +122,7 @@ def test_faults_of_v1beta1_are_found_in_its_shape() -> None:
 @pytest.mark.parametrize(
     ("source", "severity", "said"),
     [
-        ("apiVersion: apps/v1\nkind: Deployment", "warning", "not a kind that dralloc knows: not checked"),
+        ("apiVersion: networking.k8s.io/v1\nkind: Ingress", "warning", "not a kind that dralloc knows: not checked"),
         ("apiVersion: resource.k8s.io/v1\nkind: ResourceClam", "error", 'did you mean "ResourceClaim"?'),
         ("apiVersion: resource.k8s.io/v1alpha3\nkind: DeviceTaintRule", "error", "it exists in v1, v1beta2"),
         ("metadata: {}", "error", "apiVersion and kind must be given"),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, NoReturn
 
 import typer
 
 from dralloc.cli.options import Context, Files, Gates, Kubeconfig, Output, OutputFormat
-from dralloc.cli.output import parse_gates
+from dralloc.cli.output import fail, parse_gates
 
 app = typer.Typer(help="Show what is used of devices, by whom, and what is left.", no_args_is_help=True)
 
@@ -22,6 +23,10 @@ def top() -> None:
 def devices(
     files: Files = None,
     node: Annotated[str | None, typer.Option(help="Only devices of this node.")] = None,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", "-w", help="Go on with every change, until Ctrl-C: bars on a terminal, else lines."),
+    ] = False,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     output: Output = OutputFormat.TABLE,
@@ -37,6 +42,11 @@ def devices(
     dralloc top devices
 
     \b
+    # The same, live; of large clusters the totals and the fullest nodes. For a program: a line of JSON for each change.
+    dralloc top devices --watch
+    dralloc top devices --watch -o json | jq .
+
+    \b
     # One node, with taints, attributes, share ids and the pods that use the claims.
     dralloc top devices --node node-7 -o wide
 
@@ -50,6 +60,10 @@ def devices(
     from dralloc.cli.device_tree import plain_pool, tree
     from dralloc.cli.world import Origin, load_world
 
+    if watch:
+        if files:
+            fail("--watch follows a cluster, and files do not change: leave out --watch or -f")
+        _follow(kubeconfig, context, node, output, feature_gates)
     origin = Origin(files=files, kubeconfig=kubeconfig, context=context)
     world = load_world(origin, parse_gates(feature_gates), needed={ResourceSlice, ResourceClaim})
     reports = usage_report(world.snapshot, world.features)
@@ -61,3 +75,21 @@ def devices(
         lambda: {"pools": [plain_pool(report) for report in reports]},
         lambda: tree(reports, is_wide=is_wide, with_bars=sys.stdout.isatty()),
     )
+
+
+def _follow(
+    kubeconfig: Path | None, context: str | None, node: str | None, output: OutputFormat, feature_gates: str
+) -> NoReturn:
+    from dralloc.allocator.features import Features
+    from dralloc.cli.following import Follower
+    from dralloc.cli.reaching import ask_server, find_server
+    from dralloc.client.transport import Transport
+
+    connection = find_server(kubeconfig, context)
+    features = Features.of(parse_gates(feature_gates))
+
+    async def work(transport: Transport) -> None:
+        await Follower(transport, connection.server, features, node).run(output)
+
+    ask_server(connection, work, is_endless=True)
+    raise AssertionError("devices are followed until that is interrupted")

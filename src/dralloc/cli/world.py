@@ -74,10 +74,7 @@ class World:
         """By name."""
         stated = self.all(core_v1.Node)
         if stated:
-            nodes = [
-                Node(name, node.metadata.labels, frozenset(node.status.declared_features))
-                for (_, name), node in stated.items()
-            ]
+            nodes = [place_of(node) for node in stated.values()]
         else:
             nodes = [Node(name) for name in self._named_nodes() or {SOME_NODE}]
         return tuple(sorted(nodes, key=lambda node: node.name))
@@ -134,6 +131,11 @@ class World:
         close = difflib.get_close_matches(name, by_tail[tails[0]], n=1, cutoff=0) if tails else []
         meant = f", did you mean {close[0]}?" if close else f"; there {_are(len(names), noun)}"
         return f"there is no {noun} {name}{meant}"
+
+
+def place_of(node: core_v1.Node) -> Node:
+    """What slices can select of a node."""
+    return Node(node.metadata.name, node.metadata.labels, frozenset(node.status.declared_features))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,199 @@
+"""A cluster's devices, followed: the snapshot changes with every event, and is shown at a bounded rate."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from dralloc.allocator.features import Features
+from dralloc.allocator.usage_report import PoolReport, UsageReporter
+from dralloc.api.core_v1 import Node
+from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.resource_v1 import DeviceTaintRule, ResourceClaim, ResourceSlice
+from dralloc.cli.cluster_reading import known_kinds, served_resource, why_not_served
+from dralloc.cli.device_tree import plain_pool, tree
+from dralloc.cli.live_view import change_lines, changed_pools, frame
+from dralloc.cli.objects import plain_yaml
+from dralloc.cli.options import OutputFormat
+from dralloc.cli.output import fail, say
+from dralloc.cli.reaching import what_to_do
+from dralloc.cli.world import place_of
+from dralloc.client.calls import Calls
+from dralloc.client.discovery import discover
+from dralloc.client.informer import Informer
+from dralloc.client.reflector import Reflector
+from dralloc.client.resource import Resource
+from dralloc.client.transport import Transport
+from dralloc.primitives.errors import Forbidden
+from dralloc.snapshot.cluster import Snapshot
+from dralloc.snapshot.identity import ClaimId
+
+# Between two drawings; a cluster that changes a thousand times a second is drawn no more often.
+PAUSE_S: Final = 0.5
+# How soon a screen that changed its size is drawn anew.
+LOOK_AROUND_S: Final = 1.0
+# A lost connection is tried again within this time, and then it is known whether it is still lost.
+TROUBLE_S: Final = 12.0
+
+NEEDED: Final = (ResourceSlice, ResourceClaim)
+FOLLOWED: Final = (*NEEDED, Node, DeviceTaintRule)
+
+
+class Follower:
+    """Follows the devices of a server, and shows them again whenever something changed."""
+
+    def __init__(self, transport: Transport, server: str, features: Features, node: str | None) -> None:
+        self._transport = transport
+        self._server = server
+        self._reporter = UsageReporter(features)
+        self._node = node
+        self._snapshot = Snapshot()
+        self._changed = asyncio.Event()
+        self._trouble: tuple[float, str] = (0.0, "")
+
+    async def run(self, output: OutputFormat) -> None:
+        """Never returns but by an error or a cancellation."""
+        calls = Calls(self._transport)
+        informers: list[Informer[Any]] = []
+        resources = await self._resources(calls)
+        async with asyncio.TaskGroup() as group:
+            for resource in resources:
+                informer: Informer[Any] = Informer()
+                informer.subscribe(self._on_change)
+                informers.append(informer)
+                group.create_task(Reflector(calls, resource, informer, on_problem=self._on_problem).run())
+            for informer in informers:
+                await informer.synced.wait()
+            await self._show(output)
+
+    async def _resources(self, calls: Calls) -> list[Resource[Any]]:
+        """What is to be followed. Ends the command where the server does not give what is needed."""
+        discovery = await discover(self._transport)
+        found: list[Resource[Any]] = []
+        for object_type, kind in known_kinds():
+            if object_type not in FOLLOWED:
+                continue
+            resource = served_resource(discovery, kind)
+            refused = why_not_served(discovery, kind) if resource is None else ""
+            if resource is not None:
+                try:
+                    await calls.page(resource, query={"limit": "1"})
+                    found.append(resource)
+                except Forbidden as error:
+                    refused = f"{kind.plural} cannot be read: {error}"
+            if refused and object_type in NEEDED:
+                fail(f"{self._server}: {refused}")
+        return found
+
+    def _on_problem(self, error: Exception) -> None:
+        self._trouble = (asyncio.get_running_loop().time(), what_to_do(error, self._server))
+        self._changed.set()
+
+    def _on_change(self, before: ApiObject | None, after: ApiObject | None) -> None:
+        snapshot = updated(self._snapshot, before, after)
+        if snapshot is not self._snapshot:
+            self._snapshot = snapshot
+            self._changed.set()
+
+    def _reports(self) -> tuple[PoolReport, ...]:
+        reports = self._reporter.reports(self._snapshot)
+        return tuple(report for report in reports if self._node is None or report.node == self._node)
+
+    # --- Showing ----------------------------------------------------------------------------------------------------------
+
+    async def _show(self, output: OutputFormat) -> None:
+        self._changed.clear()
+        if self._node is not None and not (self._reports() or self._node in self._snapshot.nodes):
+            fail(f"there is no node {self._node}, and nothing that it has")
+        if output is OutputFormat.TABLE and sys.stdout.isatty():
+            await self._draw()
+        else:
+            await self._print(output)
+
+    async def _draw(self) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        console = Console()
+        with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
+            size = None
+            reports = self._reports()
+            while True:
+                if self._changed.is_set():
+                    self._changed.clear()
+                    reports, size = self._reports(), None
+                if console.size != size:
+                    size = console.size
+                    live.update(self._screen(reports, size.height), refresh=True)
+                await asyncio.sleep(PAUSE_S)
+                await self._wait_for_change(LOOK_AROUND_S)
+
+    def _screen(self, reports: tuple[PoolReport, ...], height: int) -> Any:
+        from rich.text import Text
+
+        moment, trouble = self._trouble
+        is_troubled = bool(trouble) and asyncio.get_running_loop().time() - moment < TROUBLE_S
+        heading = trouble if is_troubled else f"{datetime.now():%H:%M:%S}  Ctrl-C ends"
+        lines = frame(reports, height=height - 1, heading=heading)
+        return Text("\n", no_wrap=True, overflow="crop").join(Text.assemble(*line) for line in lines)
+
+    async def _wait_for_change(self, timeout_s: float) -> None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+
+    async def _print(self, output: OutputFormat) -> None:
+        shown = self._reports()
+        trouble = ""
+        if output in (OutputFormat.TABLE, OutputFormat.WIDE):
+            say("\n".join(tree(shown, is_wide=output is OutputFormat.WIDE, with_bars=False)))
+        else:
+            _print_pools(output, shown)
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            if self._trouble[1] not in ("", trouble):
+                trouble = self._trouble[1]
+                say(trouble, err=True, prefix="note: ")
+            before, shown = shown, self._reports()
+            if output in (OutputFormat.TABLE, OutputFormat.WIDE):
+                for line in change_lines(before, shown):
+                    say(f"{datetime.now():%H:%M:%S}  {line}")
+            elif changed := changed_pools(before, shown):
+                _print_pools(output, changed)
+            await asyncio.sleep(PAUSE_S)
+
+
+def _print_pools(output: OutputFormat, reports: Iterable[PoolReport]) -> None:
+    """One document for each time that something changed: a line of JSON, or YAML."""
+    values = {"pools": [plain_pool(report) for report in reports]}
+    if output is OutputFormat.JSON:
+        say(msgspec.json.encode(values).decode())
+    else:
+        say(f"---\n{plain_yaml(values)}", newline=False)
+
+
+def updated(snapshot: Snapshot, before: ApiObject | None, after: ApiObject | None) -> Snapshot:
+    """The snapshot after a change of an object; the same one where the change does not matter to devices."""
+    is_gone = after is None
+    match after or before:
+        case ResourceSlice() as item:
+            return snapshot.without_slice(item.metadata.name) if is_gone else snapshot.with_slice(item)
+        case ResourceClaim() as item:
+            return snapshot.without_claim(ClaimId.of(item)) if is_gone else snapshot.with_claim(item)
+        case DeviceTaintRule() as item:
+            return snapshot.without_rule(item.metadata.name) if is_gone else snapshot.with_rule(item)
+        case Node() as item:
+            place = place_of(item)
+            if is_gone:
+                return snapshot.without_node(place.name)
+            return snapshot if snapshot.nodes.get(place.name) == place else snapshot.with_node(place)
+        case other:
+            raise AssertionError(f"not followed: {other}")

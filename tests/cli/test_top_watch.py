@@ -1,0 +1,145 @@
+"""`dralloc top devices --watch` as people run it: on a terminal, in a pipe, and until Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from dralloc.cli.main import app
+from dralloc.testing.api_thread import ApiThread, api_thread, refused
+
+pytestmark = pytest.mark.slow
+
+SLICE = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "ResourceSlice",
+    "metadata": {"name": "cards"},
+    "spec": {
+        "driver": "gpu.example.com",
+        "nodeName": "n1",
+        "pool": {"name": "n1", "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": "gpu-0", "allowMultipleAllocations": True, "capacity": {"memory": {"value": "40Gi"}}}],
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiThread]:
+    with api_thread(tmp_path_factory.mktemp("api")) as running:
+        running.client.create(SLICE)
+        yield running
+
+
+def allocate(api: ApiThread, name: str, amount: str) -> None:
+    document: dict[str, Any] = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}},
+    }
+    api.client.create(document)
+    share = {
+        "request": "r",
+        "driver": "gpu.example.com",
+        "pool": "n1",
+        "device": "gpu-0",
+        "shareID": f"6b134138-b100-4de2-a3dd-8835161{len(api.requests):05}",
+        "consumedCapacity": {"memory": amount},
+    }
+    api.client.replace_status({**document, "status": {"allocation": {"devices": {"results": [share]}}}})
+
+
+def command(api: ApiThread, *options: str) -> list[str]:
+    words = ["top", "devices", "--watch", "--kubeconfig", str(api.kubeconfig), *options]
+    return [sys.executable, "-m", "dralloc", *words]
+
+
+def test_in_a_pipe_changes_are_lines_until_interrupted(api: ApiThread) -> None:
+    with subprocess.Popen(command(api), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as following:
+        assert following.stdout is not None
+        assert following.stderr is not None
+        try:
+            assert following.stdout.readline() == "n1\n"
+            assert following.stdout.readline() == "  gpu.example.com/n1: 1 of 1 free\n"
+            assert "memory 0 of 40Gi used" in following.stdout.readline()
+            allocate(api, "in-a-pipe", "8Gi")
+            line = following.stdout.readline()
+            assert "n1  gpu.example.com/n1/gpu-0  shared  memory 8Gi of 40Gi used  default/in-a-pipe" in line
+            following.send_signal(signal.SIGINT)
+            assert following.wait(timeout=30) == 0
+            assert following.stderr.read() == ""
+        finally:
+            following.kill()
+
+
+def test_for_programs_each_change_is_a_document(api: ApiThread) -> None:
+    with subprocess.Popen(command(api, "-o", "json"), stdout=subprocess.PIPE, text=True) as following:
+        assert following.stdout is not None
+        try:
+            first = json.loads(following.stdout.readline())
+            allocate(api, "for-programs", "4Gi")
+            second = json.loads(following.stdout.readline())
+            before, after = (told["pools"][0]["devices"][0]["capacity"]["memory"]["used"] for told in (first, second))
+            assert before != after
+        finally:
+            following.kill()
+
+
+def test_on_a_terminal_bars_are_drawn_until_interrupted(api: ApiThread) -> None:
+    terminal, inner = pty.openpty()
+    environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "200", "LINES": "24"}
+    with subprocess.Popen(command(api), stdout=inner, stderr=inner, env=environment) as following:
+        os.close(inner)
+        try:
+            assert "█" in _read_until(terminal, "gpu.example.com/gpu-0")
+            allocate(api, "on-a-terminal", "2Gi")
+            _read_until(terminal, "on-a-terminal")
+            following.send_signal(signal.SIGINT)
+            _read_to_the_end(terminal)
+            assert following.wait(timeout=30) == 0
+        finally:
+            following.kill()
+            os.close(terminal)
+
+
+def _read_until(terminal: int, wanted: str) -> str:
+    seen = ""
+    while wanted not in seen:
+        seen += os.read(terminal, 65536).decode(errors="replace")
+    return seen
+
+
+def _read_to_the_end(terminal: int) -> None:
+    try:
+        while os.read(terminal, 65536):
+            pass
+    except OSError:
+        # That is how the end of a terminal is told.
+        return
+
+
+def test_what_cannot_be_followed_is_said(api: ApiThread, tmp_path: Path) -> None:
+    def run(*options: str) -> str:
+        result = CliRunner().invoke(app, ["top", "devices", "--watch", *options])
+        assert result.exit_code == 2
+        return result.stderr
+
+    (tmp_path / "s.yaml").write_text("")
+    assert "--watch follows a cluster" in run("-f", str(tmp_path))
+    server = ("--kubeconfig", str(api.kubeconfig))
+    assert "there is no node n9" in run(*server, "--node", "n9")
+    api.answers["/apis/resource.k8s.io/v1/resourceslices"] = refused(403, "Forbidden", "not for you")
+    try:
+        assert "resourceslices cannot be read: not for you" in run(*server)
+    finally:
+        api.answers.clear()
