@@ -20,7 +20,6 @@ from dralloc.api.core_v1 import DEFAULT_SCHEDULER
 from dralloc.apiserver.app import ApiApplication
 from dralloc.apiserver.authentication import ADMINISTRATOR, Authenticator
 from dralloc.apiserver.server import ApiServer
-from dralloc.apiserver.serving import Endpoint, serving
 from dralloc.assembly.components import Components
 from dralloc.client.client import AsyncClient
 from dralloc.client.in_process import InProcessTransport
@@ -78,6 +77,9 @@ class Cluster:
 
     async def listen(self) -> str:
         """Serve programs outside, too, on a free port of loopback until the end; the address."""
+        # Most clusters in a process are not listened to, and start sooner without it.
+        from dralloc.apiserver.serving import Endpoint, serving
+
         return await self._sockets.enter_async_context(serving(self.application, Endpoint()))
 
 

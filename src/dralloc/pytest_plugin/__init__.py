@@ -25,6 +25,15 @@ MARKER: Final = "dra_cluster"
 _CLUSTER: Final = pytest.StashKey["DraCluster"]()
 
 
+def pytest_addoption(pluginmanager: pytest.PytestPluginManager) -> None:
+    """No option, but the earliest hook there is, and the asserts of dralloc are to stay as they are.
+
+    pytest rewrites those of every package that comes with a plugin, and there is no way to ask it not to. For a control plane that costs seconds at the
+    first import. Where a later pytest keeps its marks elsewhere, that is all that is lost.
+    """
+    getattr(pluginmanager.rewrite_hook, "_must_rewrite", set()).discard("dralloc")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",

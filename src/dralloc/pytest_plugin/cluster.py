@@ -4,7 +4,8 @@
         cluster.apply("manifests/")
         cluster.wait_until_running("inference")
 
-The fixture `dra_cluster` is this, for one test. With the function a fixture of any other scope is three lines.
+The fixture `dra_cluster` is this, for one test. With the function a fixture of any other scope is three lines. What only some tests need is
+imported by those.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from dralloc.api.core_v1 import Pod, PodCondition
 from dralloc.api.meta_v1 import ApiObject
@@ -23,10 +24,6 @@ from dralloc.api.resource_v1 import DeviceRequestAllocationResult, ResourceClaim
 from dralloc.apiserver.kubeconfig import write_kubeconfig
 from dralloc.assembly.cluster import TOKEN, Cluster, ClusterSettings, fleet
 from dralloc.assembly.components import ComponentDied
-from dralloc.cli.cluster_reading import read_cluster
-from dralloc.cli.explain import explain_order, explanation_lines
-from dralloc.cli.orders import order_of_pod
-from dralloc.cli.world import World
 from dralloc.client.blocking import Client, LoopThread, Runner
 from dralloc.client.client import AsyncClient, Item
 from dralloc.client.resource import Object
@@ -37,10 +34,12 @@ from dralloc.primitives.features import FeatureGates
 from dralloc.pytest_plugin.life import ClusterLife
 from dralloc.pytest_plugin.loops import VirtualLoop
 from dralloc.pytest_plugin.manifests import Source, documents_of
-from dralloc.pytest_plugin.nodes import DriverNode, start_agent
 from dralloc.pytest_plugin.picture import picture_of
 from dralloc.system_clock import SystemClock
 from dralloc.testing.virtual_time import VirtualClock
+
+if TYPE_CHECKING:
+    from dralloc.pytest_plugin.nodes import DriverNode
 
 Result = TypeVar("Result")
 
@@ -130,6 +129,11 @@ class DraCluster:
 
     def explain(self, pod: str, *, namespace: str = "default") -> str:
         """Why the pod gets no devices and what would help, or why it gets these: what `dralloc explain pod` says."""
+        from dralloc.cli.cluster_reading import read_cluster
+        from dralloc.cli.explain import explain_order, explanation_lines
+        from dralloc.cli.orders import order_of_pod
+        from dralloc.cli.world import World
+
         read = self.pod(pod, namespace=namespace)
         world = World(self._life.settings.gates, "the cluster", namespace)
         for reading in self.run(read_cluster(self._cluster.transport, namespace)).values():
@@ -238,6 +242,8 @@ class DraCluster:
 
     def start_node(self, name: str, *, runs_processes: bool = False) -> DriverNode:
         """A node that drivers can register with, for tests of drivers. Its containers do nothing, or are processes of this machine."""
+        from dralloc.pytest_plugin.nodes import DriverNode, start_agent
+
         node = DriverNode(name, self._directory / name, self.kubeconfig())
         self.run(start_agent(self._cluster, self._life.settings, node, runs_processes=runs_processes))
         return node

@@ -1,0 +1,185 @@
+"""The plugin as pytest sees it: markers, what is printed when tests fail, and that it costs nothing where it is not used."""
+
+from __future__ import annotations
+
+import pytest
+
+# What a run inside this process imports is forgotten after it, and would be imported again for each.
+import dralloc.apiserver.serving
+import dralloc.pytest_plugin.cluster  # noqa: F401
+
+pytest_plugins = ["pytester"]
+
+POD = """
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "p"},
+    "spec": {"containers": [{"name": "app", "image": "app:1"}]},
+}
+"""
+
+
+def run(pytester: pytest.Pytester, source: str, *arguments: str) -> pytest.RunResult:
+    """In this process, with warnings as errors: others have that setting, too."""
+    pytester.makepyfile(POD + source)
+    return pytester.runpytest_inprocess("-W", "error", "-p", "no:xdist", "-p", "no:cacheprovider", *arguments)
+
+
+def test_a_test_gets_a_cluster_of_its_own_as_its_marker_says(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+import pytest
+
+def test_plain(dra_cluster):
+    dra_cluster.apply(POD)
+    assert dra_cluster.wait_until_running("p").spec.node_name in ("gpu-0", "nic-0")
+
+@pytest.mark.dra_cluster(nodes={"mig": 1}, virtual_time=True)
+class TestWithPartitions:
+    def test_class_marker(self, dra_cluster):
+        dra_cluster.apply(POD)
+        assert dra_cluster.wait_until_running("p").spec.node_name == "mig-0"
+        dra_cluster.advance(86_400)
+
+    @pytest.mark.dra_cluster(nodes={})
+    def test_closest_marker_wins(self, dra_cluster):
+        dra_cluster.apply(POD)
+        assert dra_cluster.wait_until_pending("p") == "no nodes are available"
+""",
+        "--strict-markers",
+    )
+    result.assert_outcomes(passed=3)
+
+
+def test_the_marker_is_explained(pytester: pytest.Pytester) -> None:
+    run(pytester, "", "--markers").stdout.fnmatch_lines(["@pytest.mark.dra_cluster(nodes=*virtual_time=*"])
+    run(pytester, "", "--fixtures").stdout.fnmatch_lines(["dra_cluster*", "    A cluster in this process:*"])
+
+
+@pytest.mark.parametrize(
+    ("marker", "message"),
+    [
+        ("nodes={'gpus': 1}", "marker dra_cluster: no profile 'gpus': No such file or directory; there are cpu, gpu,*"),
+        ("feature_gates='X=true'", "marker dra_cluster: *X*"),
+        ("node=1", "marker dra_cluster: got an unexpected keyword argument 'node'"),
+        ("{'gpu': 1}", "marker dra_cluster: too many positional arguments"),
+    ],
+)
+def test_a_marker_that_makes_no_sense_is_told_in_a_line(pytester: pytest.Pytester, marker: str, message: str) -> None:
+    result = run(
+        pytester, f"import pytest\n\n@pytest.mark.dra_cluster({marker})\ndef test_x(dra_cluster):\n    assert False\n"
+    )
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines([message])
+    result.stdout.no_fnmatch_line("*Traceback*")
+
+
+def test_where_a_test_fails_its_cluster_is_shown(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+import pytest
+
+@pytest.mark.dra_cluster(nodes={"gpu": 1}, virtual_time=True)
+def test_x(dra_cluster):
+    dra_cluster.apply(POD)
+    dra_cluster.wait_until_running("p")
+    assert dra_cluster.pod("p").spec.node_name == "gpu-7"
+""",
+    )
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "E   *AssertionError: assert 'gpu-0' == 'gpu-7'",
+            "*- the cluster -*",
+            "pods:",
+            "  default/p   Running   gpu-0*",
+        ]
+    )
+
+
+def test_a_wait_in_vain_is_shown_where_the_test_waits(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+import pytest
+
+@pytest.mark.dra_cluster(nodes={}, virtual_time=True)
+def test_x(dra_cluster):
+    dra_cluster.apply(POD)
+    dra_cluster.wait_until_running("p")
+""",
+    )
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            '>       dra_cluster.wait_until_running("p")',
+            "E  *WaitFailed: this did not happen within 30 s: Pod default/p runs",
+            "E       nodes: none",
+            "E         default/p   Pending   -      no nodes are available",
+        ]
+    )
+    result.stdout.no_fnmatch_line("*cluster.py:*")
+    result.stdout.no_fnmatch_line("*- the cluster -*")
+
+
+def test_a_component_that_dies_fails_the_test(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+async def explode():
+    raise ZeroDivisionError("out of order")
+
+async def start(cluster):
+    cluster._cluster.components.start("thing", explode)
+
+def test_seen(dra_cluster):
+    dra_cluster.run(start(dra_cluster))
+    dra_cluster.wait_until_running("p")
+
+def test_unseen(dra_cluster):
+    dra_cluster.run(start(dra_cluster))
+""",
+    )
+    result.assert_outcomes(failed=1, passed=1, errors=1)
+    result.stdout.fnmatch_lines(["E  *ComponentDied: the thing died: ZeroDivisionError: out of order"])
+
+
+def test_who_has_us_installed_and_does_not_use_us_imports_nothing_of_us(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+import sys
+
+def test_x():
+    ours = {name for name in sys.modules if name.partition(".")[0] == "dralloc"}
+    assert ours == {"dralloc", "dralloc.pytest_plugin"}
+    assert not {"msgspec", "yaml", "grpc", "aiohttp", "asyncio", "typer"} & set(sys.modules)
+
+def test_asserts_stay_as_they_are():
+    from dralloc.primitives import names
+    assert type(names.__loader__).__name__ == "SourceFileLoader"
+"""
+    )
+    # Plugins of others bring what they need themselves.
+    without = ("xdist", "xdist.looponfail", "hypothesispytest", "anyio", "timeout")
+    result = pytester.runpytest_subprocess(*(f"-pno:{name}" for name in without))
+    result.assert_outcomes(passed=2)
+
+
+@pytest.mark.slow
+def test_tests_share_nothing_when_they_run_side_by_side(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        POD
+        + """
+import pytest
+
+@pytest.mark.parametrize("number", range(4))
+def test_x(dra_cluster, number):
+    dra_cluster.apply(POD)
+    dra_cluster.wait_until_running("p")
+    assert dra_cluster.kubeconfig().exists()
+"""
+    )
+    pytester.runpytest_subprocess("-n", "2").assert_outcomes(passed=4)
