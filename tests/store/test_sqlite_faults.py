@@ -247,13 +247,13 @@ def test_a_file_is_open_once(tmp_path: Path) -> None:
     async def run() -> None:
         async with await SqliteStore.open(path) as store:
             await store.create("/a", b"")
-            with pytest.raises(StoreUnavailable, match="in use"):
+            with pytest.raises(StoreInUse, match="in use"):
                 await SqliteStore.open(path)
             opening = "import asyncio, sys; from dralloc.store.opening import open_store; asyncio.run(open_store(sys.argv[1]))"
             other = subprocess.run(
                 [sys.executable, "-c", opening, str(path)], capture_output=True, text=True, timeout=60, check=False
             )
-            assert f"StoreUnavailable: {path} is in use by another process" in other.stderr
+            assert f"StoreInUse: {path} is in use by another process" in other.stderr
             await store.create("/b", b"")
         await create_three(path)
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Protocol
 
-from dralloc.cel.check import compile_derived_attribute, compile_selector, environment_for
-from dralloc.cel.errors import CelCompileError
 from dralloc.primitives.features import FeatureGates
 
 
@@ -43,6 +41,10 @@ class _CelChecker:
 
 @lru_cache(maxsize=4096)
 def _judge(expression: str, gates: FeatureGates, *, is_selector: bool) -> Judgement:
+    # The language takes a while to load, and most commands and servers start without an expression to judge.
+    from dralloc.cel.check import compile_derived_attribute, compile_selector, environment_for
+    from dralloc.cel.errors import CelCompileError
+
     compile_expression = compile_selector if is_selector else compile_derived_attribute
     try:
         return Judgement(cost=compile_expression(expression, environment_for(gates)).cost_max)

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import Any, Final, NamedTuple
 
 import typer
@@ -97,6 +97,9 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
+        # Takes longer to load than most commands take.
+        from importlib import metadata
+
         typer.echo(f"dralloc {metadata.version('dralloc')}")
         raise typer.Exit
 

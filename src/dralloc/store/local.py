@@ -74,8 +74,7 @@ class LocalStore(Store):
 
     def _install(self, events: Sequence[Event]) -> None:
         """Makes events visible to readers and watches, in this order: a watcher that reads at once finds what it was told of."""
-        for event in events:
-            self._map.apply(event)
+        self._map.apply(events)
         self._hub.publish(events, revision=self._map.revision)
 
     def _check_open(self) -> None:

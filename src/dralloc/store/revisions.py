@@ -60,22 +60,25 @@ class RevisionedMap:
     def get(self, key: str) -> Record | None:
         return self._latest.get(key)
 
-    def apply(self, event: Event) -> None:
-        """Makes the next event part of the state."""
-        assert event.revision == self.revision + 1, "each write takes the next revision"
-        self.revision = event.revision
-        self.log.append(event)
-        if event.record is None:
-            del self._latest[event.key]
-            self._deleted[event.key] = event.revision
-            return
-        self._latest[event.key] = event.record
-        if event.previous is None:
-            deletion = self._deleted.pop(event.key, None)
-            if deletion is None:
-                self._keys.add(event.key)
-            else:
-                self._recreated[event.revision] = deletion
+    def apply(self, events: Iterable[Event]) -> None:
+        """Makes the next events part of the state, one after the other: each may be made from what those before have left."""
+        latest, deleted, append, add = self._latest, self._deleted, self.log.append, self._keys.add
+        for event in events:
+            revision, key, record = event.revision, event.key, event.record
+            assert revision == self.revision + 1, "each write takes the next revision"
+            self.revision = revision
+            append(event)
+            if record is None:
+                del latest[key]
+                deleted[key] = revision
+                continue
+            latest[key] = record
+            if event.previous is None:
+                deletion = deleted.pop(key, None) if deleted else None
+                if deletion is None:
+                    add(key)
+                else:
+                    self._recreated[revision] = deletion
 
     def page(self, prefix: str, *, revision: int | None, limit: int | None, token: PageToken | None) -> Page:
         """One page of the records under a prefix."""

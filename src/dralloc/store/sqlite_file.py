@@ -8,6 +8,7 @@ number of older rows is written down: what is damaged or missing is found when t
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import sqlite3
 import zlib
@@ -79,7 +80,7 @@ class SqliteFile:
 
     def load(self, limits: HistoryLimits) -> RevisionedMap:
         """Everything in the file; raises CorruptStore if any of it is damaged or missing."""
-        with self._explaining_errors():
+        with self._explaining_errors(), _all_kept():
             compacted, self._survivors = self._compaction()
             records = [
                 Record(key=key, value=value, revision=revision)
@@ -89,8 +90,7 @@ class SqliteFile:
             revisioned = RevisionedMap(limits=limits, records=records, compacted=compacted)
             if not len(revisioned) == len(records) == self._survivors:
                 raise self._corrupt(f"{len(records)} records up to revision {compacted}, expected {self._survivors}")
-            for revision, key, value in self._rows("revision > ?", compacted):
-                self._replay(revisioned, revision, key, value)
+            revisioned.apply(self._events(revisioned))
             return revisioned
 
     def commit(self, events: Sequence[Event], compaction: Compaction | None) -> None:
@@ -159,13 +159,18 @@ class SqliteFile:
                 raise self._corrupt(f"what was written at revision {revision} is damaged")
             yield revision, key, value
 
-    def _replay(self, revisioned: RevisionedMap, revision: int, key: str, value: bytes | None) -> None:
-        previous = revisioned.get(key)
-        if revision != revisioned.revision + 1 or (value is None and previous is None):
-            raise self._corrupt(f"there is a gap before revision {revision}")
-        key = previous.key if previous else key
-        record = None if value is None else Record(key=key, value=value, revision=revision)
-        revisioned.apply(Event(revision=revision, key=key, record=record, previous=previous))
+    def _events(self, revisioned: RevisionedMap) -> Iterator[Event]:
+        """What happened after the compaction; each event is made when those before it are part of the state."""
+        get = revisioned.get
+        for expected, (revision, key, value) in enumerate(
+            self._rows("revision > ?", revisioned.revision), revisioned.revision + 1
+        ):
+            previous = get(key)
+            if revision != expected or (value is None and previous is None):
+                raise self._corrupt(f"there is a gap before revision {revision}")
+            key = previous.key if previous else key
+            record = None if value is None else Record(key=key, value=value, revision=revision)
+            yield Event(revision=revision, key=key, record=record, previous=previous)
 
     def _append(self, events: Sequence[Event]) -> None:
         # One statement for many rows: SQLite's wrapper gives up Python's lock at every statement, and getting it back from
@@ -207,6 +212,18 @@ class SqliteFile:
         if name.startswith(CORRUPTION_ERRORS):
             return self._corrupt(str(error))
         return StoreUnavailable(f"{self._path}: {error}")
+
+
+@contextlib.contextmanager
+def _all_kept() -> Iterator[None]:
+    """Inside the block whatever is made stays, so nobody looks for garbage among it."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def checksum_of(revision: int, key: str, value: bytes | None) -> int:
