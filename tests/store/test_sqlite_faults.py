@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from dralloc.store.errors import CorruptStore, StoreError, StoreFull, StoreUnavailable
+from dralloc.store.errors import CorruptStore, StoreError, StoreFull, StoreInUse, StoreUnavailable
 from dralloc.store.interface import HistoryLimits, Record
 from dralloc.store.opening import open_store
 from dralloc.store.sqlite import SqliteStore
