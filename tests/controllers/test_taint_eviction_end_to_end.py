@@ -144,6 +144,23 @@ def test_an_eviction_that_is_not_needed_any_more_is_called_off() -> None:
     play(scenario)
 
 
+def test_a_rule_that_is_made_again_counts_anew() -> None:
+    async def scenario(cluster: ControlledCluster) -> None:
+        await run_pod(cluster, "p", tolerations=[replace(toleration("faulty"), toleration_seconds=600)])
+        for _ in range(2):
+            await cluster.client.create(rule())
+            await cluster.settle(20)
+            shown = await condition(cluster)
+            assert (shown.reason, shown.message) == (
+                "PodsPendingEviction",
+                "1 pod in 1 namespace still to be evicted.",
+            )
+            await cluster.client.delete(DeviceTaintRule, "rule")
+            await cluster.settle()
+
+    play(scenario)
+
+
 def test_a_controller_that_starts_later_evicts_who_is_due_and_waits_for_the_others() -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         await cluster.kill()

@@ -118,8 +118,8 @@ class TaintEvictionController(Controller[Key, Action]):
             # After its pods, so that its status counts them.
             self.queue.add(RuleKey(after.metadata.name))
         elif before is not None:
+            # Its pods are looked at, and leave its count as they are called off.
             self._tainted.remove_rule(before.metadata.name)
-            self._pending.pop(before.metadata.name, None)
             del self._evicted[before.metadata.name]
 
     def _on_claim(self, before: ResourceClaim | None, after: ResourceClaim | None) -> None:
@@ -173,7 +173,7 @@ class TaintEvictionController(Controller[Key, Action]):
         rule = self._rules.get(name) if self._rules is not None else None
         if rule is None:
             return Plan()
-        pending = self._pending[name]
+        pending = self._pending.get(name, Counter())
         facts = RuleFacts(
             pending=Struck(pending.total(), len(pending)),
             evicted=self._evicted[name],
@@ -270,6 +270,8 @@ class TaintEvictionController(Controller[Key, Action]):
             pending[key.namespace] -= 1
             if not pending[key.namespace]:
                 del pending[key.namespace]
+            if not pending:
+                del self._pending[rule]
             self.queue.add(RuleKey(rule))
 
     def _report(self, pod: Pod, message: str) -> None:
