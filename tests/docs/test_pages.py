@@ -19,6 +19,8 @@ ROOT = Path(__file__).parents[2]
 PAGES = pages_of(ROOT)
 # What a page may change is copied; the rest of the project is only looked at.
 COPIED = ("examples", "deploy")
+# Programs that the machine brings.
+SYSTEM_PROGRAMS = ("kubectl",)
 # Pages are read at the same time as other tests run, so nothing takes a port that may be taken.
 FREE_PORT = {"dralloc up": "--port 0", "dralloc apiserver": "--port 0"}
 
@@ -73,6 +75,9 @@ def programs() -> Iterator[Path]:
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("page", [page for page in PAGES if runs_something(page)], ids=name_of)
 def test_a_page_runs(page: Path, clone: Path, programs: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    for program in SYSTEM_PROGRAMS:
+        if f"$ {program} " in page.read_text() and shutil.which(program) is None:
+            pytest.skip(f"{program} is not installed: `make system`")
     environment = {}
     if page.is_relative_to(ROOT / "examples") and "$ dralloc up" not in page.read_text():
         environment["KUBECONFIG"] = str(request.getfixturevalue("running_cluster"))
