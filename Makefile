@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= auto
 
-.PHONY: setup test check bench demo fuzz soak lock reference system clean
+.PHONY: setup test check bench demo fuzz soak lock reference screenshots system clean
 
 setup: $(VENV)/.installed
 
@@ -31,7 +31,7 @@ bench: setup
 	$(BIN)/python -m bench $(ARGS)
 
 demo: setup
-	@scripts/demo
+	@$(BIN)/python scripts/demo.py $(ARGS)
 
 # An hour's worth of random cases for parsers and selectors: far more examples than `make test` draws.
 fuzz: setup
@@ -52,6 +52,10 @@ lock: setup
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \
 	  --no-header --no-emit-index-url --quiet -o requirements/dev.txt
+
+# The pictures of the web page in the documents, taken anew.
+screenshots: setup system
+	$(BIN)/python scripts/take-screenshots
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
 import re
 import shutil
+import signal
 import tempfile
-from asyncio.subprocess import DEVNULL, PIPE, Process
+from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -38,6 +40,7 @@ OPTIONS: Final = (
     "--disable-extensions",
     "--disable-sync",
     "--disable-features=Translate,MediaRouter,OptimizationHints",
+    "--log-level=3",
     "--no-first-run",
     "--no-default-browser-check",
     "--hide-scrollbars",
@@ -70,6 +73,7 @@ class Page:
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._calls = 0
         self._listening = asyncio.create_task(self._listen())
+        self._loaded = asyncio.Event()
         self.errors: list[str] = []
         self.sent: list[Sent] = []
 
@@ -105,6 +109,8 @@ class Page:
 
     def _note(self, event: str, parameters: dict[str, Any]) -> None:
         match event:
+            case "Page.loadEventFired":
+                self._loaded.set()
             case "Network.requestWillBeSent":
                 request = parameters["request"]
                 self.sent.append(Sent(request["method"], request["url"]))
@@ -119,7 +125,16 @@ class Page:
     # --- What a user does ---------------------------------------------------------------------------------------------
 
     async def open(self, url: str) -> None:
-        await self.call("Page.navigate", url=url)
+        await self._load("Page.navigate", url=url)
+
+    async def reload(self) -> None:
+        await self._load("Page.reload")
+
+    async def _load(self, method: str, **parameters: Any) -> None:
+        self._loaded.clear()
+        await self.call(method, **parameters)
+        async with asyncio.timeout(ANSWERS_WITHIN_S):
+            await self._loaded.wait()
 
     async def go(self, fragment: str) -> None:
         """Follow a link inside the page."""
@@ -199,31 +214,43 @@ _KEY_CODES: Final = {"Tab": 9, "Enter": 13, "Escape": 27}
 async def browser_page(program: str, *options: str) -> AsyncIterator[Page]:
     """A tab in a browser of its own, which ends with the block."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        command = (program, *OPTIONS, f"--user-data-dir={profile}", *options, "about:blank")
-        process = await asyncio.create_subprocess_exec(*command, stdout=DEVNULL, stderr=PIPE)
-        try:
-            address = await _debugging_address(process)
-            async with aiohttp.ClientSession() as session:
-                async with session.get(f"http://{address}/json/list") as response:
-                    tabs = await response.json()
-                tab = next(each for each in tabs if each["type"] == "page")
-                page = Page(await session.ws_connect(tab["webSocketDebuggerUrl"], max_msg_size=0))
-                try:
-                    await page.prepare()
-                    yield page
-                finally:
-                    await page.close()
-        finally:
-            if process.returncode is None:
-                process.kill()
-            await process.wait()
+        async with (
+            _browser(program, f"--user-data-dir={profile}", *options) as address,
+            aiohttp.ClientSession() as session,
+        ):
+            async with session.get(f"http://{address}/json/list") as response:
+                tabs = await response.json()
+            tab = next(each for each in tabs if each["type"] == "page")
+            page = Page(await session.ws_connect(tab["webSocketDebuggerUrl"], max_msg_size=0))
+            try:
+                await page.prepare()
+                yield page
+            finally:
+                await page.close()
 
 
-async def _debugging_address(process: Process) -> str:
-    assert process.stderr is not None
+@asynccontextmanager
+async def _browser(program: str, *options: str) -> AsyncIterator[str]:
+    """The address at which a browser takes commands."""
+    # A group of its own: a browser is many processes, and they end together.
+    process = await asyncio.create_subprocess_exec(
+        program, *OPTIONS, *options, "about:blank", stdout=DEVNULL, stderr=PIPE, start_new_session=True
+    )
+    assert process.stderr is not None, "it is a pipe"
+    try:
+        yield await _debugging_address(process.stderr)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        # To the end, or the pipe stays open.
+        await process.stderr.read()
+        await process.wait()
+
+
+async def _debugging_address(output: asyncio.StreamReader) -> str:
     said = b""
     async with asyncio.timeout(STARTS_WITHIN_S):
-        async for line in process.stderr:
+        async for line in output:
             said += line
             if match := re.search(rb"DevTools listening on ws://([^/]+)/", line):
                 return match[1].decode()

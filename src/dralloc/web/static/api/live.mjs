@@ -10,13 +10,13 @@ import { Refused } from "./connection.mjs";
 
 const RESOURCE = "/apis/resource.k8s.io/v1";
 
-// In the order in which they are listed: what the others are drawn into comes first.
+// In the order in which they are listed: claims come before slices, so that each device is worked out once.
 export const KINDS = [
   { name: "nodes", path: "/api/v1/nodes" },
   { name: "rules", path: `${RESOURCE}/devicetaintrules`, isOptional: true },
   { name: "classes", path: `${RESOURCE}/deviceclasses` },
-  { name: "slices", path: `${RESOURCE}/resourceslices` },
   { name: "claims", path: `${RESOURCE}/resourceclaims`, isBusy: true },
+  { name: "slices", path: `${RESOURCE}/resourceslices` },
   { name: "pods", path: "/api/v1/pods", isBusy: true },
 ];
 // Devices come and go more often than classes do.
@@ -67,7 +67,7 @@ export class Live {
       } catch (error) {
         if (signal.aborted) return;
         if (error instanceof Refused && (error.status === 401 || error.status === 403)) {
-          this._tell({ phase: "refused", status: error.status, message: error.message });
+          this._tell({ phase: "refused", status: error.status, message: error.message, hadToken: Boolean(this._connection.token) });
           this.pause();
           return;
         }
@@ -91,7 +91,6 @@ export class Live {
       await this._list(kind, signal);
     }
     this._isComplete = true;
-    this._changed();
   }
 
   async _list(kind, signal) {
@@ -104,10 +103,13 @@ export class Live {
           stale.delete(keyOf(object));
           this._world.put(kind.name, object);
         }
+        this._world.settle();
         this._changed();
         await breathe();
       }
       for (const key of stale) this._world.remove(kind.name, key);
+      this._world.settle();
+      this._changed();
       this._revisions.set(kind.name, page.value);
     } catch (error) {
       if (!(kind.isOptional && error instanceof Refused && error.status === 404)) throw error;
@@ -145,10 +147,13 @@ export class Live {
   async _watch(kind, seconds, signal) {
     const begun = performance.now();
     // A server that vanished without a word does not end its watches.
-    const patience = AbortSignal.any([signal, AbortSignal.timeout((seconds + GRACE_S) * 1000)]);
+    const patience = new AbortController();
+    const timer = setTimeout(() => patience.abort(new Error("the server fell silent")), (seconds + GRACE_S) * 1000);
+    const stop = () => patience.abort(signal.reason);
+    signal.addEventListener("abort", stop);
     try {
       const revision = this._revisions.get(kind.name);
-      for await (const events of this._connection.watch(kind.path, revision, seconds, patience)) {
+      for await (const events of this._connection.watch(kind.path, revision, seconds, patience.signal)) {
         await this._take(kind, events);
       }
       // One that is about to end closes them at once, and would be asked again and again.
@@ -158,6 +163,9 @@ export class Live {
       // What happened since is forgotten; read everything again.
       this._revisions.delete(kind.name);
       await this._list(kind, signal);
+    } finally {
+      clearTimeout(timer);
+      signal.removeEventListener("abort", stop);
     }
   }
 
@@ -172,6 +180,7 @@ export class Live {
         begun = performance.now();
       }
     }
+    this._world.settle();
     if (events.some(({ type }) => type !== "BOOKMARK")) this._changed();
   }
 }

@@ -1,32 +1,31 @@
 // Many devices in a few lines: how many of each driver are free, and how much of each capacity is used.
 
 import { quantityLike } from "./quantity.mjs";
-import { collator } from "./world.mjs";
+import { collator } from "./names.mjs";
 
 export const STATES = ["free", "shared", "full", "in use", "gone"];
 
-/** By driver: nodes, devices by state, and the sum of each capacity. */
+/** By driver: devices by state, and the sum of each capacity. */
 export function byDriver(world) {
   const groups = new Map();
   for (const pool of world.pools.values()) {
     const summary = summaryOf(pool, world);
     let group = groups.get(pool.driver);
-    if (!group) groups.set(pool.driver, (group = { driver: pool.driver, pools: 0, faults: 0, ...emptySummary(), nodes: new Set() }));
+    if (!group) groups.set(pool.driver, (group = { driver: pool.driver, pools: 0, ...emptySummary() }));
     group.pools += 1;
-    group.faults += summary.faults;
-    for (const node of summary.nodes) group.nodes.add(node);
     add(group, summary);
   }
   return [...groups.values()].sort((one, other) => collator.compare(one.driver, other.driver));
 }
 
 function emptySummary() {
-  return { devices: 0, tainted: 0, states: Object.fromEntries(STATES.map((state) => [state, 0])), capacities: new Map() };
+  return { devices: 0, tainted: 0, faults: 0, states: Object.fromEntries(STATES.map((state) => [state, 0])), capacities: new Map() };
 }
 
 function add(sum, summary) {
   sum.devices += summary.devices;
   sum.tainted += summary.tainted;
+  sum.faults += summary.faults;
   for (const state of STATES) sum.states[state] += summary.states[state];
   for (const [name, { value, used, format }] of summary.capacities) {
     const entry = sum.capacities.get(name);
@@ -40,7 +39,7 @@ function add(sum, summary) {
 const known = new WeakMap();
 
 /** The summary of one pool, kept for as long as its reports are. */
-function summaryOf(pool, world) {
+export function summaryOf(pool, world) {
   const reports = pool.reports(world.nodes, world.rules);
   let summary = known.get(reports);
   if (!summary) known.set(reports, (summary = summed(reports)));
@@ -49,9 +48,8 @@ function summaryOf(pool, world) {
 
 /** Devices by state and capacities in sum. */
 export function summed(reports) {
-  const summary = { ...emptySummary(), nodes: new Set(), faults: 0 };
-  for (const { node, fault, devices } of reports) {
-    if (node) summary.nodes.add(node);
+  const summary = emptySummary();
+  for (const { fault, devices } of reports) {
     if (fault) summary.faults += 1;
     for (const device of devices) {
       summary.devices += 1;

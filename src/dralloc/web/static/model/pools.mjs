@@ -2,9 +2,10 @@
 //
 // The same rules as `dralloc.snapshot.pools` and `dralloc.allocator.usage_report`, with the features that are on by default.
 
+import { compared } from "./names.mjs";
 import { isPlacedOn } from "./node_selectors.mjs";
 import { parseQuantity, quantityLike } from "./quantity.mjs";
-import { compared, deviceReport, goneReport } from "./usage.mjs";
+import { deviceReport, goneReport } from "./usage.mjs";
 
 export class Pool {
   constructor(driver, name) {
@@ -51,6 +52,8 @@ export class Pool {
   }
 }
 
+const NOBODY = Object.freeze([]);
+
 function* reportsOf(pool, nodes, rules) {
   const byNode = new Map();
   const slices = [...pool.slices.values()].sort((one, other) => compared(one.name, other.name));
@@ -73,7 +76,7 @@ function* reportsOf(pool, nodes, rules) {
       node,
       fault: layout.fault,
       devices: devices.map((device) =>
-        deviceReport(device, pool.holdings.get(device.name) ?? [], rules.taintsOf(pool.driver, pool.name, device.name)),
+        deviceReport(device, pool.holdings.get(device.name) ?? NOBODY, rules.taintsOf(pool.driver, pool.name, device.name)),
       ),
       counters: layout.fault ? [] : countersLeft(layout, pool.holdings),
     };

@@ -1,6 +1,6 @@
 // DeviceTaintRules laid over the taints that slices bring. A rule with an empty selector taints every device, one without none.
 
-import { compared } from "./usage.mjs";
+import { compared } from "./names.mjs";
 
 export class TaintRules {
   constructor() {
@@ -24,7 +24,7 @@ export class TaintRules {
   }
 }
 
-const NONE = [];
+const NONE = Object.freeze([]);
 
 function names(selector, driver, pool, device) {
   return (

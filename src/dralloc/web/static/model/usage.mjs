@@ -4,10 +4,14 @@
 // the two. The same rules as `dralloc.allocator.usage_report`; a test compares the two on random clusters.
 
 import { largestRequest } from "./headroom.mjs";
+import { compared } from "./names.mjs";
 import { parseQuantity, quantityLike } from "./quantity.mjs";
+
+const UNUSED = Object.freeze({ dedicated: 0, shares: 0, consumed: new Map() });
 
 /** How one device is used: given out whole, shares, and what all shares together consume, in nanos. */
 export function usageOf(holdings) {
+  if (!holdings.length) return UNUSED;
   const usage = { dedicated: 0, shares: 0, consumed: new Map() };
   for (const { result } of holdings) {
     // Admin access takes nothing away from anyone.
@@ -28,21 +32,42 @@ export function isShareable(device) {
   return Boolean(device.allowMultipleAllocations);
 }
 
-/** What is used and left of each capacity; `largest` is the most that one more request could get, null where none fits. */
+// By what it has, for devices of which nothing is used: most are like thousands of others.
+const unused = new WeakMap();
+
+/** What is used and left of each capacity. */
 export function capacityReports(device, usage) {
-  const capacities = device.capacity ?? {};
-  const left = new Map();
-  for (const [name, capacity] of Object.entries(capacities)) {
-    left.set(name, parseQuantity(capacity.value).nanos - (usage.consumed.get(name) ?? 0n));
-  }
+  if (usage !== UNUSED || !device.capacity) return workedOut(device, usage);
+  let reports = unused.get(device.capacity);
+  if (!reports) unused.set(device.capacity, (reports = workedOut(device, usage)));
+  return reports;
+}
+
+function workedOut(device, usage) {
   const isOpen = !usage.dedicated && (isShareable(device) || !usage.shares);
-  return Object.entries(capacities).map(([name, capacity]) => {
-    const value = parseQuantity(capacity.value);
-    const free = quantityLike(value, usage.dedicated ? 0n : left.get(name));
-    const used = quantityLike(value, value.nanos - free.nanos);
-    const largest = isOpen ? largestRequest(capacities, name, left) : null;
-    return { name, value, used, free, largest, policy: capacity.requestPolicy };
-  });
+  return Object.keys(device.capacity ?? {}).map((name) => new CapacityReport(device.capacity, name, usage, isOpen));
+}
+
+class CapacityReport {
+  constructor(capacities, name, usage, isOpen) {
+    this.name = name;
+    this.policy = capacities[name].requestPolicy;
+    this.value = parseQuantity(capacities[name].value);
+    this.free = quantityLike(this.value, usage.dedicated ? 0n : this.value.nanos - (usage.consumed.get(name) ?? 0n));
+    this.used = quantityLike(this.value, this.value.nanos - this.free.nanos);
+    this._largest = () => (isOpen ? largestRequest(capacities, name, leftOf(capacities, usage)) : null);
+  }
+
+  /** The most that one more request could get, after rounding; null where none would fit. Few devices are ever asked. */
+  get largest() {
+    if (typeof this._largest === "function") this._largest = this._largest();
+    return this._largest;
+  }
+}
+
+function leftOf(capacities, usage) {
+  const entries = Object.entries(capacities);
+  return new Map(entries.map(([name, { value }]) => [name, parseQuantity(value).nanos - (usage.consumed.get(name) ?? 0n)]));
 }
 
 /** One of free, in use (given out whole), shared, full (no further share fits, however little is asked for). */
@@ -65,8 +90,8 @@ export function deviceReport(device, holdings, ruleTaints) {
     state: stateOf(device, usage, capacities),
     isShareable: isShareable(device),
     capacities,
-    holdings: [...holdings].sort(byClaim),
-    taints: [...(device.taints ?? []), ...ruleTaints],
+    holdings: holdings.length > 1 ? [...holdings].sort(byClaim) : holdings,
+    taints: device.taints?.length ? [...device.taints, ...ruleTaints] : ruleTaints,
   };
 }
 
@@ -85,8 +110,4 @@ export function goneReport(name, holdings) {
 
 function byClaim(one, other) {
   return compared(one.claim.namespace, other.claim.namespace) || compared(one.claim.name, other.claim.name);
-}
-
-export function compared(one, other) {
-  return one < other ? -1 : one > other ? 1 : 0;
 }

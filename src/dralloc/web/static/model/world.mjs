@@ -3,9 +3,13 @@
 // A change costs what it touches: one pool is worked out again, not the cluster. Of pods and nodes only what is shown is
 // kept, because there may be tens of thousands.
 
+import { summaryOf } from "./grouping.mjs";
+import { collator } from "./names.mjs";
 import { Pool } from "./pools.mjs";
 import { podOf } from "./pods.mjs";
 import { TaintRules } from "./taint_rules.mjs";
+
+const CAPACITIES_MAX = 10_000;
 
 export class World {
   constructor() {
@@ -21,6 +25,8 @@ export class World {
     // Grows when nodes come or go, or pools of a node do.
     this.layoutVersion = 0;
     this.poolsByNode = new Map();
+    this._unsettled = new Set();
+    this._capacities = new Map();
   }
 
   /** Take in an object that is new or changed. */
@@ -33,6 +39,12 @@ export class World {
   remove(kind, key) {
     this.version += 1;
     this[`_remove_${kind}`](key);
+  }
+
+  /** Work out what changed, so that whoever draws finds it done: in many small steps instead of a large one. */
+  settle() {
+    for (const pool of this._unsettled) summaryOf(pool, this);
+    this._unsettled.clear();
   }
 
   /** The keys of all objects of a kind. */
@@ -88,11 +100,20 @@ export class World {
   _put_slices(key, object) {
     const before = this.slices.get(key);
     const slice = { name: key, spec: object.spec };
+    for (const device of object.spec.devices ?? []) if (device.capacity) device.capacity = this._one(device.capacity);
     if (before && poolKeyOf(before) !== poolKeyOf(slice)) this._remove_slices(key);
     this.slices.set(key, slice);
     const pool = this._pool(object.spec.driver, object.spec.pool.name);
     pool.slices.set(key, slice);
     this._poolChanged(pool);
+  }
+
+  /** One object for all capacities that are the same. */
+  _one(capacity) {
+    const text = JSON.stringify(capacity);
+    if (this._capacities.size >= CAPACITIES_MAX) this._capacities.clear();
+    if (!this._capacities.has(text)) this._capacities.set(text, capacity);
+    return this._capacities.get(text);
   }
 
   _remove_slices(key) {
@@ -114,6 +135,7 @@ export class World {
   /** File the pool under the nodes that it has something for. */
   _poolChanged(pool) {
     pool.changed();
+    this._unsettled.add(pool);
     const nodes = new Set();
     for (const { spec } of pool.slices.values()) nodes.add(spec.nodeName ?? "");
     // Devices that are gone are shown with those that are for any node.
@@ -208,9 +230,6 @@ export function keyOf({ metadata: { name, namespace } }) {
 export function resultsOf(claim) {
   return claim.status.allocation?.devices?.results ?? [];
 }
-
-// node-2 before node-10.
-export const collator = new Intl.Collator("en", { numeric: true });
 
 function poolKey(driver, pool) {
   return `${driver}/${pool}`;

@@ -41,7 +41,9 @@ export function App({ world, status, route, version, signIn }) {
     <main id="content" tabindex="-1">
       ${status.phase === "refused"
         ? html`<${SignIn} status=${status} signIn=${signIn} />`
-        : html`<${Heading} route=${route} /><${View} world=${world} route=${route} status=${status} version=${version} />`}
+        : html`<${Heading} route=${route} />${status.phase === "loading" || status.phase === "connecting"
+            ? html`<${Reading} world=${world} status=${status} />`
+            : html`<${View} world=${world} route=${route} version=${version} />`}`}
     </main>
   `;
 }
@@ -75,6 +77,15 @@ function Heading({ route }) {
     shown.current = title;
   }, [title]);
   return html`<h1 tabindex="-1" ref=${heading}>${title}</h1>`;
+}
+
+/** Until everything is there: half a cluster would be a wrong picture. */
+function Reading({ world, status }) {
+  const read = [world.nodes.size, world.claims.size, world.slices.size, world.pods.size].reduce((sum, size) => sum + size);
+  return html`<div class="empty card">
+    <h2>${status.phase === "loading" ? "Reading what is there" : "The server does not answer"}</h2>
+    <p>${status.phase === "loading" ? `${read.toLocaleString("en")} objects so far` : `${status.message ?? "It is tried again and again."}`}</p>
+  </div>`;
 }
 
 function Nowhere() {

@@ -12,11 +12,15 @@ import { counted } from "./text.mjs";
 // More shares than that cannot be told apart.
 const SEGMENTS_MAX = 48;
 
-/** A colour for a claim: the same in every window, and far from those of names that are nearly the same. */
+const GOLDEN_ANGLE = 137.508;
+const HUES_MAX = 100_000;
+const hues = new Map();
+
+/** A colour for a claim, which it keeps. Those that are seen one after the other are far apart on the wheel. */
 export function hueOf(key) {
-  let hash = 2166136261;
-  for (let index = 0; index < key.length; index += 1) hash = Math.imul(hash ^ key.charCodeAt(index), 16777619);
-  return Math.round(((hash >>> 0) * 0.618033988749895 * 360) % 360);
+  if (hues.size >= HUES_MAX) hues.clear();
+  if (!hues.has(key)) hues.set(key, Math.round((265 + hues.size * GOLDEN_ANGLE) % 360));
+  return hues.get(key);
 }
 
 export function ClaimLink({ claim, namespace = true }) {

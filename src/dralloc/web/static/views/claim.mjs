@@ -8,11 +8,11 @@ import { age, counted } from "./text.mjs";
 
 const USERS_SHOWN = 24;
 
-export function ClaimView({ world, route, status }) {
+export function ClaimView({ world, route }) {
   const claim = world.claims.get(route.key);
   if (!claim) {
     return html`<p class="empty" role="status">
-      ${status.phase === "live" ? `There is no claim ${route.key}. It may have been deleted. ` : "Reading what is there… "}<a href="#/claims">See all claims</a>
+      There is no claim ${route.key}. It may have been deleted. <a href="#/claims">See all claims</a>
     </p>`;
   }
   const story = storyOf(claim, world);

@@ -1,7 +1,8 @@
 // All claims: what each has, and who uses it.
 
 import { claimState } from "../model/story.mjs";
-import { collator, resultsOf } from "../model/world.mjs";
+import { collator } from "../model/names.mjs";
+import { resultsOf } from "../model/world.mjs";
 import { html, useMemo } from "../vendor/htm-preact.mjs";
 import { ClaimLink } from "./bars.mjs";
 import { matchesQuery, pageOf, Pages, Search, wordsOf } from "./paging.mjs";
@@ -11,10 +12,10 @@ import { age, counted } from "./text.mjs";
 const CLAIMS_PER_PAGE = 40;
 const STATES = ["waiting", "allocated", "in use", "leaving"];
 
-export function ClaimsView({ world, route, status, version }) {
+export function ClaimsView({ world, route, version }) {
   const { q = "", state = "" } = route.parameters;
   const found = useMemo(() => findClaims(world, q, state), [world, version, q, state]);
-  if (!world.claims.size) return html`<${NoClaims} status=${status} />`;
+  if (!world.claims.size) return html`<${NoClaims} />`;
   const { page, pages, shown } = pageOf(found, route.parameters, CLAIMS_PER_PAGE);
   return html`
     <div class="section-head">
@@ -92,8 +93,7 @@ export function usersText(claim) {
   return claim.status.allocation?.reservedForAnyPod ? "any pod" : "nobody";
 }
 
-function NoClaims({ status }) {
-  if (status.phase !== "live") return html`<p class="empty" role="status">Reading what is there…</p>`;
+function NoClaims() {
   return html`<div class="empty card">
     <h2>No claims yet</h2>
     <p>A claim asks for devices. Apply one, with a pod that uses it:</p>

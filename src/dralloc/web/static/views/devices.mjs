@@ -16,11 +16,11 @@ const DEVICES_SHOWN = 10;
 const CLAIMS_SHOWN = 5;
 const ANY_NODE = "";
 
-export function DevicesView({ world, route, status, version }) {
+export function DevicesView({ world, route, version }) {
   const drivers = useMemo(() => byDriver(world), [world, version]);
   const { q = "", driver = "", state = "" } = route.parameters;
   const found = useMemo(() => findNodes(world, { q, driver, state }), [world, version, q, driver, state]);
-  if (!drivers.length) return html`<${NoDevices} world=${world} status=${status} />`;
+  if (!drivers.length) return html`<${NoDevices} world=${world} />`;
   const { page, pages, shown } = pageOf(found, route.parameters, NODES_PER_PAGE);
   return html`
     <${Totals} world=${world} drivers=${drivers} />
@@ -192,11 +192,10 @@ function Holders({ reports }) {
   </ul>`;
 }
 
-function NoDevices({ world, status }) {
-  if (status.phase !== "live") return html`<p class="empty" role="status">Reading what is there…</p>`;
+function NoDevices({ world }) {
   return html`<div class="empty card">
     <h2>No devices yet</h2>
-    <p>${world.nodes.size ? `There are ${counted(world.nodes.size, "node")}, but no driver has published a device.` : "There are no nodes, and no driver has published a device."}</p>
+    <p>${world.nodes.size ? `There ${world.nodes.size === 1 ? "is" : "are"} ${counted(world.nodes.size, "node")}, but no driver has published a device.` : "There are no nodes, and no driver has published a device."}</p>
     <p>Pretend some nodes with eight graphics cards each:</p>
     <pre><code>dralloc node --fake 3 --profile gpu</code></pre>
     <p>They appear here by themselves. Other profiles are <code>nic</code>, <code>mig</code>, <code>cpu</code> and <code>tpu</code>.</p>

@@ -11,22 +11,16 @@ import { attributeText, counted } from "./text.mjs";
 // Beyond that, only devices that somebody has are shown in full.
 const FULL_MAX = 64;
 
-export function NodeView({ world, route, status }) {
+export function NodeView({ world, route }) {
   const { name } = route;
   const node = world.nodes.get(name);
   const reports = world.reportsOfNode(name);
-  if (!node && !reports.length) return html`<${NoNode} name=${name} status=${status} />`;
+  if (!node && !reports.length) return html`<p class="empty" role="status">There is no node ${name}, and no device for one of that name. <a href="#/">See all nodes</a></p>`;
   return html`
     <p class="badges"><${NodeBadges} node=${node} />${Object.entries(node?.labels ?? {}).map(([key, value]) => html`<span class="badge" key=${key}>${key}=${value}</span>`)}</p>
     ${reports.map((report) => html`<${PoolSection} key=${`${report.driver}/${report.pool}`} report=${report} />`)}
     ${!reports.length && html`<p class="empty">No driver has published a device for this node.</p>`}
   `;
-}
-
-function NoNode({ name, status }) {
-  return html`<p class="empty" role="status">
-    ${status.phase === "live" ? `There is no node ${name}, and no device for one of that name. ` : "Reading what is there… "}<a href="#/">See all nodes</a>
-  </p>`;
 }
 
 function PoolSection({ report }) {

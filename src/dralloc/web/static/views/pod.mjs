@@ -9,11 +9,11 @@ import { Reasons } from "./pods.mjs";
 import { href } from "./routes.mjs";
 import { age } from "./text.mjs";
 
-export function PodView({ world, route, status }) {
+export function PodView({ world, route }) {
   const pod = world.pods.get(route.key);
   if (!pod) {
     return html`<p class="empty" role="status">
-      ${status.phase === "live" ? `There is no pod ${route.key}. It may have been deleted. ` : "Reading what is there… "}<a href="#/pods">See all pods</a>
+      There is no pod ${route.key}. It may have been deleted. <a href="#/pods">See all pods</a>
     </p>`;
   }
   return html`

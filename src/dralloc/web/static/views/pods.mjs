@@ -1,7 +1,7 @@
 // Pods: those that wait, by their reason, and all of them as a list.
 
 import { groupedByReason, isWaiting, reasonsOf } from "../model/pods.mjs";
-import { collator } from "../model/world.mjs";
+import { collator } from "../model/names.mjs";
 import { html, useMemo } from "../vendor/htm-preact.mjs";
 import { matchesQuery, pageOf, Pages, Search, wordsOf } from "./paging.mjs";
 import { href, hrefOf, setParameters } from "./routes.mjs";
@@ -12,11 +12,11 @@ const GROUPS_SHOWN = 8;
 const PODS_SHOWN = 12;
 const PHASES = ["Pending", "Running", "Succeeded", "Failed"];
 
-export function PodsView({ world, route, status, version }) {
+export function PodsView({ world, route, version }) {
   const { q = "", phase = "" } = route.parameters;
   const groups = useMemo(() => groupedByReason([...world.pods.values()].filter(isWaiting)), [world, version]);
   const found = useMemo(() => findPods(world, q, phase), [world, version, q, phase]);
-  if (!world.pods.size) return html`<${NoPods} status=${status} />`;
+  if (!world.pods.size) return html`<${NoPods} />`;
   const { page, pages, shown } = pageOf(found, route.parameters, PODS_PER_PAGE);
   return html`
     <section aria-labelledby="waiting">
@@ -113,11 +113,11 @@ export function Reasons({ pod }) {
         </li>`,
       )}
     </ul>
+    <p class="hint">What would make it fit: <code>dralloc explain pod ${pod.key}</code></p>
   `;
 }
 
-function NoPods({ status }) {
-  if (status.phase !== "live") return html`<p class="empty" role="status">Reading what is there…</p>`;
+function NoPods() {
   return html`<div class="empty card">
     <h2>No pods yet</h2>
     <p>A pod names the claims that it uses. Apply an example:</p>

@@ -1,6 +1,6 @@
 // Dark or light: as the system says, until the reader chooses.
 
-import { html, useState } from "../vendor/htm-preact.mjs";
+import { html, useEffect, useState } from "../vendor/htm-preact.mjs";
 
 function currentTheme() {
   return document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
@@ -8,6 +8,12 @@ function currentTheme() {
 
 export function ThemeSwitch() {
   const [theme, setTheme] = useState(currentTheme());
+  useEffect(() => {
+    const system = matchMedia("(prefers-color-scheme: dark)");
+    const follow = () => setTheme(currentTheme());
+    system.addEventListener("change", follow);
+    return () => system.removeEventListener("change", follow);
+  }, []);
   const choose = () => {
     const other = currentTheme() === "dark" ? "light" : "dark";
     document.documentElement.dataset.theme = other;

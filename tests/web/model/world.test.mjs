@@ -1,0 +1,66 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+
+import { byDriver, loadOf, nodeNames } from "../../../src/dralloc/web/static/model/grouping.mjs";
+import { World } from "../../../src/dralloc/web/static/model/world.mjs";
+
+const slice = (name, node, devices, generation = 1) => ({
+  metadata: { name },
+  spec: { driver: "d", nodeName: node, pool: { name: node, generation, resourceSliceCount: 1 }, devices: devices.map((each) => ({ name: each })) },
+});
+const claim = (name, node, ...devices) => ({
+  metadata: { name, namespace: "ns", uid: name },
+  spec: {},
+  status: { allocation: { devices: { results: devices.map((device) => ({ request: "r", driver: "d", pool: node, device })) } } },
+});
+
+test("nodes are those that are registered and those that only slices know, in the order of their numbers", () => {
+  const world = new World();
+  for (const name of ["node-10", "node-2"]) world.put("nodes", { metadata: { name } });
+  world.put("slices", slice("s", "node-3", ["a"]));
+  assert.deepEqual(nodeNames(world), ["node-2", "node-3", "node-10"]);
+  world.remove("nodes", "node-2");
+  world.remove("slices", "s");
+  assert.deepEqual(nodeNames(world), ["node-10"]);
+});
+
+test("what a claim takes and gives back shows in the sums", () => {
+  const world = new World();
+  world.put("slices", slice("s", "n", ["a", "b"]));
+  const states = () => byDriver(world)[0].states;
+  assert.equal(states().free, 2);
+  world.put("claims", claim("c", "n", "a"));
+  assert.deepEqual([states().free, states()["in use"]], [1, 1]);
+  assert.equal(loadOf(world.reportsOfNode("n")), 0.5);
+  world.put("claims", claim("c", "n", "b"));
+  assert.deepEqual(world.reportsOfNode("n")[0].devices.map(({ state }) => state), ["free", "in use"]);
+  world.remove("claims", "ns/c");
+  assert.equal(states().free, 2);
+});
+
+test("a device that is held and gone is kept until nobody holds it", () => {
+  const world = new World();
+  world.put("slices", slice("s", "n", ["a"]));
+  world.put("claims", claim("c", "n", "a"));
+  world.remove("slices", "s");
+  assert.equal(byDriver(world)[0].states.gone, 1);
+  world.remove("claims", "ns/c");
+  assert.deepEqual(byDriver(world), []);
+  assert.equal(world.pools.size, 0);
+});
+
+test("a newer generation takes the place of the older", () => {
+  const world = new World();
+  world.put("slices", slice("old", "n", ["a", "b"]));
+  world.put("slices", slice("new", "n", ["c"], 2));
+  assert.deepEqual(world.reportsOfNode("n")[0].devices.map(({ name }) => name), ["c"]);
+});
+
+test("a slice that moves to another pool leaves the first", () => {
+  const world = new World();
+  world.put("slices", slice("s", "n", ["a"]));
+  world.put("slices", slice("s", "m", ["a"]));
+  assert.deepEqual(world.reportsOfNode("n"), []);
+  assert.equal(world.reportsOfNode("m").length, 1);
+  assert.equal(world.pools.size, 1);
+});

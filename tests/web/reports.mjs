@@ -1,0 +1,42 @@
+// Reads clusters, one a line, and prints what the page's model says is used of their devices.
+
+import { createInterface } from "node:readline";
+import { pathToFileURL } from "node:url";
+
+const model = `${pathToFileURL(process.argv[2]).href}/model`;
+const { World } = await import(`${model}/world.mjs`);
+const { printQuantity } = await import(`${model}/quantity.mjs`);
+const { taintText } = await import(`${model}/taint_rules.mjs`);
+
+for await (const line of createInterface({ input: process.stdin })) {
+  const cluster = JSON.parse(line);
+  const world = new World();
+  for (const [kind, objects] of Object.entries(cluster)) for (const object of objects) world.put(kind, object);
+  const reports = [...world.pools.values()].flatMap((pool) => pool.reports(world.nodes, world.rules));
+  console.log(JSON.stringify(reports.map(plain)));
+}
+
+function plain({ driver, pool, node, fault, devices, counters }) {
+  return {
+    driver, pool, fault,
+    nodeName: node,
+    counters: counters.map(({ counterSet, name, value, left }) => ({ counterSet, name, value: printQuantity(value), left: printQuantity(left) })),
+    devices: devices.map(({ name, state, isShareable, capacities, taints, holdings }) => ({
+      name, state,
+      allowMultipleAllocations: isShareable,
+      capacity: Object.fromEntries(
+        capacities.map(({ name: key, value, used, free, largest }) => [
+          key,
+          {
+            value: printQuantity(value),
+            used: printQuantity(used),
+            free: printQuantity(free),
+            largestRequest: largest === null ? null : printQuantity(largest),
+          },
+        ]),
+      ),
+      taints: taints.map(taintText),
+      holders: holdings.map(({ claim }) => claim.name),
+    })),
+  };
+}

@@ -1,0 +1,347 @@
+"""The page in a real browser, on a real cluster with everything in it: `dralloc up`, and what happens there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+import yaml
+
+from dralloc import connect
+from dralloc.api.core_v1 import Pod
+from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.client.blocking import Client
+from dralloc.testing.browser import Page, browser_page, find_chromium
+from dralloc.testing.cluster_process import ClusterProcess, cluster_process
+from dralloc.testing.server_process import ServerProcess, server_process
+from dralloc.testing.web_scene import NODES, SHARES, scene, with_own_claim
+
+AUDIT = (Path(__file__).parent / "audit.js").read_text()
+LIVE = "document.querySelector('.connection')?.dataset.phase === 'live'"
+HOSTILE = "<img src=x onerror='window.taken=1'><script>window.taken=1</script>"
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.real,
+    pytest.mark.skipif(find_chromium() is None, reason="needs chromium: scripts/install-system-tools installs it"),
+]
+
+
+class Window:
+    """A browser's window that tests look into, one after the other."""
+
+    def __init__(self, runner: asyncio.Runner, page: Page) -> None:
+        self._runner = runner
+        self.page = page
+
+    def run(self, look: Callable[[Page], Awaitable[None]]) -> None:
+        async def looking() -> None:
+            await look(self.page)
+
+        self._runner.run(looking())
+
+
+@contextmanager
+def window(*options: str) -> Iterator[Window]:
+    program = find_chromium()
+    assert program is not None, "tests without it are skipped"
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        stack = AsyncExitStack()
+        page = runner.run(stack.enter_async_context(browser_page(program, *options)))
+        try:
+            yield Window(runner, page)
+        finally:
+            runner.run(stack.aclose())
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[ClusterProcess]:
+    with cluster_process("--ephemeral", "--nodes", NODES) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(cluster: ClusterProcess) -> Iterator[Client]:
+    with connect(cluster.kubeconfig) as connected:
+        for document in scene():
+            connected.create(document)
+        yield connected
+
+
+@pytest.fixture(scope="module")
+def opened(cluster: ClusterProcess, client: Client) -> Iterator[Window]:
+    with window() as shown:
+
+        async def open_page(page: Page) -> None:
+            await page.resize(1280, 800)
+            await page.open(f"{cluster.url}/ui/")
+            await page.until(LIVE)
+            # Everybody who can have a device has one.
+            await page.sees("1 waiting")
+
+        shown.run(open_page)
+        yield shown
+        assert shown.page.errors == []
+        foreign = [sent.url for sent in shown.page.sent if not sent.url.startswith((cluster.url, "about:"))]
+        assert foreign == []
+
+
+# --- What is there ------------------------------------------------------------------------------------------------
+
+
+def test_devices_are_bars_of_capacity_by_claim(opened: Window) -> None:
+    async def look(page: Page) -> None:
+        await page.go("#/")
+        await page.sees("gpu.example.com")
+        said = await page.text(".totals")
+        assert "82" in said, "3 x 8 cards, 2 x 3 interfaces, 52 partitions"
+        assert "1 tainted" in said
+        shares = json.loads(
+            await page.run("""JSON.stringify([...document.querySelectorAll('.bar a.segment')].map((segment) => ({
+                said: segment.title,
+                part: segment.getBoundingClientRect().width / segment.parentElement.getBoundingClientRect().width,
+                colour: getComputedStyle(segment).backgroundColor,
+            })))""")
+        )
+        chat = {share["said"]: share for share in shares if "chat" in share["said"]}
+        assert set(chat) == {"serving/chat-0: 40Gi of memory", "serving/chat-1: 40Gi of memory"}
+        assert all(0.48 < share["part"] < 0.52 for share in chat.values()), "half a card each"
+        assert len({share["colour"] for share in chat.values()}) == 2
+
+    opened.run(look)
+
+
+def test_a_claims_story_says_what_was_asked_rounded_and_given(opened: Window) -> None:
+    async def look(page: Page) -> None:
+        await page.go("#/claims/research/fine-tune")
+        await page.sees("rounded up")
+        row = await page.text(".amounts tbody tr")
+        assert row.split("\t") == [
+            "memory",
+            "50500Mi",
+            "at least 1Gi, in steps of 1Gi, 80Gi where nothing is asked",
+            "50Gi rounded up",
+            "80Gi",
+        ]
+        await page.go("#/claims/research/benchmark")
+        await page.sees("nothing was asked, so the default")
+        await page.go("#/claims/research/sweep")
+        await page.sees("jobs/sweep")
+
+    opened.run(look)
+
+
+def test_alternatives_show_which_was_chosen(opened: Window) -> None:
+    async def look(page: Page) -> None:
+        await page.go("#/claims/research/flexible")
+        await page.sees("the first of 3 alternatives")
+        fates = await page.run("[...document.querySelectorAll('.wish')].map((wish) => wish.dataset.fate)")
+        assert fates == ["passed over", "chosen", "not needed"]
+
+    opened.run(look)
+
+
+def test_a_waiting_pod_says_why_in_parts(opened: Window) -> None:
+    async def look(page: Page) -> None:
+        await page.go("#/pods")
+        await page.sees("0 of 6 nodes can take it")
+        reasons = await page.run("[...document.querySelectorAll('.reason')].map((reason) => reason.innerText.trim())")
+        assert [reason.split("\n")[-1] for reason in reasons] == [
+            "memory too small (asked 96Gi, largest 80Gi)",
+            "no device of class gpu.example.com",
+        ]
+        await page.go("#/pods/research/giant")
+        await page.sees("Why it waits")
+
+    opened.run(look)
+
+
+def test_lists_are_searched_and_paged(opened: Window) -> None:
+    async def look(page: Page) -> None:
+        await page.go("#/claims")
+        await page.fill("#search", "notebook")
+        await page.until("document.querySelector('.found').innerText === '3 claims'")
+        assert await page.run("location.hash") == "#/claims?q=notebook"
+        await page.go("#/pods")
+        await page.fill("#search", "sweep")
+        await page.until("document.querySelector('.found').innerText === '24 pods'")
+        await page.go("#/?state=in+use")
+        await page.until("document.querySelector('.found').innerText === '1 node'")
+        await page.go("#/nowhere/at/all")
+        await page.sees("There is nothing at this address")
+
+    opened.run(look)
+
+
+def test_a_node_shows_counters_and_everything_of_its_devices(opened: Window) -> None:
+    async def look(page: Page) -> None:
+        await page.go("#/nodes/mig-0")
+        await page.sees("40 counters that devices draw from")
+        await page.sees("serving/small-0")
+        await page.go("#/nodes/gpu-2")
+        await page.sees("example.com/too-hot:NoSchedule")
+
+    opened.run(look)
+
+
+# --- Live ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_happens_shows_by_itself(opened: Window, client: Client) -> None:
+    async def arrives(page: Page) -> None:
+        await page.go("#/claims/serving/late")
+        await page.sees("There is no claim serving/late")
+        wish = {"exactly": {"deviceClassName": "nic.example.com", "capacity": {"requests": {"bandwidth": "7G"}}}}
+        for document in with_own_claim("serving", "late", wish):
+            client.create(document)
+        await page.sees("7G as asked")
+
+    async def goes(page: Page) -> None:
+        client.delete(Pod, "late", namespace="serving")
+        client.delete(ResourceClaim, "late", namespace="serving")
+        await page.sees("There is no claim serving/late")
+
+    opened.run(arrives)
+    opened.run(goes)
+
+
+def test_new_devices_appear_and_their_texts_stay_texts(opened: Window, client: Client) -> None:
+    device = {"name": "odd", "attributes": {"note": {"string": HOSTILE[:64]}}}
+    document: dict[str, Any] = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": "odd"},
+        "spec": {
+            "driver": "odd.example.com",
+            "nodeName": "odd-node",
+            "pool": {"name": "odd", "generation": 1, "resourceSliceCount": 1},
+            "devices": [device],
+        },
+    }
+
+    async def look(page: Page) -> None:
+        await page.go("#/nodes/odd-node")
+        await page.sees("There is no node odd-node")
+        client.create(document)
+        await page.sees(HOSTILE[:64])
+        assert await page.run("document.querySelectorAll('main img, main script').length") == 0
+        assert await page.run("window.taken") is None
+
+    opened.run(look)
+
+
+# --- For everybody --------------------------------------------------------------------------------------------------
+
+VIEWS = ("#/", "#/nodes/mig-0", "#/claims", "#/claims/research/flexible", "#/pods", "#/pods/research/giant")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_view_can_be_used_by_everybody(opened: Window, theme: str) -> None:
+    async def look(page: Page) -> None:
+        await page.prefer(color_scheme=theme, reduced_motion="reduce")
+        for view in VIEWS:
+            await page.go(view)
+            await page.until("!document.querySelector('main').innerText.includes('Reading')")
+            assert await page.run(AUDIT) == [], view
+
+    opened.run(look)
+
+
+def test_the_keyboard_is_enough(opened: Window) -> None:
+    async def look(page: Page) -> None:
+        await page.go("#/claims")
+        await page.until("document.activeElement.innerText === 'Claims'")
+        await page.press("/", "Slash")
+        await page.until("document.activeElement.id === 'search'")
+        await page.run("document.activeElement.blur()")
+        await page.run("document.querySelector('.skip').focus()")
+        await page.press("Enter")
+        await page.until("document.activeElement.id === 'content'")
+        for _ in range(3):
+            await page.press("Tab")
+        await page.press("Enter")
+        await page.until("location.hash.startsWith('#/claims/')")
+        await page.until("document.activeElement.tagName === 'H1'")
+
+    opened.run(look)
+
+
+def test_a_chosen_theme_is_kept(opened: Window) -> None:
+    ground = "getComputedStyle(document.documentElement).backgroundColor"
+
+    async def look(page: Page) -> None:
+        await page.prefer(color_scheme="light")
+        light = await page.run(ground)
+        await page.click(".icon-button")
+        dark = await page.run(ground)
+        assert dark != light
+        await page.reload()
+        await page.until(LIVE)
+        assert await page.run(ground) == dark
+        await page.click(".icon-button")
+        assert await page.run(ground) == light
+        await page.run("localStorage.clear()")
+
+    opened.run(look)
+
+
+# --- Coming and going of the server -----------------------------------------------------------------------------------
+
+
+def token_of(server: ServerProcess) -> str:
+    token: str = yaml.safe_load(server.kubeconfig.read_text())["users"][0]["user"]["token"]
+    return token
+
+
+def port_of(server: ServerProcess) -> str:
+    return server.url.rpartition(":")[2]
+
+
+def test_a_token_is_asked_for_and_a_server_that_comes_back_is_found(tmp_path: Path) -> None:
+    connected = "document.querySelector('.connection')?.dataset.phase"
+
+    async def sign_in(page: Page, server: ServerProcess) -> None:
+        await page.open(f"{server.url}/ui/")
+        await page.sees("Who is asking?")
+        await page.fill("#token", "wrong")
+        await page.press("Enter")
+        await page.sees("The server does not know this token")
+        await page.fill("#token", f'"{token_of(server)}"')
+        await page.press("Enter")
+        await page.sees("dralloc node --fake 3 --profile gpu")
+
+    async def lose(page: Page) -> None:
+        await page.until(f"{connected} === 'reconnecting'")
+        assert "No devices yet" in await page.text(), "what was known stays"
+
+    async def find(page: Page, server: ServerProcess) -> None:
+        with connect(server.kubeconfig) as client:
+            client.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "newcomer"}})
+        await page.until(f"{connected} === 'live'")
+        await page.sees("There is 1 node")
+
+    async def come_with_token(page: Page, server: ServerProcess) -> None:
+        await page.run("sessionStorage.clear()")
+        await page.open("about:blank")
+        await page.open(f"{server.url}/ui/#token={token_of(server)}")
+        await page.until(LIVE)
+        assert await page.run("location.hash") == "#/"
+
+    with window("--ignore-certificate-errors") as shown:
+        with server_process(tmp_path) as server:
+            shown.run(lambda page: sign_in(page, server))
+            server.process.kill()
+            shown.run(lose)
+        with server_process(tmp_path, "--port", port_of(server)) as again:
+            shown.run(lambda page: find(page, again))
+            shown.run(lambda page: come_with_token(page, again))
+
+
+def test_the_scene_is_what_these_tests_say() -> None:
+    assert {name for _, name, _, _ in SHARES} >= {"chat-0", "chat-1", "fine-tune", "benchmark"}
