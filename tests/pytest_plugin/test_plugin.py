@@ -41,7 +41,7 @@ class TestWithPartitions:
     def test_class_marker(self, dra_cluster):
         dra_cluster.apply(POD)
         assert dra_cluster.wait_until_running("p").spec.node_name == "mig-0"
-        dra_cluster.advance(86_400)
+        dra_cluster.advance(3600)
 
     @pytest.mark.dra_cluster(nodes={})
     def test_closest_marker_wins(self, dra_cluster):
