@@ -47,11 +47,13 @@ soak: setup
 reference: setup
 	$(BIN)/python scripts/write_reference.py
 
-# Rewrites the locked dependencies from pyproject.toml.
+# Rewrites the locked dependencies from pyproject.toml: what tests need, and the part of it that images hold.
+LOCK := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --quiet
 lock: setup
 	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \
-	  --no-header --no-emit-index-url --quiet -o requirements/dev.txt
+	$(LOCK) pyproject.toml --group dev -o requirements/dev.txt
+	$(LOCK) pyproject.toml --constraint requirements/dev.txt -o requirements/runtime.txt
+	echo hatchling | $(LOCK) - --constraint requirements/dev.txt --no-annotate -o requirements/build.txt
 
 # The pictures of the web page in the documents, taken anew.
 screenshots: setup system

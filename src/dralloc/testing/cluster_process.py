@@ -27,7 +27,7 @@ def cluster_process(*options: str) -> Iterator[ClusterProcess]:
     """Start a cluster, and stop it at the end of the block unless it has ended already."""
     with start_cluster(*options) as process:
         try:
-            yield _ready(process)
+            yield ready(process)
         finally:
             process.terminate()
             process.wait(timeout=STOP_TIMEOUT_S)
@@ -39,7 +39,8 @@ def start_cluster(*options: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def _ready(process: subprocess.Popen[str]) -> ClusterProcess:
+def ready(process: subprocess.Popen[str]) -> ClusterProcess:
+    """The cluster of a process that was started, as soon as it is up."""
     assert process.stdout is not None, "it is a pipe"
     said: list[str] = []
     for line in process.stdout:
