@@ -107,7 +107,11 @@ class FakeRuntime:
         key = (launch.pod.metadata.uid, launch.container.name)
         running = _Running(behaviour)
         self._running.setdefault(key[0], {})[key[1]] = running
-        running.timer = asyncio.get_running_loop().call_later(behaviour.start_s, self._started, key, running)
+        if behaviour.start_s:
+            running.timer = asyncio.get_running_loop().call_later(behaviour.start_s, self._started, key, running)
+        else:
+            # At once, so that the pod's first status says already that it runs.
+            self._started(key, running)
 
     def adopt(self, pod: NodePod, container: str, started_at: datetime) -> bool:
         """A fake container survives everything: it goes on until its time is up."""
