@@ -1,19 +1,34 @@
-"""The command itself: version, help, and refusals that say what to do."""
+"""The command itself: version, help, completion, colours, progress, and refusals that say what to do."""
 
 from __future__ import annotations
 
+import json
+import os
+import pty
 import subprocess
 import sys
 from importlib import metadata
+from pathlib import Path
+from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+import yaml
+from typer.main import get_command
+from typer.testing import CliRunner, Result
 
-from dralloc.cli.main import app
+from dralloc.cli.main import COMMANDS, app
+from dralloc.cli.progress import progress
+
+CASES = Path(__file__).parents[1] / "cases" / "explain"
+VECTORS = Path(__file__).parents[1] / "vectors"
+
+
+def run(*arguments: str, **options: Any) -> Result:
+    return CliRunner().invoke(app, list(arguments), **options)
 
 
 def test_version() -> None:
-    result = CliRunner().invoke(app, ["--version"])
+    result = run("--version")
     assert (result.exit_code, result.stdout) == (0, f"dralloc {metadata.version('dralloc')}\n")
 
 
@@ -21,11 +36,115 @@ def test_version() -> None:
     "arguments", [["nonsense"], ["validate"], ["convert", "-f", "x", "--to", "v2"], ["validate", "--nonsense", "x"]]
 )
 def test_wrong_use_ends_with_two(arguments: list[str]) -> None:
-    assert CliRunner().invoke(app, arguments).exit_code == 2
+    assert run(*arguments).exit_code == 2
+
+
+def leaves(name: str, command: Any) -> dict[str, Any]:
+    inner = getattr(command, "commands", None)
+    if inner is None:
+        return {name: command}
+    return {path: leaf for each in inner for path, leaf in leaves(f"{name} {each}", inner[each]).items()}
+
+
+ALL = {path: leaf for name in COMMANDS for path, leaf in leaves(name, get_command(app).commands[name]).items()}  # type: ignore[attr-defined]
+
+
+# The output of `record` is a file: what is recorded is a profile.
+WITH_OUTPUT = [path for path in ALL if path != "record" and "output" in {each.name for each in ALL[path].params}]
+
+
+@pytest.mark.parametrize("path", ALL)
+def test_every_help_teaches_by_example(path: str) -> None:
+    command = ALL[path]
+    told = run(*path.split(), "--help", env={"COLUMNS": "250"}).stdout
+    assert f"dralloc {path}" in told
+    for parameter in command.params:
+        assert getattr(parameter, "help", None), f"{path} {parameter.name} is not explained"
+
+
+@pytest.mark.parametrize("path", WITH_OUTPUT)
+def test_answers_come_in_the_same_forms_everywhere(path: str) -> None:
+    told = run(*path.split(), "--help", env={"COLUMNS": "250"}).stdout
+    # What is converted is there to be stored.
+    assert ("<yaml|json>" if path == "convert" else "<table|wide|json|yaml") in told
+
+
+# --- The shell ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("dralloc ex", ["explain"]),
+        ("dralloc top devices -o ", ["table", "wide", "json", "yaml"]),
+        ("dralloc node --profile ", ["cpu", "gpu", "mig", "nic", "tpu"]),
+        ("dralloc conformance quan", ["quantity"]),
+        ("dralloc bench throughput sh", ["shared"]),
+    ],
+)
+def test_the_shell_completes(line: str, wanted: list[str]) -> None:
+    words = line.split(" ")
+    environment = {"_DRALLOC_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+    told = CliRunner().invoke(app, [], env=environment, prog_name="dralloc")
+    assert told.stdout.split() == wanted
+
+
+# --- Colours and progress -------------------------------------------------------------------------------------------------
+
+
+def test_colours_are_for_terminals_whose_user_wants_them() -> None:
+    arguments = ("explain", "claim", "ml/big", "-f", str(CASES))
+    assert "\x1b[" in run(*arguments, color=True).stdout
+    assert "\x1b[" not in run(*arguments).stdout
+    assert "\x1b[" not in run(*arguments, color=True, env={"NO_COLOR": "1"}).stdout
+
+
+def test_no_bar_where_nobody_looks(capfd: pytest.CaptureFixture[str]) -> None:
+    assert list(progress(range(3), total=3, what="counting")) == [0, 1, 2]
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.slow
+def test_a_bar_is_on_standard_error_where_somebody_does() -> None:
+    terminal, inner = pty.openpty()
+    command = [sys.executable, "-m", "dralloc", "conformance", "quantity", str(VECTORS / "quantity.jsonl.gz")]
+    environment = os.environ | {"TERM": "xterm-256color"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=inner, env=environment, text=True) as process:
+        os.close(inner)
+        drawn = ""
+        while "quantity.jsonl.gz" not in drawn:
+            drawn += os.read(terminal, 65536).decode(errors="replace")
+        told = process.communicate()[0]
+    os.close(terminal)
+    assert told.splitlines()[-1].endswith("agree")
+    assert "\x1b" not in told
+
+
+# --- Reports for machines -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "key"),
+    [
+        (("conformance", "quantity", str(VECTORS / "quantity.jsonl.gz")), "agreed"),
+        (("validate", str(CASES)), "objects"),
+        (("cel", "device.driver == 'x'", "-f", str(CASES)), "counts"),
+        (("explain", "claim", "ml/big", "-f", str(CASES)), "verdict"),
+        (("top", "devices", "-f", str(CASES)), "pools"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_json_and_yaml_say_the_same(arguments: tuple[str, ...], key: str) -> None:
+    as_json = json.loads(run(*arguments, "-o", "json").stdout)
+    assert yaml.safe_load(run(*arguments, "-o", "yaml").stdout) == as_json
+    assert key in as_json
 
 
 @pytest.mark.slow
 def test_nothing_heavy_is_loaded_before_it_is_needed() -> None:
-    code = "import sys, dralloc.cli.main; print(sorted({'yaml', 'grpc', 'aiohttp', 'uvicorn', 'dralloc.api', 'dralloc.cel'} & set(sys.modules)))"
+    code = (
+        "import sys, dralloc.cli.main; print(sorted({'yaml', 'grpc', 'aiohttp', 'uvicorn', 'rich.console', 'asyncio',"
+        " 'dralloc.api', 'dralloc.cel', 'dralloc.cli.explain'} & set(sys.modules)))"
+    )
     finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert finished.stdout.strip() == "[]"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from dralloc.cli.options import Context, Files, Gates, Kubeconfig, Output, OutputFormat
-from dralloc.cli.output import FINDINGS, fail, parse_gates, say
+from dralloc.cli.output import FINDINGS, fail, paint, parse_gates, say
 
 if TYPE_CHECKING:
     from dralloc.cli.serving import Service
@@ -100,6 +100,6 @@ def _print_table(service: Service, *, is_wide: bool) -> None:
         for line in table(HEADER[:width], rows):
             say(line)
     for refusal in service.refusals:
-        say(f"{refusal.subject} {refusal.message}")
+        say(paint(f"{refusal.subject} {refusal.message}", "red"))
     if not rows and not service.refusals:
         say("nothing waits for devices")

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dralloc.cli.output import FEATURE_GATES_HELP, fail, parse_gates, say
+from dralloc.cli.options import Gates
+from dralloc.cli.output import fail, parse_gates, say
 
 if TYPE_CHECKING:
     from dralloc.apiserver.running import ServerSettings
@@ -23,7 +24,7 @@ def apiserver(
         str | None, typer.Option(help="memory://, sqlite:///PATH or etcd://HOST:PORT; a file in the data directory.")
     ] = None,
     kubeconfig: Annotated[Path | None, typer.Option(help="Where to write the kubeconfig.")] = None,
-    feature_gates: Annotated[str, typer.Option(help=FEATURE_GATES_HELP)] = "",
+    feature_gates: Gates = "",
     token_file: Annotated[
         Path | None, typer.Option(help='More users, one a line: token,user,uid,"group,group".')
     ] = None,
@@ -31,7 +32,17 @@ def apiserver(
         bool, typer.Option("--insecure-http", help="Plain http without tokens, on loopback only: for tests.")
     ] = False,
 ) -> None:
-    """Serve the Kubernetes API for devices and claims."""
+    """Serve the Kubernetes API for devices and claims.
+
+    \b
+    # A server that keeps what it has, for kubectl and everything else; it prints the kubeconfig.
+    dralloc apiserver
+
+    \b
+    # One that forgets, on a free port; one of several on a real etcd.
+    dralloc apiserver --store memory:// --port 0 --data-dir /tmp/try
+    dralloc apiserver --store etcd://127.0.0.1:2379
+    """
     from dralloc.apiserver.running import ServerSettings
     from dralloc.web.page import device_page
 

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from dralloc.cli.any_kind import Document, Target, send
-from dralloc.cli.output import fail, say
+from dralloc.cli.output import fail, paint, say
 from dralloc.cli.reading import Record
 from dralloc.client.calls import PatchType
 from dralloc.client.discovery import Discovery, UnknownKind
@@ -17,6 +17,8 @@ from dralloc.client.transport import Transport
 from dralloc.primitives.errors import ApiError, Conflict, NotFound
 
 FIELD_MANAGER: Final = "dralloc"
+# What can become of an object, and the colour of it.
+OUTCOMES: Final = {"created": "green", "configured": "yellow", "unchanged": "white"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +84,9 @@ class Applying:
             except ApiError as error:
                 is_complete = False
                 hint = "; --force-conflicts takes them over" if isinstance(error, Conflict) else ""
-                say(f"{each.called} refused: {error}{hint}", err=True)
+                say(f"{each.called} {paint('refused', 'red')}: {error}{hint}", err=True)
                 continue
-            say(f"{each.called} {outcome}{' (dry run)' if self._is_dry else ''}")
+            say(f"{each.called} {paint(outcome, OUTCOMES[outcome])}{' (dry run)' if self._is_dry else ''}")
         return is_complete
 
     async def _apply(self, wanted: Wanted) -> str:

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dralloc.cli.output import fail, say
+from dralloc.cli.options import Context, Kubeconfig, Output, OutputFormat
+from dralloc.cli.output import FINDINGS, fail
 
 if TYPE_CHECKING:
     from dralloc.assembly.throughput import Scale, Throughput
     from dralloc.assembly.workloads import Workload
 
 app = typer.Typer(help="Measure a cluster as its users have it.", no_args_is_help=True)
+
+
+def _workloads(incomplete: str) -> list[str]:
+    from dralloc.assembly.workloads import WORKLOADS
+
+    return [name for name in WORKLOADS if name.startswith(incomplete)]
 
 
 @app.callback()
@@ -26,26 +34,34 @@ def throughput(
     workload: Annotated[
         list[str] | None,
         typer.Argument(
-            help="shared, plain, first, template (all of these unless given), or one-claim (256 pods at most), one-job."
+            help="shared, plain, first, template (all of these unless given), or one-claim (256 pods at most), one-job.",
+            autocompletion=_workloads,
         ),
     ] = None,
     nodes: Annotated[int, typer.Option(help="How many nodes there are.", min=1)] = 500,
     pods: Annotated[int, typer.Option(help="How many pods are created, each with one claim.", min=1)] = 4000,
-    kubeconfig: Annotated[
-        Path | None,
-        typer.Option(help="Measure this server and the scheduler that works on it; it is cleaned up after."),
-    ] = None,
-    context: Annotated[str | None, typer.Option(help="The context of the kubeconfig.")] = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
     scheduler_name: Annotated[str, typer.Option(help="The schedulerName of the pods.")] = "dralloc",
     in_process: Annotated[
         bool, typer.Option("--in-process", help="Everything in one process, without a network or a disk.")
     ] = False,
     timeout: Annotated[int, typer.Option(help="Give up after so many seconds.", min=1)] = 600,
+    output: Output = OutputFormat.TABLE,
 ) -> None:
     """How many pods a second get a node, from the first create to the last bind.
 
     Without a kubeconfig, an API server, a scheduler and, for claims from templates, controllers are started for it, on a store in
-    SQLite, each in a process of its own.
+    SQLite, each in a process of its own. With one, that server and the scheduler that works on it are measured, and cleaned up after.
+
+    \b
+    # A quick look, then what a larger cluster does.
+    dralloc bench throughput shared --nodes 50 --pods 500
+    dralloc bench throughput --nodes 5000 --pods 10000
+
+    \b
+    # Another scheduler on another server; for a program: -o json.
+    dralloc bench throughput plain --kubeconfig other.kubeconfig --scheduler-name default-scheduler -o json
     """
     import asyncio
 
@@ -53,21 +69,40 @@ def throughput(
 
     from dralloc.assembly.throughput import Scale, TooSlow
     from dralloc.assembly.workloads import USUAL, WORKLOADS
+    from dralloc.cli.answers import answer
+    from dralloc.cli.progress import progress
 
     names = workload or list(USUAL)
     if unknown := [name for name in names if name not in WORKLOADS]:
         fail(f"there is no workload {unknown[0]!r}; there are {', '.join(WORKLOADS)}")
     scale = Scale(nodes=nodes, pods=pods, scheduler_name=scheduler_name, timeout_s=timeout)
-    for name in names:
+    measured: dict[str, Throughput] = {}
+    for name in progress(names, total=len(names), what="measuring"):
         try:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                measured = runner.run(_measure(WORKLOADS[name], scale, kubeconfig, context, in_process))
+                measured[name] = runner.run(_measure(WORKLOADS[name], scale, kubeconfig, context, in_process))
         except TooSlow as error:
-            fail(f"{name}: {error}", code=1)
-        say(
-            f"{name}: {measured.pods_per_s:.0f} pods/s ({pods} pods on {nodes} nodes in {measured.seconds:.1f} s,"
-            f" created within {measured.creating_s:.1f} s)"
+            fail(f"{name}: {error}", FINDINGS)
+    answer(output, lambda: _values(measured, scale), lambda: _lines(measured, scale))
+
+
+def _lines(measured: dict[str, Throughput], scale: Scale) -> Iterator[str]:
+    for name, found in measured.items():
+        yield (
+            f"{name}: {found.pods_per_s:.0f} pods/s ({scale.pods} pods on {scale.nodes} nodes in {found.seconds:.1f} s,"
+            f" created within {found.creating_s:.1f} s)"
         )
+
+
+def _values(measured: dict[str, Throughput], scale: Scale) -> dict[str, Any]:
+    return {
+        "nodes": scale.nodes,
+        "pods": scale.pods,
+        "workloads": {
+            name: {"podsPerSecond": found.pods_per_s, "seconds": found.seconds, "creatingSeconds": found.creating_s}
+            for name, found in measured.items()
+        },
+    }
 
 
 async def _measure(

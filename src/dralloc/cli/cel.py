@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from dralloc.cli.output import FEATURE_GATES_HELP, FINDINGS, fail, parse_gates, say
+from dralloc.cli.answers import answer
+from dralloc.cli.options import Gates, Output, OutputFormat
+from dralloc.cli.output import FINDINGS, fail, parse_gates, say
 
 if TYPE_CHECKING:
     from dralloc.api.inventory import Inventory
@@ -20,12 +21,6 @@ if TYPE_CHECKING:
     from dralloc.cel.program import Selector
 
 VALUES_SHOWN_MAX: Final = 5
-
-
-class OutputFormat(StrEnum):
-    TABLE = "table"
-    JSON = "json"
-    YAML = "yaml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +54,24 @@ def cel(
         str | None,
         typer.Option(help="Only devices of this name; driver/pool/device where the name alone is not enough."),
     ] = None,
-    output: Annotated[
-        OutputFormat, typer.Option("--output", "-o", help="For people or for machines.")
-    ] = OutputFormat.TABLE,
-    feature_gates: Annotated[str, typer.Option(help=FEATURE_GATES_HELP)] = "",
+    output: Output = OutputFormat.TABLE,
+    feature_gates: Gates = "",
 ) -> None:
-    """Try a selector on devices. Exits with 1 if it fails on one of them, or would be refused in a new object."""
+    """Try a selector on devices. Exits with 1 if it fails on one of them, or would be refused in a new object.
+
+    \b
+    # Can it be used, and what does it cost at most?
+    dralloc cel 'device.attributes["gpu.example.com"].model == "a100"'
+
+    \b
+    # Which devices does it choose? Names that no device has are pointed out.
+    kubectl get resourceslices -o yaml > slices.yaml
+    dralloc cel 'device.capacity["gpu.example.com"].memory.isGreaterThan(quantity("40Gi"))' -f slices.yaml
+
+    \b
+    # Why does it not choose this one? The value of every part.
+    dralloc cel 'device.driver == "gpu.example.com"' -f slices.yaml --explain --device gpu-0
+    """
     from dralloc.api.inventory import take_inventory
     from dralloc.cel.check import Refusal, check_selector, environment_for
     from dralloc.cel.errors import CelCompileError
@@ -195,9 +202,10 @@ class _Findings:
 
 
 def _report(findings: _Findings, output: OutputFormat) -> None:
-    if output is not OutputFormat.TABLE:
-        _print_data(
-            {
+    if output in (OutputFormat.JSON, OutputFormat.YAML):
+        answer(
+            output,
+            lambda: {
                 "expression": findings.selector.text,
                 "cost": {"estimated": findings.selector.checked.cost_max},
                 "refusedAsNew": findings.refusal or None,
@@ -214,7 +222,7 @@ def _report(findings: _Findings, output: OutputFormat) -> None:
                     for candidate in findings.candidates
                 ],
             },
-            output,
+            lambda: (),
         )
         return
     if findings.candidates:
@@ -230,11 +238,11 @@ def _report(findings: _Findings, output: OutputFormat) -> None:
 
 
 def _print_table(candidates: list[Candidate]) -> None:
-    rows = [("DRIVER", "POOL", "DEVICE", "MATCHES")]
-    rows += [(one.driver, one.pool, one.device, _shown_answer(one)) for one in candidates]
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    for row in rows:
-        say("   ".join((*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3])))
+    from dralloc.cli.tables import table
+
+    rows = [(one.driver, one.pool, one.device, _shown_answer(one)) for one in candidates]
+    for line in table(("DRIVER", "POOL", "DEVICE", "MATCHES"), rows):
+        say(line)
 
 
 def _shown_answer(candidate: Candidate) -> str:
@@ -268,14 +276,9 @@ def _explain(selector: Selector, candidates: list[Candidate], output: OutputForm
         parts = selector.explain(candidate.view).parts
     except CelError as error:
         fail(f"{candidate.name}: {error}", FINDINGS)
-    if output is OutputFormat.TABLE:
-        say(f"{candidate.name}: {_shown_answer(candidate)}\n")
-        _print_parts(parts)
-    else:
-        _print_data(
-            {"device": candidate.name, "matches": candidate.matches, "parts": [_as_data(part) for part in parts]},
-            output,
-        )
+    plain = {"device": candidate.name, "matches": candidate.matches, "parts": [_as_data(part) for part in parts]}
+    head = f"{candidate.name}: {_shown_answer(candidate)}"
+    answer(output, lambda: plain, lambda: (head, "", *_lines_of_parts(parts)))
 
 
 def _as_data(part: Part) -> dict[str, Any]:
@@ -288,13 +291,13 @@ def _as_data(part: Part) -> dict[str, Any]:
     }
 
 
-def _print_parts(parts: tuple[Part, ...]) -> None:
+def _lines_of_parts(parts: tuple[Part, ...]) -> Iterator[str]:
     shown = [_shown_part(part) for part in parts]
     width = min(max(map(len, shown)), 40)
     for part, text in zip(parts, shown, strict=True):
-        say(f"{text.ljust(width)}   {'  ' * part.depth}{part.text}")
+        yield f"{text.ljust(width)}   {'  ' * part.depth}{part.text}"
         if part.is_origin:
-            say(f"{' ' * width}   {'  ' * part.depth}^ {part.error}")
+            yield f"{' ' * width}   {'  ' * part.depth}^ {part.error}"
 
 
 def _shown_part(part: Part) -> str:
@@ -304,15 +307,3 @@ def _shown_part(part: Part) -> str:
         return "not needed"
     more = part.times - len(part.values)
     return ", ".join((*part.values, f"… {more} more") if more else part.values)
-
-
-def _print_data(data: dict[str, Any], output: OutputFormat) -> None:
-    import msgspec
-
-    from dralloc.api.yaml_writer import write_yaml
-    from dralloc.cli.objects import pretty
-
-    if output is OutputFormat.JSON:
-        say(pretty(msgspec.json.encode(data)))
-    else:
-        say(write_yaml(data), newline=False)

@@ -2,29 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dralloc.cli.output import FEATURE_GATES_HELP, FINDINGS, fail, parse_gates, say
+from dralloc.cli.options import Gates, Output, OutputFormat
+from dralloc.cli.output import FINDINGS, fail, parse_gates
 
 if TYPE_CHECKING:
     from dralloc.conformance.frame import Tally, Verdict
 
 
+def _families(incomplete: str) -> list[str]:
+    from dralloc.conformance.families import FAMILIES
+
+    return [name for name in FAMILIES if name.startswith(incomplete)]
+
+
 def conformance(
-    family: Annotated[str, typer.Argument(help="What the recorded answers are about: quantity, api, …")],
+    family: Annotated[
+        str,
+        typer.Argument(help="What the recorded answers are about: quantity, api, …", autocompletion=_families),
+    ],
     files: Annotated[
         list[Path], typer.Argument(help="Files of recorded answers, one JSON object a line, gzip or plain.")
     ],
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show every disagreement.")] = False,
-    feature_gates: Annotated[str, typer.Option(help=FEATURE_GATES_HELP)] = "",
     server: Annotated[str | None, typer.Option(help="The API server to ask, for families that need one.")] = None,
     token: Annotated[str | None, typer.Option(help="A bearer token for that server.")] = None,
     kubeconfig: Annotated[Path | None, typer.Option(help="Where to find credentials for that server.")] = None,
+    output: Output = OutputFormat.TABLE,
+    feature_gates: Gates = "",
 ) -> None:
-    """Compare with recorded answers of Kubernetes. Exits with 0 if all agree or differ knowingly."""
+    """Compare with recorded answers of Kubernetes. Exits with 0 if all agree or differ knowingly, with 1 otherwise.
+
+    \b
+    # Does the allocator give the devices that Kubernetes gave? Where does it not?
+    dralloc conformance allocation tests/vectors/allocation.jsonl.gz
+    dralloc conformance allocation tests/vectors/allocation.jsonl.gz -v
+
+    \b
+    # The same for a program.
+    dralloc conformance cel tests/vectors/cel.jsonl.gz -o json
+    """
+    from dralloc.cli.answers import answer
+    from dralloc.cli.progress import progress
     from dralloc.conformance.families import FAMILIES, load_family
     from dralloc.conformance.frame import BadVectors, Options, Tally, known_differences, read_lines
 
@@ -33,28 +57,43 @@ def conformance(
     options = Options(parse_gates(feature_gates), server, token, kubeconfig)
     tally = Tally(known_differences(family))
     runner = load_family(family)
+    found: list[tuple[Path, Verdict]] = []
     for path in files:
         try:
-            for verdict in runner.run(read_lines(path), options):
+            lines = read_lines(path)
+            for verdict in progress(runner.run(lines, options), total=len(lines), what=path.name):
                 tally.count(verdict)
-                if verbose and verdict.differences and verdict.line not in tally.known:
-                    _show(path, verdict)
+                if verdict.differences and verdict.line not in tally.known:
+                    found.append((path, verdict))
         except OSError as error:
             fail(f"{path}: {error.strerror or error}")
         except BadVectors as error:
             fail(f"{path}: not recorded answers of the family {family}: {error}")
-    _conclude(tally)
-
-
-def _show(path: Path, verdict: Verdict) -> None:
-    say(f"{path}: {verdict.line}")
-    for difference in verdict.differences:
-        say(f"    {difference}")
-
-
-def _conclude(tally: Tally) -> None:
-    for verdict in tally.known_differences:
-        say(f"known difference: {verdict.line}: {tally.known[verdict.line]}")
-    say(f"{tally.agreed} of {tally.total} agree")
+    is_full = verbose or output is OutputFormat.WIDE
+    answer(output, lambda: _values(family, tally, found), lambda: _lines(tally, found if is_full else []))
     if tally.disagreements:
         raise typer.Exit(FINDINGS)
+
+
+def _lines(tally: Tally, shown: list[tuple[Path, Verdict]]) -> Iterator[str]:
+    for path, verdict in shown:
+        yield f"{path}: {verdict.line}"
+        yield from (f"    {difference}" for difference in verdict.differences)
+    for verdict in tally.known_differences:
+        yield f"known difference: {verdict.line}: {tally.known[verdict.line]}"
+    yield f"{tally.agreed} of {tally.total} agree"
+
+
+def _values(family: str, tally: Tally, found: list[tuple[Path, Verdict]]) -> dict[str, Any]:
+    return {
+        "family": family,
+        "total": tally.total,
+        "agreed": tally.agreed,
+        "disagreements": [
+            {"file": str(path), "line": verdict.line, "differences": list(verdict.differences)}
+            for path, verdict in found
+        ],
+        "knownDifferences": [
+            {"line": verdict.line, "reason": tally.known[verdict.line]} for verdict in tally.known_differences
+        ],
+    }

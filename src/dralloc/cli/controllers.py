@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dralloc.cli.output import FEATURE_GATES_HELP, fail, parse_gates, say
+from dralloc.cli.options import Context, Gates, Kubeconfig
+from dralloc.cli.output import fail, parse_gates, say
 
 if TYPE_CHECKING:
     from dralloc.controllers.running import Controllers
 
 
 def controllers(
-    kubeconfig: Annotated[
-        Path | None, typer.Option(help="Which server to work on; otherwise the one that kubectl would take.")
-    ] = None,
-    context: Annotated[str | None, typer.Option(help="The context of the kubeconfig.")] = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
     only: Annotated[
         str | None, typer.Option(help="Which controllers to run, with commas between them; all unless told.")
     ] = None,
     leader_elect: Annotated[
         bool, typer.Option("--leader-elect", help="Work only while no other process does: for several replicas.")
     ] = False,
-    feature_gates: Annotated[str, typer.Option(help=FEATURE_GATES_HELP)] = "",
+    feature_gates: Gates = "",
     metrics_address: Annotated[
         str | None, typer.Option(help="HOST:PORT for /metrics and /healthz; nowhere unless told.")
     ] = None,
@@ -32,8 +30,16 @@ def controllers(
     """Run the controllers.
 
     A cluster that has a kube-controller-manager runs most of these already: name with --only those that it lacks.
+
+    \b
+    # All of them, for a server of ours.
+    dralloc controllers --kubeconfig ~/.dralloc/kubeconfig
+
+    \b
+    # Two of them, in two replicas of which one works, with metrics.
+    dralloc controllers --only claim-templates,claim-lifecycle --leader-elect --metrics-address 127.0.0.1:9090
     """
-    from dralloc.client.credentials import BadKubeconfig, find_connection
+    from dralloc.cli.reaching import find_server
     from dralloc.client.http import HttpTransport
     from dralloc.controllers.metrics import ControllerMetrics
     from dralloc.controllers.running import CONTROLLERS, Controllers
@@ -43,10 +49,7 @@ def controllers(
     if unknown := [name for name in names if name not in CONTROLLERS]:
         fail(f"--only: no controller is called {unknown[0]!r}; there are {', '.join(CONTROLLERS)}")
     gates = parse_gates(feature_gates)
-    try:
-        connection = find_connection(kubeconfig, context=context)
-    except BadKubeconfig as error:
-        fail(str(error))
+    connection = find_server(kubeconfig, context)
     chosen = Controllers(
         HttpTransport(connection), clock=SystemClock(), gates=gates, metrics=ControllerMetrics(), only=names
     )

@@ -33,7 +33,13 @@ def convert(
     to: Annotated[Version, typer.Option(help="The version that is wanted.")],
     output: Annotated[OutputFormat, typer.Option("--output", "-o", help="How to write it.")] = OutputFormat.YAML,
 ) -> None:
-    """Rewrite manifests in another version of resource.k8s.io. Nothing is defaulted or judged, nothing is lost."""
+    """Rewrite manifests in another version of resource.k8s.io. Nothing is defaulted or judged, nothing is lost.
+
+    \b
+    # For a cluster that has only the first beta; and back.
+    dralloc convert -f claims.yaml --to v1beta1 > old.yaml
+    dralloc convert -f old.yaml --to v1
+    """
     from dralloc.api.documents import read_manifest
     from dralloc.cli.manifests import read_sources
     from dralloc.cli.objects import to_json, to_yaml

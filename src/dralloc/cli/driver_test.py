@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dralloc.cli.options import Output, OutputFormat
 from dralloc.cli.output import FINDINGS, fail, say
 
 if TYPE_CHECKING:
-    from dralloc.driver.conformance.setup import KitSettings
+    from dralloc.driver.conformance.setup import KitResult, KitSettings
 
 
 def driver_test(
@@ -47,8 +48,22 @@ def driver_test(
     ] = 90.0,
     strict: Annotated[bool, typer.Option("--strict", help="Fail on remarks and on skipped checks too.")] = False,
     show_output: Annotated[bool, typer.Option("--show-output", help="Show what the driver prints.")] = False,
+    output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Check that a driver keeps its contract with the node. Exits with 0 if it does, with 1 if not."""
+    """Check that a driver keeps its contract with the node. Exits with 0 if it does, with 1 if not.
+
+    \b
+    # A driver that this command starts, with an API server that it brings along.
+    dralloc driver-test -- ./my-driver --kubeconfig {kubeconfig} --node {node}
+
+    \b
+    # A driver that runs already, on a node.
+    dralloc driver-test --registry /var/lib/kubelet/plugins_registry --kubeconfig admin.kubeconfig --node node-7
+
+    \b
+    # In continuous integration.
+    dralloc driver-test --strict --junit report.xml -- ./my-driver
+    """
     from dralloc.driver.conformance.setup import BadSetup, KitSettings
 
     try:
@@ -71,12 +86,13 @@ def driver_test(
             raise BadSetup("give --socket or --registry, not both")
     except BadSetup as error:
         fail(str(error))
-    _run(settings, junit, strict=strict)
+    _run(settings, junit, output, strict=strict)
 
 
-def _run(settings: KitSettings, junit: Path | None, *, strict: bool) -> None:
+def _run(settings: KitSettings, junit: Path | None, output: OutputFormat, *, strict: bool) -> None:
     import asyncio
 
+    from dralloc.cli.answers import answer
     from dralloc.client.credentials import BadKubeconfig
     from dralloc.driver.conformance.checking import Outcome
     from dralloc.driver.conformance.launching import CommandFailed
@@ -84,15 +100,21 @@ def _run(settings: KitSettings, junit: Path | None, *, strict: bool) -> None:
     from dralloc.driver.conformance.setup import BadSetup, run_kit
     from dralloc.driver.conformance.subject import NotFoundInTime
 
+    is_for_people = output in (OutputFormat.TABLE, OutputFormat.WIDE)
+
     def show(verdict: object) -> None:
-        for line in lines_of(verdict):  # type: ignore[arg-type]
+        for line in lines_of(verdict) if is_for_people else ():  # type: ignore[arg-type]
             say(line)
 
+    def tell(text: str) -> None:
+        # Standard output is for the report, where a machine reads it.
+        say(text, err=not is_for_people)
+
     try:
-        result = asyncio.run(run_kit(settings, show, say))
+        result = asyncio.run(run_kit(settings, show, tell))
     except (BadSetup, BadKubeconfig, CommandFailed, NotFoundInTime, OSError) as error:
         fail(str(error))
-    say(summary_of(result.verdicts))
+    answer(output, lambda: _values(result), lambda: [summary_of(result.verdicts)])
     if junit is not None:
         try:
             junit.write_bytes(junit_of(result.verdicts, result.driver))
@@ -101,3 +123,20 @@ def _run(settings: KitSettings, junit: Path | None, *, strict: bool) -> None:
     bad = {Outcome.FAILED, Outcome.REMARKED, Outcome.SKIPPED} if strict else {Outcome.FAILED}
     if any(verdict.outcome in bad for verdict in result.verdicts):
         raise typer.Exit(FINDINGS)
+
+
+def _values(result: KitResult) -> dict[str, Any]:
+    return {
+        "driver": result.driver,
+        "checks": [
+            {
+                "id": verdict.check.id,
+                "title": verdict.check.title,
+                "outcome": verdict.outcome.value,
+                "findings": [finding.text for finding in verdict.findings],
+                "skipped": verdict.skipped or None,
+                "seconds": verdict.seconds,
+            }
+            for verdict in result.verdicts
+        ],
+    }

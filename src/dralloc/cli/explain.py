@@ -10,7 +10,7 @@ import typer
 
 from dralloc.cli.answers import answer
 from dralloc.cli.options import Context, Files, Gates, Kubeconfig, Namespace, Output, OutputFormat
-from dralloc.cli.output import FINDINGS, parse_gates
+from dralloc.cli.output import FINDINGS, paint, parse_gates
 
 if TYPE_CHECKING:
     from dralloc.allocator.explanation.report import Explanation
@@ -112,6 +112,7 @@ def _fault(order: Order) -> str:
 
 def _tell_explanation(output: OutputFormat, order: Order, explanation: Explanation) -> None:
     from dralloc.allocator.explanation.plain import plain_explanation
+    from dralloc.allocator.explanation.report import Verdict
 
     held = _all_held(order)
     if order.pod is None and order.allocated:
@@ -124,7 +125,12 @@ def _tell_explanation(output: OutputFormat, order: Order, explanation: Explanati
         plain = plain_explanation(explanation, order.subject)
         return {**plain, "allocated": held} if held else plain
 
-    answer(output, values, lambda: explanation_lines(order, explanation))
+    def text() -> Iterator[str]:
+        first, *rest = explanation_lines(order, explanation)
+        yield paint(first, "green" if explanation.verdict is Verdict.FITS else "red")
+        yield from rest
+
+    answer(output, values, text)
 
 
 def _all_held(order: Order) -> list[str]:

@@ -15,10 +15,11 @@ from datetime import datetime
 from multiprocessing import get_context
 from typing import Final
 
-from dralloc.api.diagnostics import Diagnostic, Judgement, judge_manifest
+from dralloc.api.diagnostics import Diagnostic, Judgement, Severity, judge_manifest
 from dralloc.api.positions import Position
 from dralloc.api.strategy import Surroundings
 from dralloc.cli.manifests import Source
+from dralloc.cli.output import paint
 from dralloc.primitives.features import FeatureGates
 
 # Below this, starting processes takes longer than they save.
@@ -74,7 +75,8 @@ def sentence(file: str, told: Diagnostic) -> str:
     said = f"{told.path}: {told.message}" if told.path else told.message
     # An expression's faults come with a drawing, which is for people who see it alone.
     said = " ".join(line for line in said.splitlines() if not line.startswith(" | "))
-    return f"{file}:{told.position.line}:{told.position.column}: {told.severity.value}: {said}"
+    severity = paint(told.severity.value, "red" if told.severity is Severity.ERROR else "yellow")
+    return f"{file}:{told.position.line}:{told.position.column}: {severity}: {said}"
 
 
 def _judge(part: Part, options: JudgeOptions) -> Judgement:

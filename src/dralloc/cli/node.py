@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dralloc.cli.output import FEATURE_GATES_HELP, fail, parse_gates, say
+from dralloc.cli.options import Context, Gates, Kubeconfig, profiles_starting_with
+from dralloc.cli.output import fail, parse_gates, say
 
 if TYPE_CHECKING:
     from dralloc.client.credentials import Connection
@@ -27,10 +28,8 @@ class RuntimeChoice(Enum):
 
 
 def node(
-    kubeconfig: Annotated[
-        Path | None, typer.Option(help="Which server to work on; otherwise the one that kubectl would take.")
-    ] = None,
-    context: Annotated[str | None, typer.Option(help="The context of the kubeconfig.")] = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
     name: Annotated[str | None, typer.Option(help="The name of the node; otherwise that of this machine.")] = None,
     plugin_dir: Annotated[
         Path, typer.Option(help="Where drivers register, in plugins_registry, and where the node keeps its state.")
@@ -48,13 +47,17 @@ def node(
     ] = False,
     fake: Annotated[int | None, typer.Option(help="Be so many fake nodes instead of one.", min=1, max=100_000)] = None,
     profile: Annotated[
-        str, typer.Option(help="What fake nodes have: gpu, mig, nic, cpu, tpu, or a file (see dralloc record).")
+        str,
+        typer.Option(
+            help="What fake nodes have: gpu, mig, nic, cpu, tpu, or a file (see dralloc record).",
+            autocompletion=profiles_starting_with,
+        ),
     ] = "gpu",
     prefix: Annotated[str, typer.Option(help="How the names of fake nodes begin.")] = "fake",
     heartbeats: Annotated[
         bool, typer.Option("--heartbeats", help="Renew the leases of fake nodes: for clusters that watch nodes.")
     ] = False,
-    feature_gates: Annotated[str, typer.Option(help=FEATURE_GATES_HELP)] = "",
+    feature_gates: Gates = "",
     metrics_address: Annotated[
         str | None, typer.Option(help="HOST:PORT for /metrics and /healthz; nowhere unless told.")
     ] = None,
@@ -63,9 +66,19 @@ def node(
 
     With --fake, be many nodes without drivers, whose devices a profile describes and whose pods do nothing for as long as their
     annotations fake.dralloc.io/run-seconds and the like say.
+
+    \b
+    # This machine as a node, for drivers that register in a directory of yours; containers are processes.
+    dralloc node --name here --plugin-dir /tmp/kubelet
+
+    \b
+    # Five hundred nodes with GPUs that do not exist; see dralloc record for profiles of your own.
+    dralloc node --fake 500 --profile gpu
     """
+    from dralloc.cli.reaching import find_server
+
     gates = parse_gates(feature_gates)
-    connection = _connection(kubeconfig, context)
+    connection = find_server(kubeconfig, context)
     if fake is not None:
         _be_fake(connection, _fleet_settings(fake, profile, prefix, heartbeats))
         return
@@ -85,15 +98,6 @@ def node(
         gates=gates,
     )
     _be_a_node(connection, settings, metrics_address)
-
-
-def _connection(kubeconfig: Path | None, context: str | None) -> Connection:
-    from dralloc.client.credentials import BadKubeconfig, find_connection
-
-    try:
-        return find_connection(kubeconfig, context=context)
-    except BadKubeconfig as error:
-        fail(str(error))
 
 
 def _fleet_settings(count: int, profile: str, prefix: str, heartbeats: bool) -> FleetSettings:

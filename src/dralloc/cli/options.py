@@ -39,3 +39,10 @@ Namespace = Annotated[
     str | None,
     typer.Option("--namespace", "-n", help="The namespace of names without one; otherwise that of the context."),
 ]
+
+
+def profiles_starting_with(incomplete: str) -> list[str]:
+    """For the shell: the profiles of nodes that come with us."""
+    from dralloc.node.profiles import profile_names
+
+    return [name for name in profile_names() if name.startswith(incomplete)]

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Final, NoReturn
 
@@ -35,6 +36,11 @@ def say(text: str, *, err: bool = False, prefix: str = "", newline: bool = True)
     stream = sys.stderr if err else sys.stdout
     encoding = stream.encoding or "utf-8"
     typer.echo((prefix + text).encode(encoding, "backslashreplace").decode(encoding), err=err, nl=newline)
+
+
+def paint(text: str, colour: str) -> str:
+    """The text in a colour. Where it does not go to a terminal, `say` takes the colour out again."""
+    return text if os.environ.get("NO_COLOR") else typer.style(text, fg=colour)
 
 
 def parse_gates(text: str) -> FeatureGates:

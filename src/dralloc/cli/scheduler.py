@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dralloc.cli.output import FEATURE_GATES_HELP, fail, parse_gates, say
+from dralloc.cli.options import Context, Gates, Kubeconfig
+from dralloc.cli.output import parse_gates, say
 
 if TYPE_CHECKING:
     from dralloc.scheduler.running import SchedulerTerms
 
 
 def scheduler(
-    kubeconfig: Annotated[
-        Path | None, typer.Option(help="Which server to work on; otherwise the one that kubectl would take.")
-    ] = None,
-    context: Annotated[str | None, typer.Option(help="The context of the kubeconfig.")] = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
     scheduler_name: Annotated[
         list[str] | None, typer.Option(help="Schedule pods with this schedulerName; may be given several times.")
     ] = None,
@@ -32,7 +30,7 @@ def scheduler(
     leader_elect: Annotated[
         bool, typer.Option("--leader-elect", help="Work only while no other process does: for several replicas.")
     ] = False,
-    feature_gates: Annotated[str, typer.Option(help=FEATURE_GATES_HELP)] = "",
+    feature_gates: Gates = "",
     metrics_address: Annotated[
         str | None, typer.Option(help="HOST:PORT for /metrics and /healthz; nowhere unless told.")
     ] = None,
@@ -41,9 +39,17 @@ def scheduler(
 
     Where other schedulers give out devices on the same server, either that server guards devices, as `dralloc apiserver` does, or each
     scheduler must have pools of its own (--pools).
+
+    \b
+    # Beside the cluster's own scheduler, for pods with schedulerName: dralloc and the devices of one driver.
+    dralloc scheduler --pools gpu.example.com
+
+    \b
+    # The only scheduler of a server of ours; two replicas of which one works.
+    dralloc scheduler --kubeconfig ~/.dralloc/kubeconfig --default-scheduler --leader-elect
     """
     from dralloc.api.core_v1 import DEFAULT_SCHEDULER
-    from dralloc.client.credentials import BadKubeconfig, find_connection
+    from dralloc.cli.reaching import find_server
     from dralloc.client.http import HttpTransport
     from dralloc.scheduler.pool_ownership import owner_of
     from dralloc.scheduler.running import SchedulerTerms
@@ -54,10 +60,7 @@ def scheduler(
     settings = SchedulerSettings(
         names=names, gates=parse_gates(feature_gates), bindings_max=bindings, owns_pool=owner_of(pools or ())
     )
-    try:
-        connection = find_connection(kubeconfig, context=context)
-    except BadKubeconfig as error:
-        fail(str(error))
+    connection = find_server(kubeconfig, context)
     say(f"scheduling on {connection.server} for {', '.join(sorted(names))}")
     terms = SchedulerTerms(HttpTransport(connection), clock=SystemClock(), settings=settings)
     _work(terms, leader_elect=leader_elect, metrics_address=metrics_address)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dralloc.cli.convert import Version
-from dralloc.cli.output import BAD_INPUT, FEATURE_GATES_HELP, FINDINGS, parse_gates, say
+from dralloc.cli.options import Gates, Output, OutputFormat
+from dralloc.cli.output import BAD_INPUT, FINDINGS, parse_gates, say
 
 if TYPE_CHECKING:
     from dralloc.api.diagnostics import Diagnostic, Judgement
@@ -18,24 +18,31 @@ if TYPE_CHECKING:
     from dralloc.cli.manifests import Source
 
 
-class OutputFormat(StrEnum):
-    TEXT = "text"
-    JSON = "json"
-
-
 def validate(
     files: Annotated[list[str], typer.Argument(help="Manifests, directories of them, or - for standard input.")],
-    output: Annotated[
-        OutputFormat, typer.Option("--output", "-o", help="For people or for machines.")
-    ] = OutputFormat.TEXT,
-    feature_gates: Annotated[str, typer.Option(help=FEATURE_GATES_HELP)] = "",
+    output: Output = OutputFormat.TABLE,
+    feature_gates: Gates = "",
     output_version: Annotated[
         Version | None, typer.Option(help="Also print what would be stored, defaults filled in, as this version.")
     ] = None,
 ) -> None:
-    """Check manifests as Kubernetes 1.37 would, without a cluster. Exits with 1 if anything is wrong."""
+    """Check manifests as Kubernetes 1.37 would, without a cluster. Exits with 1 if anything is wrong.
+
+    Each fault is told with its line and column, as compilers do. Warnings are about what is allowed and seldom meant.
+
+    \b
+    # Files, directories, or what another program writes.
+    dralloc validate claims.yaml examples/
+    helm template chart/ | dralloc validate -
+
+    \b
+    # What would be stored, with all defaults, in an older version? For a program: -o json.
+    dralloc validate claims.yaml --output-version v1beta1
+    dralloc validate claims.yaml -o json
+    """
     from dralloc.cli.judging import JudgeOptions, cut, judge_parts
     from dralloc.cli.manifests import read_sources
+    from dralloc.cli.progress import progress
 
     report = _Report(output, output_version)
     options = JudgeOptions(parse_gates(feature_gates), datetime.now(UTC), with_stored=output_version is not None)
@@ -44,7 +51,8 @@ def validate(
         if source.error:
             report.tell_unreadable(source)
     parts = list(cut(source for source in sources if not source.error))
-    for part, judgement in zip(parts, judge_parts(parts, options), strict=True):
+    judged = zip(parts, judge_parts(parts, options), strict=True)
+    for part, judgement in progress(judged, total=len(parts), what="checking"):
         report.tell(part, judgement)
     report.tell_about_names([source for source in sources if not source.error])
     report.conclude()
@@ -62,6 +70,10 @@ class _Report:
         self.stored: list[ApiObject] = []
 
     @property
+    def is_for_machines(self) -> bool:
+        return self.output in (OutputFormat.JSON, OutputFormat.YAML)
+
+    @property
     def tells_on_stderr(self) -> bool:
         """Standard output is for objects, where somebody asked for them."""
         return self.version is not None
@@ -69,7 +81,7 @@ class _Report:
     def tell_unreadable(self, source: Source) -> None:
         self.all_readable = False
         self.entries.append({"file": source.name, "severity": "error", "message": source.error})
-        if self.output is OutputFormat.TEXT:
+        if not self.is_for_machines:
             say(f"{source.name}: error: {source.error}", err=True)
 
     def tell(self, part: Part, judgement: Judgement) -> None:
@@ -97,7 +109,7 @@ class _Report:
         self.errors += is_error
         self.warnings += not is_error
         position, severity = diagnostic.position, diagnostic.severity.value
-        if self.output is OutputFormat.TEXT:
+        if not self.is_for_machines:
             from dralloc.cli.judging import sentence
 
             say(sentence(name, diagnostic), err=self.tells_on_stderr)
@@ -119,8 +131,8 @@ class _Report:
         from dralloc.cli.objects import as_manifest, to_yaml
 
         stored = [as_manifest(obj, self.version.value) for obj in self.stored] if self.version else []
-        if self.output is OutputFormat.JSON:
-            self._print_json(stored)
+        if self.is_for_machines:
+            self._print_values(stored)
         else:
             say(to_yaml(stored), newline=False)
             counts = f"{_count(self.objects, 'object')} in {_count(self.files, 'file')}"
@@ -130,16 +142,18 @@ class _Report:
         if self.errors:
             raise typer.Exit(FINDINGS)
 
-    def _print_json(self, stored: list[bytes]) -> None:
-        import msgspec
+    def _print_values(self, stored: list[bytes]) -> None:
+        from msgspec import Raw
 
-        from dralloc.cli.objects import pretty
+        from dralloc.api.json_reader import read_json
+        from dralloc.cli.answers import answer
 
         counts = {"files": self.files, "objects": self.objects, "errors": self.errors, "warnings": self.warnings}
         report: dict[str, Any] = {**counts, "diagnostics": self.entries}
         if self.version:
-            report["stored"] = [*map(msgspec.Raw, stored)]
-        say(pretty(msgspec.json.encode(report)))
+            is_json = self.output is OutputFormat.JSON
+            report["stored"] = [Raw(body) if is_json else read_json(body.decode()) for body in stored]
+        answer(self.output, lambda: report, lambda: ())
 
 
 def _count(number: int, noun: str) -> str:
