@@ -1,0 +1,165 @@
+"""What `deploy/` and the example drivers install: without faults for us and for kubectl, without root, and with what it says it has."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dralloc.testing.server_process import ServerProcess, server_process
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+DRIVERS = sorted(path.parent for path in (ROOT / "examples" / "drivers").glob("*/manifests"))
+FOLDERS = [DEPLOY, *(driver / "manifests" for driver in DRIVERS)]
+MANIFESTS = sorted(path for folder in FOLDERS for path in folder.rglob("*.yaml") if path.name != "kustomization.yaml")
+
+
+def documents(*paths: Path) -> Iterator[dict[str, Any]]:
+    for path in paths:
+        yield from yaml.safe_load_all(path.read_text())
+
+
+def workloads() -> list[dict[str, Any]]:
+    return [each for each in documents(*MANIFESTS) if each["kind"] in ("Deployment", "DaemonSet")]
+
+
+def run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=100)
+
+
+@pytest.mark.slow
+def test_we_find_no_fault() -> None:
+    done = run(sys.executable, "-m", "dralloc", "validate", *map(str, MANIFESTS))
+    said = done.stdout + done.stderr
+    assert said.endswith(" 0 errors, 0 warnings\n"), said
+
+
+# --- kubectl ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with server_process(tmp_path_factory.mktemp("server")) as running:
+        yield running
+
+
+@pytest.fixture(
+    params=[ROOT / ".tools/kubectl-debian/usr/bin/kubectl", Path("/usr/bin/kubectl")], ids=["oldest", "own"]
+)
+def kubectl(request: pytest.FixtureRequest) -> str:
+    if not request.param.exists():
+        pytest.skip(f"there is no {request.param}")
+    return str(request.param)
+
+
+@pytest.mark.slow
+@pytest.mark.real
+def test_kubectl_finds_no_fault(kubectl: str, server: ServerProcess) -> None:
+    namespace = run(kubectl, "--kubeconfig", str(server.kubeconfig), "apply", "-f", str(DEPLOY / "namespace.yaml"))
+    assert namespace.returncode == 0, namespace.stderr
+    files = [argument for path in MANIFESTS for argument in ("-f", str(path))]
+    done = run(kubectl, "--kubeconfig", str(server.kubeconfig), "apply", "--dry-run=server", *files)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == len(list(documents(*MANIFESTS)))
+
+
+@pytest.mark.slow
+@pytest.mark.real
+def test_kustomize_puts_the_scheduler_together(server: ServerProcess) -> None:
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        pytest.skip("there is no kubectl that knows kustomize well enough")
+    built = run(kubectl, "kustomize", str(DEPLOY))
+    assert built.returncode == 0, built.stderr
+    kinds = {each["kind"] for each in yaml.safe_load_all(built.stdout)}
+    assert kinds == {
+        *("Namespace", "ServiceAccount", "Deployment"),
+        *("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"),
+    }
+    assert "image: example.com/dralloc:0.1.0" in built.stdout
+
+
+# --- What is installed --------------------------------------------------------------------------------------------
+
+
+def test_what_we_run_needs_no_privilege_and_can_be_watched() -> None:
+    found = list(documents(*DEPLOY.rglob("deployment.yaml")))
+    assert len(found) == 2
+    for each in found:
+        spec = each["spec"]["template"]["spec"]
+        (container,) = spec["containers"]
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+        assert f"--metrics-address=0.0.0.0:{ports['metrics']}" in container["args"]
+        for probe in ("livenessProbe", "readinessProbe"):
+            assert container[probe]["httpGet"] == {"path": "/healthz", "port": "metrics"}
+
+
+def test_accounts_exist_and_every_command_has_the_options_that_it_is_given() -> None:
+    accounts = {
+        (each["metadata"]["namespace"], each["metadata"]["name"])
+        for each in documents(*MANIFESTS)
+        if each["kind"] == "ServiceAccount"
+    }
+    for each in workloads():
+        spec = each["spec"]["template"]["spec"]
+        assert (each["metadata"]["namespace"], spec["serviceAccountName"]) in accounts
+    for each in documents(*DEPLOY.rglob("deployment.yaml")):
+        command, *options = each["spec"]["template"]["spec"]["containers"][0]["args"]
+        shown = run(sys.executable, "-m", "dralloc", command, "--help").stdout
+        for option in options:
+            assert option.partition("=")[0] in shown
+
+
+# --- The image ----------------------------------------------------------------------------------------------------
+
+CONTAINERFILE = (DEPLOY / "Containerfile").read_text()
+
+
+def locked(name: str) -> dict[str, str]:
+    text = (ROOT / "requirements" / f"{name}.txt").read_text()
+    return dict(re.findall(r"^([a-z0-9-]+)==(\S+)", text, re.M))
+
+
+def test_the_image_holds_what_is_tested_and_its_user_is_not_root() -> None:
+    assert re.search(r"^USER 65532:65532$", CONTAINERFILE, re.M)
+    assert re.search(r"^ARG PYTHON=python:\d+\.\d+\.\d+-slim-\w+$", CONTAINERFILE, re.M), "a base that stays the same"
+    installs = re.findall(r"pip install .*", CONTAINERFILE)
+    assert len(installs) == 3
+    assert all("--require-hashes" in each or "--no-deps --no-index" in each for each in installs)
+    tested = locked("dev")
+    for name in ("runtime", "build"):
+        assert locked(name).items() <= tested.items(), f"requirements/{name}.txt: make lock"
+
+
+def test_the_image_gets_all_that_we_depend_on() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    for needed, name in (
+        (project["project"]["dependencies"], "runtime"),
+        (project["build-system"]["requires"], "build"),
+    ):
+        names = {re.split(r"[<>=;\s]", each)[0].lower() for each in needed}
+        assert names <= locked(name).keys()
+
+
+@pytest.mark.parametrize("driver", DRIVERS, ids=lambda driver: driver.name)
+def test_what_images_are_built_from_exists(driver: Path) -> None:
+    drivers = (driver.parent / "Containerfile").read_text().replace("${DRIVER}", driver.name)
+    for sources in re.findall(r"^COPY (?!--from)(.*) \S+$", f"{CONTAINERFILE}\n{drivers}", re.M):
+        for source in sources.split():
+            assert (ROOT / source).exists(), source

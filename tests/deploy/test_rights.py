@@ -1,0 +1,366 @@
+"""Least rights, shown both ways: every component does all that it can, held to the roles of `deploy/`, and uses all that they grant."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from asyncio.subprocess import PIPE, STDOUT
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dralloc.api.batch_v1 import Job
+from dralloc.api.core_v1 import Event, Pod
+from dralloc.api.pod_claims import pod_reference
+from dralloc.api.resource_v1 import DeviceClass, DeviceTaint, DeviceTaintRule, DeviceToleration, ResourceClaim
+from dralloc.apiserver.server import ApiServer
+from dralloc.apiserver.serving import Endpoint, serving
+from dralloc.assembly.components import Components
+from dralloc.client.client import AsyncClient
+from dralloc.client.in_process import InProcessTransport
+from dralloc.client.transport import Request, Transport
+from dralloc.controllers.running import Controllers
+from dralloc.node.agent import Agent, AgentSettings
+from dralloc.node.fleet import Fleet, FleetSettings
+from dralloc.node.node_object import NodeShape
+from dralloc.node.profiles import load_profile
+from dralloc.node.runtime_fake import PREFIX
+from dralloc.primitives.clock import Clock
+from dralloc.primitives.features import FeatureGates
+from dralloc.scheduler.running import SchedulerTerms
+from dralloc.scheduler.scheduler import NAME, SchedulerSettings
+from dralloc.store.memory import MemoryStore
+from dralloc.system_clock import SystemClock
+from dralloc.testing.api import TOKEN
+from dralloc.testing.builders import allocation, claim, device, device_class, held, request, resource_slice, taint_rule
+from dralloc.testing.faults import Loss, ScriptedTransport
+from dralloc.testing.node_process import write_kubeconfig
+from dralloc.testing.node_world import QUICK, replace_uid, short_directory
+from dralloc.testing.rights import Grant, GuardedApplication, account_name, grants_of, rights_needed
+from dralloc.testing.scripted_driver import ScriptedDriver
+from dralloc.testing.virtual_time import VirtualClock, run_virtual
+from dralloc.testing.workloads import claim_template, existing, job, pod, template
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+SCHEDULER, CONTROLLERS, NODE, READER = (
+    account_name("dralloc-system", f"dralloc-{name}") for name in ("scheduler", "controllers", "node", "read-only")
+)
+GPU = "gpu.example.com"
+
+
+def documents(folder: str) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((DEPLOY / folder / "rbac.yaml").read_text()))
+
+
+def granted(user: str) -> frozenset[Grant]:
+    return grants_of(user, documents(user.rpartition(":dralloc-")[2]))
+
+
+class LosesFirstAnswers:
+    """Of each kind of write the first answer is lost: whoever wrote has to find out what became of it."""
+
+    def __init__(self) -> None:
+        self._seen: set[object] = set()
+
+    def __call__(self, request: Request) -> Loss:
+        kind = tuple(right for right, _ in rights_needed(request.method, request.path, request.query))
+        if request.method == "GET" or kind in self._seen:
+            return Loss.NOTHING
+        self._seen.add(kind)
+        return Loss.ANSWER
+
+
+@dataclass
+class World:
+    """A cluster whose components are held to their roles."""
+
+    application: GuardedApplication
+    clock: VirtualClock
+
+    @property
+    def client(self) -> AsyncClient:
+        return AsyncClient(InProcessTransport(self.application, token=TOKEN))
+
+    def transport_of(self, user: str) -> Transport:
+        return ScriptedTransport(InProcessTransport(self.application, token=user), LosesFirstAnswers())
+
+    async def until(self, holds: Callable[[], Awaitable[bool]], what: str) -> None:
+        """Wait, in virtual time, until it holds."""
+        for _ in range(1000):
+            if await holds():
+                return
+            await asyncio.sleep(1)
+        raise AssertionError(f"not so: {what}")
+
+    async def pod_in(self, name: str, phase: str) -> None:
+        async def is_in() -> bool:
+            return any(p.metadata.name == name and p.status.phase == phase for p in await self.client.list(Pod))
+
+        await self.until(is_in, f"pod {name} is {phase}")
+
+    async def until_all_is_used(self, user: str) -> None:
+        async def is_used() -> bool:
+            return self.application.used[user] == granted(user)
+
+        try:
+            await self.until(is_used, "all rights are used")
+        except AssertionError:
+            unused = granted(user) - self.application.used[user]
+            pytest.fail(f"{user} does not need {sorted(unused)}")
+
+
+@asynccontextmanager
+async def guarded(clock: Clock, *users: str) -> AsyncIterator[GuardedApplication]:
+    """A server that holds these users to their roles."""
+    async with MemoryStore() as store:
+        server = ApiServer(store, clock=clock, gates=FeatureGates.defaults())
+        await server.start()
+        try:
+            yield GuardedApplication(server, {user: granted(user) for user in users})
+        finally:
+            await server.stop()
+
+
+@asynccontextmanager
+async def world() -> AsyncIterator[World]:
+    async with AsyncExitStack() as stack:
+        clock = VirtualClock(asyncio.get_running_loop())
+        made = World(await stack.enter_async_context(guarded(clock, SCHEDULER, CONTROLLERS)), clock)
+        components = await stack.enter_async_context(Components())
+        gates = FeatureGates.defaults()
+        scheduler = SchedulerTerms(
+            made.transport_of(SCHEDULER), clock=clock, settings=SchedulerSettings(names=frozenset({NAME}), gates=gates)
+        )
+        controllers = Controllers(made.transport_of(CONTROLLERS), clock=clock, gates=gates)
+        fleet = FleetSettings(profile=load_profile("gpu"), profile_name="gpu", count=2, prefix="node")
+        ready = asyncio.Event()
+        admin = InProcessTransport(made.application, token=TOKEN)
+        components.start("nodes", lambda: Fleet(admin, fleet, clock).run(ready.set))
+        components.start("scheduler", lambda: scheduler.run_elected("scheduler-1"))
+        components.start("controllers", lambda: controllers.run_elected("controllers-1"))
+        await components.guard(ready.wait())
+        yield made
+
+
+def gpu_pod(name: str, *sources: tuple[str, dict[str, Any]], runs_s: int = 100_000, **options: Any) -> dict[str, Any]:
+    document = pod(name, dict(sources), **{"scheduler": NAME, **options})
+    document["metadata"]["annotations"] = {f"{PREFIX}run-seconds": str(runs_s)}
+    return document
+
+
+async def shared_claims_and_templates(here: World) -> None:
+    """Claims that exist, claims that are made, pods that end and pods that never had a scheduler."""
+    create = here.client.create
+    await create(replace_uid(claim("mine", request(device_class=GPU))))
+    await create(claim_template("gpus", request(device_class=GPU)))
+    await create(gpu_pod("user", ("gpu", existing("mine"))))
+    await create(gpu_pod("short", ("gpu", template("gpus")), runs_s=10))
+    await here.pod_in("user", "Running")
+    await here.pod_in("short", "Succeeded")
+    # Bound by hand to a claim that is allocated: the controller lists it.
+    await create(gpu_pod("forced", ("gpu", existing("mine")), node="node-0"))
+
+    async def is_listed() -> bool:
+        found = await here.client.get(ResourceClaim, "mine")
+        return "forced" in {each.name for each in found.status.reserved_for}
+
+    await here.until(is_listed, "the pod without a scheduler is on the list of its claim")
+
+
+async def waiting_in_vain(here: World) -> None:
+    """A pod that waits for one reason, for another, and for the first again: an event that repeats is counted."""
+    create = here.client.create
+    await create(replace_uid(claim("none", request(device_class="rare"))))
+    await create(gpu_pod("waits", ("gpu", existing("none"))))
+
+    async def reason() -> str:
+        found = await here.client.get(Pod, "waits")
+        return "; ".join(condition.message for condition in found.status.conditions)
+
+    async def changes(before: str) -> str:
+        async def has_changed() -> bool:
+            return await reason() != before
+
+        await here.until(has_changed, "the pod waits for another reason")
+        return await reason()
+
+    rare: dict[str, Any] = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": "rare"},
+        "spec": {"selectors": [{"cel": {"expression": "false"}}]},
+    }
+    without = await changes("")
+    for _ in range(2):
+        await create(rare)
+        within = await changes(without)
+        await here.client.delete(DeviceClass, "rare")
+        assert await changes(within) == without
+
+
+async def evictions(here: World) -> None:
+    """Devices of running pods get a taint. One pod leaves at once, another bears it for long enough to be spared, and again."""
+    create = here.client.create
+    patient = request(device_class=GPU, tolerations=[DeviceToleration(operator="Exists", toleration_seconds=600)])
+    await create(replace_uid(claim("borne", patient)))
+    await create(gpu_pod("bears", ("gpu", existing("borne"))))
+    await here.pod_in("bears", "Running")
+    taint = DeviceTaint(key="broken", effect="NoExecute")
+
+    async def break_device(of: str) -> None:
+        found = await here.client.get(ResourceClaim, of)
+        assert found.status.allocation is not None
+        (result,) = found.status.allocation.devices.results
+        await create(taint_rule(of, taint, driver=result.driver, pool=result.pool, device=result.device))
+
+    async def is_gone() -> bool:
+        return "user" not in {each.metadata.name for each in await here.client.list(Pod)}
+
+    async def is_pending() -> bool:
+        conditions = (await here.client.get(DeviceTaintRule, "borne")).status.conditions
+        return any(each.reason == "PodsPendingEviction" for each in conditions or ())
+
+    async def is_called_off() -> bool:
+        found = await here.client.list(Event)
+        return any(each.involved_object.name == "bears" and each.message == "Cancelling deletion" for each in found)
+
+    await break_device("mine")
+    await here.until(is_gone, "the pod is evicted")
+    for _ in range(2):
+        await break_device("borne")
+        await here.until(is_pending, "an eviction is awaited")
+        await here.client.delete(DeviceTaintRule, "borne")
+        await here.until(is_called_off, "it is called off")
+
+
+def quota(namespace: str, *, pods: int) -> dict[str, Any]:
+    metadata = {"name": "limit", "namespace": namespace}
+    spec = {"hard": {"count/pods": str(pods)}}
+    return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": spec}
+
+
+async def jobs(here: World) -> None:
+    """Jobs that end and go, that shrink, and that share one claim which outlives them for a moment."""
+    create = here.client.create
+    specs: dict[str, dict[str, Any]] = {
+        "done": {"ttlSecondsAfterFinished": 5},
+        "shrinks": {"parallelism": 2},
+        "shares": {},
+    }
+    for name, spec in specs.items():
+        claims = {"gpu": existing("shared")} if name == "shares" else {}
+        annotations = {"dralloc.io/shared-claims": "shared=gpus"} if name == "shares" else {}
+        document = job(name, claims, annotations=annotations, **spec)
+        runs_s = "5" if name == "done" else "100000"
+        document["spec"]["template"]["metadata"] = {"annotations": {f"{PREFIX}run-seconds": runs_s}}
+        document["spec"]["template"]["spec"]["schedulerName"] = NAME
+        await create(document)
+
+    async def pods_of(name: str) -> int:
+        found = await here.client.list(Pod, labels=f"job-name={name}")
+        return len([each for each in found if each.status.phase == "Running"])
+
+    async def are_running() -> bool:
+        return await pods_of("shrinks") == 2 and await pods_of("shares") == 1
+
+    await here.until(are_running, "the pods of the jobs run")
+    await here.client.patch(Job, "shrinks", {"spec": {"parallelism": 1}})
+    await here.client.delete(Job, "shares")
+
+
+def test_scheduler_and_controllers_need_what_they_are_granted_and_nothing_else() -> None:
+    async def scenario() -> None:
+        async with world() as here:
+            await here.client.create(quota("default", pods=100))
+            await waiting_in_vain(here)
+            await shared_claims_and_templates(here)
+            await jobs(here)
+            await evictions(here)
+            for user in (SCHEDULER, CONTROLLERS):
+                await here.until_all_is_used(user)
+            assert dict(here.application.refused) == {}
+
+    run_virtual(scenario())
+
+
+# --- Nodes and readers --------------------------------------------------------------------------------------------
+
+
+def test_a_node_needs_what_it_is_granted_and_nothing_else() -> None:
+    async def scenario(directory: Path) -> None:
+        async with guarded(SystemClock(), NODE) as application, ScriptedDriver(directory) as driver:
+            client = AsyncClient(InProcessTransport(application, token=TOKEN))
+            # Left by an earlier life: the node is there already, and so are its slices.
+            await client.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a"}})
+            await client.create(resource_slice("stale", device("gpu-0")))
+            await client.create(device_class())
+            await client.create(replace_uid(claim("claim", request())))
+            status = {"allocation": allocation(held("gpu-0"))}
+            await client.patch(ResourceClaim, "claim", {"status": status}, subresource="status")
+            settings = AgentSettings(
+                shape=NodeShape(name="node-a", capacity={"pods": "10"}),
+                directory=directory,
+                runs_processes=False,
+                timings=replace(QUICK, node_status_s=0.5),
+            )
+            # Refused at first, because nobody has reserved the claim: told again and again, which counts.
+            made = await client.create(pod("pod", {"gpu": existing("claim")}, node="node-a"))
+            transport = ScriptedTransport(InProcessTransport(application, token=NODE), LosesFirstAnswers())
+            async with Components() as components:
+                components.start("node", Agent(transport, settings, SystemClock()).run)
+
+                async def all_is_used(but: set[str]) -> None:
+                    wanted = {grant for grant in granted(NODE) if grant.right.verb not in but}
+                    async with asyncio.timeout(60):
+                        while not wanted <= application.used[NODE]:
+                            await asyncio.sleep(0.02)
+
+                await components.guard(all_is_used(but={"delete"}))
+                reserved = {"status": {"reservedFor": [pod_reference(made)]}}
+                await client.patch(ResourceClaim, "claim", reserved, subresource="status")
+                await components.guard(driver.until(lambda: len(driver.prepared) == 1, timeout_s=60))
+                await client.delete(Pod, "pod")
+                await components.guard(all_is_used(but=set()))
+            assert application.used[NODE] == granted(NODE)
+            assert dict(application.refused) == {}
+
+    with short_directory() as directory:
+        asyncio.run(scenario(directory))
+
+
+@pytest.mark.slow
+def test_who_only_looks_needs_no_more_than_to_look(tmp_path: Path) -> None:
+    commands = (
+        "top devices",
+        "explain pod default/p",
+        "allocate",
+        f"record --output {tmp_path / 'profile.yaml'}",
+    )
+
+    async def scenario() -> None:
+        async with guarded(SystemClock(), READER) as application, serving(application, Endpoint()) as url:
+            admin = InProcessTransport(application, token=TOKEN)
+            fleet = FleetSettings(profile=load_profile("gpu"), profile_name="gpu", count=2)
+            await Fleet(admin, fleet, SystemClock()).publish()
+            client = AsyncClient(admin)
+            await client.create(claim_template("gpus", request(device_class=GPU)))
+            await client.create(replace_uid(claim("c", request(device_class=GPU))))
+            await client.create(pod("p", {"gpu": existing("c")}))
+            kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", url, READER)
+            for command in commands:
+                process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-m", "dralloc", *command.split(), "--kubeconfig", str(kubeconfig)),
+                    stdout=PIPE,
+                    stderr=STDOUT,
+                )
+                said, _ = await process.communicate()
+                assert process.returncode == 0, f"{command}: {said.decode()}"
+            assert dict(application.refused) == {}
+            assert application.used[READER] == granted(READER)
+
+    asyncio.run(scenario())
