@@ -166,6 +166,25 @@ def test_an_unknown_kind_is_named() -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
+def test_a_document_of_another_version_is_taken_as_it_is_written(version: str) -> None:
+    async def scenario() -> None:
+        asked: dict[str, Any] = {"deviceClassName": "gpu"}
+        request = {"name": "gpu", **asked} if version == "v1beta1" else {"name": "gpu", "exactly": asked}
+        document = {
+            "apiVersion": f"resource.k8s.io/{version}",
+            "kind": "ResourceClaim",
+            "metadata": {"name": "c"},
+            "spec": {"devices": {"requests": [request]}},
+        }
+        async with api_in_process() as client:
+            written = await client.apply(document)
+            assert written == await client.get(ResourceClaim, "c")
+            assert written.spec.devices.requests[0].exactly.device_class_name == "gpu"
+
+    asyncio.run(scenario())
+
+
 async def told(events: AsyncIterator[WatchEvent[Object]]) -> tuple[str, str]:
     async with asyncio.timeout(10):
         event = await anext(events)

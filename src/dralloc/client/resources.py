@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from dralloc.api.codec import decode
+from dralloc.api.convert import to_hub
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.registry import KINDS, Kind, find_kind
 from dralloc.client.resource import Object, Resource
@@ -26,13 +29,23 @@ def resource_for(object_type: type[Object]) -> Resource[Object]:
 
 
 def resource_of(item: ApiObject | Mapping[str, Any]) -> Resource[Any]:
-    """The resource that an object or a document belongs to."""
+    """The resource that an object or a document belongs to, in the version that the document is written in."""
     if not isinstance(item, Mapping):
         return resource_for(type(item))
-    kind = find_kind(str(item.get("apiVersion", "")), str(item.get("kind", "")))
+    api_version = str(item.get("apiVersion", ""))
+    kind = find_kind(api_version, str(item.get("kind", "")))
     if kind is None:
         raise UnknownResource(f"no resource for apiVersion {item.get('apiVersion')!r}, kind {item.get('kind')!r}")
-    return resource_for(kind.view or kind.hub)
+    resource = resource_for(kind.view or kind.hub)
+    return resource if api_version == kind.api_version(kind.hub_version) else _in_version(resource, kind, api_version)
+
+
+def _in_version(resource: Resource[Any], kind: Kind, api_version: str) -> Resource[Any]:
+    """The resource in another version, whose objects come out as those that the project works with."""
+    version = api_version.rpartition("/")[2]
+    served = kind.served(version)
+    assert served is not None, "the kind was found by its version"
+    return replace(resource, version=version, read=lambda body: to_hub(decode(body, served.wire_type)))
 
 
 def _resource(kind: Kind, object_type: type[Object]) -> Resource[Object]:
