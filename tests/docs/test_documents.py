@@ -54,6 +54,8 @@ def test_blocks_are_found_with_their_words() -> None:
         pytest.param("a … c", "a b\nc\n", False, id="words are of one line"),
         pytest.param("a.c", "abc\n", False, id="a dot is a dot"),
         pytest.param("a  b", "a  b   \n", True, id="blanks at the end"),
+        pytest.param("a…  b", "abcdef   b\n", True, id="a column that is wider"),
+        pytest.param("a b", "a  b\n", False, id="a blank is a blank"),
     ],
 )
 def test_shown_and_printed(shown: str, printed: str, want: bool) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import signal
 import subprocess
 import sys
@@ -90,7 +89,7 @@ class PageRunner:
             self._checked(block, [sys.executable, "-W", "error", "-c", f"import {path.stem}"])
 
     def _checked(self, block: Block, words: list[str]) -> str:
-        code, printed = self._call(words)
+        code, printed = self._call(["bash", "-c", f'{_BEFORE}exec "$@"', "bash", *words])
         if code != 0:
             raise NotAsShown(block, f"ended with {code} and printed\n{printed}")
         return printed
@@ -137,7 +136,7 @@ class PageRunner:
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise AssertionError(f"not done after {DEADLINE_S:.0f} s: {shlex.join(words)}") from error
+            raise AssertionError(f"not done after {DEADLINE_S:.0f} s: {words[-1]}") from error
         return done.returncode, done.stdout
 
     def _environment(self, programs: Path | None = None) -> dict[str, str]:

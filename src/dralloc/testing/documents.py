@@ -119,5 +119,9 @@ def shows(shown: str, printed: str, *, is_beginning: bool = False) -> bool:
 def _line_pattern(line: str) -> str:
     if line.strip() in _LEFT_OUT:
         return r"(?:.*\n)*?"
-    # A program aligns columns by what is in them, and a page leaves some of it out.
-    return r"[^\n]*".join(re.escape(part) for part in line.rstrip().split("…")) + r" *\n"
+    return r"[^\n]*".join(map(_columns_pattern, line.rstrip().split("…"))) + r" *\n"
+
+
+def _columns_pattern(text: str) -> str:
+    """Columns are as wide as what is in them, of which a page may leave something out."""
+    return r" {2,}".join(map(re.escape, re.split(r" {2,}", text)))
