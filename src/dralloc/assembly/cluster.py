@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -21,13 +22,16 @@ from dralloc.apiserver.app import ApiApplication
 from dralloc.apiserver.authentication import ADMINISTRATOR, Authenticator
 from dralloc.apiserver.server import ApiServer
 from dralloc.assembly.components import Components
+from dralloc.client.calls import Calls
 from dralloc.client.client import AsyncClient
 from dralloc.client.in_process import InProcessTransport
 from dralloc.client.transport import Transport
 from dralloc.controllers.running import CONTROLLERS, Controllers
+from dralloc.node.fake_pods import FIELD_MANAGER, FakePods
 from dralloc.node.fleet import Fleet, FleetSettings
 from dralloc.node.manifest_nodes import ManifestNodes
 from dralloc.node.profiles import load_profile
+from dralloc.node.timings import DEFAULT_TIMINGS
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.running import SchedulerTerms
@@ -78,9 +82,10 @@ class Cluster:
     async def listen(self) -> str:
         """Serve programs outside, too, on a free port of loopback until the end; the address."""
         # Most clusters in a process are not listened to, and start sooner without it.
+        from dralloc.apiserver.local_only import LocalOnly
         from dralloc.apiserver.serving import Endpoint, serving
 
-        return await self._sockets.enter_async_context(serving(self.application, Endpoint()))
+        return await self._sockets.enter_async_context(serving(LocalOnly(self.application), Endpoint()))
 
 
 @asynccontextmanager
@@ -91,7 +96,9 @@ async def cluster_in_process(
     settings = settings or ClusterSettings()
     async with MemoryStore() as memory:
         server = ApiServer(store or memory, clock=settings.clock, gates=settings.gates)
-        application = ApiApplication(server, Authenticator({TOKEN: ADMINISTRATOR}))
+        # Everybody is in this process, or on this machine after `listen`; kubectl sends no token without TLS.
+        everybody = Authenticator({TOKEN: ADMINISTRATOR}, without_credential=ADMINISTRATOR)
+        application = ApiApplication(server, everybody)
         await server.start()
         try:
             async with components_on(application, TOKEN, settings) as cluster:
@@ -113,18 +120,23 @@ async def components_on(application: ApiApplication, token: str, settings: Clust
         if settings.controllers:
             controllers = Controllers(transport, clock=clock, gates=gates, only=settings.controllers)
             components.start("controllers", controllers.run)
-        waiting = {each.prefix for each in settings.fleets}
         nodes_ready = asyncio.Event()
-
-        def on_ready(prefix: str) -> None:
-            waiting.discard(prefix)
-            if not waiting:
-                nodes_ready.set()
-
         components.start("nodes of manifests", ManifestNodes(transport, clock).run)
-        for each in settings.fleets:
-            run = partial(Fleet(transport, each, clock).run, partial(on_ready, each.prefix))
-            components.start(f"nodes {each.prefix}", run)
-        if not waiting:
+        if settings.fleets:
+            components.start("nodes", partial(_play, settings, transport, nodes_ready))
+        else:
             nodes_ready.set()
         yield Cluster(application, transport, components, nodes_ready, sockets)
+
+
+async def _play(settings: ClusterSettings, transport: Transport, is_ready: asyncio.Event) -> None:
+    """All fleets, whose pods are looked after together: each of them alone would watch every pod."""
+    fleets = [Fleet(transport, each, settings.clock) for each in settings.fleets]
+    async with asyncio.TaskGroup() as coming:
+        for each in fleets:
+            coming.create_task(each.come_up())
+    names = chain.from_iterable(each.names for each in fleets)
+    pods = FakePods(Calls(transport, field_manager=FIELD_MANAGER), settings.clock, DEFAULT_TIMINGS, names)
+    async with asyncio.TaskGroup() as living:
+        await pods.start(living)
+        is_ready.set()

@@ -51,18 +51,22 @@ class Fleet:
         self._calls = Calls(transport, field_manager=FIELD_MANAGER)
         self._settings = settings
         self._clock = clock
-        self._names: frozenset[str] = frozenset(f"{settings.prefix}-{number}" for number in range(settings.count))
+        self.names: frozenset[str] = frozenset(f"{settings.prefix}-{number}" for number in range(settings.count))
 
     async def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
         """Publish everything, and let pods live until cancelled."""
-        waiting = f"not all of {self._settings.count} nodes are published yet"
-        await until_done(waiting, self.publish, self._settings.timings.reach_again)
-        pods = FakePods(self._calls, self._clock, self._settings.timings, self._names)
+        await self.come_up()
+        pods = FakePods(self._calls, self._clock, self._settings.timings, self.names)
         async with asyncio.TaskGroup() as tasks:
             await pods.start(tasks)
             if self._settings.beats:
                 tasks.create_task(self._beat())
             on_ready()
+
+    async def come_up(self) -> None:
+        """Publish everything, however long it takes until a server is there."""
+        waiting = f"not all of {self._settings.count} nodes are published yet"
+        await until_done(waiting, self.publish, self._settings.timings.reach_again)
 
     # --- Publishing -----------------------------------------------------------------------------------------------
 
@@ -130,7 +134,7 @@ class Fleet:
     async def _beat(self) -> None:
         """Renew the leases of all nodes, over and over, a beat apart."""
         hearts = [
-            NodeHeart(self._calls, NodeShape(name=name), self._clock, self._settings.timings) for name in self._names
+            NodeHeart(self._calls, NodeShape(name=name), self._clock, self._settings.timings) for name in self.names
         ]
         while True:
             started = asyncio.get_running_loop().time()
