@@ -110,6 +110,28 @@ def test_paths(browser: Browser, case: Case) -> None:
     assert answer.headers.get("location") == case.leads_to
 
 
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"origin": "@SERVER@"}, 200),
+        ({"host": "localhost:8642"}, 200),
+        ({"host": "[::1]:8642", "origin": "http://[::1]:8642"}, 200),
+        ({"origin": "https://elsewhere.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({"origin": "http://127.0.0.1:1"}, 403),
+        ({"host": "elsewhere.example:8642"}, 403),
+        ({"host": "elsewhere.example:8642", "origin": "http://elsewhere.example:8642"}, 403),
+    ],
+)
+def test_pages_of_other_sites_reach_nothing(browser: Browser, headers: dict[str, str], status: int) -> None:
+    """Whoever reaches a server without tokens is its administrator: a browser must not lend that to every site it shows."""
+    sent = {name: value.replace("@SERVER@", browser.server.url) for name, value in headers.items()}
+    assert browser.ask("/api/v1/namespaces", **sent).status == status
+    written = browser.ask("/api/v1/namespaces", "POST", **sent)
+    assert (written.status == 403) is (status == 403), "the body is no object, but that is looked at later"
+
+
 def test_a_page_needs_no_token_and_the_api_does(tmp_path: Path) -> None:
     import ssl
     import urllib.error

@@ -11,11 +11,19 @@ from contextlib import aclosing, nullcontext
 from typing import Any, Final
 
 from dralloc.apiserver.authentication import ANONYMOUS, OPEN_PATHS, Authenticator, User
+from dralloc.apiserver.browsers import is_from_another_site
 from dralloc.apiserver.http import Request, Response, parse_query
 from dralloc.apiserver.server import ApiServer
 from dralloc.apiserver.static_pages import StaticPages
 from dralloc.apiserver.statuses import UNAUTHORIZED, status_of, status_response
-from dralloc.primitives.errors import ApiError, BadRequest, ErrorDetails, RequestEntityTooLarge, TooManyRequests
+from dralloc.primitives.errors import (
+    ApiError,
+    BadRequest,
+    ErrorDetails,
+    Forbidden,
+    RequestEntityTooLarge,
+    TooManyRequests,
+)
 
 Message = MutableMapping[str, Any]
 Scope = Message
@@ -29,6 +37,7 @@ BODY_TIME_MAX_S: Final = 60.0
 BODIES_BYTES_MAX: Final = 256 * 1024 * 1024
 
 _SOON: Final = ErrorDetails(retry_after_s=1)
+_ANOTHER_SITE: Final = "this server takes no requests from pages of other sites, nor by other names than localhost"
 
 
 class ApiApplication:
@@ -37,6 +46,8 @@ class ApiApplication:
     def __init__(self, server: ApiServer, authenticator: Authenticator, pages: StaticPages | None = None) -> None:
         self._server = server
         self._authenticator = authenticator
+        # Who somebody without a credential is, where that is anybody.
+        self._anybody = authenticator.user_of(b"")
         self._pages = pages
         self._bodies = _Bodies()
 
@@ -53,6 +64,8 @@ class ApiApplication:
         user = self._user_of(path, headers, certificate)
         if user is None:
             return await _send_whole(send, status_response(UNAUTHORIZED))
+        if user is self._anybody and is_from_another_site(headers):
+            return await _send_whole(send, status_response(status_of(Forbidden(_ANOTHER_SITE))), close=True)
         try:
             body = await self._bodies.read(receive) if method != "GET" else b""
         except ApiError as error:
