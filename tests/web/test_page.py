@@ -184,6 +184,7 @@ def test_a_node_shows_counters_and_everything_of_its_devices(opened: Window) -> 
         await page.go("#/nodes/mig-0")
         await page.sees("40 counters that devices draw from")
         await page.sees("serving/small-0")
+        await page.sees("nothing: other devices took too much of the counter card-0/")
         await page.go("#/nodes/gpu-2")
         await page.sees("example.com/too-hot:NoSchedule")
 

@@ -168,6 +168,17 @@ function missingCounter(devices, sets) {
   return "";
 }
 
+/** The first counter that has too little left for the device; null where none stands in its way. */
+export function shortCounter(device, counters) {
+  for (const { counterSet, counters: drawn } of device.consumesCounters ?? []) {
+    for (const [name, { value }] of Object.entries(drawn ?? {})) {
+      const counter = counters.find((each) => each.counterSet === counterSet && each.name === name);
+      if (counter && counter.left.nanos < parseQuantity(value).nanos) return counter;
+    }
+  }
+  return null;
+}
+
 /** What devices in use leave of the counters. Each draws once, however many share it. */
 function countersLeft({ sets, drawing }, holdings) {
   const left = new Map();

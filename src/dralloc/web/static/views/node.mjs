@@ -1,6 +1,7 @@
 // One node: its pools and counters, and each device with everything that is known of it.
 
 import { printQuantity, ratio } from "../model/quantity.mjs";
+import { shortCounter } from "../model/pools.mjs";
 import { taintText } from "../model/taint_rules.mjs";
 import { policyText } from "../model/story.mjs";
 import { html } from "../vendor/htm-preact.mjs";
@@ -30,7 +31,7 @@ function PoolSection({ report }) {
     ${report.fault && html`<p class="fault">The pool ${report.fault}.</p>`}
     ${report.counters.length > 0 && html`<${Counters} counters=${report.counters} />`}
     <ul class="device-details">
-      ${shown.map((device) => html`<${DeviceDetails} key=${device.name} device=${device} />`)}
+      ${shown.map((device) => html`<${DeviceDetails} key=${device.name} device=${device} counters=${report.counters} />`)}
     </ul>
     ${shown.length < report.devices.length && html`<p class="quiet">${counted(report.devices.length - shown.length, "free device")} not shown</p>`}
   </section>`;
@@ -52,8 +53,8 @@ function Counters({ counters }) {
   </details>`;
 }
 
-function DeviceDetails({ device }) {
-  const { name, state, isShareable, capacities, holdings, taints } = device;
+function DeviceDetails({ device, counters }) {
+  const { name, state, isShareable, holdings, taints } = device;
   const attributes = Object.entries(device.device.attributes ?? {});
   return html`<li class="device-detail">
     <div class="card-head">
@@ -78,9 +79,7 @@ function DeviceDetails({ device }) {
       </div>
       <div>
         <h4>Still to be had</h4>
-        ${capacities.length
-          ? html`<ul class="plain">${capacities.map((capacity) => html`<li key=${capacity.name}>${roomText(capacity)}</li>`)}</ul>`
-          : html`<p class="quiet">${state === "free" ? "the whole device" : isShareable ? "any number of shares" : "nothing"}</p>`}
+        <${Room} device=${device} counters=${counters} />
       </div>
       <div>
         <h4>Attributes</h4>
@@ -98,7 +97,19 @@ function heldText(result) {
   return amounts.join(", ") || (result.shareID ? "a share" : "the whole device");
 }
 
+/** What somebody could still get of the device. */
+function Room({ device, counters }) {
+  const { state, isShareable, capacities } = device;
+  const short = state === "free" ? shortCounter(device.device, counters) : null;
+  if (short) {
+    return html`<p>nothing: other devices took too much of the counter <code>${short.counterSet}/${short.name}</code>, ${printQuantity(short.left)} left</p>`;
+  }
+  if (!isShareable) return html`<p>${state === "free" ? "the whole device" : "nothing"}</p>`;
+  if (!capacities.length) return html`<p>any number of shares</p>`;
+  return html`<ul class="plain">${capacities.map((capacity) => html`<li key=${capacity.name}>${roomText(capacity)}</li>`)}</ul>`;
+}
+
 function roomText({ name, free, value, largest, policy }) {
   const most = largest === null || free.nanos === 0n ? "nothing more fits" : `a request of up to ${printQuantity(largest)}`;
-  return html`${name}: ${most} <span class="quiet">(${printQuantity(free)} free; given out ${policyText(policy, printQuantity(value))})</span>`;
+  return html`${name}: ${most} <span class="quiet">(${printQuantity(free)} free; shares: ${policyText(policy, printQuantity(value))})</span>`;
 }

@@ -7,6 +7,7 @@ import { loadOf } from "../model/grouping.mjs";
 import { html, useEffect, useRef, useState } from "../vendor/htm-preact.mjs";
 import { href } from "./routes.mjs";
 import { counted } from "./text.mjs";
+import { useTheme } from "./theme_switch.mjs";
 
 const STEPS = 5;
 const loads = new WeakMap();
@@ -31,7 +32,7 @@ export function NodeMap({ world, names, version }) {
   const cell = names.length > 2000 ? 10 : names.length > 400 ? 14 : 20;
   const columns = Math.max(1, Math.floor(width / cell));
   const rows = Math.ceil(names.length / columns);
-  const theme = document.documentElement.dataset.theme;
+  const theme = useTheme();
   useEffect(() => draw(canvas.current, world, names, { cell, columns, rows }), [world, version, names, width, cell, theme]);
   const nameAt = (event) => {
     const box = canvas.current.getBoundingClientRect();

@@ -2,30 +2,41 @@
 
 import { html, useEffect, useState } from "../vendor/htm-preact.mjs";
 
+const CHOSEN = "dralloc:theme";
+
 function currentTheme() {
   return document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
 }
 
-export function ThemeSwitch() {
+/** The theme, for what is not drawn by styles alone. */
+export function useTheme() {
   const [theme, setTheme] = useState(currentTheme());
   useEffect(() => {
     const system = matchMedia("(prefers-color-scheme: dark)");
     const follow = () => setTheme(currentTheme());
     system.addEventListener("change", follow);
-    return () => system.removeEventListener("change", follow);
+    addEventListener(CHOSEN, follow);
+    return () => {
+      system.removeEventListener("change", follow);
+      removeEventListener(CHOSEN, follow);
+    };
   }, []);
+  return theme;
+}
+
+export function ThemeSwitch() {
+  const theme = useTheme();
+  const other = theme === "dark" ? "light" : "dark";
   const choose = () => {
-    const other = currentTheme() === "dark" ? "light" : "dark";
     document.documentElement.dataset.theme = other;
     try {
       localStorage.setItem("dralloc.theme", other);
     } catch {
       // Then it holds until the page is closed.
     }
-    setTheme(other);
+    dispatchEvent(new Event(CHOSEN));
   };
-  const next = theme === "dark" ? "light" : "dark";
-  return html`<button class="icon-button" type="button" onClick=${choose} aria-label=${`Use the ${next} theme`} title=${`Use the ${next} theme`}>
+  return html`<button class="icon-button" type="button" onClick=${choose} aria-label=${`Use the ${other} theme`} title=${`Use the ${other} theme`}>
     <span aria-hidden="true">${theme === "dark" ? "☀" : "☾"}</span>
   </button>`;
 }

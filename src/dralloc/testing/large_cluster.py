@@ -1,0 +1,89 @@
+"""A server with thousands of nodes, devices and claims, within seconds: its store is filled without asking it for each of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from dralloc.api.codec import encode
+from dralloc.api.registry import KINDS, RESOURCE_CLAIM, RESOURCE_SLICE
+from dralloc.apiserver.app import ApiApplication
+from dralloc.apiserver.authentication import ADMINISTRATOR, Authenticator
+from dralloc.apiserver.resources import key_of
+from dralloc.apiserver.server import ApiServer
+from dralloc.apiserver.serving import Endpoint, serving
+from dralloc.apiserver.static_pages import StaticPages
+from dralloc.apiserver.stored_form import document_to_stored
+from dralloc.node.profiles import load_profile, nodes_of
+from dralloc.primitives.features import FeatureGates
+from dralloc.store.memory import MemoryStore
+from dralloc.system_clock import SystemClock
+
+DEVICES_PER_NODE: Final = 8
+NODES_PER_ROW: Final = 250
+CREATED: Final = "2026-01-01T00:00:00Z"
+
+NODE: Final = next(kind for kind in KINDS if kind.kind == "Node")
+
+Document = dict[str, Any]
+
+
+@asynccontextmanager
+async def large_cluster(nodes: int, pages: StaticPages | None = None) -> AsyncIterator[str]:
+    """The server's URL, inside the block. Whoever reaches it is the administrator."""
+    async with MemoryStore() as store:
+        await _fill(store, nodes)
+        server = ApiServer(store, clock=SystemClock(), gates=FeatureGates.defaults())
+        await server.start()
+        try:
+            application = ApiApplication(server, Authenticator({}, without_credential=ADMINISTRATOR), pages)
+            async with serving(application, Endpoint()) as url:
+                yield url
+        finally:
+            await server.stop()
+
+
+async def _fill(store: MemoryStore, nodes: int) -> None:
+    (slice_,) = next(iter(nodes_of(load_profile("gpu"), 1, "fleet"))).slices
+    published = encode(slice_).replace(b"fleet-0", b"@NODE@")
+    for number in range(nodes):
+        name = f"fleet-{number}"
+        await store.create(key_of(NODE, "", name), document_to_stored(_node(name, number)))
+        document = json.loads(published.replace(b"@NODE@", name.encode()))
+        document["metadata"] = {"name": f"{name}-gpus", "uid": f"slice-{number}"}
+        await store.create(key_of(RESOURCE_SLICE, "", f"{name}-gpus"), document_to_stored(document))
+        for claim in _claims(name, number):
+            key = key_of(RESOURCE_CLAIM, "default", claim["metadata"]["name"])
+            await store.create(key, document_to_stored(claim))
+
+
+def _node(name: str, number: int) -> Document:
+    labels = {
+        "topology.kubernetes.io/zone": f"zone-{number % 7}",
+        "example.com/rack": f"rack-{number // NODES_PER_ROW}",
+    }
+    metadata = {"name": name, "uid": f"node-{number}", "labels": labels, "creationTimestamp": CREATED}
+    ready = {"type": "Ready", "status": "True" if number % 1000 != 999 else "False"}
+    return {"metadata": metadata, "spec": {}, "status": {"conditions": [ready]}}
+
+
+def _claims(node: str, number: int) -> Iterator[Document]:
+    """Shares of the node's devices: some rows of nodes are busy, others are not."""
+    busy = number // NODES_PER_ROW % 4
+    for device in range(number * 7919 % 97 % (2 * busy + 2)):
+        result = {
+            "request": "gpu",
+            "driver": "gpu.example.com",
+            "pool": node,
+            "device": f"gpu-{device}",
+            "shareID": f"share-{number}-{device}",
+            "consumedCapacity": {"memory": f"{(number * 13 + device * 29) % 71 + 10}Gi"},
+        }
+        name = f"claim-{number}-{device}"
+        yield {
+            "metadata": {"name": name, "namespace": "default", "uid": name, "creationTimestamp": CREATED},
+            "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}}]}},
+            "status": {"allocation": {"devices": {"results": [result]}}},
+        }
