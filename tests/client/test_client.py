@@ -166,6 +166,18 @@ def test_an_unknown_kind_is_named() -> None:
     asyncio.run(scenario())
 
 
+def test_a_list_that_the_server_sends_in_pieces_arrives_whole() -> None:
+    async def scenario() -> None:
+        padding = {"padding": "x" * 200_000}
+        async with api_in_process() as client:
+            for number in range(12):
+                metadata = ObjectMeta(name=f"c{number}", annotations=padding)
+                await client.create(DeviceClass(metadata=metadata, spec=DeviceClassSpec()))
+            assert len(await client.list(DeviceClass)) == 12
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
 def test_a_document_of_another_version_is_taken_as_it_is_written(version: str) -> None:
     async def scenario() -> None:

@@ -49,7 +49,9 @@ class InProcessTransport:
 
     async def send(self, request: Request) -> Response:
         answer = await self._ask(request)
-        return Response(status=answer.status, body=answer.body, warnings=_warnings(answer.headers))
+        # A large list comes in pieces.
+        body = answer.body if answer.stream is None else b"".join([piece async for piece in answer.stream])
+        return Response(status=answer.status, body=body, warnings=_warnings(answer.headers))
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[Stream]:
