@@ -27,3 +27,23 @@ def test_the_reference_is_up_to_date() -> None:
     for name, text in writer().pages():
         assert written.pop(name) == text, f"docs/reference/{name} is out of date: run `make reference`"
     assert not written, "pages that nothing writes"
+
+
+# By the design documents: what an operator of each feature looks at.
+NAMED = (
+    "apiserver_request_total",
+    "scheduler_unschedulable_pods",
+    "scheduler_plugin_execution_duration_seconds",
+    "scheduler_pending_pods",
+    "resourceclaim_controller_create_total",
+    "resourceclaim_controller_create_failures_total",
+    "resourceclaim_controller_resource_claims",
+    "resourceclaim_controller_allocated_resource_claims",
+    "workqueue_depth",
+    "kubelet_started_containers_errors_total",
+)
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_the_metrics_that_the_design_documents_name_exist(name: str) -> None:
+    assert f"| `{name}` |" in (REFERENCE / "metrics.md").read_text()

@@ -67,6 +67,8 @@ async def test_metrics_tell_how_pods_fare(cluster: ScheduledCluster) -> None:
         'scheduler_unschedulable_pods{plugin="DynamicResources",profile="dralloc"} 2',
         'scheduler_pending_pods{queue="unschedulable"} 3',
         "scheduler_pod_scheduling_attempts_count 2",
+        'scheduler_plugin_execution_duration_seconds_count{plugin="DynamicResources",extension_point="Filter",status="Success"} 2',
+        'scheduler_plugin_execution_duration_seconds_count{plugin="DynamicResources",extension_point="PreBind",status="Success"} 2',
     ):
         assert line in text.splitlines(), line
     await cluster.delete_pod("big")

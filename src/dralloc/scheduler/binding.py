@@ -72,6 +72,9 @@ class DeviceReporter(Protocol):
     def devices_settled(self, pod: Pod, claim: ResourceClaim, status: str, seconds: float) -> None:
         """Waiting has ended, with success, failure, timeout or error."""
 
+    def claims_written(self, status: str, seconds: float) -> None:
+        """The claims of a pod are written, or cannot be: Success or Error."""
+
 
 class Binder:
     def __init__(
@@ -134,13 +137,22 @@ class Binder:
 
     async def _settle(self, pod: Pod, place: Place, listed: set[ClaimId]) -> None:
         """Return when the claims are stored as decided; `listed` gets those on which our own write has put the pod."""
-        uid = pod.metadata.uid
-        settling = [
-            self._writer.settle(claim_id, wanted, uid, listed) for claim_id, wanted in place.allocations.items()
-        ]
-        for claim_id, claim in zip(place.allocations, await _all_of(settling), strict=True):
+        claims = await self._write_claims(pod.metadata.uid, place, listed)
+        for claim_id, claim in zip(place.allocations, claims, strict=True):
             await self._check_collision(claim_id, claim)
             await self._prepare_devices(pod, claim_id, claim)
+
+    async def _write_claims(self, uid: str, place: Place, listed: set[ClaimId]) -> list[ResourceClaim]:
+        loop, status = asyncio.get_running_loop(), "Error"
+        started_s = loop.time()
+        try:
+            claims = await _all_of(
+                [self._writer.settle(claim_id, wanted, uid, listed) for claim_id, wanted in place.allocations.items()]
+            )
+            status = "Success"
+        finally:
+            self._reporter.claims_written(status, loop.time() - started_s)
+        return claims
 
     async def _check_collision(self, claim_id: ClaimId, claim: ResourceClaim) -> None:
         """Of two claims that were given the same device, the one that was written first keeps it.

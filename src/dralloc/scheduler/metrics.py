@@ -14,6 +14,11 @@ SCHEDULED: Final = "scheduled"
 UNSCHEDULABLE: Final = "unschedulable"
 ERROR: Final = "error"
 
+# The steps of Kubernetes' own plugin for devices that take time here: deciding, taking devices back, writing claims.
+FILTER: Final = "Filter"
+POST_FILTER: Final = "PostFilter"
+PRE_BIND: Final = "PreBind"
+
 
 def _doubling(first: float, count: int) -> tuple[float, ...]:
     return tuple(first * 2.0**exponent for exponent in range(count))
@@ -37,6 +42,12 @@ class SchedulerMetrics:
         )
         self.decision_duration = Histogram(
             "scheduler_scheduling_algorithm_duration_seconds", "How long deciding took.", (), _doubling(0.001, 15)
+        )
+        self.plugin_duration = Histogram(
+            "scheduler_plugin_execution_duration_seconds",
+            "How long devices took: deciding on a pod with claims (Filter), taking devices back (PostFilter), writing claims (PreBind).",
+            ("plugin", "extension_point", "status"),
+            tuple(1e-5 * 1.5**exponent for exponent in range(20)),
         )
         self.pod_duration = Histogram(
             "scheduler_pod_scheduling_sli_duration_seconds",
@@ -77,11 +88,15 @@ class SchedulerMetrics:
             lambda: list(self.kept().items()),
         )
 
+    def devices_took(self, step: str, status: str, seconds: float) -> None:
+        self.plugin_duration.observe("DynamicResources", step, status, value=seconds)
+
     def all(self) -> tuple[Metric, ...]:
         return (
             self.attempts,
             self.attempt_duration,
             self.decision_duration,
+            self.plugin_duration,
             self.pod_duration,
             self.pod_attempts,
             self.incoming,

@@ -181,7 +181,10 @@ class Scheduler:
             return
         started_s = time.perf_counter()
         decision = self._cycle.decide(pod, self._clock.now())
-        self.counters.decision_duration.observe(value=time.perf_counter() - started_s)
+        took_s = time.perf_counter() - started_s
+        self.counters.decision_duration.observe(value=took_s)
+        if pod.spec.resource_claims:
+            self.counters.devices_took(metrics.FILTER, _STATUSES[type(decision)], took_s)
         if isinstance(decision, Place):
             self._cluster.assume(pod, decision.node, decision.allocations)
             self._queue.binding(key)
@@ -220,7 +223,9 @@ class Scheduler:
     async def _deallocate(self, pod: Pod, key: QueueKey, decision: Reject) -> None:
         """Give back what keeps the pod from its nodes, before it is tried again: it must not find what is about to go."""
         assert decision.deallocate is not None
+        started_s = _now_s()
         await self._binder.deallocate(decision.deallocate, pod)
+        self.counters.devices_took(metrics.POST_FILTER, "Success", _now_s() - started_s)
         self._reject(pod, key, decision)
 
     def _tell_if_still_early(self, key: QueueKey, decision: Reject) -> None:
@@ -278,6 +283,10 @@ class Scheduler:
         self.counters.pod_attempts.observe(value=queued.attempts)
 
 
+# As Kubernetes calls how a plugin ends.
+_STATUSES: Final[Mapping[type[Decision], str]] = {Place: "Success", Reject: "Unschedulable", Fail: "Error"}
+
+
 class _DeviceReports:
     """Tells users and dashboards about devices that must be made ready."""
 
@@ -287,6 +296,9 @@ class _DeviceReports:
 
     def devices_pending(self, pod: Pod, claim: ResourceClaim) -> None:
         self._teller.devices_pending(pod, claim)
+
+    def claims_written(self, status: str, seconds: float) -> None:
+        self._counters.devices_took(metrics.PRE_BIND, status, seconds)
 
     def devices_settled(self, pod: Pod, claim: ResourceClaim, status: str, seconds: float) -> None:
         for result in results_with_conditions(claim):
