@@ -182,6 +182,7 @@ def do(cluster: DraCluster, command: str) -> None:
     cluster.delete(kinds[match[1]], match[3], namespace=match[2] or "default")
 
 
+@pytest.mark.slow
 @every_example
 @pytest.mark.dra_cluster(nodes={})
 def test_on_a_cluster_an_example_does_what_its_tables_say(example: Path, dra_cluster: DraCluster) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -14,7 +16,7 @@ from dralloc import connect
 from dralloc.api.core_v1 import Event, Node, Pod
 from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.assembly.components import ComponentDied
-from dralloc.primitives.errors import NotFound
+from dralloc.primitives.errors import Invalid, NotFound
 from dralloc.pytest_plugin.cluster import BadCluster, DraCluster, WaitFailed, running_cluster
 from dralloc.pytest_plugin.manifests import BadManifest
 from dralloc.testing.builders import claim, request
@@ -40,6 +42,8 @@ spec:
 HUNGRY = MANIFEST.replace("some-memory", "too-much").replace("inference", "hungry").replace("20Gi", "100Gi")
 
 CLUSTER_CPU_S_MAX = 0.3
+# Where `scripts/install-system-tools` puts it.
+DEBIAN_KUBECTL = Path(__file__).parents[2] / ".tools" / "kubectl-debian" / "usr" / "bin" / "kubectl"
 
 
 @pytest.fixture(params=[False, True], ids=["real time", "virtual time"])
@@ -109,6 +113,26 @@ def test_everything_that_describes_objects_can_be_applied(dra_cluster: DraCluste
 def test_what_cannot_be_read_says_where(dra_cluster: DraCluster, source: str, message: str) -> None:
     with pytest.raises(BadManifest, match=message):
         dra_cluster.apply(source)
+
+
+@pytest.mark.dra_cluster(nodes={})
+def test_what_the_server_refuses_is_named(dra_cluster: DraCluster) -> None:
+    with pytest.raises(Invalid, match=r"spec\.devices\.requests") as refused:
+        dra_cluster.apply(MANIFEST.replace("name: gpu\n", "name: no spaces please\n"))
+    assert refused.value.__notes__ == ["This was the answer to ResourceClaim some-memory."]
+
+
+@pytest.mark.dra_cluster(nodes={})
+def test_older_versions_of_the_api_can_be_applied(dra_cluster: DraCluster) -> None:
+    (applied,) = dra_cluster.apply(
+        """
+apiVersion: resource.k8s.io/v1beta1
+kind: ResourceClaim
+metadata: {name: older}
+spec: {devices: {requests: [{name: gpu, deviceClassName: gpu.example.com}]}}
+"""
+    )
+    assert applied.spec.devices.requests[0].exactly.device_class_name == "gpu.example.com"
 
 
 def test_waiting_goes_by_changes_and_fails_with_a_picture_of_the_cluster(cluster: DraCluster) -> None:
@@ -187,6 +211,19 @@ def test_real_time_cannot_be_advanced(dra_cluster: DraCluster) -> None:
 def test_programs_outside_have_no_part_in_virtual_time(dra_cluster: DraCluster) -> None:
     with pytest.raises(BadCluster, match="without virtual_time"):
         dra_cluster.kubeconfig()
+
+
+@pytest.mark.slow
+@pytest.mark.real
+def test_kubectl_finds_the_cluster_by_its_kubeconfig(dra_cluster: DraCluster, tmp_path: Path) -> None:
+    program = str(DEBIAN_KUBECTL) if DEBIAN_KUBECTL.exists() else shutil.which("kubectl")
+    if program is None:
+        pytest.skip("needs kubectl: scripts/install-system-tools installs it as root on Debian")
+    kubectl = [program, "--kubeconfig", str(dra_cluster.kubeconfig()), "--cache-dir", str(tmp_path)]
+    subprocess.run([*kubectl, "create", "-f", "-"], input=MANIFEST, text=True, check=True, timeout=60)
+    dra_cluster.wait_until_running("inference")
+    listed = subprocess.run([*kubectl, "get", "pods"], capture_output=True, text=True, check=True, timeout=60)
+    assert listed.stdout.splitlines()[1].split()[:3] == ["inference", "1/1", "Running"]
 
 
 def test_programs_outside_find_the_cluster_by_its_kubeconfig(dra_cluster: DraCluster) -> None:

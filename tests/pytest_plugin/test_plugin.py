@@ -9,6 +9,7 @@ import dralloc.apiserver.serving
 import dralloc.pytest_plugin.cluster  # noqa: F401
 
 pytest_plugins = ["pytester"]
+pytestmark = pytest.mark.slow
 
 POD = """
 POD = {
@@ -168,7 +169,6 @@ def test_asserts_stay_as_they_are():
     result.assert_outcomes(passed=2)
 
 
-@pytest.mark.slow
 def test_tests_share_nothing_when_they_run_side_by_side(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         POD

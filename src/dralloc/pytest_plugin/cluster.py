@@ -27,9 +27,10 @@ from dralloc.assembly.components import ComponentDied
 from dralloc.client.blocking import Client, LoopThread, Runner
 from dralloc.client.client import AsyncClient, Item
 from dralloc.client.resource import Object
+from dralloc.client.resources import resource_of
 from dralloc.controllers.running import CONTROLLERS
 from dralloc.node.profiles import BadProfile
-from dralloc.primitives.errors import NotFound
+from dralloc.primitives.errors import ApiError, NotFound
 from dralloc.primitives.features import FeatureGates
 from dralloc.pytest_plugin.life import ClusterLife
 from dralloc.pytest_plugin.loops import VirtualLoop
@@ -85,11 +86,15 @@ class DraCluster:
     def apply(self, *sources: Source) -> list[Any]:
         """Create or change objects: those of a file or directory, of a text in YAML or JSON, of a dict, or typed ones."""
         items = [item for source in sources for item in documents_of(source)]
-        return [self.run(self._write(item)) for item in items]
+        return [self._write(item) for item in items]
 
-    async def _write(self, item: Item) -> Any:
-        is_named = item["metadata"].get("name") if isinstance(item, Mapping) else item.metadata.name
-        return await (self.async_client.apply(item, force=True) if is_named else self.async_client.create(item))
+    def _write(self, item: Item) -> Any:
+        client, name = self.async_client, _name(item)
+        try:
+            return self.run(client.apply(item, force=True) if name else client.create(item))
+        except ApiError as error:
+            error.add_note(f"This was the answer to {resource_of(item).kind} {name or 'without a name'}.")
+            raise
 
     def delete(self, object_type: type[ApiObject], name: str, *, namespace: str = "default") -> None:
         """Delete the object, and wait until it is gone."""
@@ -259,6 +264,10 @@ class DraCluster:
         except ComponentDied:
             if not self._told_of_death:
                 raise
+
+
+def _name(item: Item) -> str:
+    return str((item.get("metadata") or {}).get("name", "") if isinstance(item, Mapping) else item.metadata.name)
 
 
 async def _loop_time() -> float:
