@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
 from dralloc.api.core_v1 import Node, Pod
+from dralloc.api.registry import DEVICE_TAINT_RULE
 from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from dralloc.client.calls import Calls
 from dralloc.client.informer import Informer
 from dralloc.client.reflector import RECONNECT, Reflector
-from dralloc.client.resource import Object
+from dralloc.client.resource import Object, Resource
 from dralloc.client.resources import resource_for
 from dralloc.client.transport import TransportError
 from dralloc.primitives.errors import ApiError, NotFound
@@ -35,32 +37,40 @@ class Watches:
     async def start(self, tasks: asyncio.TaskGroup, *, taint_rules: bool) -> None:
         """Begin to watch; returns when everything that is there is known."""
         cluster = self._cluster
-        self._follow(tasks, Node, Informer(), cluster.node_changed)
-        self._follow(tasks, DeviceClass, Informer(), cluster.class_changed)
-        self._follow(tasks, ResourceSlice, Informer(), cluster.slice_changed)
-        if taint_rules and await self._serves(DeviceTaintRule):
-            self._follow(tasks, DeviceTaintRule, Informer(), cluster.rule_changed)
-        self._follow(tasks, ResourceClaim, Informer(), self._claim_changed)
-        self._follow(tasks, Pod, self.pods, cluster.pod_changed)
+        self._follow(tasks, resource_for(Node), Informer(), cluster.node_changed)
+        self._follow(tasks, resource_for(DeviceClass), Informer(), cluster.class_changed)
+        self._follow(tasks, resource_for(ResourceSlice), Informer(), cluster.slice_changed)
+        if taint_rules and (rules := await self._served_rules()) is not None:
+            self._follow(tasks, rules, Informer(), cluster.rule_changed)
+        self._follow(tasks, resource_for(ResourceClaim), Informer(), self._claim_changed)
+        self._follow(tasks, resource_for(Pod), self.pods, cluster.pod_changed)
         for informer in self._informers:
             await informer.synced.wait()
 
     def _follow(
         self,
         tasks: asyncio.TaskGroup,
-        kind: type[Object],
+        resource: Resource[Object],
         informer: Informer[Object],
         handle: Callable[[Object | None, Object | None], Collection[Happening]],
     ) -> None:
         informer.subscribe(lambda before, after: self._report(handle(before, after)))
         self._informers.append(informer)
-        tasks.create_task(Reflector(self._calls, resource_for(kind), informer).run())
+        tasks.create_task(Reflector(self._calls, resource, informer).run())
 
-    async def _serves(self, kind: type[Object]) -> bool:
-        """Whether the server has such objects at all; older ones do not have them all. Asks until there is an answer."""
+    async def _served_rules(self) -> Resource[DeviceTaintRule] | None:
+        """Where the server has taint rules: they came to older ones as a beta, and to the oldest not at all."""
+        for served in DEVICE_TAINT_RULE.versions:
+            resource = replace(resource_for(DeviceTaintRule), version=served.version)
+            if await self._is_served(resource):
+                return resource
+        return None
+
+    async def _is_served(self, resource: Resource[Any]) -> bool:
+        """Asks until there is an answer."""
         for failures in count(1):
             try:
-                await self._calls.page(resource_for(kind), query={"limit": "1"})
+                await self._calls.page(resource, query={"limit": "1"})
             except NotFound:
                 return False
             except (ApiError, TransportError):
