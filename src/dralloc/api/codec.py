@@ -37,9 +37,16 @@ def decode(body: bytes, wire_type: type[T]) -> T:
     if is_nested_too_deeply(body):
         raise DecodeError((Misfit(MisfitKind.WRONG_TYPE, None, f"nested more than {LEVELS_MAX} levels deep"),))
     try:
-        return _decode(body, wire_type)
+        if not body.isascii():
+            # Raw values are passed over unread, so their text is checked here.
+            body.decode()
+        decoded: T = _decoder(wire_type).decode(body)
+    except msgspec.ValidationError as error:
+        # Where a field may be null, it decodes as it is; anywhere else null is as good as absent.
+        return _decode_without_nulls(body, wire_type, error)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise DecodeError(_explain(body, wire_type, error)) from None
+    return decoded
 
 
 def convert(members: Mapping[str, Any], wire_type: type[T]) -> T:
@@ -98,19 +105,14 @@ _MEMBERS: Final = msgspec.json.Decoder(dict[str, Raw])
 _ITEMS: Final = msgspec.json.Decoder(list[Raw])
 
 
-def _decode(body: bytes, wire_type: type[T]) -> T:
-    if not body.isascii():
-        # Raw values are passed over unread, so their text is checked here.
-        body.decode()
-    decoder = _decoder(wire_type)
-    decoded: T
+def _decode_without_nulls(body: bytes, wire_type: type[T], error: Exception) -> T:
+    """The object, if it was only for nulls that it could not be decoded."""
     try:
-        decoded = decoder.decode(body)
-    except msgspec.ValidationError:
-        # Where a field may be null, it decodes as it is; anywhere else null is as good as absent.
         if b"null" not in body:
-            raise
-        decoded = decoder.decode(_without_nulls(body, _type_info(wire_type)))
+            raise error
+        decoded: T = _decoder(wire_type).decode(_without_nulls(body, _type_info(wire_type)))
+    except (msgspec.MsgspecError, RecursionError) as fault:
+        raise DecodeError(_explain(body, wire_type, fault)) from None
     return decoded
 
 

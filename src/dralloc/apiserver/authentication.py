@@ -18,6 +18,7 @@ from typing import Final
 from msgspec import Struct
 
 ADMINS: Final = "system:masters"
+KNOWN_MAX: Final = 1024
 AUTHENTICATED: Final = "system:authenticated"
 
 # Readable by anybody: load balancers and version probes have no credentials.
@@ -46,14 +47,21 @@ class Authenticator:
     def __init__(self, tokens: Mapping[str, User], *, without_credential: User | None = None) -> None:
         # Kept as digests: looking a token up then takes the same time whatever part of it is right.
         self._users = {_digest(token.encode()): user for token, user in tokens.items()}
+        # Headers that were found good: digests take a while, and programs send the same header with all their requests.
+        self._known: dict[bytes, User] = {}
         self._without_credential = without_credential
 
     def user_of(self, authorization: bytes, certificate_subject: User | None = None) -> User | None:
         """The user that the request's credential proves, or `None`: it must be refused."""
         if authorization:
+            if (known := self._known.get(authorization)) is not None:
+                return known
             if authorization[:7].lower() != b"bearer ":
                 return None
-            return self._users.get(_digest(authorization[7:].strip()))
+            user = self._users.get(_digest(authorization[7:].strip()))
+            if user is not None and len(self._known) < KNOWN_MAX:
+                self._known[authorization] = user
+            return user
         return certificate_subject or self._without_credential
 
 

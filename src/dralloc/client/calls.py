@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from enum import Enum
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final, Generic
 
 import msgspec
@@ -17,6 +17,10 @@ from dralloc.client.resource import Object, ObjectKey, Resource
 from dralloc.client.transport import Request, Response, Transport, split_lines
 
 JSON: Final = {"Content-Type": "application/json"}
+
+# The last events that were read, if they are not large.
+SHARED_EVENTS_MAX: Final = 512
+SHARED_BYTES_MAX: Final = 16 * 1024
 
 
 class PatchType(Enum):
@@ -219,13 +223,20 @@ def _read_event(line: bytes, resource: Resource[Object]) -> WatchEvent[Object]:
     """The event that a line of a watch tells; one that tells of an error has a Status for its object, and is raised."""
     if resource.read is None:
         with suppress(DecodeError):
-            told = decode(line, _event_type(resource.type))
+            read = _decoded if len(line) <= SHARED_BYTES_MAX else decode
+            told = read(line, _event_type(resource.type))
             if told.type != "ERROR":
                 return told
     event = _EVENT.decode(line)
     if event.type == "ERROR":
         raise refusal_of_status(msgspec.json.decode(event.object))
     return WatchEvent(event.type, resource.decode(bytes(event.object)))
+
+
+@lru_cache(maxsize=SHARED_EVENTS_MAX)
+def _decoded(line: bytes, event_type: type[WatchEvent[Object]]) -> WatchEvent[Object]:
+    """The event, read once for all watches of a process that show it: they share the object, too."""
+    return decode(line, event_type)
 
 
 @cache
