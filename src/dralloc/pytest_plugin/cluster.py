@@ -166,17 +166,17 @@ class DraCluster:
         As long as the condition raises NotFound, it is not met.
         """
         __tracebackhide__ = True
-        with self._loop.run(self._life.watch()) as changes:
-            deadline = self._now() + timeout
-            while True:
-                try:
-                    if met := condition():
-                        return met
-                except NotFound:
-                    pass
-                left = deadline - self._now()
-                if left <= 0 or not self.run(changes.next(timeout_s=left)):
-                    raise WaitFailed(f"this did not happen within {timeout:g} s: {what}\n\n{self.describe()}")
+        deadline = self._now() + timeout
+        while True:
+            revision = self.run(self._life.revision())
+            try:
+                if met := condition():
+                    return met
+            except NotFound:
+                pass
+            left = deadline - self._now()
+            if left <= 0 or not self.run(self._life.has_changed_since(revision, left)):
+                raise WaitFailed(f"this did not happen within {timeout:g} s: {what}\n\n{self.describe()}")
 
     def wait_until(
         self,

@@ -6,7 +6,7 @@ import asyncio
 from typing import Final
 
 from dralloc.assembly.cluster import Cluster, ClusterSettings, cluster_in_process
-from dralloc.store.interface import Watch
+from dralloc.store.errors import Compacted, WatcherTooSlow
 from dralloc.store.memory import MemoryStore
 
 EVERYTHING: Final = "/"
@@ -40,6 +40,13 @@ class ClusterLife:
             up.set_result(cluster)
             await self._until_stopped.wait()
 
-    async def watch(self) -> Watch:
-        """Every change of every object from now on."""
-        return await self._store.watch(EVERYTHING, after_revision=await self._store.current_revision())
+    async def revision(self) -> int:
+        return await self._store.current_revision()
+
+    async def has_changed_since(self, revision: int, timeout_s: float) -> bool:
+        """Whether any object changes, or has changed, after the revision and before the time is up."""
+        try:
+            with await self._store.watch(EVERYTHING, after_revision=revision) as watch:
+                return bool(await watch.next(limit=1, timeout_s=timeout_s))
+        except (Compacted, WatcherTooSlow):
+            return True
