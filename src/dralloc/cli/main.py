@@ -38,6 +38,7 @@ COMMANDS: Final = {
     "explain": Entry("explain", "explain", ASK),
     "top": Entry("top", "app", ASK),
     "allocate": Entry("allocate", "allocate", ASK),
+    "plan": Entry("plan", "plan", ASK),
     "validate": Entry("validate", "validate", ASK),
     "convert": Entry("convert", "convert", ASK),
     "cel": Entry("cel", "cel", ASK),

@@ -32,7 +32,7 @@ class Order:
 def all_orders(world: World, namespace: str | None = None) -> Iterator[Order]:
     """Everything that waits for devices, in one namespace or in all: pods as a scheduler takes them, then other claims."""
     served: set[ClaimId] = set()
-    for pod in sorted(world.all(Pod).values(), key=_turn):
+    for pod in sorted(world.all(Pod).values(), key=turn):
         if pod.spec.resource_claims and not pod.is_finished and namespace in (None, pod.metadata.namespace):
             order = order_of_pod(world, pod)
             # A claim that several pods share is served for the first of them.
@@ -46,7 +46,7 @@ def all_orders(world: World, namespace: str | None = None) -> Iterator[Order]:
             yield order_of_claim(claim)
 
 
-def _turn(pod: Pod) -> tuple[int, str]:
+def turn(pod: Pod) -> tuple[int, str]:
     """By priority, then by age; what has neither stays in its order."""
     return -(pod.spec.priority or 0), str(pod.metadata.creation_timestamp or "")
 

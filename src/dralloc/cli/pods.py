@@ -28,10 +28,14 @@ class BadPod(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class PodClaims:
-    """The claims of a pod, in its order. Those in `expected` do not exist yet: they are as their templates say."""
+    """The claims of a pod by its names for them, in its order. Those in `expected` do not exist yet: they are as their templates say."""
 
-    claims: tuple[ResourceClaim, ...]
+    by_entry: Mapping[str, ResourceClaim]
     expected: tuple[ClaimId, ...]
+
+    @property
+    def claims(self) -> tuple[ResourceClaim, ...]:
+        return tuple(self.by_entry.values())
 
     @property
     def allocated(self) -> tuple[ResourceClaim, ...]:
@@ -44,7 +48,7 @@ class PodClaims:
 
 def claims_of(world: World, pod: Pod) -> PodClaims:
     """Raises BadPod."""
-    claims: list[ResourceClaim] = []
+    claims: dict[str, ResourceClaim] = {}
     expected: list[ClaimId] = []
     for entry in pod.spec.resource_claims:
         claim = _existing(world, pod, entry)
@@ -52,8 +56,8 @@ def claims_of(world: World, pod: Pod) -> PodClaims:
             claim = _from_template(world, pod, entry)
             expected.append(ClaimId.of(claim))
         if claim is not None:
-            claims.append(claim)
-    return PodClaims(tuple(claims), tuple(expected))
+            claims[entry.name] = claim
+    return PodClaims(claims, tuple(expected))
 
 
 def _existing(world: World, pod: Pod, entry: PodResourceClaim) -> ResourceClaim | None:
