@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
+from dralloc.api.resource_v1 import Device, ResourceClaim, ResourceSlice
 from dralloc.simulator.running_cluster import RunningCluster, in_running_cluster
 from dralloc.testing.builders import capacity, claim, device, device_class, request, resource_slice
 from dralloc.testing.scheduled_cluster import node, our_pod
@@ -121,3 +122,31 @@ async def test_T2_devices_that_name_their_own_nodes_are_given_out_there(cluster:
         await create_user(cluster, name)
     pods = [await cluster.running(name) for name in ("first", "second")]
     assert {pod.spec.node_name for pod in pods} == {"node-a", "node-b"}
+
+
+@in_running_cluster
+async def test_T3_devices_of_one_counter_set_are_given_out_together_only_within_a_group(
+    cluster: RunningCluster,
+) -> None:
+    def part(name: str, group: str) -> Device:
+        plain = device(name, draws={"card": {"memory": "1Gi"}})
+        grouped = [msgspec.structs.replace(use, compatibility_groups=(group,)) for use in plain.consumes_counters]
+        return msgspec.structs.replace(plain, consumes_counters=tuple(grouped))
+
+    await cluster.serve("DRADeviceCompatibilityGroups=true")
+    await cluster.schedule("DRADeviceCompatibilityGroups=true")
+    parts = [part("mig-0", "mig"), part("vgpu-0", "vgpu"), part("mig-1", "mig")]
+    counters = resource_slice("counters", node_name="node-a", pool="node-a", of=2, counters={"card": {"memory": "8Gi"}})
+    await cluster.create(device_class(), node("node-a"), counters)
+    await cluster.create(resource_slice("devices", *parts, node_name="node-a", pool="node-a", of=2))
+    for name, device_name in (("first", "mig-0"), ("second", "mig-1")):
+        await create_user(cluster, name)
+        await cluster.running(name)
+        allocation = (await cluster.claim(name)).status.allocation
+        assert allocation is not None
+        assert [result.device for result in allocation.devices.results] == [device_name]
+    await create_user(cluster, "third")
+    await cluster.refused("third", "0/1 nodes are available")
+    for name in ("first", "second"):
+        await cluster.delete_pod(name)
+    await cluster.running("third")
