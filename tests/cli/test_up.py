@@ -12,10 +12,12 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
 from dralloc import connect
+from dralloc.api.coordination_v1 import Lease
 from dralloc.api.core_v1 import Node, Pod
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
@@ -82,6 +84,8 @@ def test_everything_is_there_and_goes_when_told() -> None:
         used_s = cpu_seconds(cluster.process.pid)
         directory = cluster.kubeconfig.parent
         assert f"export KUBECONFIG={cluster.kubeconfig}" in cluster.said
+        with urlopen(f"{cluster.url}/ui/", timeout=DEADLINE_S) as page:
+            assert page.status == 200
         with connect(cluster.kubeconfig) as client:
             names = sorted(node.metadata.name for node in client.list(Node))
             assert names == [f"{profile}-{number}" for profile in ("gpu", "mig", "nic") for number in range(4)]
@@ -126,27 +130,43 @@ def test_killed_and_started_again_it_goes_on_with_what_was_there(
         nodes, slices = uids(client.list(Node)), uids(client.list(ResourceSlice))
         cluster.process.kill()
         cluster.process.wait()
-    with cluster_process(*FEW) as cluster, connect(tmp_path / "dralloc" / "kubeconfig") as client:
+    # The nodes are those of last time.
+    with cluster_process() as cluster, connect(tmp_path / "dralloc" / "kubeconfig") as client:
         assert (uids(client.list(Node)), uids(client.list(ResourceSlice))) == (nodes, slices)
         after = client.get(Pod, "before")
         assert (after.metadata.uid, after.status.phase) == (before.metadata.uid, "Running")
         client.create({**TEMPLATE, "metadata": {"name": "missing", "namespace": "default"}})
         until_running(client, "waiting")
         assert len(client.list(ResourceClaim)) == 2
+    with cluster_process("--nodes", "gpu=1") as cluster, connect(cluster.kubeconfig) as client:
+        assert "1 fake nodes that are not asked for any more are gone, with their pods: nic-0\n" in cluster.said
+        assert [node.metadata.name for node in client.list(Node)] == ["gpu-0"]
+        assert client.get(Pod, "before").status.phase == "Running"
 
 
 def uids(items: Iterable[ApiObject]) -> dict[str, str]:
     return {item.metadata.name: item.metadata.uid for item in items}
 
 
-def test_what_is_in_etcd_outlives_the_directory(tmp_path: Path) -> None:
+def test_several_serve_what_is_in_one_etcd_and_one_is_at_work(tmp_path: Path) -> None:
     with EtcdServer(tmp_path / "etcd") as etcd:
         options = ("--store", f"etcd://{etcd.endpoint}", *FEW)
         here, there = (("--data-dir", str(tmp_path / name), *options) for name in ("here", "there"))
-        with cluster_process(*here) as cluster, connect(cluster.kubeconfig) as client:
+        with (
+            cluster_process(*here) as first,
+            cluster_process(*there) as second,
+            connect(second.kubeconfig) as client,
+        ):
             client.create(TEMPLATE)
             run_pod(client, "p")
-        with cluster_process(*there) as cluster, connect(cluster.kubeconfig) as client:
+            leases = {each.metadata.name: each.spec.holder_identity for each in client.list(Lease)}
+            parts = ("controllers", "fake-nodes", "manifest-nodes", "scheduler")
+            assert sorted(leases) == [f"dralloc-{part}" for part in parts]
+            assert len(set(leases.values())) == 1
+            # Whoever ends hands over.
+            first.process.send_signal(signal.SIGINT)
+            assert ended(first.process) == (0, ENDING)
+            run_pod(client, "q")
             assert client.get(Pod, "p").status.phase == "Running"
 
 

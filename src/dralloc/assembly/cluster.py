@@ -9,22 +9,26 @@ It lives in the time of the event loop that it runs on, real or virtual; `clock`
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from dralloc.api.coordination_v1 import Lease
 from dralloc.api.core_v1 import DEFAULT_SCHEDULER
 from dralloc.apiserver.app import ApiApplication
 from dralloc.apiserver.authentication import ADMINISTRATOR, Authenticator
 from dralloc.apiserver.server import ApiServer
-from dralloc.assembly.components import Components
+from dralloc.assembly.components import Components, Run
 from dralloc.client.calls import Calls
 from dralloc.client.client import AsyncClient
 from dralloc.client.in_process import InProcessTransport
+from dralloc.client.leader_election import LeaderElection
+from dralloc.client.resource import ObjectKey
+from dralloc.client.resources import resource_for
 from dralloc.client.transport import Transport
 from dralloc.controllers.running import CONTROLLERS, Controllers
 from dralloc.node.fake_pods import FIELD_MANAGER, FakePods
@@ -47,13 +51,17 @@ SCHEDULER_NAMES: Final = frozenset({NAME, DEFAULT_SCHEDULER})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSettings:
-    """Which components a cluster has, and what they share."""
+    """Which components a cluster has, and what they share.
+
+    With an `identity`, each works only while no other process does the same work on the same store.
+    """
 
     gates: FeatureGates = field(default_factory=FeatureGates.defaults)
     clock: Clock = field(default_factory=SystemClock)
     scheduler_names: frozenset[str] = SCHEDULER_NAMES
     controllers: tuple[str, ...] = tuple(CONTROLLERS)
     fleets: tuple[FleetSettings, ...] = ()
+    identity: str | None = None
 
 
 def fleet(profile: str, count: int) -> FleetSettings:
@@ -114,22 +122,45 @@ async def components_on(application: ApiApplication, token: str, settings: Clust
     transport = InProcessTransport(application, token=token)
     clock, gates = settings.clock, settings.gates
     async with AsyncExitStack() as sockets, Components() as components:
-        names = settings.scheduler_names
+        names, identity = settings.scheduler_names, settings.identity
         terms = SchedulerTerms(transport, clock=clock, settings=SchedulerSettings(names=names, gates=gates))
-        components.start("scheduler", terms.run)
+        components.start("scheduler", partial(terms.run_elected, identity) if identity else terms.run)
         if settings.controllers:
             controllers = Controllers(transport, clock=clock, gates=gates, only=settings.controllers)
-            components.start("controllers", controllers.run)
+            components.start("controllers", partial(controllers.run_elected, identity) if identity else controllers.run)
         nodes_ready = asyncio.Event()
-        components.start("nodes of manifests", ManifestNodes(transport, clock).run)
+        components.start("nodes of manifests", _in_turn("dralloc-manifest-nodes", transport, settings, _play_manifests))
         if settings.fleets:
-            components.start("nodes", partial(_play, settings, transport, nodes_ready))
-        else:
+            play = partial(_play_fleets, is_ready=nodes_ready)
+            components.start("nodes", _in_turn("dralloc-fake-nodes", transport, settings, play))
+        if identity or not settings.fleets:
             nodes_ready.set()
         yield Cluster(application, transport, components, nodes_ready, sockets)
 
 
-async def _play(settings: ClusterSettings, transport: Transport, is_ready: asyncio.Event) -> None:
+Play = Callable[[Transport, ClusterSettings], Coroutine[Any, Any, None]]
+
+
+def _in_turn(lease: str, transport: Transport, settings: ClusterSettings, play: Play) -> Run:
+    """Nodes that one process plays at a time, as long as there may be several."""
+    run = partial(play, transport, settings)
+    if settings.identity is None:
+        return run
+    election = LeaderElection(
+        Calls(transport, field_manager=FIELD_MANAGER),
+        resource_for(Lease),
+        ObjectKey("kube-system", lease),
+        identity=settings.identity,
+        clock=settings.clock,
+    )
+    return partial(election.run, run)
+
+
+async def _play_manifests(transport: Transport, settings: ClusterSettings) -> None:
+    await ManifestNodes(transport, settings.clock).run()
+
+
+async def _play_fleets(transport: Transport, settings: ClusterSettings, is_ready: asyncio.Event) -> None:
     """All fleets, whose pods are looked after together: each of them alone would watch every pod."""
     fleets = [Fleet(transport, each, settings.clock) for each in settings.fleets]
     async with asyncio.TaskGroup() as coming:

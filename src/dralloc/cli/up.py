@@ -7,12 +7,14 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import typer
 
-from dralloc.cli.output import FEATURE_GATES_HELP, fail, parse_gates, say
+from dralloc.cli.options import Gates
+from dralloc.cli.output import fail, parse_gates, say
 
 if TYPE_CHECKING:
     from dralloc.apiserver.running import RunningServer, ServerSettings
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 PORT: Final = 8642
 NODES: Final = "gpu=4,nic=4,mig=4"
 NODES_MAX: Final = 10_000
+# In the data directory: the nodes that were asked for last time.
+NODES_FILE: Final = "nodes"
 
 
 def up(
@@ -33,39 +37,50 @@ def up(
         Path | None, typer.Option(help="Where to write the kubeconfig; into the data directory unless told.")
     ] = None,
     nodes: Annotated[
-        str, typer.Option(help="Fake nodes, PROFILE=COUNT with commas: profiles are cpu, gpu, mig, nic, tpu, or files.")
-    ] = NODES,
+        str | None,
+        typer.Option(
+            help=f"Fake nodes, PROFILE=COUNT with commas: cpu, gpu, mig, nic, tpu, or files. Unless told, as last time, or {NODES}."
+        ),
+    ] = None,
     no_nodes: Annotated[bool, typer.Option("--no-nodes", help="No fake nodes: bring your own.")] = False,
     store: Annotated[
         str | None, typer.Option(help="memory://, sqlite:///PATH or etcd://HOST:PORT; a file in the data directory.")
     ] = None,
     ephemeral: Annotated[bool, typer.Option("--ephemeral", help="Keep nothing: gone when it ends.")] = False,
-    feature_gates: Annotated[str, typer.Option(help=FEATURE_GATES_HELP)] = "",
+    feature_gates: Gates = "",
 ) -> None:
-    """Start a whole cluster on this machine: API server, scheduler, controllers, fake nodes with devices.
+    """Start a whole cluster on this machine: API server, scheduler, controllers, fake nodes with devices, a web page.
 
-    Everything is in this one process and on loopback only; whoever can reach the port may do everything, without a password. What is
-    created is there again after the next start. Ctrl-C ends it.
+    All of it is one process, on loopback only; whoever reaches the port may do everything, without a password. What you create is there
+    again after the next start. Ctrl-C ends it.
 
-    Examples:
+    \b
+    # A cluster to play with; then, in another terminal, what it tells you to try.
+    dralloc up
 
-        dralloc up
+    \b
+    # One that leaves nothing behind, beside others.
+    dralloc up --ephemeral --port 0
 
-        dralloc up --ephemeral --port 0
+    \b
+    # Other nodes, and data in a place of its own.
+    dralloc up --nodes gpu=100,nic=20 --data-dir ./cluster
 
-        dralloc up --nodes gpu=100,nic=20 --data-dir ./cluster
+    \b
+    # Several of them on one etcd: one is at work, the others serve and stand by.
+    dralloc up --store etcd://127.0.0.1:2379
     """
     started = time.monotonic()
     _end_at_once_on_signals()
     if ephemeral and (data_dir or store):
         fail("--ephemeral keeps nothing, so it takes neither --data-dir nor --store")
     gates = parse_gates(feature_gates)
-    fleets = () if no_nodes else tuple(_fleets(nodes))
     with _directory(data_dir, ephemeral) as directory:
         from dralloc.apiserver.running import ServerSettings
         from dralloc.assembly.cluster import ClusterSettings
         from dralloc.web.page import device_page
 
+        chosen = "" if no_nodes else nodes or _nodes_of_last_time(directory) or NODES
         server = ServerSettings(
             data_dir=directory,
             port=port,
@@ -75,7 +90,18 @@ def up(
             gates=gates,
             pages=device_page(),
         )
-        _run(server, ClusterSettings(gates=gates, fleets=fleets), started)
+        cluster = ClusterSettings(gates=gates, fleets=tuple(_fleets(chosen)), identity=_identity(store))
+        _run(Start(server, cluster, chosen, started))
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What is to be started, with the nodes as they were asked for, and when that was."""
+
+    server: ServerSettings
+    cluster: ClusterSettings
+    nodes: str
+    began: float
 
 
 @contextmanager
@@ -98,23 +124,45 @@ def default_directory() -> Path:
     return home / "dralloc"
 
 
+def _nodes_of_last_time(directory: Path) -> str:
+    try:
+        return (directory / NODES_FILE).read_text()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
 def _fleets(text: str) -> Iterator[FleetSettings]:
     from dralloc.assembly.cluster import fleet
     from dralloc.node.profiles import BadProfile
 
-    prefixes: set[str] = set()
-    for part in text.split(","):
-        profile, _, count = part.strip().rpartition("=")
-        if not profile or not count.isdecimal() or not 0 < int(count) <= NODES_MAX:
-            fail(f"--nodes: {part.strip()!r} is not PROFILE=COUNT with 1 to {NODES_MAX:,} nodes, such as {NODES}")
+    for profile, count in _counts(text).items():
         try:
-            settings = fleet(profile, int(count))
+            yield fleet(profile, count)
         except BadProfile as error:
             fail(f"--nodes: {error}")
-        if settings.prefix in prefixes:
-            fail(f"--nodes: {settings.prefix} is there twice; give one number")
-        prefixes.add(settings.prefix)
-        yield settings
+
+
+def _counts(text: str) -> dict[str, int]:
+    """How many nodes of which profile `PROFILE=COUNT,…` asks for."""
+    counts: dict[str, int] = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        profile, _, count = part.rpartition("=")
+        if not profile or not count.isdecimal() or not 0 < int(count) <= NODES_MAX:
+            fail(f"--nodes: {part!r} is not PROFILE=COUNT with 1 to {NODES_MAX:,} nodes, such as {NODES}")
+        if Path(profile).stem in {Path(other).stem for other in counts}:
+            fail(f"--nodes: {Path(profile).stem} is there twice; give one number")
+        counts[profile] = int(count)
+    return counts
+
+
+def _identity(store: str | None) -> str | None:
+    """Who we are, where others may be at work on the same store."""
+    if store is None or not store.startswith("etcd:"):
+        return None
+    import socket
+    from uuid import uuid4
+
+    return f"{socket.gethostname()}_{uuid4()}"
 
 
 def _end_at_once_on_signals() -> None:
@@ -125,7 +173,7 @@ def _end_at_once_on_signals() -> None:
         signal.signal(number, lambda *_: sys.exit(0))
 
 
-def _run(server: ServerSettings, cluster: ClusterSettings, started: float) -> None:
+def _run(start: Start) -> None:
     import asyncio
     import errno
     import logging
@@ -140,17 +188,19 @@ def _run(server: ServerSettings, cluster: ClusterSettings, started: float) -> No
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_until_told(server, cluster, started))
+            runner.run(_until_told(start))
     except StoreInUse:
-        _fail_in_use(server)
+        _fail_in_use(start.server)
     except (StoreError, ComponentDied) as error:
         fail(str(error))
     except BrokenPipeError:
         raise
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            fail(f"port {server.port} is taken by another program; choose another one with --port, 0 takes a free one")
-        fail(f"cannot start from {server.data_dir}: {error}")
+            fail(
+                f"port {start.server.port} is taken by another program; choose another one with --port, 0 takes a free one"
+            )
+        fail(f"cannot start from {start.server.data_dir}: {error}")
 
 
 def _fail_in_use(server: ServerSettings) -> NoReturn:
@@ -160,47 +210,63 @@ def _fail_in_use(server: ServerSettings) -> NoReturn:
     )
 
 
-async def _until_told(server: ServerSettings, settings: ClusterSettings, started: float) -> None:
+async def _until_told(start: Start) -> None:
     import asyncio
     import signal
 
-    working = asyncio.ensure_future(_work(server, settings, started))
+    working = asyncio.ensure_future(_work(start))
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, working.cancel)
     with suppress(asyncio.CancelledError):
         await working
 
 
-async def _work(server: ServerSettings, settings: ClusterSettings, started: float) -> None:
+async def _work(start: Start) -> None:
     import asyncio
     import gc
 
     from dralloc.apiserver.running import run_server
     from dralloc.assembly.cluster import components_on
 
-    async with (
-        run_server(server) as running,
-        components_on(running.application, running.token, settings) as cluster,
-    ):
-        await cluster.components.guard(cluster.nodes_ready.wait())
-        # What is there now stays: looking through it for garbage again and again would only cost pauses.
-        gc.freeze()
-        _tell(server, running, settings, time.monotonic() - started)
-        try:
-            await cluster.components.died()
-        except asyncio.CancelledError:
-            say("\nending: watches are closed, requests under way are finished")
-            raise
+    async with run_server(start.server) as running:
+        if start.cluster.identity is None:
+            await _retire_nodes(start, running)
+        async with components_on(running.application, running.token, start.cluster) as cluster:
+            await cluster.components.guard(cluster.nodes_ready.wait())
+            # What is there now stays: looking through it for garbage again and again would only cost pauses.
+            gc.freeze()
+            _tell(start, running.url)
+            try:
+                await cluster.components.died()
+            except asyncio.CancelledError:
+                say("\nending: watches are closed, requests under way are finished")
+                raise
 
 
-def _tell(server: ServerSettings, running: RunningServer, settings: ClusterSettings, took_s: float) -> None:
+async def _retire_nodes(start: Start, running: RunningServer) -> None:
+    """Let those nodes go that were there last time and are not asked for now."""
+    from dralloc.apiserver.authentication import write_private
+    from dralloc.assembly.earlier_nodes import retire
+    from dralloc.client.client import AsyncClient
+    from dralloc.client.in_process import InProcessTransport
+
+    directory = start.server.data_dir
+    earlier = {Path(profile).stem: count for profile, count in _counts(_nodes_of_last_time(directory)).items()}
+    client = AsyncClient(InProcessTransport(running.application, token=running.token))
+    if gone := await retire(client, earlier, start.cluster.fleets):
+        say(f"{len(gone)} fake nodes that are not asked for any more are gone, with their pods: {', '.join(gone)}")
+    write_private(directory / NODES_FILE, start.nodes)
+
+
+def _tell(start: Start, url: str) -> None:
     """Where everything is, and what to do with it."""
+    server = start.server
     kept = "gone when this ends" if server.store == "memory://" else f"kept in {server.store or server.data_dir}"
-    nodes = ", ".join(f"{each.count} {each.prefix}" for each in settings.fleets) or "none"
+    nodes = ", ".join(f"{each.count} {each.prefix}" for each in start.cluster.fleets) or "none"
     say(f"""\
-dralloc is up, after {took_s:.1f} s
+dralloc is up, after {time.monotonic() - start.began:.1f} s
 
-  web page    {running.url}/ui/
+  web page    {url}/ui/
   kubeconfig  {server.kubeconfig_path}
   fake nodes  {nodes}
   objects     {kept}
@@ -208,10 +274,10 @@ dralloc is up, after {took_s:.1f} s
 Try, in another terminal:
 
   export KUBECONFIG={server.kubeconfig_path}
-  kubectl get nodes,deviceclasses,resourceslices
-  kubectl apply -f examples/demo
+  dralloc get nodes,deviceclasses,resourceslices
+  dralloc apply -f examples/04-guaranteed-bandwidth
   dralloc top devices
   dralloc explain pod NAMESPACE/NAME
 
-Ctrl-C ends it.""")
+kubectl works as well. Ctrl-C ends it.""")
     sys.stdout.flush()

@@ -45,7 +45,7 @@ def ready(process: subprocess.Popen[str]) -> ClusterProcess:
     said: list[str] = []
     for line in process.stdout:
         said.append(line)
-        if line.startswith("Ctrl-C"):
+        if "Ctrl-C ends it" in line:
             break
     else:
         raise RuntimeError(f"the cluster ended with {process.wait()} before it was ready: {''.join(said)}")

@@ -1,0 +1,59 @@
+"""Fake nodes of an earlier start on the same data that nobody plays any more: they go, and what was on them.
+
+Left alone they would look ready, and pods that are given to them would never run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+
+from dralloc.api.core_v1 import Node, Pod
+from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.resource_v1 import ResourceSlice
+from dralloc.client.client import AsyncClient
+from dralloc.client.resource import key_of
+from dralloc.client.resources import resource_for
+from dralloc.node.fleet import FleetSettings
+from dralloc.node.profiles import FAKE_LABEL, shared_slices
+from dralloc.primitives.errors import NotFound
+
+
+async def retire(client: AsyncClient, earlier: Mapping[str, int], wanted: Iterable[FleetSettings]) -> list[str]:
+    """Delete the nodes that were there and are not wanted, in this order: pods, nodes, devices. `earlier` counts by prefix."""
+    wanted = tuple(wanted)
+    gone = _names(earlier) - _names({each.prefix: each.count for each in wanted})
+    if not gone:
+        return []
+    pods = [pod for pod in await client.list(Pod) if pod.spec.node_name in gone]
+    nodes = [node for node in await client.list(Node, labels=FAKE_LABEL) if node.metadata.name in gone]
+    await _delete(client, Pod, pods)
+    # Slices of one node go with it, because it owns them.
+    await _delete(client, Node, nodes)
+    slices = await client.list(ResourceSlice, labels=FAKE_LABEL)
+    await _delete(client, ResourceSlice, _shared_by_the_gone(slices, earlier, wanted))
+    return sorted(node.metadata.name for node in nodes)
+
+
+def _names(counts: Mapping[str, int]) -> set[str]:
+    return {f"{prefix}-{number}" for prefix, count in counts.items() for number in range(count)}
+
+
+def _shared_by_the_gone(
+    slices: Iterable[ResourceSlice], earlier: Mapping[str, int], wanted: tuple[FleetSettings, ...]
+) -> list[ResourceSlice]:
+    kept = {item.metadata.name for each in wanted for item in shared_slices(each.profile, each.count, each.prefix)}
+    of_earlier = tuple(f"{prefix}-{kind}-" for prefix in earlier for kind in ("group", "cluster"))
+    return [
+        item
+        for item in slices
+        if not item.metadata.owner_references
+        and item.metadata.name.startswith(of_earlier)
+        and item.metadata.name not in kept
+    ]
+
+
+async def _delete(client: AsyncClient, kind: type[ApiObject], items: Iterable[ApiObject]) -> None:
+    for item in items:
+        with suppress(NotFound):
+            await client.calls.delete(resource_for(kind), key_of(item), uid=item.metadata.uid, grace_period_s=0)

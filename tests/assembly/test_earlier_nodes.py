@@ -1,0 +1,55 @@
+"""Fake nodes that are not asked for any more go with what was on them; all others stay as they are."""
+
+from __future__ import annotations
+
+import asyncio
+
+from dralloc.api.core_v1 import Node, Pod
+from dralloc.api.resource_v1 import ResourceSlice
+from dralloc.assembly.cluster import ClusterSettings, cluster_in_process, fleet
+from dralloc.assembly.earlier_nodes import retire
+from dralloc.client.client import AsyncClient
+from dralloc.node.fleet import FleetSettings
+from dralloc.store.memory import MemoryStore
+from dralloc.testing.virtual_time import VirtualClock, run_virtual
+from dralloc.testing.workloads import pod
+
+
+async def names(client: AsyncClient, kind: type[Node | Pod | ResourceSlice]) -> list[str]:
+    return sorted(item.metadata.name for item in await client.list(kind))
+
+
+def test_nodes_go_that_are_not_wanted_any_more() -> None:
+    async def main() -> None:
+        clock = VirtualClock(asyncio.get_running_loop())
+        # Nodes that somebody else plays: they may even have our label.
+        others = FleetSettings(profile=fleet("gpu", 1).profile, profile_name="gpu", count=1, prefix="other")
+        earlier = (fleet("gpu", 3), fleet("tpu", 8))
+        async with MemoryStore() as store:
+            settings = ClusterSettings(clock=clock, fleets=(*earlier, others))
+            async with cluster_in_process(settings, store=store) as cluster:
+                for node in ("gpu-0", "gpu-2", "tpu-0", "other-0"):
+                    await cluster.client.create(pod(f"on-{node}", node=node))
+            # A server alone: nobody plays the nodes.
+            async with cluster_in_process(ClusterSettings(clock=clock), store=store) as cluster:
+                counts = {each.prefix: each.count for each in earlier}
+                wanted = (fleet("gpu", 2), fleet("nic", 1), fleet("tpu", 4))
+                gone = await retire(cluster.client, counts, wanted)
+                assert gone == ["gpu-2", "tpu-4", "tpu-5", "tpu-6", "tpu-7"]
+                # What a node owns is collected soon after it.
+                await asyncio.sleep(60)
+                assert await names(cluster.client, Node) == [
+                    "gpu-0",
+                    "gpu-1",
+                    "other-0",
+                    "tpu-0",
+                    "tpu-1",
+                    "tpu-2",
+                    "tpu-3",
+                ]
+                assert await names(cluster.client, Pod) == ["on-gpu-0", "on-other-0", "on-tpu-0"]
+                pools = {item.spec.pool.name for item in await cluster.client.list(ResourceSlice)}
+                assert pools == {"gpu-0", "gpu-1", "other-0", "tpu-slice-0"}
+                assert await retire(cluster.client, counts, wanted) == []
+
+    run_virtual(main())
