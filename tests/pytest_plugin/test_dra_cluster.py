@@ -261,6 +261,9 @@ def test_controllers_can_be_left_out(dra_cluster: DraCluster) -> None:
     ("settings", "message"),
     [
         ({"nodes": {"gpus": 1}}, "no profile 'gpus'"),
+        ({"nodes": 3}, "nodes are numbers by profile, such as .*, not 3"),
+        ({"nodes": {"gpu": "two"}}, "nodes are numbers by profile"),
+        ({"controllers": ["all"]}, "no controller all; there are claim"),
         ({"feature_gates": "DRAEverything=true"}, "DRAEverything"),
     ],
 )

@@ -287,20 +287,29 @@ def running_cluster(
     controllers: Sequence[str] = tuple(CONTROLLERS),
 ) -> Iterator[DraCluster]:
     """A cluster inside the block, whose nodes are ready. `nodes` are numbers by profile: of ours, or a file; raises BadCluster."""
-    try:
-        fleets = tuple(fleet(profile, count) for profile, count in nodes.items())
-        gates = FeatureGates.parse(feature_gates)
-    except (BadProfile, ValueError) as error:
-        raise BadCluster(str(error)) from None
+    settings = _settings(nodes, feature_gates, controllers)
     loop: Runner = VirtualLoop() if virtual_time else LoopThread()
     with closing(loop), tempfile.TemporaryDirectory(prefix="dra-cluster-") as directory:
-        settings = ClusterSettings(gates=gates, fleets=fleets, controllers=tuple(controllers))
         life, cluster = loop.run(_start(settings, virtual_time=virtual_time))
         running = DraCluster(cluster, life, loop, Path(directory))
         try:
             yield running
         finally:
             running._close()
+
+
+def _settings(nodes: Mapping[str, int], feature_gates: str, controllers: Sequence[str]) -> ClusterSettings:
+    """They come from a marker, where nobody checks types."""
+    if not isinstance(nodes, Mapping) or not all(isinstance(count, int) and count > 0 for count in nodes.values()):
+        raise BadCluster(f"nodes are numbers by profile, such as {NODES}, not {nodes!r}")
+    if unknown := sorted(set(controllers) - set(CONTROLLERS)):
+        raise BadCluster(f"no controller {', '.join(unknown)}; there are {', '.join(CONTROLLERS)}")
+    try:
+        fleets = tuple(fleet(profile, count) for profile, count in nodes.items())
+        gates = FeatureGates.parse(feature_gates)
+    except (BadProfile, ValueError) as error:
+        raise BadCluster(str(error)) from None
+    return ClusterSettings(gates=gates, fleets=fleets, controllers=tuple(controllers))
 
 
 async def _start(settings: ClusterSettings, *, virtual_time: bool) -> tuple[ClusterLife, Cluster]:
