@@ -25,6 +25,7 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	for driver in examples/drivers/*/; do $(BIN)/mypy --no-explicit-package-bases $$driver || exit 1; done
 	$(BIN)/python -m pytest -q tests/tidy
 
 bench: setup

@@ -81,6 +81,21 @@ async def results_of(cluster: DriverCluster, claim: str) -> tuple[DeviceRequestA
     return allocation.devices.results
 
 
+async def health_of(cluster: DriverCluster, pod: str, wanted: set[str]) -> None:
+    """Wait until the pod's status says so of its devices."""
+    seen: set[str] = set()
+    async with asyncio.timeout(60):
+        while seen != wanted:
+            await asyncio.sleep(0.1)
+            status = (await cluster.client.calls.get(NODE_PODS, ObjectKey("default", pod))).status
+            seen = {
+                device.health
+                for container in status.container_statuses
+                for entry in container.allocated_resources_status
+                for device in entry.resources
+            }
+
+
 def fields(value: str) -> dict[str, str]:
     return dict(part.split("=", 1) for part in value.split(","))
 
@@ -260,6 +275,9 @@ def test_claims_get_cores_of_their_own(directory: Path) -> None:
         node = directory / "sys" / "node" / f"node{number}"
         node.mkdir(parents=True)
         (node / "cpulist").write_text(f"{cores}\n")
+    online = directory / "sys" / "cpu" / "online"
+    online.parent.mkdir()
+    online.write_text("0-7\n")
 
     async def scenario() -> None:
         environment = {"CPU_CORES_SYSFS": str(directory / "sys"), "CPU_CORES_RESERVED": "0,4"}
@@ -276,6 +294,9 @@ def test_claims_get_cores_of_their_own(directory: Path) -> None:
             await cluster.delete_pod("first")
             await cluster.claim_is_free("first")
             assert await cores_of("third", "two-cores") == ["1,2"], "what was given back is given out again"
+            online.write_text("0-5,7\n")
+            await health_of(cluster, "second", {"Unhealthy"})
+            await health_of(cluster, "third", {"Healthy"})
 
     run(scenario())
 
@@ -292,6 +313,7 @@ def network_namespace() -> Iterator[str]:
         commands += [
             f"ip -n {name} link add eth{number} type veth peer name peer{number}",
             f"ip -n {name} link set eth{number} up",
+            f"ip -n {name} link set peer{number} up",
         ]
     commands += [
         f"tc -n {name} qdisc add dev eth1 root handle 1: htb",
@@ -358,6 +380,9 @@ def test_stories_1_to_3_with_real_shaping(directory: Path) -> None:
             assert status.network_data is not None
             assert status.network_data.interface_name in rates
             assert [(found.type, found.status) for found in status.conditions or ()] == [("Guaranteed", "True")]
+            await health_of(cluster, "two-nics", {"Healthy"})
+            subprocess.run(["ip", "-n", namespace, "link", "set", "peer2", "down"], check=True)
+            await health_of(cluster, "two-nics", {"Healthy", "Unhealthy"})
             for name in ("any-nic", "two-nics", "guaranteed"):
                 await cluster.delete_pod(name)
                 await cluster.claim_is_free(name)

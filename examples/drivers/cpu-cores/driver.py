@@ -8,7 +8,18 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from dralloc.driver import AllocatedClaim, AllocatedDevice, Device, Driver, PreparedDevice, capacity, device, run
+from dralloc.driver import (
+    AllocatedClaim,
+    AllocatedDevice,
+    Device,
+    DeviceHealth,
+    Driver,
+    Health,
+    PreparedDevice,
+    capacity,
+    device,
+    run,
+)
 
 
 class NoCoresLeft(Exception):
@@ -21,8 +32,10 @@ class CpuCoresDriver(Driver):
     def __init__(self, sysfs: Path, reserved: frozenset[int]) -> None:
         self._sysfs = sysfs
         self._reserved = reserved
+        self._published: dict[str, frozenset[int]] = {}
 
     def devices(self) -> Iterable[Device]:
+        self._published = self._nodes()
         return [
             device(
                 name,
@@ -30,8 +43,14 @@ class CpuCoresDriver(Driver):
                 capacity={"cores": capacity(len(cores), default=1, minimum=1, step=1)},
                 shareable=True,
             )
-            for name, cores in self._nodes().items()
+            for name, cores in self._published.items()
         ]
+
+    def health(self) -> Iterable[DeviceHealth]:
+        """Cores that were switched off after they were published are missing to those who have them."""
+        file = self._sysfs / "cpu" / "online"
+        online = parse_cores(file.read_text()) if file.exists() else None
+        return [_health(name, cores, online) for name, cores in self._published.items()]
 
     def prepare(self, claim: AllocatedClaim) -> Iterable[PreparedDevice]:
         # What this claim had before is kept where it can be: after a start of the machine pods come back to their cores.
@@ -63,6 +82,15 @@ class CpuCoresDriver(Driver):
 def _ready(share: AllocatedDevice, cores: list[int]) -> PreparedDevice:
     name = f"CPU_CORES_{(share.share_id or share.name)[:8].upper()}"
     return share.prepared(env={name: ",".join(map(str, cores))}, data={"cores": cores}, state=cores)
+
+
+def _health(name: str, cores: frozenset[int], online: frozenset[int] | None) -> DeviceHealth:
+    if online is None:
+        return DeviceHealth(device=name, health=Health.UNKNOWN)
+    if offline := sorted(cores - online):
+        message = f"cores that are switched off: {','.join(map(str, offline))}"
+        return DeviceHealth(device=name, health=Health.UNHEALTHY, message=message)
+    return DeviceHealth(device=name, health=Health.HEALTHY)
 
 
 def parse_cores(text: str) -> frozenset[int]:

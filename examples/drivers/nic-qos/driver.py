@@ -12,6 +12,7 @@ from shaping import (
     FIRST_CLASS,
     LAST_CLASS,
     Commands,
+    Link,
     Share,
     add_share,
     remove_share,
@@ -25,7 +26,9 @@ from dralloc.driver import (
     Condition,
     Device,
     DeviceCapacity,
+    DeviceHealth,
     Driver,
+    Health,
     NetDevice,
     NetworkDeviceData,
     PreparedDevice,
@@ -73,6 +76,10 @@ class NicQosDriver(Driver):
             )
             for name in present
         ]
+
+    def health(self) -> Iterable[DeviceHealth]:
+        links = self._commands.links()
+        return [_health(name.lower(), links.get(name)) for name in self._interfaces]
 
     def prepare(self, claim: AllocatedClaim) -> Iterable[PreparedDevice]:
         before = {prepared.key: prepared.state["class"] for prepared in claim.prepared}
@@ -131,6 +138,16 @@ class NicQosDriver(Driver):
 def _bandwidth(line_bits: int) -> DeviceCapacity:
     most = shareable_bits(line_bits) // LEAST_BITS * LEAST_BITS
     return capacity(most, default=DEFAULT_BITS, minimum=LEAST_BITS, maximum=most, step=LEAST_BITS)
+
+
+def _health(device: str, link: Link | None) -> DeviceHealth:
+    if link is None:
+        return DeviceHealth(device=device, health=Health.UNHEALTHY, message="the interface is gone")
+    if link.has_carrier is None:
+        return DeviceHealth(device=device, health=Health.UNKNOWN)
+    if not link.has_carrier:
+        return DeviceHealth(device=device, health=Health.UNHEALTHY, message="the interface has no carrier")
+    return DeviceHealth(device=device, health=Health.HEALTHY)
 
 
 def _free_class(taken: set[int]) -> int:

@@ -36,6 +36,8 @@ class Link:
 
     address: str = ""
     mtu: int = 0
+    # Whether anything can be sent; None where that is not known.
+    has_carrier: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,10 @@ class Commands:
         if result.returncode != 0:
             raise ShapingFailed(f"ip link show: {result.stderr.strip()}")
         found = json.loads(result.stdout or "[]")
-        return {link["ifname"]: Link(link.get("address", ""), link.get("mtu", 0)) for link in found}
+        return {
+            link["ifname"]: Link(link.get("address", ""), link.get("mtu", 0), "LOWER_UP" in link.get("flags", ()))
+            for link in found
+        }
 
     def speed_bits(self, interface: str) -> int | None:
         """The speed of the line, where it says; the system tells only of interfaces outside of namespaces."""
