@@ -1,0 +1,44 @@
+"""The figures that operators are told are those of the code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dralloc.api.validation.resource_claim_status import RESERVED_FOR_COUNT_MAX, RESULTS_COUNT_MAX
+from dralloc.api.validation.resource_slice import ADVANCED_DEVICES_COUNT_MAX, DEVICES_COUNT_MAX
+from dralloc.apiserver.app import BODY_BYTES_MAX, BODY_TIME_MAX_S
+from dralloc.apiserver.certificates import AUTHORITY_LIFETIME, RENEW_BEFORE, SERVER_LIFETIME
+from dralloc.apiserver.serving import CONNECTIONS_MAX, HEAD_BYTES_MAX, STALLED_READER_S
+from dralloc.client.leader_election import DEFAULT
+from dralloc.scheduler.queue import BACKOFF_FIRST_S, BACKOFF_MOST_S, PARKED_MOST_S
+from dralloc.store.interface import HistoryLimits
+
+PAGE = " ".join((Path(__file__).parents[2] / "docs" / "operations.md").read_text().split())
+HISTORY = HistoryLimits()
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        f"one request to the server | {BODY_BYTES_MAX >> 20} MiB, {HEAD_BYTES_MAX >> 10} KiB of headers; {BODY_TIME_MAX_S:.0f} s to send it",
+        f"connections | {CONNECTIONS_MAX:,}; readers that take nothing for {STALLED_READER_S:.0f} s",
+        f"{HISTORY.events_max:,} changes or {HISTORY.bytes_max >> 20} MiB",
+        f"`status.reservedFor` | {RESERVED_FOR_COUNT_MAX};",
+        f"devices of a claim | {RESULTS_COUNT_MAX}",
+        f"devices of a slice | {DEVICES_COUNT_MAX}, or {ADVANCED_DEVICES_COUNT_MAX} with",
+        f"after {PARKED_MOST_S / 60:.0f} minutes at the latest; {BACKOFF_FIRST_S:.0f} to {BACKOFF_MOST_S:.0f} s apart",
+        f"renews it every {DEFAULT.retry_s:.0f} seconds, gives up when it could not for {DEFAULT.renew_deadline_s:.0f}",
+        f"takes over after {DEFAULT.lease_s}.",
+        f"keeps it for {DEFAULT.lease_s} seconds",
+    ],
+)
+def test_figures(sentence: str) -> None:
+    assert sentence in PAGE
+
+
+def test_certificates_live_as_long_as_is_said() -> None:
+    assert (AUTHORITY_LIFETIME.days, SERVER_LIFETIME.days, RENEW_BEFORE.days) == (3650, 365, 30)
+    assert "makes an authority (ten years) and a certificate (one year)" in PAGE
+    assert "when it has less than thirty days left" in PAGE
