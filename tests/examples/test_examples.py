@@ -175,11 +175,11 @@ def expect_job(cluster: DraCluster, expected: Expectation, *, name: str, count: 
 
 
 def do(cluster: DraCluster, command: str) -> None:
-    """What `kubectl delete` does."""
-    match = re.fullmatch(r"kubectl delete (pod|devicetaintrule)(?: -n (\S+))? (\S+)", command)
+    """What `dralloc delete` does."""
+    match = re.fullmatch(r"dralloc delete (pod|devicetaintrule) (\S+)(?: -n (\S+))?", command)
     assert match is not None, f"cannot do {command}"
     kinds: dict[str, type[ApiObject]] = {"pod": Pod, "devicetaintrule": DeviceTaintRule}
-    cluster.delete(kinds[match[1]], match[3], namespace=match[2] or "default")
+    cluster.delete(kinds[match[1]], match[2], namespace=match[3] or "default")
 
 
 @pytest.mark.slow
