@@ -8,7 +8,7 @@ the bytes that were sent and tells an empty list from none.
 
 from __future__ import annotations
 
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -41,7 +41,7 @@ ObjectT = TypeVar("ObjectT", bound=ApiObject)
 
 def with_canonical_times(obj: ObjectT) -> ObjectT:
     """The object with all its times in UTC and whole seconds; raises `BadTimestamp` where a text is no time."""
-    return cast("ObjectT", _with_canonical_times(_with_metadata_times(obj)))
+    return _with_canonical_times(_with_metadata_times(obj))  # type: ignore[return-value]
 
 
 def _with_canonical_times(obj: ApiObject) -> ApiObject:
@@ -70,6 +70,8 @@ def _with_metadata_times(obj: ApiObject) -> ApiObject:
     if metadata.creation_timestamp is None and metadata.deletion_timestamp is None:
         return obj
     created, deleted = _canonical(metadata.creation_timestamp), _canonical(metadata.deletion_timestamp)
+    if created == metadata.creation_timestamp and deleted == metadata.deletion_timestamp:
+        return obj
     return replace(obj, metadata=replace(metadata, creation_timestamp=created, deletion_timestamp=deleted))
 
 
@@ -114,7 +116,7 @@ def _device_status_times(device: AllocatedDeviceStatus) -> AllocatedDeviceStatus
 
 def settled(obj: ObjectT) -> ObjectT:
     """The object as it is stored."""
-    return cast("ObjectT", _settled(obj))
+    return _settled(obj)  # type: ignore[return-value]
 
 
 def _settled(obj: ApiObject) -> ApiObject:

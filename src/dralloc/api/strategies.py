@@ -129,6 +129,8 @@ class ResourceClaimStrategy(StatusStrategy[ResourceClaim]):
 
 def _without_stale_devices(new: ResourceClaim, old: ResourceClaim) -> ResourceClaim:
     """What drivers said about devices that the claim gives back goes with them."""
+    if not new.status.devices:
+        return new
     given_back = allocated_devices(old.status) - allocated_devices(new.status)
     if not given_back:
         return new

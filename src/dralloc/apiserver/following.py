@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import Final, Protocol
 
 from dralloc.apiserver.listing import read_all
@@ -47,8 +46,11 @@ class Following:
         if not self._caught_up.is_set():
             await self._caught_up.wait()
         if self._watch is not None:
-            with suppress(StoreError):
+            try:
                 await self._take(self._watch, timeout_s=0)
+            except StoreError:
+                # The task comes upon it, too, and starts over.
+                return
 
     async def stop(self) -> None:
         self._task.cancel()

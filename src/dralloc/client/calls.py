@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import suppress
 from enum import Enum
 from functools import cache, lru_cache
 from typing import Any, Final, Generic
@@ -12,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from dralloc.api.codec import DecodeError, decode, encode
+from dralloc.api.meta_v1 import ApiObject
 from dralloc.client.refusals import refusal, refusal_of_status
 from dralloc.client.resource import Object, ObjectKey, Resource
 from dralloc.client.transport import Request, Response, Transport, split_lines
@@ -222,9 +222,12 @@ class Calls:
 def _read_event(line: bytes, resource: Resource[Object]) -> WatchEvent[Object]:
     """The event that a line of a watch tells; one that tells of an error has a Status for its object, and is raised."""
     if resource.read is None:
-        with suppress(DecodeError):
-            read = _decoded if len(line) <= SHARED_BYTES_MAX else decode
-            told = read(line, _event_type(resource.type))
+        try:
+            told = (_decode_once if len(line) <= SHARED_BYTES_MAX else _decode_event)(line, resource.type)
+        except DecodeError:
+            # It may be an error; if not, what is wrong with it comes out below.
+            pass
+        else:
             if told.type != "ERROR":
                 return told
     event = _EVENT.decode(line)
@@ -233,10 +236,12 @@ def _read_event(line: bytes, resource: Resource[Object]) -> WatchEvent[Object]:
     return WatchEvent(event.type, resource.decode(bytes(event.object)))
 
 
-@lru_cache(maxsize=SHARED_EVENTS_MAX)
-def _decoded(line: bytes, event_type: type[WatchEvent[Object]]) -> WatchEvent[Object]:
-    """The event, read once for all watches of a process that show it: they share the object, too."""
-    return decode(line, event_type)
+def _decode_event(line: bytes, object_type: type[Object]) -> WatchEvent[Object]:
+    return decode(line, _event_type(object_type))
+
+
+# Read once for all watches of a process that show it: they share the object, too.
+_decode_once = lru_cache(maxsize=SHARED_EVENTS_MAX)(_decode_event)
 
 
 @cache
@@ -249,7 +254,7 @@ def _filled(**parameters: str) -> dict[str, str]:
 
 
 def _body(resource: Resource[Object], item: Object | Mapping[str, Any]) -> bytes:
-    if isinstance(item, Mapping):
+    if not isinstance(item, ApiObject):
         return encode({"apiVersion": resource.api_version, "kind": resource.kind, **item})
     if not item.kind:
         item = msgspec.structs.replace(item, api_version=resource.api_version, kind=resource.kind)
@@ -257,12 +262,12 @@ def _body(resource: Resource[Object], item: Object | Mapping[str, Any]) -> bytes
 
 
 def _namespace_of(item: Object | Mapping[str, Any]) -> str:
-    if isinstance(item, Mapping):
+    if not isinstance(item, ApiObject):
         return str(item.get("metadata", {}).get("namespace") or "")
     return item.metadata.namespace
 
 
 def _name_of(item: Object | Mapping[str, Any]) -> str:
-    if isinstance(item, Mapping):
+    if not isinstance(item, ApiObject):
         return str(item.get("metadata", {}).get("name") or "")
     return item.metadata.name

@@ -30,7 +30,7 @@ def resource_for(object_type: type[Object]) -> Resource[Object]:
 
 def resource_of(item: ApiObject | Mapping[str, Any]) -> Resource[Any]:
     """The resource that an object or a document belongs to, in the version that the document is written in."""
-    if not isinstance(item, Mapping):
+    if isinstance(item, ApiObject):
         return resource_for(type(item))
     api_version = str(item.get("apiVersion", ""))
     kind = find_kind(api_version, str(item.get("kind", "")))

@@ -55,7 +55,8 @@ def validate_metadata(
     yield from _validate_namespace(metadata.namespace, namespaced=namespaced)
     if metadata.generation < 0:
         yield invalid(METADATA.child("generation"), metadata.generation, "must be greater than or equal to 0")
-    yield from _validate_finalizers(metadata.finalizers)
+    if metadata.finalizers:
+        yield from _validate_finalizers(metadata.finalizers)
     yield from _validate_attachments(metadata)
 
 

@@ -149,6 +149,8 @@ def _validate_container(container: Container, known_claims: frozenset[str], path
 
 
 def _validate_resources(resources: ResourceRequirements, path: FieldPath) -> Iterator[FieldError]:
+    if not resources.limits and not resources.requests:
+        return
     for field, amounts in (("limits", resources.limits), ("requests", resources.requests)):
         for name, amount in amounts.items():
             where = path.child(field).key(name)
@@ -165,7 +167,8 @@ def _validate_resources(resources: ResourceRequirements, path: FieldPath) -> Ite
 
 
 def _validate_placement(spec: PodSpec, path: FieldPath) -> Iterator[FieldError]:
-    yield from validate_labels(spec.node_selector, path.child("nodeSelector"))
+    if spec.node_selector:
+        yield from validate_labels(spec.node_selector, path.child("nodeSelector"))
     for position, toleration in enumerate(spec.tolerations):
         yield from _validate_toleration(toleration, path.child("tolerations").index(position))
     gates: set[str] = set()

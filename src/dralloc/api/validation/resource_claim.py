@@ -58,9 +58,10 @@ def validate_claim_spec(spec: ResourceClaimSpec, path: FieldPath, context: Valid
     devices, where = spec.devices, path.child("devices")
     yield from _validate_requests(devices.requests or (), where.child("requests"), context)
     yield from validate_derived_attributes(devices, where, context)
-    names = RequestNames(devices)
-    yield from _validate_constraints(devices.constraints, where.child("constraints"), names, context)
-    yield from _validate_config(devices.config, where.child("config"), names)
+    if devices.constraints or devices.config:
+        names = RequestNames(devices)
+        yield from _validate_constraints(devices.constraints, where.child("constraints"), names, context)
+        yield from _validate_config(devices.config, where.child("config"), names)
     if spec.reserved_for is not None:
         yield from validate_consumer(spec.reserved_for, path.child("reservedFor"))
 

@@ -79,7 +79,8 @@ def validate_resource_claim_status_update(
 ) -> Iterator[FieldError]:
     yield from validate_metadata_update(new.metadata, old.metadata)
     yield from _validate_reservations(new, old)
-    yield from _validate_devices(new.status)
+    if new.status.devices:
+        yield from _validate_devices(new.status)
     allocation = new.status.allocation
     if allocation is None:
         return
@@ -120,7 +121,8 @@ def _validate_allocation(allocation: AllocationResult, claim: ResourceClaim) -> 
     else:
         for position, result in enumerate(results):
             yield from _validate_result(result, path.index(position), request_names)
-    yield from _validate_config(allocation.devices.config, request_names)
+    if allocation.devices.config:
+        yield from _validate_config(allocation.devices.config, request_names)
     if allocation.node_selector is not None:
         yield from validate_node_selector(allocation.node_selector, ALLOCATION.child("nodeSelector"))
     if allocation.reserved_for_any_pod and claim.spec.reserved_for is None:
@@ -138,11 +140,13 @@ def _validate_result(
         where = path.child("tolerations").index(position)
         yield from validate_toleration_choices(toleration, where)
         yield from validate_toleration_value(toleration, where)
-    yield from validate_binding_conditions(result.binding_conditions, result.binding_failure_conditions, path, path)
+    if result.binding_conditions or result.binding_failure_conditions:
+        yield from validate_binding_conditions(result.binding_conditions, result.binding_failure_conditions, path, path)
     if result.share_id is not None:
         yield from validate_format(result.share_id, path.child("shareID"), names.uuid)
-    yield from validate_skipped_operations(result.skip_node_operations, path.child("skipNodeOperations"))
-    yield from validate_unprepare_skipped(result.skip_node_operations, path.child("skipNodeOperations"))
+    if result.skip_node_operations:
+        yield from validate_skipped_operations(result.skip_node_operations, path.child("skipNodeOperations"))
+        yield from validate_unprepare_skipped(result.skip_node_operations, path.child("skipNodeOperations"))
 
 
 def _validate_config(
