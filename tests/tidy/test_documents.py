@@ -65,6 +65,12 @@ def test_links_lead_somewhere(path: Path) -> None:
             assert anchor in anchors_of(where), f"{path.relative_to(ROOT)} links to {target}#{anchor}"
 
 
+@pytest.mark.parametrize("path", documents(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_pictures_are_there(path: Path) -> None:
+    for target in re.findall(r'(?:src|srcset)="([^"]+)"', prose_of(path.read_text())):
+        assert (path.parent / target).is_file(), f"{path.relative_to(ROOT)} shows {target}"
+
+
 def test_parity_lists_every_promise_once() -> None:
     assert sorted(parity_rows()) == sorted(PROMISES)
 
