@@ -132,7 +132,8 @@ def test_a_claims_story_says_what_was_asked_rounded_and_given(opened: Window) ->
         await page.go("#/claims/research/benchmark")
         await page.sees("nothing was asked, so the default")
         await page.go("#/claims/research/sweep")
-        await page.sees("jobs/sweep")
+        await page.sees("Reserved for jobs/sweep")
+        await page.sees("24 pods")
 
     opened.run(look)
 
@@ -158,6 +159,7 @@ def test_a_waiting_pod_says_why_in_parts(opened: Window) -> None:
         ]
         await page.go("#/pods/research/giant")
         await page.sees("Why it waits")
+        await page.sees("FailedScheduling")
 
     opened.run(look)
 

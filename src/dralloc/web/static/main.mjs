@@ -11,7 +11,7 @@ import { rememberedToken, rememberToken } from "./views/token.mjs";
 // While thousands of objects arrive, drawing them all once in a while is enough.
 const REDRAW_EVERY_MS = 120;
 
-const state = { world: new World(), status: { phase: "connecting" }, route: parseRoute(location.hash), live: null };
+const state = { world: new World(), status: { phase: "connecting" }, route: parseRoute(location.hash), connection: null, live: null };
 
 let isDue = false;
 let drawnAt = 0;
@@ -31,7 +31,8 @@ function draw() {
 function connect(token) {
   state.live?.pause();
   rememberToken(token);
-  state.live = new Live(state.world, new Connection(token), {
+  state.connection = new Connection(token);
+  state.live = new Live(state.world, state.connection, {
     tell: (status) => {
       state.status = status;
       redraw();

@@ -1,7 +1,7 @@
 // The frame: navigation, the state of the connection, and the view that the address names.
 
 import { isWaiting } from "../model/pods.mjs";
-import { html, useEffect, useRef, useState } from "../vendor/htm-preact.mjs";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "../vendor/htm-preact.mjs";
 import { ClaimView } from "./claim.mjs";
 import { ClaimsView } from "./claims.mjs";
 import { DevicesView } from "./devices.mjs";
@@ -18,7 +18,7 @@ const TABS = [
   { name: "Pods", href: "#/pods", views: ["pods", "pod"] },
 ];
 
-export function App({ world, status, route, version, signIn }) {
+export function App({ world, status, route, version, connection, signIn }) {
   const waiting = countWaiting(world, version);
   const View = VIEWS[route.view] ?? Nowhere;
   return html`
@@ -36,14 +36,14 @@ export function App({ world, status, route, version, signIn }) {
           )}
         </ul>
       </nav>
-      <div class="top-right"><${Connection} status=${status} /><${ThemeSwitch} /></div>
+      <div class="top-right"><${ConnectionState} status=${status} /><${ThemeSwitch} /></div>
     </header>
     <main id="content" tabindex="-1">
       ${status.phase === "refused"
         ? html`<${SignIn} status=${status} signIn=${signIn} />`
         : html`<${Heading} route=${route} />${status.phase === "loading" || status.phase === "connecting"
             ? html`<${Reading} world=${world} status=${status} />`
-            : html`<${View} world=${world} route=${route} version=${version} />`}`}
+            : html`<${View} world=${world} route=${route} version=${version} connection=${connection} />`}`}
     </main>
   `;
 }
@@ -71,7 +71,7 @@ function Heading({ route }) {
   const title = TITLES[route.view] ?? route.key ?? route.name ?? "Nothing here";
   const heading = useRef(null);
   const shown = useRef(title);
-  useEffect(() => {
+  useLayoutEffect(() => {
     document.title = `${title} · dralloc`;
     if (shown.current !== title) heading.current.focus();
     shown.current = title;
@@ -94,7 +94,7 @@ function Nowhere() {
 
 // --- The connection ---------------------------------------------------------------------------------------------
 
-function Connection({ status }) {
+function ConnectionState({ status }) {
   const text = textOf(status);
   return html`<span class="connection" data-phase=${status.phase} title=${status.message}>
     <span class="lamp" aria-hidden="true"></span>

@@ -29,11 +29,11 @@ export function ClaimLink({ claim, namespace = true }) {
 }
 
 /** One device: its name, a bar for each capacity, and the amounts. */
-export function DeviceRow({ report, highlight = null }) {
-  const { name, state, capacities, taints } = report;
+export function DeviceRow({ report, label = report.name, highlight = null }) {
+  const { state, capacities, taints } = report;
   const bars = capacities.length ? capacities : [null];
   return html`<li class="device" data-state=${state}>
-    <span class="device-name" title=${name}>${name}${taints.length > 0 && html`<${Taints} taints=${taints} />`}</span>
+    <span class="device-name" title=${label}>${label}${taints.length > 0 && html`<${Taints} taints=${taints} />`}</span>
     <span class="device-bars">
       ${bars.map(
         (capacity) => html`<span class="device-bar" key=${capacity?.name}>

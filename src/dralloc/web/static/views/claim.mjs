@@ -1,14 +1,16 @@
 // One claim, told as a story: asked, given and rounded, used.
 
+import { collator } from "../model/names.mjs";
 import { storyOf } from "../model/story.mjs";
-import { html } from "../vendor/htm-preact.mjs";
+import { html, useMemo } from "../vendor/htm-preact.mjs";
 import { DeviceRow, hueOf } from "./bars.mjs";
+import { Events } from "./events.mjs";
 import { href, hrefOf } from "./routes.mjs";
 import { age, counted } from "./text.mjs";
 
 const USERS_SHOWN = 24;
 
-export function ClaimView({ world, route }) {
+export function ClaimView({ world, route, version, connection }) {
   const claim = world.claims.get(route.key);
   if (!claim) {
     return html`<p class="empty" role="status">
@@ -24,9 +26,10 @@ export function ClaimView({ world, route }) {
       <span class="quiet">created ${age(claim.creationTimestamp)} ago${ownerText(claim)}</span>
     </p>
     <ol class="story">
-      <${Asked} story=${story} /><${Given} story=${story} /><${Used} story=${story} world=${world} />
+      <${Asked} story=${story} /><${Given} story=${story} /><${Used} story=${story} world=${world} version=${version} />
       ${story.reports.length > 0 && html`<${Reported} story=${story} />`}
     </ol>
+    <${Events} connection=${connection} kind="ResourceClaim" namespace=${claim.namespace} name=${claim.name} changed=${story.state} />
   `;
 }
 
@@ -131,27 +134,30 @@ function Amounts({ amounts, isShare }) {
 
 // --- Used -----------------------------------------------------------------------------------------------------------
 
-function Used({ story, world }) {
-  const { consumers, claim } = story;
-  const pods = consumers.filter(({ resource, apiGroup }) => resource === "pods" && !apiGroup);
-  const others = consumers.filter((each) => !pods.includes(each));
-  const said = consumers.length ? counted(consumers.length, "reservation") : "nobody";
-  return html`<${Step} title="Used by" said=${said}>
-    ${story.workload && html`<p>Held for all pods of <strong>${story.workload.resource}/${story.workload.name}</strong>.</p>`}
-    ${story.isForAnyPod && html`<p>Any pod that names the claim may use it.</p>`}
-    ${others.length > 0 && html`<ul class="plain">${others.map(({ resource, name, uid }) => html`<li key=${uid}>${resource}/${name}</li>`)}</ul>`}
+function Used({ story, world, version }) {
+  const { claim, consumers } = story;
+  const pods = useMemo(() => podsOf(claim, world), [claim, world, version]);
+  const workloads = consumers.filter(({ resource, apiGroup }) => resource !== "pods" || apiGroup);
+  const query = new URLSearchParams({ q: claim.name });
+  return html`<${Step} title="Used by" said=${pods.length ? counted(pods.length, "pod") : "nobody"}>
+    ${workloads.map(({ resource, name, uid }) => html`<p key=${uid}>Reserved for <strong>${resource}/${name}</strong>: every pod of it may use the claim.</p>`)}
+    ${story.isForAnyPod && !workloads.length && html`<p>Any pod that names the claim may use it.</p>`}
+    ${story.workload && !workloads.length && html`<p>To be reserved for <strong>${story.workload.resource}/${story.workload.name}</strong>.</p>`}
     ${pods.length > 0 &&
     html`<ul class="chips">
-      ${pods.slice(0, USERS_SHOWN).map(({ name, uid }) => html`<li key=${uid}><${PodLink} podKey=${`${claim.namespace}/${name}`} world=${world} /></li>`)}
-      ${pods.length > USERS_SHOWN && html`<li class="quiet">and ${pods.length - USERS_SHOWN} more</li>`}
+      ${pods.slice(0, USERS_SHOWN).map((pod) => html`<li key=${pod.key}><a href=${hrefOf("pods", pod.key)}>${pod.name}</a> <span class="quiet">${pod.phase}</span></li>`)}
+      ${pods.length > USERS_SHOWN && html`<li><a href=${`#/pods?${query}`}>and ${(pods.length - USERS_SHOWN).toLocaleString("en")} more</a></li>`}
     </ul>`}
-    ${!consumers.length && html`<p class="quiet">No pod has it reserved.</p>`}
+    ${!pods.length && html`<p class="quiet">No pod names it.</p>`}
   <//>`;
 }
 
-function PodLink({ podKey, world }) {
-  const phase = world.pods.get(podKey)?.phase ?? "gone";
-  return html`<a href=${hrefOf("pods", podKey)}>${podKey.split("/")[1]}</a> <span class="quiet">${phase}</span>`;
+function podsOf(claim, world) {
+  const found = [];
+  for (const pod of world.pods.values()) {
+    if (pod.namespace === claim.namespace && pod.claims.some((entry) => entry.claim === claim.name)) found.push(pod);
+  }
+  return found.sort((one, other) => collator.compare(one.name, other.name));
 }
 
 function Reported({ story }) {

@@ -1,6 +1,6 @@
 // A few of many: search fields, and pages. Nothing here grows with the cluster but a number.
 
-import { html, useEffect, useRef } from "../vendor/htm-preact.mjs";
+import { html, useLayoutEffect, useRef } from "../vendor/htm-preact.mjs";
 import { setParameters } from "./routes.mjs";
 import { counted } from "./text.mjs";
 
@@ -24,7 +24,8 @@ export function Pages({ page, pages, label }) {
 /** Press / to get there. */
 export function Search({ label, placeholder, value, found, noun }) {
   const field = useRef(null);
-  useEffect(() => {
+  // At once when it is drawn, so that no key is lost.
+  useLayoutEffect(() => {
     const focus = (event) => {
       const isTyping = /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName ?? "");
       if (event.key !== "/" || isTyping || event.ctrlKey || event.metaKey || event.altKey) return;

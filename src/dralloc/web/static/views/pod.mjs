@@ -5,11 +5,12 @@ import { claimState } from "../model/story.mjs";
 import { resultsOf } from "../model/world.mjs";
 import { html } from "../vendor/htm-preact.mjs";
 import { ClaimLink, DeviceRow } from "./bars.mjs";
+import { Events } from "./events.mjs";
 import { Reasons } from "./pods.mjs";
 import { href } from "./routes.mjs";
 import { age } from "./text.mjs";
 
-export function PodView({ world, route }) {
+export function PodView({ world, route, connection }) {
   const pod = world.pods.get(route.key);
   if (!pod) {
     return html`<p class="empty" role="status">
@@ -29,8 +30,9 @@ export function PodView({ world, route }) {
     </section>`}
     <section aria-labelledby="claims">
       <h2 id="claims">Claims</h2>
-      ${pod.claims.length ? html`<ul class="cards">${pod.claims.map((entry) => html`<${PodClaim} key=${entry.entry} entry=${entry} pod=${pod} world=${world} />`)}</ul>` : html`<p class="quiet">It uses none.</p>`}
+      ${pod.claims.length > 0 ? html`<ul class="cards">${pod.claims.map((entry) => html`<${PodClaim} key=${entry.entry} entry=${entry} pod=${pod} world=${world} />`)}</ul>` : html`<p class="quiet">It uses none.</p>`}
     </section>
+    <${Events} connection=${connection} kind="Pod" namespace=${pod.namespace} name=${pod.name} changed=${`${pod.phase} ${pod.node} ${pod.message}`} />
   `;
 }
 
@@ -42,7 +44,7 @@ function PodClaim({ entry, pod, world }) {
     <ul class="devices">
       ${(claim ? resultsOf(claim) : []).map((result, index) => {
         const found = world.device(result.driver, result.pool, result.device);
-        return found && html`<${DeviceRow} key=${index} report=${found.device} highlight=${claim.key} />`;
+        return found && html`<${DeviceRow} key=${index} report=${found.device} label=${`${result.pool}/${result.device}`} highlight=${claim.key} />`;
       })}
     </ul>
   </li>`;

@@ -8,6 +8,10 @@ function currentTheme() {
   return document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
 }
 
+function otherThan(theme) {
+  return theme === "dark" ? "light" : "dark";
+}
+
 /** The theme, for what is not drawn by styles alone. */
 export function useTheme() {
   const [theme, setTheme] = useState(currentTheme());
@@ -26,8 +30,8 @@ export function useTheme() {
 
 export function ThemeSwitch() {
   const theme = useTheme();
-  const other = theme === "dark" ? "light" : "dark";
   const choose = () => {
+    const other = otherThan(currentTheme());
     document.documentElement.dataset.theme = other;
     try {
       localStorage.setItem("dralloc.theme", other);
@@ -36,7 +40,8 @@ export function ThemeSwitch() {
     }
     dispatchEvent(new Event(CHOSEN));
   };
-  return html`<button class="icon-button" type="button" onClick=${choose} aria-label=${`Use the ${other} theme`} title=${`Use the ${other} theme`}>
+  const said = `Use the ${otherThan(theme)} theme`;
+  return html`<button class="icon-button" type="button" onClick=${choose} aria-label=${said} title=${said}>
     <span aria-hidden="true">${theme === "dark" ? "☀" : "☾"}</span>
   </button>`;
 }

@@ -1,0 +1,43 @@
+// What components said about one object: its events, read when the object is opened and again when it changes.
+
+import { Refused } from "../api/connection.mjs";
+import { html, useEffect, useState } from "../vendor/htm-preact.mjs";
+import { age } from "./text.mjs";
+
+const EVENTS_SHOWN = 12;
+
+export function Events({ connection, kind, namespace, name, changed }) {
+  const [events, setEvents] = useState([]);
+  useEffect(() => {
+    const leaving = new AbortController();
+    readEvents(connection, { kind, namespace, name }, leaving.signal).then(setEvents, (error) => {
+      // They are an extra: a server that does not answer now is told of elsewhere.
+      if (!(error instanceof Refused || error instanceof TypeError || leaving.signal.aborted)) throw error;
+    });
+    return () => leaving.abort();
+  }, [connection, kind, namespace, name, changed]);
+  if (!events.length) return null;
+  return html`<section class="card" aria-labelledby="events">
+    <h2 id="events">What happened</h2>
+    <ul class="events">
+      ${events.map(
+        (event) => html`<li key=${event.metadata.name} class="event">
+          <span class="quiet">${age(timeOf(event))} ago</span>
+          <span class=${event.type === "Warning" ? "badge warn" : "badge"}>${event.reason}</span>
+          <span class="event-text">${event.message}${event.count > 1 && html` <span class="quiet">${event.count} times</span>`}</span>
+        </li>`,
+      )}
+    </ul>
+  </section>`;
+}
+
+async function readEvents(connection, { kind, namespace, name }, signal) {
+  const fieldSelector = `involvedObject.kind=${kind},involvedObject.name=${name}`;
+  const path = `/api/v1/namespaces/${encodeURIComponent(namespace)}/events`;
+  const { items = [] } = await connection.get(path, { fieldSelector, limit: 500 }, signal);
+  return items.sort((one, other) => Date.parse(timeOf(other)) - Date.parse(timeOf(one))).slice(0, EVENTS_SHOWN);
+}
+
+function timeOf({ lastTimestamp, eventTime, metadata }) {
+  return lastTimestamp ?? eventTime ?? metadata.creationTimestamp;
+}
