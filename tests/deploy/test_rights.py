@@ -25,6 +25,11 @@ from dralloc.client.client import AsyncClient
 from dralloc.client.in_process import InProcessTransport
 from dralloc.client.transport import Request, Transport
 from dralloc.controllers.running import Controllers
+from dralloc.driver import DriverFunctions
+from dralloc.driver import device as plain_device
+from dralloc.driver.conformance.caller import ClaimName, calling
+from dralloc.driver.conformance.claim_maker import ClaimMaker, exactly
+from dralloc.driver.plugin import Plugin
 from dralloc.node.agent import Agent, AgentSettings
 from dralloc.node.fleet import Fleet, FleetSettings
 from dralloc.node.node_object import NodeShape
@@ -38,6 +43,7 @@ from dralloc.store.memory import MemoryStore
 from dralloc.system_clock import SystemClock
 from dralloc.testing.api import TOKEN
 from dralloc.testing.builders import allocation, claim, device, device_class, held, request, resource_slice, taint_rule
+from dralloc.testing.driver_bench import bench_settings
 from dralloc.testing.faults import Loss, ScriptedTransport
 from dralloc.testing.node_process import write_kubeconfig
 from dralloc.testing.node_world import QUICK, replace_uid, short_directory
@@ -50,15 +56,18 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 SCHEDULER, CONTROLLERS, NODE, READER = (
     account_name("dralloc-system", f"dralloc-{name}") for name in ("scheduler", "controllers", "node", "read-only")
 )
+DRIVERS = DEPLOY.parent / "examples" / "drivers"
 GPU = "gpu.example.com"
 
-
-def documents(folder: str) -> list[dict[str, Any]]:
-    return list(yaml.safe_load_all((DEPLOY / folder / "rbac.yaml").read_text()))
+pytestmark = pytest.mark.slow
 
 
 def granted(user: str) -> frozenset[Grant]:
-    return grants_of(user, documents(user.rpartition(":dralloc-")[2]))
+    """What the manifests grant to a user: ours, or those of an example driver."""
+    *_, namespace, name = user.split(":")
+    is_ours = namespace == "dralloc-system"
+    file = DEPLOY / name.removeprefix("dralloc-") / "rbac.yaml" if is_ours else DRIVERS / name / "manifests/driver.yaml"
+    return grants_of(user, yaml.safe_load_all(file.read_text()))
 
 
 class LosesFirstAnswers:
@@ -291,6 +300,16 @@ def test_scheduler_and_controllers_need_what_they_are_granted_and_nothing_else()
 # --- Nodes and readers --------------------------------------------------------------------------------------------
 
 
+async def used_up(application: GuardedApplication, user: str, grants: frozenset[Grant]) -> None:
+    """Wait until the user has used all of these."""
+    try:
+        async with asyncio.timeout(60):
+            while not grants <= application.used[user]:
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        pytest.fail(f"{user} does not need {sorted(grants - application.used[user])}")
+
+
 def test_a_node_needs_what_it_is_granted_and_nothing_else() -> None:
     async def scenario(directory: Path) -> None:
         async with guarded(SystemClock(), NODE) as application, ScriptedDriver(directory) as driver:
@@ -313,19 +332,13 @@ def test_a_node_needs_what_it_is_granted_and_nothing_else() -> None:
             transport = ScriptedTransport(InProcessTransport(application, token=NODE), LosesFirstAnswers())
             async with Components() as components:
                 components.start("node", Agent(transport, settings, SystemClock()).run)
-
-                async def all_is_used(but: set[str]) -> None:
-                    wanted = {grant for grant in granted(NODE) if grant.right.verb not in but}
-                    async with asyncio.timeout(60):
-                        while not wanted <= application.used[NODE]:
-                            await asyncio.sleep(0.02)
-
-                await components.guard(all_is_used(but={"delete"}))
+                living = frozenset(grant for grant in granted(NODE) if grant.right.verb != "delete")
+                await components.guard(used_up(application, NODE, living))
                 reserved = {"status": {"reservedFor": [pod_reference(made)]}}
                 await client.patch(ResourceClaim, "claim", reserved, subresource="status")
                 await components.guard(driver.until(lambda: len(driver.prepared) == 1, timeout_s=60))
                 await client.delete(Pod, "pod")
-                await components.guard(all_is_used(but=set()))
+                await components.guard(used_up(application, NODE, granted(NODE)))
             assert application.used[NODE] == granted(NODE)
             assert dict(application.refused) == {}
 
@@ -333,7 +346,37 @@ def test_a_node_needs_what_it_is_granted_and_nothing_else() -> None:
         asyncio.run(scenario(directory))
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("account", "name"), [("gpu-memory", GPU), ("nic-qos", "nic.example.com"), ("cpu-cores", "cpu.example.com")]
+)
+def test_a_driver_needs_what_it_is_granted_and_nothing_else(account: str, name: str) -> None:
+    user, names = account_name("kube-system", account), [f"d-{number}" for number in range(300)]
+    driver = DriverFunctions(name)
+    driver.devices(lambda: [plain_device(each) for each in names])
+    driver.prepare(lambda claim: [found.prepared(data={"ready": True}) for found in claim.devices])
+
+    async def scenario(directory: Path) -> None:
+        async with guarded(SystemClock(), user) as application:
+            client = AsyncClient(InProcessTransport(application, token=TOKEN))
+            await client.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a"}})
+            settings = bench_settings(directory)
+            plugin = Plugin(driver.driver(), settings, InProcessTransport(application, token=user))
+            claims = ClaimMaker(client, name, settings.node_name)
+            async with plugin.running(), calling(settings.sockets(name).service) as node:
+                await plugin.published()
+                await claims.create_class()
+                made = await claims.allocated("c", (exactly("device", claims.class_name),), ())
+                await node.prepare([ClaimName("default", "c", made.metadata.uid)])
+                # Two slices less, and another one changed.
+                names[:] = names[1:50]
+                await plugin.republish()
+                await used_up(application, user, granted(user))
+            assert dict(application.refused) == {}
+
+    with short_directory() as directory:
+        asyncio.run(scenario(directory))
+
+
 def test_who_only_looks_needs_no_more_than_to_look(tmp_path: Path) -> None:
     commands = (
         "top devices",

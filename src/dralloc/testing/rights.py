@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
+
 from dralloc.apiserver.app import ApiApplication, Receive, Scope, Send
 from dralloc.apiserver.authentication import ADMINISTRATOR, Authenticator, User
 from dralloc.apiserver.http import Response, parse_query
@@ -147,10 +149,19 @@ def rights_needed(
     verb = _VERBS.get(method) or _reading_or_deleting(method, where, query)
     resource = f"{where.resource}/{where.subresource}" if where.subresource else where.resource
     needed = [(Right(verb, where.group, resource), where)]
-    if resource == "resourceclaims/status" and (b'"allocation"' in body or b'"reservedFor"' in body):
-        # Since Kubernetes 1.36, on top of the right to write the status.
-        needed.append((Right(verb, where.group, "resourceclaims/binding"), where))
+    if resource == "resourceclaims/status" and body:
+        needed += _rights_to_status(verb, where, msgspec.json.decode(body).get("status") or {})
     return tuple(needed)
+
+
+def _rights_to_status(verb: str, where: ResourcePath, status: Document) -> Iterator[tuple[Right, ResourcePath]]:
+    """What Kubernetes asks for since 1.36, on top of the right to write the status of a claim."""
+    if status.keys() & {"allocation", "reservedFor"}:
+        yield Right(verb, where.group, "resourceclaims/binding"), where
+    for driver in sorted({each["driver"] for each in status.get("devices") or ()}):
+        # Who writes is taken to run on the node that the claim is used on, as drivers do.
+        right = Right(f"associated-node:{verb}", where.group, "resourceclaims/driver")
+        yield right, msgspec.structs.replace(where, name=driver)
 
 
 def _reading_or_deleting(method: str, where: ResourcePath, query: Mapping[str, str]) -> str:
