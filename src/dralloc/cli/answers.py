@@ -19,5 +19,6 @@ def answer(output: OutputFormat, values: Callable[[], dict[str, Any]], lines: Ca
         case OutputFormat.YAML:
             say(plain_yaml(values()), newline=False)
         case _:
-            for line in lines():
-                say(line)
+            # At once: line by line, a large cluster takes longer to print than to work out.
+            if text := "\n".join(lines()):
+                say(text)

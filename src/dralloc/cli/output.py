@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import typer
 
-from dralloc.primitives.features import FeatureGates, UnknownGate
+if TYPE_CHECKING:
+    from dralloc.primitives.features import FeatureGates
 
 FINDINGS: Final = 1
 BAD_INPUT: Final = 2
@@ -44,6 +45,8 @@ def paint(text: str, colour: str) -> str:
 
 
 def parse_gates(text: str) -> FeatureGates:
+    from dralloc.primitives.features import FeatureGates, UnknownGate
+
     try:
         return FeatureGates.parse(text)
     except UnknownGate as error:

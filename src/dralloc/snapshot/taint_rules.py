@@ -68,3 +68,9 @@ class TaintRules:
                 yield indexed.everything, taint
             elif (bit := indexed.bit_of.get(device)) is not None:
                 yield 1 << bit, taint
+
+
+def text_of_taint(taint: DeviceTaint) -> str:
+    """As people write it: `key=value:effect`."""
+    value = f"={taint.value}" if taint.value else ""
+    return f"{taint.key}{value}:{taint.effect}"

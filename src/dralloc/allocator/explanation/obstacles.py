@@ -15,10 +15,10 @@ from dralloc.allocator.explanation.survey import Survey
 from dralloc.allocator.headroom import largest_request, quantity_like
 from dralloc.allocator.requests import Alternative
 from dralloc.allocator.search import RESULTS_MAX
-from dralloc.api.resource_v1 import DeviceTaint
 from dralloc.primitives.quantity import Quantity
 from dralloc.snapshot.node_selectors import Node
 from dralloc.snapshot.slices import CounterId
+from dralloc.snapshot.taint_rules import text_of_taint
 
 
 def obstacle(survey: Survey, node: Node, funnel: Funnel) -> Reason | None:
@@ -99,11 +99,6 @@ def _taint(loss: _Loss) -> Reason:
         text_of_taint(taint) for spot in loss.spots() for taint in loss.survey.repelling(spot, loss.alternative)
     )
     return loss.reason(Cause.TAINT, taints.most_common(1)[0][0])
-
-
-def text_of_taint(taint: DeviceTaint) -> str:
-    value = f"={taint.value}" if taint.value else ""
-    return f"{taint.key}{value}:{taint.effect}"
 
 
 # --- Amounts ------------------------------------------------------------------------------------------------------------
