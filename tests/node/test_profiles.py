@@ -249,3 +249,24 @@ def test_nodes_that_differ_only_in_names_and_serial_numbers_are_one_kind() -> No
     assert pool["name"] == "pool-of-{node}"
     serials = [each["attributes"]["serial"]["string"] for each in pool["slices"][0]["devices"]]
     assert serials == ["{number}.0.0.0", "{number}.0.0.1"]
+
+
+def test_a_device_that_is_called_like_its_node_by_chance_keeps_its_name() -> None:
+    names = ("gpu-1", "gpu-10")
+    nodes = [Node(metadata=resource_slice(name).metadata) for name in names]
+    slices = [
+        resource_slice(
+            f"s-{name}",
+            *(device(each, attributes={"name": each, "host": f"host-{name}"}) for each in ("gpu-0", "gpu-1")),
+            pool=name,
+            node_name=name,
+        )
+        for name in names
+    ]
+    (kind,) = record_profile(nodes, slices, (), "")["nodes"]
+    (pool,) = kind["pools"]
+    assert pool["name"] == "{node}"
+    assert pool["slices"][0]["devices"] == [
+        {"name": name, "attributes": {"name": {"string": name}, "host": {"string": "host-{node}"}}}
+        for name in ("gpu-0", "gpu-1")
+    ]

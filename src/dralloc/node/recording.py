@@ -7,6 +7,7 @@ replaced by ones that are just as different, because nobody selects by them and 
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -21,6 +22,8 @@ from dralloc.node.profiles import FAKE_LABEL
 
 # Labels that say which node it is, and not what kind.
 OWN_LABELS: Final = frozenset({"kubernetes.io/hostname", FAKE_LABEL})
+# Stands for the name of a device itself beside those of its attributes, of which none is empty.
+OWN_NAME: Final = ""
 PLACEMENT: Final = ("nodeSelector", "allNodes", "perDeviceNodeSelection")
 Document = dict[str, Any]
 
@@ -102,7 +105,11 @@ def _slice(item: ResourceSlice, node: str, unique: frozenset[tuple[str, str]], *
     spec: Document = msgspec.json.decode(encode(item.spec))
     for key in ("driver", "pool", "nodeName"):
         spec.pop(key, None)
-    spec = _without_name(spec, node)
+    devices = spec.get("devices") or []
+    named = _named_after(devices, node)
+    spec = _without_name(spec, "")
+    if devices:
+        spec["devices"] = [_device(device, node, named) for device in devices]
     for position, device in enumerate(spec.get("devices") or ()):
         for name in device.get("attributes") or {}:
             if (item.spec.driver, name) in unique:
@@ -112,11 +119,36 @@ def _slice(item: ResourceSlice, node: str, unique: frozenset[tuple[str, str]], *
     return spec
 
 
+def _named_after(devices: Sequence[Document], node: str) -> frozenset[str]:
+    """What of the devices holds the node's name on all that have it: otherwise one is called so by chance."""
+    values: dict[str, list[str]] = {}
+    for device in devices:
+        values.setdefault(OWN_NAME, []).append(device["name"])
+        for name, attribute in (device.get("attributes") or {}).items():
+            values.setdefault(name, []).append(attribute.get("string", ""))
+    return frozenset(name for name, texts in values.items() if all(_parts(text, node)[1:] for text in texts))
+
+
+def _device(device: Document, node: str, named: frozenset[str]) -> Document:
+    attributes = {
+        escape(name): _without_name(value, node if name in named else "")
+        for name, value in (device.get("attributes") or {}).items()
+    }
+    own = _without_name(device["name"], node if OWN_NAME in named else "")
+    filled = {**_without_name(device, ""), "name": own}
+    return {**filled, "attributes": attributes} if attributes else filled
+
+
+def _parts(text: str, node: str) -> list[str]:
+    """What is around the node's name, where that stands by itself: `node-1` is not in `node-10`."""
+    return re.split(rf"(?<![A-Za-z0-9]){re.escape(node)}(?![A-Za-z0-9])", text) if node else [text]
+
+
 def _without_name(tree: Any, node: str) -> Any:
     """The tree with the node's name replaced by its placeholder, and with no other."""
     match tree:
         case str():
-            return "{node}".join(map(escape, tree.split(node))) if node else escape(tree)
+            return "{node}".join(map(escape, _parts(tree, node)))
         case list():
             return [_without_name(item, node) for item in tree]
         case dict():
