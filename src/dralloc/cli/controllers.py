@@ -10,7 +10,7 @@ from dralloc.cli.options import Context, Gates, Kubeconfig
 from dralloc.cli.output import fail, parse_gates, say
 
 if TYPE_CHECKING:
-    from dralloc.controllers.running import Controllers
+    pass
 
 
 def controllers(
@@ -40,6 +40,7 @@ def controllers(
     dralloc controllers --only claim-templates,claim-lifecycle --leader-elect --metrics-address 127.0.0.1:9090
     """
     from dralloc.cli.reaching import find_server
+    from dralloc.cli.working import work
     from dralloc.client.http import HttpTransport
     from dralloc.controllers.metrics import ControllerMetrics
     from dralloc.controllers.running import CONTROLLERS, Controllers
@@ -54,36 +55,4 @@ def controllers(
         HttpTransport(connection), clock=SystemClock(), gates=gates, metrics=ControllerMetrics(), only=names
     )
     say(f"working on {connection.server}: {', '.join(names)}")
-    _work(chosen, leader_elect=leader_elect, metrics_address=metrics_address)
-
-
-def _work(chosen: Controllers, *, leader_elect: bool, metrics_address: str | None) -> None:
-    import asyncio
-    import logging
-
-    import uvloop
-
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_work_until_told(chosen, leader_elect=leader_elect, metrics_address=metrics_address))
-
-
-async def _work_until_told(chosen: Controllers, *, leader_elect: bool, metrics_address: str | None) -> None:
-    import asyncio
-    import signal
-    import socket
-    from uuid import uuid4
-
-    from dralloc.cli.observing import observable
-
-    async with observable(metrics_address, chosen.metrics.text):
-        identity = f"{socket.gethostname()}_{uuid4()}"
-        working = asyncio.ensure_future(chosen.run_elected(identity) if leader_elect else chosen.run())
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, working.cancel)
-        try:
-            await working
-        except asyncio.CancelledError:
-            say("ending")
-        finally:
-            await chosen.close()
+    work(chosen, leader_elect=leader_elect, metrics_address=metrics_address)

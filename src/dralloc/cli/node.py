@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -113,8 +112,10 @@ def _fleet_settings(count: int, profile: str, prefix: str, heartbeats: bool) -> 
 
 def _be_a_node(connection: Connection, settings: AgentSettings, metrics_address: str | None) -> None:
     from dralloc.cli.observing import observable
+    from dralloc.cli.working import until_told
     from dralloc.client.http import HttpTransport
     from dralloc.node.agent import Agent
+    from dralloc.node.checkpoint import BadCheckpoint, DirectoryInUse
     from dralloc.primitives.metrics import exposition
     from dralloc.system_clock import SystemClock
 
@@ -128,10 +129,11 @@ def _be_a_node(connection: Connection, settings: AgentSettings, metrics_address:
             await transport.close()
 
     say(f"node {settings.shape.name} on {connection.server}, drivers register in {settings.directory}/plugins_registry")
-    _until_told(run)
+    until_told(run, BadCheckpoint, DirectoryInUse)
 
 
 def _be_fake(connection: Connection, settings: FleetSettings) -> None:
+    from dralloc.cli.working import until_told
     from dralloc.client.http import HttpTransport
     from dralloc.node.fleet import Fleet
     from dralloc.system_clock import SystemClock
@@ -145,46 +147,4 @@ def _be_fake(connection: Connection, settings: FleetSettings) -> None:
             await transport.close()
 
     say(f"publishing {settings.count} nodes after profile {settings.profile_name} on {connection.server}")
-    _until_told(run)
-
-
-def _until_told(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Work until a signal, or until the server refuses what cannot be done without."""
-    import asyncio
-    import logging
-    import signal
-
-    import uvloop
-
-    from dralloc.client.transport import TransportError
-    from dralloc.node.checkpoint import BadCheckpoint, DirectoryInUse
-    from dralloc.primitives.errors import ApiError
-
-    async def work() -> None:
-        working = asyncio.ensure_future(run())
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, working.cancel)
-        try:
-            await working
-        except asyncio.CancelledError:
-            say("ending")
-
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
-    expected = (ApiError, TransportError, BadCheckpoint, DirectoryInUse, OSError)
-    try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(work())
-    except expected as error:
-        fail(str(error))
-    except BaseExceptionGroup as group:
-        matched, rest = group.split(expected)
-        if matched is None or rest is not None:
-            raise
-        fail("; ".join(sorted({str(error) for error in _leaves(matched)})))
-
-
-def _leaves(group: BaseExceptionGroup[Any]) -> list[BaseException]:
-    found: list[BaseException] = []
-    for error in group.exceptions:
-        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
-    return found
+    until_told(run)

@@ -10,7 +10,7 @@ from dralloc.cli.options import Context, Gates, Kubeconfig
 from dralloc.cli.output import parse_gates, say
 
 if TYPE_CHECKING:
-    from dralloc.scheduler.running import SchedulerTerms
+    pass
 
 
 def scheduler(
@@ -50,6 +50,7 @@ def scheduler(
     """
     from dralloc.api.core_v1 import DEFAULT_SCHEDULER
     from dralloc.cli.reaching import find_server
+    from dralloc.cli.working import work
     from dralloc.client.http import HttpTransport
     from dralloc.scheduler.pool_ownership import owner_of
     from dralloc.scheduler.running import SchedulerTerms
@@ -63,36 +64,4 @@ def scheduler(
     connection = find_server(kubeconfig, context)
     say(f"scheduling on {connection.server} for {', '.join(sorted(names))}")
     terms = SchedulerTerms(HttpTransport(connection), clock=SystemClock(), settings=settings)
-    _work(terms, leader_elect=leader_elect, metrics_address=metrics_address)
-
-
-def _work(terms: SchedulerTerms, *, leader_elect: bool, metrics_address: str | None) -> None:
-    import asyncio
-    import logging
-
-    import uvloop
-
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_work_until_told(terms, leader_elect=leader_elect, metrics_address=metrics_address))
-
-
-async def _work_until_told(terms: SchedulerTerms, *, leader_elect: bool, metrics_address: str | None) -> None:
-    import asyncio
-    import signal
-    import socket
-    from uuid import uuid4
-
-    from dralloc.cli.observing import observable
-
-    async with observable(metrics_address, terms.metrics.text):
-        identity = f"{socket.gethostname()}_{uuid4()}"
-        working = asyncio.ensure_future(terms.run_elected(identity) if leader_elect else terms.run())
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, working.cancel)
-        try:
-            await working
-        except asyncio.CancelledError:
-            say("ending")
-        finally:
-            await terms.close()
+    work(terms, leader_elect=leader_elect, metrics_address=metrics_address)

@@ -1,0 +1,87 @@
+"""Components that work until they are told to end: by Ctrl-C, by the system, or by what they cannot do without."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+from uuid import uuid4
+
+import uvloop
+
+from dralloc.cli.observing import observable
+from dralloc.cli.output import fail, say
+from dralloc.client.transport import TransportError
+from dralloc.primitives.errors import ApiError
+
+
+class Metrics(Protocol):
+    def text(self) -> str: ...
+
+
+class Component(Protocol):
+    """What can be in charge: of everything, or for as long as it is elected."""
+
+    @property
+    def metrics(self) -> Metrics: ...
+
+    async def run(self) -> None: ...
+
+    async def run_elected(self, identity: str) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+def work(component: Component, *, leader_elect: bool, metrics_address: str | None) -> None:
+    """Let the component work, with its metrics to be seen, until it is told to end."""
+
+    async def run() -> None:
+        async with observable(metrics_address, component.metrics.text):
+            try:
+                if leader_elect:
+                    await component.run_elected(f"{socket.gethostname()}_{uuid4()}")
+                else:
+                    await component.run()
+            finally:
+                await component.close()
+
+    until_told(run)
+
+
+def until_told(run: Callable[[], Coroutine[Any, Any, None]], *expected: type[Exception]) -> None:
+    """Work until a signal, or until the server refuses what cannot be done without.
+
+    Errors of a server, of the system, and those that are `expected` besides, are said in a line.
+    """
+
+    async def until_signal() -> None:
+        working = asyncio.ensure_future(run())
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, working.cancel)
+        try:
+            await working
+        except asyncio.CancelledError:
+            say("ending")
+
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    known: tuple[type[Exception], ...] = (ApiError, TransportError, OSError, *expected)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(until_signal())
+    except known as error:
+        fail(str(error))
+    except BaseExceptionGroup as group:
+        matched, rest = group.split(known)
+        if matched is None or rest is not None:
+            raise
+        fail("; ".join(sorted({str(error) for error in _leaves(matched)})))
+
+
+def _leaves(group: BaseExceptionGroup[Any]) -> list[BaseException]:
+    found: list[BaseException] = []
+    for error in group.exceptions:
+        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return found
