@@ -1,4 +1,4 @@
-"""The guide for driver authors: every piece of it runs, and what it shows is what is printed."""
+"""The guide for driver authors: its pieces do what is said of them. That they run as shown is seen in `tests/docs`."""
 
 from __future__ import annotations
 
@@ -37,16 +37,6 @@ def test_every_snippet_runs(written: Path) -> None:
     program += "; from dralloc.driver.slices import check_pools; check_pools([devices.pool], 'gpu.example.com', 'n')"
     program += "; health.WatchedDriver(); test_driver.test_a_share_of_memory()"
     subprocess.run([sys.executable, "-W", "error", "-c", program], cwd=written, check=True)
-
-
-@pytest.mark.slow
-def test_the_console_shows_what_is_printed(written: Path) -> None:
-    (command, shown) = re.findall(r"```console\n\$ (.*?)\n(.*?)```", GUIDE, re.S)[0]
-    words = command.replace("dralloc ", f"{sys.executable} -m dralloc ", 1).replace("-- python", f"-- {sys.executable}")
-    done = subprocess.run(words.split(), cwd=written, capture_output=True, text=True, check=True)
-    first, _, last = shown.partition("...\n")
-    assert done.stdout.startswith(first)
-    assert done.stdout.endswith(last)
 
 
 def test_the_table_of_settings_says_the_defaults() -> None:

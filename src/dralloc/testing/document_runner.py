@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,8 +58,10 @@ class PageRunner:
 
     def read(self, page: str) -> None:
         """Do what the page shows; raises `NotAsShown`."""
-        for block in blocks_of(page):
+        blocks = list(blocks_of(page))
+        for block in blocks:
             self._run(block)
+        self._import_unused(blocks)
 
     def _run(self, block: Block) -> None:
         if block.not_run is not None:
@@ -85,8 +87,13 @@ class PageRunner:
         path = self.directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(block.text)
-        if path.suffix == ".py":
-            self._checked(block, [sys.executable, "-W", "error", "-c", f"import {path.stem}"])
+
+    def _import_unused(self, blocks: Sequence[Block]) -> None:
+        """Programs that the page writes and does not use are read, at least."""
+        unused = [block for block in blocks if block.language == "python" and not _is_used(block, blocks)]
+        modules = [block.file.removesuffix(".py") for block in unused if block.file is not None]
+        if modules:
+            self._checked(unused[0], [sys.executable, "-W", "error", "-c", f"import {', '.join(modules)}"])
 
     def _checked(self, block: Block, words: list[str]) -> str:
         code, printed = self._call(["bash", "-c", f'{_BEFORE}exec "$@"', "bash", *words])
@@ -163,6 +170,12 @@ class PageRunner:
         printed = self._going_on[-1].enter_context(going_on(script, self.directory, self._environment()))
         if not printed.wait_for(command.output or ""):
             raise NotAsShown(block, f"`{text}` printed\n{printed.text}")
+
+
+def _is_used(file: Block, blocks: Sequence[Block]) -> bool:
+    name = file.file or ""
+    commands = [block.text for block in blocks if block.language == "console" and block.not_run is None]
+    return any(name in text or (name.startswith("test_") and "$ pytest\n" in text) for text in commands)
 
 
 class Output:
