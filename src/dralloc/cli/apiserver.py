@@ -97,6 +97,7 @@ async def _serve_until_told(settings: ServerSettings) -> None:
         gc.freeze()
         say(f"serving on {running.url}")
         say(f"kubeconfig: {settings.kubeconfig_path}")
+        say(f"web page: {running.url}/ui/")
         say(f"try: KUBECONFIG={settings.kubeconfig_path} kubectl get deviceclasses,resourceslices,resourceclaims -A")
         await ending.wait()
         say("ending: watches are closed, requests under way are finished")

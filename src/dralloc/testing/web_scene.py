@@ -26,6 +26,11 @@ SHARES: Final[tuple[tuple[str, str, str, Mapping[str, str]], ...]] = (
     ("serving", "mirror", "nic.example.com", {"bandwidth": "2450M"}),
     ("research", "loader", "nic.example.com", {"bandwidth": "25G"}),
 )
+# Pods that may run on one node only, each with so much of a card's memory.
+PINNED: Final = {
+    "gpu-0": {"speech-0": "30Gi", "speech-1": "30Gi", "eval-0": "16Gi", "eval-1": "16Gi", "vision": "64Gi"},
+    "gpu-1": {"pretrain-0": "80Gi", "pretrain-1": "80Gi", "search": "20Gi", "rerank": "20Gi", "translate": "28Gi"},
+}
 # What nobody can have.
 TOO_MUCH: Final = ("research", "giant", "gpu.example.com", {"memory": "96Gi"})
 ALTERNATIVES: Final = ("research", "flexible")
@@ -40,14 +45,22 @@ def scene(job_pods: int = 24) -> Iterator[Document]:
     for namespace, name, device_class, asked in (*SHARES, TOO_MUCH):
         yield from with_own_claim(namespace, name, {"exactly": _wish(device_class, asked)})
     yield from with_own_claim(*ALTERNATIVES, {"firstAvailable": _alternatives()})
+    for node, shares in PINNED.items():
+        for name, memory in shares.items():
+            yield from with_own_claim("serving", name, {"exactly": _wish("gpu.example.com", {"memory": memory})}, node)
     yield from _job(job_pods)
     yield _taint_rule()
 
 
-def with_own_claim(namespace: str, name: str, request: Mapping[str, Any]) -> Iterator[Document]:
-    """A claim for one request, and the pod that uses it; both have the name."""
+def with_own_claim(
+    namespace: str, name: str, request: Mapping[str, Any], node: str | None = None
+) -> Iterator[Document]:
+    """A claim for one request, and the pod that uses it, on that node if one is given; both have the name."""
     yield _claim(namespace, name, {"name": "device", **request})
-    yield pod(name, {"device": existing(name)}, namespace=namespace)
+    user = pod(name, {"device": existing(name)}, namespace=namespace)
+    if node is not None:
+        user["spec"]["nodeSelector"] = {"kubernetes.io/hostname": node}
+    yield user
 
 
 def _claim(namespace: str, name: str, *requests: Document) -> Document:
