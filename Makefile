@@ -6,12 +6,19 @@ WORKERS ?= auto
 
 .PHONY: setup test check bench demo fuzz soak lock reference screenshots system clean
 
+# Only what is used gets compiled, when it is used: compiling everything takes longer than the demo.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+
 setup: $(VENV)/.installed
 
-$(VENV)/.installed: requirements/dev.txt pyproject.toml
+$(VENV)/.installed: $(VENV)/.runtime requirements/dev.txt
+	$(PIP) --require-hashes -r requirements/dev.txt
+	touch $@
+
+$(VENV)/.runtime: requirements/runtime.txt requirements/build.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(PIP) --require-hashes -r requirements/build.txt -r requirements/runtime.txt
+	$(PIP) --no-deps --no-build-isolation -e .
 	touch $@
 
 # Programs that tests drive for real (kubectl, …); says what is missing where it cannot install them.
@@ -31,7 +38,7 @@ check: setup
 bench: setup
 	$(BIN)/python -m bench $(ARGS)
 
-demo: setup
+demo: $(VENV)/.runtime
 	@$(BIN)/python scripts/demo.py $(ARGS)
 
 # An hour's worth of random cases for parsers and selectors: far more examples than `make test` draws.
