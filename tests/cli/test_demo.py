@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -44,19 +45,20 @@ def test_without_a_terminal_it_tells_the_story_and_ends() -> None:
     assert "\033" not in told.stdout
 
 
-def test_asked_to_stay_it_goes_on_until_ctrl_c() -> None:
-    with subprocess.Popen(
-        [*DEMO, "--stay", "--chapters", "1"], stdout=subprocess.PIPE, text=True, start_new_session=True
-    ) as demo:
-        assert demo.stdout is not None
-        said = ""
-        for line in demo.stdout:
-            said += line
-            if line.startswith("Ctrl-C"):
-                break
-        place = said.partition("The cluster goes on running: ")[2].partition(",")[0]
-        with urlopen(place, timeout=DEADLINE_S) as page:
-            assert page.status == 200
-        # As a terminal does: to all that run in it.
-        os.killpg(demo.pid, signal.SIGINT)
-        assert demo.wait(timeout=DEADLINE_S) == 0
+def test_on_a_terminal_it_goes_on_until_ctrl_c() -> None:
+    terminal, its_side = pty.openpty()
+    # A session of its own: Ctrl-C goes to all that run on a terminal.
+    with subprocess.Popen([*DEMO, "--chapters", "1"], stdout=its_side, start_new_session=True) as demo:
+        os.close(its_side)
+        with open(terminal, encoding="utf-8", errors="replace") as screen:
+            said = ""
+            for line in screen:
+                said += line
+                if line.startswith("Ctrl-C"):
+                    break
+            assert "\033[1m1. A network card is shared, and everybody's bandwidth is guaranteed\033[0m" in said
+            place = said.rpartition("\033[1mhttp:")[2].partition("\033")[0]
+            with urlopen(f"http:{place}", timeout=DEADLINE_S) as page:
+                assert page.status == 200
+            os.killpg(demo.pid, signal.SIGINT)
+            assert demo.wait(timeout=DEADLINE_S) == 0
