@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -20,8 +22,8 @@ from dralloc.client.resource import ObjectKey
 from dralloc.client.resources import resource_for
 from dralloc.node.fleet import Fleet, FleetSettings
 from dralloc.node.pod_view import NODE_PODS, NodePod
-from dralloc.node.profiles import load_profile
-from dralloc.node.runtime_fake import Behaviour, read_behaviour
+from dralloc.node.profiles import load_profile, profile_names
+from dralloc.node.runtime_fake import PREFIX, Behaviour, read_behaviour
 from dralloc.testing.api import TOKEN, api_application
 from dralloc.testing.builders import allocation, claim, device_class, held, request
 from dralloc.testing.faults import Faults, FaultyTransport
@@ -243,3 +245,12 @@ def test_a_fleet_that_starts_again_goes_on_where_it_was() -> None:
         assert (status.ready, status.restart_count) == (True, 0)
 
     play(scenario)
+
+
+def test_the_page_about_fake_nodes_names_all_annotations_and_profiles() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "fake-nodes.md").read_text()
+    told = set(re.findall(rf"^\| `{re.escape(PREFIX)}([a-z-]+)` \|", page, re.M))
+    with pytest.raises(ValueError, match="is not known; there are") as known:
+        read_behaviour({f"{PREFIX}unheard-of": ""})
+    assert sorted(told) == str(known.value).rpartition("there are ")[2].split(", ")
+    assert sorted(re.findall(r"^\| `(\w+)` \| (?:two|four|eight)", page, re.M)) == profile_names()
