@@ -100,6 +100,14 @@ def test_everything_is_there_and_goes_when_told() -> None:
         assert used_s < 2.0, "it is ready in less than two seconds"
 
 
+def test_many_nodes_are_not_waited_for() -> None:
+    with cluster_process("--ephemeral", "--nodes", "nic=300") as cluster, connect(cluster.kubeconfig) as client:
+        assert cluster.process.stdout is not None
+        line = cluster.process.stdout.readline()
+        assert line.startswith("all 300 fake nodes are there, after ")
+        assert len(client.list(Node)) == 300
+
+
 def cpu_seconds(pid: int) -> float:
     ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
     return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
@@ -172,7 +180,7 @@ def test_several_serve_what_is_in_one_etcd_and_one_is_at_work(tmp_path: Path) ->
 
 def test_told_to_end_in_the_middle_of_its_start_it_leaves_nothing_that_hinders_the_next(tmp_path: Path) -> None:
     for phase in ("admin.token", "kubeconfig"):
-        with start_cluster("--data-dir", str(tmp_path), "--nodes", "gpu=500") as process:
+        with start_cluster("--data-dir", str(tmp_path), "--nodes", "gpu=250") as process:
             _until_there(tmp_path / phase, process)
             process.send_signal(signal.SIGINT)
             code, said = ended(process)

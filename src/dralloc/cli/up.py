@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 PORT: Final = 8642
 NODES: Final = "gpu=4,nic=4,mig=4"
 NODES_MAX: Final = 10_000
+# Those that are quick to make are there when we say that we are up.
+AWAITED_MAX: Final = 250
 # In the data directory: the nodes that were asked for last time.
 NODES_FILE: Final = "nodes"
 
@@ -102,6 +104,10 @@ class Start:
     cluster: ClusterSettings
     nodes: str
     began: float
+
+    @property
+    def age_s(self) -> float:
+        return time.monotonic() - self.began
 
 
 @contextmanager
@@ -232,11 +238,16 @@ async def _work(start: Start) -> None:
         if start.cluster.identity is None:
             await _retire_nodes(start, running)
         async with components_on(running.application, running.token, start.cluster) as cluster:
-            await cluster.components.guard(cluster.nodes_ready.wait())
+            nodes = sum(each.count for each in start.cluster.fleets)
+            if nodes <= AWAITED_MAX:
+                await cluster.components.guard(cluster.nodes_ready.wait())
             # What is there now stays: looking through it for garbage again and again would only cost pauses.
             gc.freeze()
             _tell(start, running.url)
             try:
+                if nodes > AWAITED_MAX:
+                    await cluster.components.guard(cluster.nodes_ready.wait())
+                    say(f"all {nodes:,} fake nodes are there, after {start.age_s:.1f} s")
                 await cluster.components.died()
             except asyncio.CancelledError:
                 say("\nending: watches are closed, requests under way are finished")
@@ -264,7 +275,7 @@ def _tell(start: Start, url: str) -> None:
     kept = "gone when this ends" if server.store == "memory://" else f"kept in {server.store or server.data_dir}"
     nodes = ", ".join(f"{each.count} {each.prefix}" for each in start.cluster.fleets) or "none"
     say(f"""\
-dralloc is up, after {time.monotonic() - start.began:.1f} s
+dralloc is up, after {start.age_s:.1f} s
 
   web page    {url}/ui/
   kubeconfig  {server.kubeconfig_path}
