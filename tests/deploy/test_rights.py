@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from asyncio.subprocess import PIPE, STDOUT
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,7 +33,7 @@ from dralloc.driver.plugin import Plugin
 from dralloc.node.agent import Agent, AgentSettings
 from dralloc.node.fleet import Fleet, FleetSettings
 from dralloc.node.node_object import NodeShape
-from dralloc.node.profiles import load_profile
+from dralloc.node.profiles import load_profile, read_profile
 from dralloc.node.runtime_fake import PREFIX
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
@@ -53,8 +53,9 @@ from dralloc.testing.virtual_time import VirtualClock, run_virtual
 from dralloc.testing.workloads import claim_template, existing, job, pod, template
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-SCHEDULER, CONTROLLERS, NODE, READER = (
-    account_name("dralloc-system", f"dralloc-{name}") for name in ("scheduler", "controllers", "node", "read-only")
+SCHEDULER, CONTROLLERS, NODE, FAKE_NODES, READER = (
+    account_name("dralloc-system", f"dralloc-{name}")
+    for name in ("scheduler", "controllers", "node", "fake-nodes", "read-only")
 )
 DRIVERS = DEPLOY.parent / "examples" / "drivers"
 GPU = "gpu.example.com"
@@ -344,6 +345,48 @@ def test_a_node_needs_what_it_is_granted_and_nothing_else() -> None:
 
     with short_directory() as directory:
         asyncio.run(scenario(directory))
+
+
+TWO_SLICES = """
+classes: [{metadata: {name: gpu.example.com}, spec: {}}]
+nodes: [{pools: [{driver: gpu.example.com, slices: [{devices: [{name: a}]}, {devices: [{name: b}]}]}]}]
+"""
+ONE_SLICE = TWO_SLICES.replace("{devices: [{name: a}]}, ", "")
+
+
+async def run_fleet(
+    transport: Transport, clock: Clock, profile: str, meanwhile: Callable[[], Coroutine[Any, Any, None]]
+) -> None:
+    """A fake node after this profile, which lives for as long as something else is done."""
+    settings = FleetSettings(profile=read_profile(profile, "p"), profile_name="p", count=1, beats=True)
+    ready = asyncio.Event()
+    async with Components() as components:
+        components.start("nodes", lambda: Fleet(transport, settings, clock).run(ready.set))
+        await components.guard(ready.wait())
+        await components.guard(meanwhile())
+
+
+def test_fake_nodes_need_what_they_are_granted_and_nothing_else() -> None:
+    async def scenario() -> None:
+        clock = VirtualClock(asyncio.get_running_loop())
+        async with guarded(clock, FAKE_NODES) as application:
+            client = AsyncClient(InProcessTransport(application, token=TOKEN))
+            transport = ScriptedTransport(InProcessTransport(application, token=FAKE_NODES), LosesFirstAnswers())
+            await client.create(replace_uid(claim("claim", request(device_class=GPU))))
+            # Waits for its claim in vain, which is told and counted, and is deleted.
+            await client.create(pod("pod", {"gpu": existing("claim")}, node="fake-0"))
+            # The profile is changed after the first start: one slice less, and another device in the other.
+            await run_fleet(transport, clock, TWO_SLICES, lambda: asyncio.sleep(60))
+
+            async def end_pod() -> None:
+                await client.delete(Pod, "pod")
+                await used_up(application, FAKE_NODES, granted(FAKE_NODES))
+
+            await run_fleet(transport, clock, ONE_SLICE, end_pod)
+            assert application.used[FAKE_NODES] == granted(FAKE_NODES)
+            assert dict(application.refused) == {}
+
+    run_virtual(scenario())
 
 
 @pytest.mark.parametrize(
