@@ -46,8 +46,9 @@ def clone(tmp_path: Path) -> Path:
     for entry in ROOT.iterdir():
         if entry.name in COPIED:
             shutil.copytree(entry, directory / entry.name)
-        elif not entry.name.startswith(".") or entry.name == ".venv":
+        elif not entry.name.startswith("."):
             (directory / entry.name).symlink_to(entry)
+    (directory / ".venv").symlink_to(sys.prefix)
     return directory
 
 
