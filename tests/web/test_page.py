@@ -175,6 +175,11 @@ def test_lists_are_searched_and_paged(opened: Window) -> None:
         await page.until("document.querySelector('.found').innerText === '24 pods'")
         await page.go("#/?state=in+use")
         await page.until("document.querySelector('.found').innerText === '1 node'")
+        await page.go("#/?by=fake.dralloc.io/profile&sort=full")
+        await page.until("document.querySelector('.tile h3').innerText === 'gpu'")
+        assert (await page.text(".node h3")).startswith("gpu-")
+        await page.click(".tile:nth-child(3) button")
+        await page.until("document.querySelector('.found').innerText === '2 nodes'")
         await page.go("#/nowhere/at/all")
         await page.sees("There is nothing at this address")
 

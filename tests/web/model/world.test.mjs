@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { byDriver, loadOf, nodeNames } from "../../../src/dralloc/web/static/model/grouping.mjs";
+import { grouped, groupingLabels, loadOf, nodeNames } from "../../../src/dralloc/web/static/model/grouping.mjs";
 import { World } from "../../../src/dralloc/web/static/model/world.mjs";
 
 const slice = (name, node, devices, generation = 1) => ({
@@ -27,7 +27,7 @@ test("nodes are those that are registered and those that only slices know, in th
 test("what a claim takes and gives back shows in the sums", () => {
   const world = new World();
   world.put("slices", slice("s", "n", ["a", "b"]));
-  const states = () => byDriver(world)[0].states;
+  const states = () => grouped(world)[0].states;
   assert.equal(states().free, 2);
   world.put("claims", claim("c", "n", "a"));
   assert.deepEqual([states().free, states()["in use"]], [1, 1]);
@@ -43,9 +43,9 @@ test("a device that is held and gone is kept until nobody holds it", () => {
   world.put("slices", slice("s", "n", ["a"]));
   world.put("claims", claim("c", "n", "a"));
   world.remove("slices", "s");
-  assert.equal(byDriver(world)[0].states.gone, 1);
+  assert.equal(grouped(world)[0].states.gone, 1);
   world.remove("claims", "ns/c");
-  assert.deepEqual(byDriver(world), []);
+  assert.deepEqual(grouped(world), []);
   assert.equal(world.pools.size, 0);
 });
 
@@ -63,4 +63,15 @@ test("a slice that moves to another pool leaves the first", () => {
   assert.deepEqual(world.reportsOfNode("n"), []);
   assert.equal(world.reportsOfNode("m").length, 1);
   assert.equal(world.pools.size, 1);
+});
+
+test("nodes are put in groups by the labels that divide them", () => {
+  const world = new World();
+  for (const [name, zone] of [["n1", "a"], ["n2", "b"], ["n3", "a"]]) {
+    world.put("nodes", { metadata: { name, labels: { zone, "kubernetes.io/os": "linux" } } });
+    world.put("slices", slice(name, name, ["x", "y"]));
+  }
+  world.put("slices", slice("unknown", "n4", ["x"]));
+  assert.deepEqual(groupingLabels(world), ["zone"], "a label that all have alike divides nothing");
+  assert.deepEqual(grouped(world, "zone").map(({ name, devices }) => [name, devices]), [["a", 4], ["b", 2], ["without this label", 1]]);
 });

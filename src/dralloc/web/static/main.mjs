@@ -8,24 +8,27 @@ import { App } from "./views/app.mjs";
 import { parseRoute } from "./views/routes.mjs";
 import { rememberedToken, rememberToken } from "./views/token.mjs";
 
-// While thousands of objects arrive, drawing them all once in a while is enough.
+// While thousands of objects arrive, drawing them all once in a while is enough; and the longer that takes, the more seldom.
 const REDRAW_EVERY_MS = 120;
+const REST_PER_DRAWING = 4;
 
 const state = { world: new World(), status: { phase: "connecting" }, route: parseRoute(location.hash), connection: null, live: null };
 
 let isDue = false;
-let drawnAt = 0;
+let nextAt = 0;
 
 function redraw() {
   if (isDue) return;
   isDue = true;
-  setTimeout(() => requestAnimationFrame(draw), Math.max(0, drawnAt + REDRAW_EVERY_MS - performance.now()));
+  setTimeout(() => requestAnimationFrame(draw), Math.max(0, nextAt - performance.now()));
 }
 
 function draw() {
   isDue = false;
-  drawnAt = performance.now();
+  const begun = performance.now();
   render(html`<${App} ...${state} version=${state.world.version} signIn=${connect} />`, document.getElementById("page"));
+  const took = performance.now() - begun;
+  nextAt = begun + took + Math.max(REDRAW_EVERY_MS, REST_PER_DRAWING * took);
 }
 
 function connect(token) {

@@ -1,21 +1,47 @@
-// Many devices in a few lines: how many of each driver are free, and how much of each capacity is used.
+// Many devices in a few lines: how many of each driver, or of each kind of node, are free, and how much of each capacity is used.
 
-import { quantityLike } from "./quantity.mjs";
 import { collator } from "./names.mjs";
+import { quantityLike } from "./quantity.mjs";
 
 export const STATES = ["free", "shared", "full", "in use", "gone"];
+// A label that has one value says nothing, and one that has many makes no groups.
+const VALUES_MAX = 40;
 
-/** By driver: devices by state, and the sum of each capacity. */
-export function byDriver(world) {
+/** Devices by state and the sum of each capacity: by driver, or by the value of a label that nodes have. */
+export function grouped(world, label = "") {
   const groups = new Map();
   for (const pool of world.pools.values()) {
-    const summary = summaryOf(pool, world);
-    let group = groups.get(pool.driver);
-    if (!group) groups.set(pool.driver, (group = { driver: pool.driver, pools: 0, ...emptySummary() }));
-    group.pools += 1;
-    add(group, summary);
+    for (const report of pool.reports(world.nodes, world.rules)) {
+      const name = label ? labelOf(report.node, label, world) : report.driver;
+      let group = groups.get(name);
+      if (!group) groups.set(name, (group = { name, pools: 0, ...emptySummary() }));
+      group.pools += 1;
+      add(group, summaryOf(report));
+    }
   }
-  return [...groups.values()].sort((one, other) => collator.compare(one.driver, other.driver));
+  return [...groups.values()].sort((one, other) => collator.compare(one.name, other.name));
+}
+
+export const SEVERAL = "for several nodes";
+export const UNLABELLED = "without this label";
+
+function labelOf(node, label, world) {
+  return node ? (world.nodes.get(node)?.labels[label] ?? UNLABELLED) : SEVERAL;
+}
+
+/** The labels that divide the nodes into a few groups. */
+export function groupingLabels(world) {
+  return remembered(world, "labels", () => {
+    const values = new Map();
+    for (const { labels } of world.nodes.values()) {
+      for (const [label, value] of Object.entries(labels)) {
+        if (!values.has(label)) values.set(label, new Set());
+        if (values.get(label).size <= VALUES_MAX) values.get(label).add(value);
+      }
+    }
+    const labels = [...values].filter(([, each]) => each.size > 1 && each.size <= VALUES_MAX);
+    return labels.map(([label]) => label).sort(collator.compare);
+  });
 }
 
 function emptySummary() {
@@ -27,41 +53,39 @@ function add(sum, summary) {
   sum.tainted += summary.tainted;
   sum.faults += summary.faults;
   for (const state of STATES) sum.states[state] += summary.states[state];
-  for (const [name, { value, used, format }] of summary.capacities) {
-    const entry = sum.capacities.get(name);
+  for (const [key, { value, used, ...rest }] of summary.capacities) {
+    const entry = sum.capacities.get(key);
     if (entry) {
       entry.value += value;
       entry.used += used;
-    } else sum.capacities.set(name, { value, used, format });
+    } else sum.capacities.set(key, { value, used, ...rest });
   }
 }
 
 const known = new WeakMap();
 
-/** The summary of one pool, kept for as long as its reports are. */
-export function summaryOf(pool, world) {
-  const reports = pool.reports(world.nodes, world.rules);
-  let summary = known.get(reports);
-  if (!summary) known.set(reports, (summary = summed(reports)));
+/** Devices by state and capacities in sum, of one pool on one node; kept for as long as its report is. */
+export function summaryOf(report) {
+  let summary = known.get(report);
+  if (!summary) known.set(report, (summary = summed(report)));
   return summary;
 }
 
-/** Devices by state and capacities in sum. */
-export function summed(reports) {
+function summed({ driver, fault, devices }) {
   const summary = emptySummary();
-  for (const { fault, devices } of reports) {
-    if (fault) summary.faults += 1;
-    for (const device of devices) {
-      summary.devices += 1;
-      summary.states[device.state] += 1;
-      if (device.taints.length) summary.tainted += 1;
-      for (const { name, value, used } of device.capacities) {
-        const entry = summary.capacities.get(name);
-        if (entry) {
-          entry.value += value.nanos;
-          entry.used += used.nanos;
-        } else summary.capacities.set(name, { value: value.nanos, used: used.nanos, format: value.format });
-      }
+  summary.devices = devices.length;
+  summary.faults = fault ? 1 : 0;
+  for (const device of devices) {
+    summary.states[device.state] += 1;
+    if (device.taints.length) summary.tainted += 1;
+    for (const { name, value, used } of device.capacities) {
+      // Two drivers may mean different things by one name.
+      const key = `${driver}/${name}`;
+      const entry = summary.capacities.get(key);
+      if (entry) {
+        entry.value += value.nanos;
+        entry.used += used.nanos;
+      } else summary.capacities.set(key, { driver, name, value: value.nanos, used: used.nanos, format: value.format });
     }
   }
   return summary;
@@ -89,15 +113,21 @@ function share(part, whole) {
   return whole > 0n ? Number((part * 1000n) / whole) / 1000 : 0;
 }
 
-/** Every node, by name, those only slices know included; "" first, where some pools are not for one node. */
+/** Every node, by name, those only slices know included. */
 export function nodeNames(world) {
-  if (known.get(world)?.version !== world.layoutVersion) {
-    const names = new Set(world.nodes.keys());
-    for (const node of world.poolsByNode.keys()) names.add(node);
-    const hasShared = names.delete("");
-    const sorted = [...names].sort(collator.compare);
-    known.set(world, { version: world.layoutVersion, names: sorted, hasShared });
-  }
-  return known.get(world).names;
+  return remembered(world, "names", () => {
+    const names = new Set([...world.nodes.keys(), ...world.poolsByNode.keys()]);
+    names.delete("");
+    return [...names].sort(collator.compare);
+  });
 }
 
+const memories = new WeakMap();
+
+/** What was worked out, until nodes come or go. */
+function remembered(world, what, workOut) {
+  let memory = memories.get(world);
+  if (memory?.version !== world.layoutVersion) memories.set(world, (memory = { version: world.layoutVersion }));
+  memory[what] ??= workOut();
+  return memory[what];
+}

@@ -22,7 +22,7 @@ export class World {
     this.pools = new Map();
     // Grows with every change, so that others know what they worked out from is old.
     this.version = 0;
-    // Grows when nodes come or go, or pools of a node do.
+    // Grows when nodes, their labels, or their pools come or go.
     this.layoutVersion = 0;
     this.poolsByNode = new Map();
     this._unsettled = new Set();
@@ -43,7 +43,7 @@ export class World {
 
   /** Work out what changed, so that whoever draws finds it done: in many small steps instead of a large one. */
   settle() {
-    for (const pool of this._unsettled) summaryOf(pool, this);
+    for (const pool of this._unsettled) pool.reports(this.nodes, this.rules).forEach(summaryOf);
     this._unsettled.clear();
   }
 
@@ -81,17 +81,16 @@ export class World {
       isReady: !ready || ready.status === "True",
       isCordoned: Boolean(object.spec?.unschedulable),
     });
-    if (!before) this.layoutVersion += 1;
     if (!before || !sameLabels(before.labels, object.metadata.labels ?? {})) this._nodesChanged();
   }
 
   _remove_nodes(key) {
     this.nodes.delete(key);
-    this.layoutVersion += 1;
     this._nodesChanged();
   }
 
   _nodesChanged() {
+    this.layoutVersion += 1;
     for (const pool of this.poolsByNode.get("") ?? []) pool.changed();
   }
 

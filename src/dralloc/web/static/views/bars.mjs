@@ -126,11 +126,11 @@ export function StateBar({ states, devices }) {
 }
 
 /** How much of a capacity is used, over many devices. */
-export function SumBar({ name, sum }) {
+export function SumBar({ sum }) {
   const part = ratio(sum.used, sum.value);
   const [used, value] = [amountOf(sum, sum.used), amountOf(sum, sum.value)];
   return html`<div class="sum">
-    <span class="sum-name">${name}</span>
+    <span class="sum-name" title=${sum.driver}>${sum.name}</span>
     <span class="bar" aria-hidden="true"><span class="segment plain" style=${{ width: `${part * 100}%` }}></span></span>
     <span class="amount" title=${`${printQuantity(used)} of ${printQuantity(value)}`}
       ><span class="used">${roughly(used)}</span><span class="of"> / ${roughly(value)}</span></span

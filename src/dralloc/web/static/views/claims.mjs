@@ -5,8 +5,8 @@ import { collator } from "../model/names.mjs";
 import { resultsOf } from "../model/world.mjs";
 import { html, useMemo } from "../vendor/htm-preact.mjs";
 import { ClaimLink } from "./bars.mjs";
-import { matchesQuery, pageOf, Pages, Search, wordsOf } from "./paging.mjs";
-import { href, setParameters } from "./routes.mjs";
+import { Choice, matchesQuery, pageOf, Pages, Search, wordsOf } from "./paging.mjs";
+import { href } from "./routes.mjs";
 import { age, counted } from "./text.mjs";
 
 const CLAIMS_PER_PAGE = 40;
@@ -20,10 +20,7 @@ export function ClaimsView({ world, route, version }) {
   return html`
     <div class="section-head">
       <${Search} label="Search claims" placeholder="claim, device, class, pod" value=${q} found=${found.length} noun="claim" />
-      <label class="filter">that are <select value=${state} onChange=${(event) => setParameters({ state: event.target.value, page: null })}>
-        <option value="">in any state</option>
-        ${STATES.map((each) => html`<option key=${each} value=${each}>${each}</option>`)}
-      </select></label>
+      <label class="filter">that are <${Choice} name="state" value=${state} options=${[["", "in any state"], ...STATES.map((each) => [each, each])]} /></label>
     </div>
     <div class="table-frame card">
       <table>

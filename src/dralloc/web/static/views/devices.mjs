@@ -1,11 +1,11 @@
-// All devices: by driver in sum, then node by node, each device as bars.
+// All devices: in sum by driver or kind of node, then node by node, each device as bars.
 
-import { byDriver, loadOf, nodeNames, STATES, summed } from "../model/grouping.mjs";
+import { grouped, groupingLabels, loadOf, nodeNames, SEVERAL, STATES, summaryOf, UNLABELLED } from "../model/grouping.mjs";
 import { claimState } from "../model/story.mjs";
 import { html, useMemo } from "../vendor/htm-preact.mjs";
 import { ClaimLink, DeviceRow, StateBar, SumBar } from "./bars.mjs";
 import { NodeMap } from "./node_map.mjs";
-import { matchesQuery, pageOf, Pages, Search, wordsOf } from "./paging.mjs";
+import { Choice, matchesQuery, pageOf, Pages, Search, wordsOf } from "./paging.mjs";
 import { href, setParameters } from "./routes.mjs";
 import { counted } from "./text.mjs";
 
@@ -17,30 +17,28 @@ const CLAIMS_SHOWN = 5;
 const ANY_NODE = "";
 
 export function DevicesView({ world, route, version }) {
-  const drivers = useMemo(() => byDriver(world), [world, version]);
-  const { q = "", driver = "", state = "" } = route.parameters;
-  const found = useMemo(() => findNodes(world, { q, driver, state }), [world, version, q, driver, state]);
-  if (!drivers.length) return html`<${NoDevices} world=${world} />`;
+  const { q = "", by = "", driver = "", state = "", sort = "" } = route.parameters;
+  const groups = useMemo(() => grouped(world, by), [world, version, by]);
+  const found = useMemo(() => findNodes(world, { q, driver, state, sort }), [world, version, q, driver, state, sort]);
+  if (!groups.length) return html`<${NoDevices} world=${world} />`;
   const { page, pages, shown } = pageOf(found, route.parameters, NODES_PER_PAGE);
   return html`
-    <${Totals} world=${world} drivers=${drivers} />
-    <section aria-labelledby="drivers">
-      <h2 id="drivers">Drivers</h2>
+    <${Totals} world=${world} groups=${groups} />
+    <section aria-labelledby="groups">
+      <div class="section-head">
+        <h2 id="groups">In sum</h2>
+        <label class="filter">by <${Choice} name="by" value=${by} options=${[["", "driver"], ...groupingLabels(world).map((label) => [label, label])]} /></label>
+      </div>
       <ul class="tiles">
-        ${drivers.map((group) => html`<${DriverTile} key=${group.driver} group=${group} isChosen=${driver === group.driver} />`)}
+        ${groups.map((group) => html`<${GroupTile} key=${group.name} group=${group} by=${by} driver=${driver} q=${q} />`)}
       </ul>
     </section>
     <section aria-labelledby="nodes">
       <div class="section-head">
         <h2 id="nodes">Nodes</h2>
         <${Search} label="Search nodes" placeholder="node, device, label, claim" value=${q} found=${found.length} noun="node" />
-        <label class="filter"
-          >with devices that are
-          <select value=${state} onChange=${(event) => setParameters({ state: event.target.value, page: null })}>
-            <option value="">in any state</option>
-            ${STATES.map((each) => html`<option key=${each} value=${each}>${each}</option>`)}
-          </select></label
-        >
+        <label class="filter">with devices that are <${Choice} name="state" value=${state} options=${[["", "in any state"], ...STATES.map((each) => [each, each])]} /></label>
+        <label class="filter">in order of <${Choice} name="sort" value=${sort} options=${ORDERS} /></label>
       </div>
       ${found.length >= MAPPED_FROM && html`<${NodeMap} world=${world} names=${found} version=${version} />`}
       ${shown.length
@@ -55,10 +53,10 @@ export function DevicesView({ world, route, version }) {
 
 // --- In sum -----------------------------------------------------------------------------------------------------
 
-function Totals({ world, drivers }) {
-  const devices = drivers.reduce((sum, group) => sum + group.devices, 0);
-  const free = drivers.reduce((sum, group) => sum + group.states.free, 0);
-  const tainted = drivers.reduce((sum, group) => sum + group.tainted, 0);
+function Totals({ world, groups }) {
+  const devices = groups.reduce((sum, group) => sum + group.devices, 0);
+  const free = groups.reduce((sum, group) => sum + group.states.free, 0);
+  const tainted = groups.reduce((sum, group) => sum + group.tainted, 0);
   let [waiting, notReady] = [0, 0];
   for (const claim of world.claims.values()) if (claimState(claim) === "waiting") waiting += 1;
   for (const node of world.nodes.values()) if (!node.isReady) notReady += 1;
@@ -83,17 +81,23 @@ function Total({ name, value, said, isBad }) {
   </div>`;
 }
 
-function DriverTile({ group, isChosen }) {
-  const choose = () => setParameters({ driver: isChosen ? "" : group.driver, page: null });
+/** One group; choosing it shows its nodes only. */
+function GroupTile({ group, by, driver, q }) {
+  const word = `${by}=${group.name}`;
+  const canChoose = group.name !== SEVERAL && group.name !== UNLABELLED;
+  const isChosen = by ? q === word : driver === group.name;
+  const choose = () => setParameters({ [by ? "q" : "driver"]: isChosen ? "" : by ? word : group.name, page: null });
   return html`<li class="card tile">
     <h3>
-      <button type="button" class="link" aria-pressed=${isChosen} onClick=${choose} title=${isChosen ? "Show all drivers" : "Show only this driver"}>${group.driver}</button>
+      ${canChoose
+        ? html`<button type="button" class="link" aria-pressed=${isChosen} onClick=${choose} title=${isChosen ? "Show all" : "Show only these"}>${group.name}</button>`
+        : group.name}
     </h3>
     <p class="quiet">
       ${counted(group.devices, "device")} in ${counted(group.pools, "pool")}${group.faults > 0 && html`, <span class="bad">${counted(group.faults, "fault")}</span>`}
     </p>
     <${StateBar} states=${group.states} devices=${group.devices} />
-    ${[...group.capacities].map(([name, sum]) => html`<${SumBar} key=${name} name=${name} sum=${sum} />`)}
+    ${[...group.capacities].map(([key, sum]) => html`<${SumBar} key=${key} sum=${sum} />`)}
   </li>`;
 }
 
@@ -119,18 +123,27 @@ function textOf(name, world, reports) {
   return text;
 }
 
-function findNodes(world, { q, driver, state }) {
-  const query = wordsOf(q);
+function findNodes(world, { q, driver, state, sort }) {
   const names = [...(world.reportsOfNode(ANY_NODE).length ? [ANY_NODE] : []), ...nodeNames(world)];
-  if (!query.length && !driver && !state) return names;
-  return names.filter((name) => {
+  const query = wordsOf(q);
+  const isWanted = (name) => {
     const reports = world.reportsOfNode(name);
     return (
       (!driver || reports.some((report) => report.driver === driver)) &&
       (!state || reports.some((report) => report.devices.some((device) => device.state === state))) &&
       (!query.length || matchesQuery(textOf(name, world, reports), query))
     );
-  });
+  };
+  const found = query.length || driver || state ? names.filter(isWanted) : names;
+  return sort ? inOrderOfLoad(found, world, sort) : found;
+}
+
+const ORDERS = [["", "name"], ["full", "use, fullest first"], ["free", "use, freest first"]];
+
+function inOrderOfLoad(names, world, sort) {
+  const loads = new Map(names.map((name) => [name, loadOf(world.reportsOfNode(name))]));
+  const direction = sort === "full" ? -1 : 1;
+  return names.sort((one, other) => direction * (loads.get(one) - loads.get(other)));
 }
 
 function NodeCard({ name, world, driver }) {
@@ -169,7 +182,7 @@ function PoolDevices({ report, name }) {
     <ul class="devices">
       ${shown.map((device) => html`<${DeviceRow} key=${device.name} report=${device} />`)}
     </ul>
-    ${hidden > 0 && html`<p class="quiet">and ${moreText(summed([report]), shown, hidden, name)}</p>`}
+    ${hidden > 0 && html`<p class="quiet">and ${moreText(summaryOf(report), shown, hidden, name)}</p>`}
   </div>`;
 }
 

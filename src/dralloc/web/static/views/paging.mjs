@@ -16,9 +16,16 @@ export function Pages({ page, pages, label }) {
   const to = (number) => () => setParameters({ page: number === 1 ? null : number });
   return html`<nav class="pages" aria-label=${label}>
     <button type="button" onClick=${to(page - 1)} disabled=${page === 1}>← Previous</button>
-    <span>Page ${page} of ${pages.toLocaleString("en")}</span>
+    <span role="status">Page ${page} of ${pages.toLocaleString("en")}</span>
     <button type="button" onClick=${to(page + 1)} disabled=${page === pages}>Next →</button>
   </nav>`;
+}
+
+/** One of a few, as part of the address. */
+export function Choice({ name, value, options }) {
+  return html`<select value=${value} onChange=${(event) => setParameters({ [name]: event.target.value, page: null })}>
+    ${options.map(([each, text]) => html`<option key=${each} value=${each}>${text}</option>`)}
+  </select>`;
 }
 
 /** Press / to get there. */

@@ -3,8 +3,8 @@
 import { groupedByReason, isWaiting, reasonsOf } from "../model/pods.mjs";
 import { collator } from "../model/names.mjs";
 import { html, useMemo } from "../vendor/htm-preact.mjs";
-import { matchesQuery, pageOf, Pages, Search, wordsOf } from "./paging.mjs";
-import { href, hrefOf, setParameters } from "./routes.mjs";
+import { Choice, matchesQuery, pageOf, Pages, Search, wordsOf } from "./paging.mjs";
+import { href, hrefOf } from "./routes.mjs";
 import { age, counted } from "./text.mjs";
 
 const PODS_PER_PAGE = 40;
@@ -30,10 +30,7 @@ export function PodsView({ world, route, version }) {
       <div class="section-head">
         <h2 id="all">All pods</h2>
         <${Search} label="Search pods" placeholder="pod, node, claim, owner" value=${q} found=${found.length} noun="pod" />
-        <label class="filter">that are <select value=${phase} onChange=${(event) => setParameters({ phase: event.target.value, page: null })}>
-          <option value="">in any phase</option>
-          ${PHASES.map((each) => html`<option key=${each} value=${each}>${each}</option>`)}
-        </select></label>
+        <label class="filter">that are <${Choice} name="phase" value=${phase} options=${[["", "in any phase"], ...PHASES.map((each) => [each, each])]} /></label>
       </div>
       <div class="table-frame card">
         <table>
