@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from dralloc.driver import DriverFunctions, capacity, device
+from dralloc.driver import DeviceHealth, DriverFunctions, Health, capacity, device
 from dralloc.driver.conformance.claim_maker import exactly
 from dralloc.node.checkpoint import read_checkpoint
+from dralloc.node.pod_view import NodePod
 from dralloc.testing.builders import allocation, held
 from dralloc.testing.driver_bench import driver_bench
 from dralloc.testing.node_process import kill
@@ -31,10 +32,10 @@ pytestmark = [
 
 
 @asynccontextmanager
-async def go_driver(directory: Path) -> AsyncIterator[Process]:
+async def go_driver(directory: Path, *options: str) -> AsyncIterator[Process]:
     """The driver in Go, as a process; it says what happens."""
     process = await asyncio.create_subprocess_exec(
-        *(str(GO / "plugin"), "-share", SHARE),
+        *(str(GO / "plugin"), *options),
         *("-endpoint", str(directory / "plugins" / "go.sock")),
         *("-registry", str(directory / "plugins_registry" / "go-reg.sock")),
         stdout=PIPE,
@@ -53,18 +54,49 @@ async def next_words(driver: Process) -> list[str]:
 
 def test_a_driver_in_go_registers_and_prepares_shares_for_our_node() -> None:
     async def scenario(directory: Path) -> None:
-        async with node_world(directory, runs_processes=False) as world, go_driver(directory) as driver:
+        async with (
+            node_world(directory, runs_processes=False) as world,
+            go_driver(directory, "-share", SHARE) as driver,
+        ):
             assert await next_words(driver) == ["registered", "true"]
             claim = await world.create_claim("claim", allocation(held("gpu-0", share_id=SHARE)))
             names = ["default", "claim", claim.metadata.uid]
             await world.run_pod("pod", "claim")
             assert await next_words(driver) == ["prepare", *names]
-            await world.pod_in("Running")
+            await world.pod_where("pod", lambda pod: ("Unhealthy", "said in Go") in set(health_of(pod)))
             (record,) = read_checkpoint(world.directory / "dra_manager_state")
             (prepared,) = record.drivers["gpu.example.com"].devices
             assert (prepared.device, prepared.share_id) == ("gpu-0", SHARE)
             await world.delete_pod("pod")
             assert await next_words(driver) == ["unprepare", *names]
+            await world.until_gone()
+
+    with short_directory() as directory:
+        asyncio.run(scenario(directory))
+
+
+def health_of(pod: NodePod) -> Iterator[tuple[str, str | None]]:
+    """What the status says of the pod's devices."""
+    for container in pod.status.container_statuses:
+        for entry in container.allocated_resources_status:
+            for found in entry.resources:
+                yield found.health, found.message
+
+
+def test_a_driver_in_go_that_speaks_the_beta_prepares_whole_devices_and_is_told_that_it_cannot_share() -> None:
+    async def scenario(directory: Path) -> None:
+        async with node_world(directory, runs_processes=False) as world, go_driver(directory, "-beta") as driver:
+            assert await next_words(driver) == ["registered", "true"]
+            await world.create_claim("share", allocation(held("gpu-1", share_id=SHARE)))
+            await world.run_pod("shares", "share")
+            event = await world.event_where(lambda event: event.involved_object.name == "shares")
+            assert "v1beta1" in event.message
+            claim = await world.create_claim("whole", allocation(held("gpu-0")))
+            await world.run_pod("pod", "whole")
+            assert await next_words(driver) == ["prepare-beta", "default", "whole", claim.metadata.uid]
+            await world.pod_in("Running")
+            await world.delete_pod("pod")
+            assert await next_words(driver) == ["unprepare-beta", "default", "whole", claim.metadata.uid]
             await world.until_gone()
 
     with short_directory() as directory:
@@ -77,6 +109,7 @@ def test_a_node_in_go_registers_our_driver_and_has_it_prepare(dialing: str) -> N
     memory = capacity("80Gi", default="10Gi")
     driver.devices(lambda: [device("gpu-0", capacity={"memory": memory}, shareable=True)])
     driver.prepare(lambda claim: [share.prepared(env={"GPU": share.name}) for share in claim.devices])
+    driver.health(lambda: [DeviceHealth(device="gpu-0", health=Health.UNHEALTHY, message="87 °C")])
 
     async def scenario(directory: Path) -> None:
         async with driver_bench(driver.driver(), directory) as bench:
@@ -95,6 +128,8 @@ def test_a_node_in_go_registers_our_driver_and_has_it_prepare(dialing: str) -> N
             report = json.loads(said)
             assert report["Info"]["name"] == "gpu.example.com"
             assert report["Info"]["supported_versions"][0] == "v1.DRAPlugin"
+            (unwell,) = report["Health"]["devices"]
+            assert (unwell["device"]["device_name"], unwell["health"], unwell["message"]) == ("gpu-0", 2, "87 °C")
             (prepared,) = report["First"]["claims"][claim.metadata.uid]["devices"]
             assert (prepared["device_name"], prepared["share_id"]) == ("gpu-0", result.share_id)
             assert report["Again"] == report["First"], "the same question gets the same answer"

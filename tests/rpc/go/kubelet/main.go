@@ -1,4 +1,5 @@
-// A node that speaks with one driver through grpc-go, as a kubelet does: it registers it, prepares a claim twice and takes it back.
+// A node that speaks with one driver through grpc-go, as a kubelet does: it registers it, asks for its health, prepares a claim
+// twice and takes it back.
 //
 // What it learns is printed as one JSON object.
 package main
@@ -15,8 +16,9 @@ import (
 	"google.golang.org/grpc"
 
 	_ "dralloc/codec"
-	dra "dralloc/drav1"
-	"dralloc/registration"
+	health "dralloc/dra_health_v1"
+	dra "dralloc/dra_v1"
+	registration "dralloc/plugin_registration"
 )
 
 var (
@@ -29,6 +31,7 @@ var (
 
 type report struct {
 	Info       *registration.PluginInfo
+	Health     *health.NodeWatchResourcesResponse
 	First      *dra.NodePrepareResourcesResponse
 	Again      *dra.NodePrepareResourcesResponse
 	Unprepared *dra.NodeUnprepareResourcesResponse
@@ -65,7 +68,13 @@ func main() {
 	_, err = registrar.NotifyRegistrationStatus(ctx, &registration.RegistrationStatus{PluginRegistered: true})
 	check(err)
 
-	driver := dra.NewDRAPluginClient(dial(ctx, info.Endpoint))
+	connection := dial(ctx, info.Endpoint)
+	watch, err := health.NewDRAResourceHealthClient(connection).NodeWatchResources(ctx, &health.NodeWatchResourcesRequest{})
+	check(err)
+	devices, err := watch.Recv()
+	check(err)
+
+	driver := dra.NewDRAPluginClient(connection)
 	claims := []*dra.Claim{{Namespace: *namespace, Name: *name, Uid: *uid}}
 	first, err := driver.NodePrepareResources(ctx, &dra.NodePrepareResourcesRequest{Claims: claims})
 	check(err)
@@ -73,5 +82,5 @@ func main() {
 	check(err)
 	unprepared, err := driver.NodeUnprepareResources(ctx, &dra.NodeUnprepareResourcesRequest{Claims: claims})
 	check(err)
-	check(json.NewEncoder(os.Stdout).Encode(report{info, first, again, unprepared}))
+	check(json.NewEncoder(os.Stdout).Encode(report{info, devices, first, again, unprepared}))
 }

@@ -1,4 +1,4 @@
-// A driver that speaks with nodes through grpc-go: it registers, and prepares every claim with one device.
+// A driver that speaks with nodes through grpc-go: it registers, prepares every claim with one device, and says that it is unwell.
 //
 // It tells what happens on its output, a line each.
 package main
@@ -9,12 +9,15 @@ import (
 	"fmt"
 	"log"
 	"net"
+	"time"
 
 	"google.golang.org/grpc"
 
 	_ "dralloc/codec"
-	dra "dralloc/drav1"
-	"dralloc/registration"
+	health "dralloc/dra_health_v1"
+	dra "dralloc/dra_v1"
+	beta "dralloc/dra_v1beta1"
+	registration "dralloc/plugin_registration"
 )
 
 var (
@@ -22,19 +25,31 @@ var (
 	endpoint = flag.String("endpoint", "", "the socket for calls")
 	registry = flag.String("registry", "", "the socket for registration")
 	share    = flag.String("share", "", "the share ID of every device; none if empty")
+	onlyBeta = flag.Bool("beta", false, "offer nothing but v1beta1")
 )
+
+const pool, device = "pool-a", "gpu-0"
 
 type plugin struct {
 	dra.UnimplementedDRAPluginServer
+	health.UnimplementedDRAResourceHealthServer
 	registration.UnimplementedRegistrationServer
 }
 
+type betaPlugin struct {
+	beta.UnimplementedDRAPluginServer
+}
+
 func (plugin) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
+	versions := []string{"v1.DRAPlugin", "v1.DRAResourceHealth"}
+	if *onlyBeta {
+		versions = []string{"v1beta1.DRAPlugin"}
+	}
 	return &registration.PluginInfo{
 		Type:              "DRAPlugin",
 		Name:              *name,
 		Endpoint:          *endpoint,
-		SupportedVersions: []string{"v1.DRAPlugin"},
+		SupportedVersions: versions,
 	}, nil
 }
 
@@ -51,15 +66,11 @@ func (plugin) NodePrepareResources(
 	claims := map[string]*dra.NodePrepareResourceResponse{}
 	for _, claim := range request.Claims {
 		fmt.Println("prepare", claim.Namespace, claim.Name, claim.Uid)
-		device := &dra.Device{
-			PoolName:     "pool-a",
-			DeviceName:   "gpu-0",
-			CdiDeviceIds: []string{"example.com/gpu=" + claim.Name},
-		}
+		prepared := &dra.Device{PoolName: pool, DeviceName: device, CdiDeviceIds: []string{"example.com/gpu=" + claim.Name}}
 		if *share != "" {
-			device.ShareId = share
+			prepared.ShareId = share
 		}
-		claims[claim.Uid] = &dra.NodePrepareResourceResponse{Devices: []*dra.Device{device}}
+		claims[claim.Uid] = &dra.NodePrepareResourceResponse{Devices: []*dra.Device{prepared}}
 	}
 	return &dra.NodePrepareResourcesResponse{Claims: claims}, nil
 }
@@ -75,6 +86,45 @@ func (plugin) NodeUnprepareResources(
 	return &dra.NodeUnprepareResourcesResponse{Claims: claims}, nil
 }
 
+func (betaPlugin) NodePrepareResources(
+	_ context.Context, request *beta.NodePrepareResourcesRequest,
+) (*beta.NodePrepareResourcesResponse, error) {
+	claims := map[string]*beta.NodePrepareResourceResponse{}
+	for _, claim := range request.Claims {
+		fmt.Println("prepare-beta", claim.Namespace, claim.Name, claim.Uid)
+		prepared := &beta.Device{PoolName: pool, DeviceName: device}
+		claims[claim.Uid] = &beta.NodePrepareResourceResponse{Devices: []*beta.Device{prepared}}
+	}
+	return &beta.NodePrepareResourcesResponse{Claims: claims}, nil
+}
+
+func (betaPlugin) NodeUnprepareResources(
+	_ context.Context, request *beta.NodeUnprepareResourcesRequest,
+) (*beta.NodeUnprepareResourcesResponse, error) {
+	claims := map[string]*beta.NodeUnprepareResourceResponse{}
+	for _, claim := range request.Claims {
+		fmt.Println("unprepare-beta", claim.Namespace, claim.Name, claim.Uid)
+		claims[claim.Uid] = &beta.NodeUnprepareResourceResponse{}
+	}
+	return &beta.NodeUnprepareResourcesResponse{Claims: claims}, nil
+}
+
+func (plugin) NodeWatchResources(
+	_ *health.NodeWatchResourcesRequest, stream health.DRAResourceHealth_NodeWatchResourcesServer,
+) error {
+	found := &health.DeviceHealth{
+		Device:          &health.DeviceIdentifier{PoolName: pool, DeviceName: device},
+		Health:          health.HealthStatus_UNHEALTHY,
+		LastUpdatedTime: time.Now().Unix(),
+		Message:         "said in Go",
+	}
+	err := stream.Send(&health.NodeWatchResourcesResponse{Devices: []*health.DeviceHealth{found}})
+	if err == nil {
+		<-stream.Context().Done()
+	}
+	return err
+}
+
 func serve(socket string, register func(*grpc.Server)) {
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
@@ -87,6 +137,13 @@ func serve(socket string, register func(*grpc.Server)) {
 
 func main() {
 	flag.Parse()
-	go serve(*endpoint, func(server *grpc.Server) { dra.RegisterDRAPluginServer(server, plugin{}) })
+	go serve(*endpoint, func(server *grpc.Server) {
+		if *onlyBeta {
+			beta.RegisterDRAPluginServer(server, betaPlugin{})
+			return
+		}
+		dra.RegisterDRAPluginServer(server, plugin{})
+		health.RegisterDRAResourceHealthServer(server, plugin{})
+	})
 	serve(*registry, func(server *grpc.Server) { registration.RegisterRegistrationServer(server, plugin{}) })
 }
