@@ -17,7 +17,7 @@ from dralloc import connect
 from dralloc.api.core_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.blocking import Client
-from dralloc.testing.browser import Page, browser_page, find_chromium
+from dralloc.testing.browser import Page, browser_page, browser_windows, find_chromium
 from dralloc.testing.cluster_process import ClusterProcess, cluster_process
 from dralloc.testing.server_process import ServerProcess, server_process
 from dralloc.testing.web_scene import NODES, SHARES, scene, with_own_claim
@@ -242,6 +242,27 @@ def test_new_devices_appear_and_their_texts_stay_texts(opened: Window, client: C
         assert await page.run("window.taken") is None
 
     opened.run(look)
+
+
+def test_three_windows_are_live_at_once(cluster: ClusterProcess, client: Client) -> None:
+    """A browser has six connections to a server; watches that never end would leave none to the third window."""
+    program = find_chromium()
+    assert program is not None, "tests without it are skipped"
+
+    async def main() -> None:
+        async with browser_windows(program, 3) as pages:
+            for page in pages:
+                await page.open(f"{cluster.url}/ui/#/claims")
+            for page in pages:
+                await page.until(LIVE)
+            request = {"name": "device", "exactly": {"deviceClassName": "gpu.example.com"}}
+            claim = {"metadata": {"name": "seen-by-all"}, "spec": {"devices": {"requests": [request]}}}
+            client.create({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", **claim})
+            for page in pages:
+                await page.sees("seen-by-all", deadline_s=60)
+        client.delete(ResourceClaim, "seen-by-all")
+
+    asyncio.run(main())
 
 
 # --- For everybody --------------------------------------------------------------------------------------------------

@@ -16,9 +16,8 @@ import signal
 import tempfile
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
@@ -86,12 +85,12 @@ class Page:
         await asyncio.gather(self._listening, return_exceptions=True)
         await self._socket.close()
 
-    async def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+    async def call(self, method: str, within_s: float = ANSWERS_WITHIN_S, **parameters: Any) -> dict[str, Any]:
         """What the browser answers to a command of its protocol."""
         self._calls += 1
         answer = self._answers[self._calls] = asyncio.get_running_loop().create_future()
         await self._socket.send_str(json.dumps({"id": self._calls, "method": method, "params": parameters}))
-        async with asyncio.timeout(ANSWERS_WITHIN_S):
+        async with asyncio.timeout(within_s):
             document = await answer
         if "error" in document:
             raise PageFailed(f"{method}: {document['error'].get('message')}")
@@ -151,22 +150,24 @@ class Page:
         await self.call("Input.insertText", text=text)
 
     async def press(self, key: str, code: str = "") -> None:
-        parameters = {"key": key, "code": code or key, "windowsVirtualKeyCode": _KEY_CODES.get(key, 0)}
-        text = {"text": key} if len(key) == 1 else {"text": "\r"} if key == "Enter" else {}
-        await self.call("Input.dispatchKeyEvent", type="keyDown", **parameters, **text)
+        parameters: dict[str, Any] = {"key": key, "code": code or key, "windowsVirtualKeyCode": _KEY_CODES.get(key, 0)}
+        typed: dict[str, Any] = {"text": "\r" if key == "Enter" else key} if len(key) == 1 or key == "Enter" else {}
+        await self.call("Input.dispatchKeyEvent", type="keyDown", **parameters, **typed)
         await self.call("Input.dispatchKeyEvent", type="keyUp", **parameters)
 
     # --- What a user sees ---------------------------------------------------------------------------------------------
 
-    async def run(self, expression: str) -> Any:
+    async def run(self, expression: str, within_s: float = ANSWERS_WITHIN_S) -> Any:
         """The value of a JavaScript expression; promises are waited for."""
-        result = await self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
+        result = await self.call(
+            "Runtime.evaluate", within_s, expression=expression, awaitPromise=True, returnByValue=True
+        )
         if details := result.get("exceptionDetails"):
             raise PageFailed(details.get("exception", {}).get("description") or details["text"])
         return result["result"].get("value")
 
     async def until(self, condition: str, deadline_s: float = DEADLINE_S) -> Any:
-        """The value of the expression as soon as it is true. Looked at whenever the page is drawn, so nothing waits for time."""
+        """The value of the expression as soon as it is true."""
         watching = f"""new Promise((resolve, reject) => {{
             const ends = performance.now() + {deadline_s * 1000};
             const look = () => {{
@@ -178,8 +179,7 @@ class Page:
             look();
         }})"""
         try:
-            async with asyncio.timeout(deadline_s + ANSWERS_WITHIN_S):
-                return await self.run(watching)
+            return await self.run(watching, deadline_s + ANSWERS_WITHIN_S)
         except PageFailed:
             seen = await self.run("document.body.innerText")
             raise PageFailed(f"{condition} did not come about; the page shows:\n{seen[:3000]}") from None
@@ -212,21 +212,35 @@ _KEY_CODES: Final = {"Tab": 9, "Enter": 13, "Escape": 27}
 
 @asynccontextmanager
 async def browser_page(program: str, *options: str) -> AsyncIterator[Page]:
-    """A tab in a browser of its own, which ends with the block."""
+    """A window of a browser of its own, which ends with the block."""
+    async with browser_windows(program, 1, *options) as (page,):
+        yield page
+
+
+@asynccontextmanager
+async def browser_windows(program: str, count: int, *options: str) -> AsyncIterator[tuple[Page, ...]]:
+    """Windows of one browser, all to be seen at once."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        async with (
-            _browser(program, f"--user-data-dir={profile}", *options) as address,
-            aiohttp.ClientSession() as session,
-        ):
+        async with AsyncExitStack() as stack:
+            address = await stack.enter_async_context(_browser(program, f"--user-data-dir={profile}", *options))
+            session = await stack.enter_async_context(aiohttp.ClientSession())
             async with session.get(f"http://{address}/json/list") as response:
-                tabs = await response.json()
-            tab = next(each for each in tabs if each["type"] == "page")
-            page = Page(await session.ws_connect(tab["webSocketDebuggerUrl"], max_msg_size=0))
-            try:
-                await page.prepare()
-                yield page
-            finally:
-                await page.close()
+                first = next(each["id"] for each in await response.json() if each["type"] == "page")
+            pages = [await stack.enter_async_context(_window(session, address, first))]
+            for _ in range(count - 1):
+                made = await pages[0].call("Target.createTarget", url="about:blank", newWindow=True)
+                pages.append(await stack.enter_async_context(_window(session, address, made["targetId"])))
+            yield tuple(pages)
+
+
+@asynccontextmanager
+async def _window(session: aiohttp.ClientSession, address: str, target: str) -> AsyncIterator[Page]:
+    page = Page(await session.ws_connect(f"ws://{address}/devtools/page/{target}", max_msg_size=0))
+    try:
+        await page.prepare()
+        yield page
+    finally:
+        await page.close()
 
 
 @asynccontextmanager
@@ -255,8 +269,3 @@ async def _debugging_address(output: asyncio.StreamReader) -> str:
             if match := re.search(rb"DevTools listening on ws://([^/]+)/", line):
                 return match[1].decode()
     raise RuntimeError(f"the browser ended before it was ready: {said.decode(errors='replace')[-2000:]}")
-
-
-def save(path: Path, picture: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(picture)
