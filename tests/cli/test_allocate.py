@@ -204,9 +204,11 @@ spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu}}]}}
     ("arguments", "stdin", "want"),
     [
         pytest.param(("--claim", "bigg"), None, "there is no claim default/bigg, did you mean ml/big?", id="claim"),
-        pytest.param(("--claim", "ml/zzz"), None, "there is no claim ml/zzz; there are 5 claims", id="nothing close"),
+        pytest.param(
+            ("--claim", "ml/zzz"), None, "there is no claim ml/zzz; there are default/small, ml/big", id="nothing close"
+        ),
         pytest.param(("--pod", "ml/trian"), None, "there is no pod ml/trian, did you mean ml/train?", id="pod"),
-        pytest.param(("--node", "n3"), None, "there is no node n3; there are 2 nodes", id="node"),
+        pytest.param(("--node", "n3"), None, "there is no node n3; there are n1, n2", id="node"),
         pytest.param(("--pod", "a", "--claim", "b"), None, "give --pod or --claim, not both", id="both"),
         pytest.param(("-f", "/nowhere"), None, "/nowhere: No such file or directory", id="file"),
         pytest.param(("-f", "-"), "a: [", "<stdin>:2:1: not YAML", id="syntax"),

@@ -109,6 +109,20 @@ def test_a_claim_that_has_its_devices() -> None:
     )
 
 
+def test_a_pod_that_runs() -> None:
+    pod = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: p, namespace: ml}
+spec: {nodeName: n1, containers: [{name: c, image: i}], resourceClaims: [{name: a, resourceClaimName: held}]}
+"""
+    result = run("pod", "ml/p", "-f", "-", stdin=pod)
+    assert (result.exit_code, result.stdout) == (
+        0,
+        "pod ml/p is on node n1 already\nml/held: request r has gpu.example.com/n1/gpu-0 (memory=17Gi)\n",
+    )
+
+
 def test_a_pod_some_of_whose_claims_have_devices() -> None:
     pod = """\
 apiVersion: v1

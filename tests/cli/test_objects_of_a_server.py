@@ -181,6 +181,13 @@ def test_kinds_by_all_their_names(api: ApiThread, word: str) -> None:
     assert run(api, "get", word, "-o", "name").stdout == "resourceclaim.resource.k8s.io/c\n"
 
 
+def test_a_word_for_several_kinds(api: ApiThread) -> None:
+    empty = run(api, "get", "all")
+    assert (empty.exit_code, empty.stderr) == (0, "nothing found in namespace default\n")
+    asked = {path for _, path in api.requests}
+    assert asked >= {"/api/v1/namespaces/default/pods", "/apis/batch/v1/namespaces/default/jobs"}
+
+
 def test_several_kinds_are_told_apart(api: ApiThread) -> None:
     apply(api, CLASS, claim("c"))
     told = run(api, "get", "deviceclasses,claims").stdout

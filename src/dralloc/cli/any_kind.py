@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -61,6 +61,11 @@ class Target:
         fields = f"metadata.name={self.name}" if self.name else self.fields
         chosen = {"labelSelector": self.labels, "fieldSelector": fields}
         return {name: value for name, value in chosen.items() if value}
+
+
+def resources_of(discovery: Discovery, words: Iterable[str]) -> list[ServedResource]:
+    """The resources that the words mean, each of which may mean several (`all`)."""
+    return [resource for word in words for resource in discovery.category(word) or (find_resource(discovery, word),)]
 
 
 def find_resource(discovery: Discovery, word: str) -> ServedResource:

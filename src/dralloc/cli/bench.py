@@ -34,6 +34,7 @@ def throughput(
     workload: Annotated[
         list[str] | None,
         typer.Argument(
+            metavar="WORKLOAD",
             help="shared, plain, first, template (all of these unless given), or one-claim (256 pods at most), one-job.",
             autocompletion=_workloads,
         ),

@@ -40,7 +40,9 @@ class Candidate:
 
 
 def cel(
-    expression: Annotated[str, typer.Argument(help="A selector, such as 'device.driver == \"gpu.example.com\"'.")],
+    expression: Annotated[
+        str, typer.Argument(metavar="EXPRESSION", help="A selector, such as 'device.driver == \"gpu.example.com\"'.")
+    ],
     files: Annotated[
         list[str] | None,
         typer.Option(

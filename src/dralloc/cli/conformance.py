@@ -24,10 +24,13 @@ def _families(incomplete: str) -> list[str]:
 def conformance(
     family: Annotated[
         str,
-        typer.Argument(help="What the recorded answers are about: quantity, api, …", autocompletion=_families),
+        typer.Argument(
+            metavar="FAMILY", help="What the recorded answers are about: quantity, api, …", autocompletion=_families
+        ),
     ],
     files: Annotated[
-        list[Path], typer.Argument(help="Files of recorded answers, one JSON object a line, gzip or plain.")
+        list[Path],
+        typer.Argument(metavar="FILE", help="Files of recorded answers, one JSON object a line, gzip or plain."),
     ],
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show every disagreement.")] = False,
     server: Annotated[str | None, typer.Option(help="The API server to ask, for families that need one.")] = None,

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 
 def delete(
-    kind: Annotated[str | None, typer.Argument(help="A kind, by plural, singular or short name; or KIND/NAME.")] = None,
-    names: Annotated[list[str] | None, typer.Argument(help="These objects.")] = None,
+    kind: Annotated[
+        str | None, typer.Argument(metavar="KIND", help="A kind, by plural, singular or short name; or KIND/NAME.")
+    ] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="These objects.")] = None,
     files: Annotated[
         list[str] | None, typer.Option("--filename", "-f", help="What these manifests name, or - for standard input.")
     ] = None,

@@ -18,8 +18,9 @@ def driver_test(
     command: Annotated[
         list[str] | None,
         typer.Argument(
+            metavar="COMMAND",
             help="The driver's command, after `--`; {kubeconfig}, {node}, {registry}, {plugins} and {cdi} are filled in, "
-            "and KUBECONFIG, NODE_NAME, DRA_REGISTRY_DIR, DRA_PLUGINS_DIR and DRA_CDI_DIR are set."
+            "and KUBECONFIG, NODE_NAME, DRA_REGISTRY_DIR, DRA_PLUGINS_DIR and DRA_CDI_DIR are set.",
         ),
     ] = None,
     socket: Annotated[

@@ -26,8 +26,8 @@ class Sort(StrEnum):
 
 
 def explain(
-    sort: Annotated[Sort, typer.Argument(help="What to explain.")],
-    name: Annotated[str, typer.Argument(help="NAMESPACE/NAME, or a name alone (see --namespace).")],
+    sort: Annotated[Sort, typer.Argument(metavar="pod|claim", help="What to explain.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="NAMESPACE/NAME, or a name alone (see --namespace).")],
     files: Files = None,
     node: Annotated[str | None, typer.Option(help="Only on this node.")] = None,
     kubeconfig: Kubeconfig = None,
@@ -115,8 +115,7 @@ def _tell_explanation(output: OutputFormat, order: Order, explanation: Explanati
     from dralloc.allocator.explanation.report import Verdict
 
     held = _all_held(order)
-    if order.pod is None and order.allocated:
-        message = f"{order.subject} has its devices already"
+    if (message := _settled(order)) is not None:
         plain = {"subject": order.subject, "verdict": "Allocated", "message": message, "devices": held}
         answer(output, lambda: plain, lambda: [message, *held])
         return
@@ -131,6 +130,16 @@ def _tell_explanation(output: OutputFormat, order: Order, explanation: Explanati
         yield from rest
 
     answer(output, values, text)
+
+
+def _settled(order: Order) -> str | None:
+    """What there is to say where nothing is left to decide."""
+    if order.claims:
+        return None
+    if order.pod is None:
+        return f"{order.subject} has its devices already" if order.allocated else None
+    node = order.pod.spec.node_name
+    return f"{order.subject} is on node {node} already" if node else None
 
 
 def _all_held(order: Order) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from dralloc.cli.any_kind import Target
     from dralloc.client.discovery import Discovery
     from dralloc.client.transport import Transport
+
+
+ONE_AT_A_TIME: Final = "--watch follows one kind, or one object: name one"
 
 
 class GetFormat(StrEnum):
@@ -28,9 +31,12 @@ class GetFormat(StrEnum):
 
 def get(
     kind: Annotated[
-        str, typer.Argument(help="Kinds, with commas between them, by plural, singular or short name; or KIND/NAME.")
+        str,
+        typer.Argument(
+            metavar="KIND", help="Kinds, with commas between them, by plural, singular or short name; or KIND/NAME."
+        ),
     ],
-    names: Annotated[list[str] | None, typer.Argument(help="Only these objects.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Only these objects.")] = None,
     namespace: Annotated[
         str | None, typer.Option("--namespace", "-n", help="Which namespace; otherwise that of the context.")
     ] = None,
@@ -57,20 +63,19 @@ def get(
     dralloc get pods -l job=train
     dralloc get pods -w
     """
-    from dralloc.cli.any_kind import Target, find_resource
+    from dralloc.cli.any_kind import Target, resources_of
     from dralloc.cli.getting import Getting
     from dralloc.cli.reaching import ask_server, find_server
     from dralloc.client.discovery import discover
 
     words, named = split_words(kind, names or [])
     if watch and (len(words) > 1 or len(named) > 1):
-        fail("--watch follows one kind, or one object: name one")
+        fail(ONE_AT_A_TIME)
     connection = find_server(kubeconfig, context)
 
     def targets(discovery: Discovery) -> list[Target]:
         found: list[Target] = []
-        for word in words:
-            resource = find_resource(discovery, word)
+        for resource in resources_of(discovery, words):
             is_everywhere = not resource.namespaced or (all_namespaces and not named)
             place = "" if is_everywhere else namespace or connection.namespace
             chosen = [Target(resource, place, labels=selector, fields=field_selector)]
@@ -78,8 +83,11 @@ def get(
         return found
 
     async def work(transport: Transport) -> bool:
-        getting = Getting(transport, output, with_kinds=len(words) > 1)
-        return await getting.show(targets(await discover(transport)), and_follow=watch)
+        chosen = targets(await discover(transport))
+        kinds = {target.resource for target in chosen}
+        if watch and len(kinds) > 1:
+            fail(ONE_AT_A_TIME)
+        return await Getting(transport, output, with_kinds=len(kinds) > 1).show(chosen, and_follow=watch)
 
     if not ask_server(connection, work, is_endless=watch):
         raise typer.Exit(FINDINGS)

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 def validate(
-    files: Annotated[list[str], typer.Argument(help="Manifests, directories of them, or - for standard input.")],
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILE", help="Manifests, directories of them, or - for standard input.")
+    ],
     output: Output = OutputFormat.TABLE,
     feature_gates: Gates = "",
     output_version: Annotated[

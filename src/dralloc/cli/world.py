@@ -35,6 +35,7 @@ from dralloc.primitives.features import FeatureGates
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.node_selectors import Node
 
+NAMES_SHOWN_MAX = 5
 # Where there is nothing that names a node.
 SOME_NODE = "some-node"
 
@@ -129,7 +130,7 @@ class World:
             by_tail.setdefault(other.rpartition("/")[2], []).append(other)
         tails = difflib.get_close_matches(name.rpartition("/")[2], by_tail, n=1)
         close = difflib.get_close_matches(name, by_tail[tails[0]], n=1, cutoff=0) if tails else []
-        meant = f", did you mean {close[0]}?" if close else f"; there {_are(len(names), noun)}"
+        meant = f", did you mean {close[0]}?" if close else f"; there {_are(names, noun)}"
         return f"there is no {noun} {name}{meant}"
 
 
@@ -226,5 +227,8 @@ def _defaulted(obj: ApiObject, *, flattened: bool) -> ApiObject:
             return obj
 
 
-def _are(count: int, noun: str) -> str:
-    return f"is one {noun}" if count == 1 else f"are {count} {noun}s"
+def _are(names: list[str], noun: str) -> str:
+    """Which there are; how many, where they would not fit into a line."""
+    if len(names) <= NAMES_SHOWN_MAX:
+        return f"{'is' if len(names) == 1 else 'are'} {', '.join(names)}"
+    return f"are {len(names)} {noun}s"

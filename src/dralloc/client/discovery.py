@@ -28,6 +28,8 @@ class ServedResource(Place):
     singular: str = ""
     short_names: tuple[str, ...] = ()
     verbs: tuple[str, ...] = ()
+    # Words that mean several resources at once.
+    categories: tuple[str, ...] = ()
 
     @property
     def words(self) -> frozenset[str]:
@@ -57,6 +59,11 @@ class Discovery:
             if name in resource.words and (not group or group in (resource.group, _version_and_group(resource))):
                 return resource
         raise UnknownKind(f"the server has no resource {word!r}{self._likely(name)}")
+
+    def category(self, word: str) -> tuple[ServedResource, ...]:
+        """The resources that a word for several means, each in its preferred version."""
+        found = {(each.group, each.plural): each for each in reversed(self.resources) if word in each.categories}
+        return tuple(each for each in self.resources if found.get((each.group, each.plural)) is each)
 
     def of_kind(self, api_version: str, kind: str) -> ServedResource:
         """The resource that objects of a manifest are kept in."""
@@ -114,6 +121,7 @@ def _aggregated(document: Mapping[str, Any]) -> Iterator[ServedResource]:
                     singular=entry.get("singularResource") or "",
                     short_names=tuple(entry.get("shortNames") or ()),
                     verbs=tuple(entry.get("verbs") or ()),
+                    categories=tuple(entry.get("categories") or ()),
                 )
 
 
@@ -145,6 +153,7 @@ async def _resources(transport: Transport, group: str, version: str) -> list[Ser
             singular=entry.get("singularName") or "",
             short_names=tuple(entry.get("shortNames") or ()),
             verbs=tuple(entry.get("verbs") or ()),
+            categories=tuple(entry.get("categories") or ()),
         )
         for entry in document.get("resources") or ()
         # A slash is in the names of parts of objects, such as pods/status.
