@@ -60,6 +60,6 @@ def test_a_recorded_cluster_is_a_profile(tmp_path: Path) -> None:
 
     code, said = asyncio.run(record())
     assert code == 0
-    assert "1 kinds of nodes, from 4 nodes and 4 slices" in said
+    assert "1 kind of nodes, from 4 nodes and 4 slices" in said
     (kind,) = load_profile(str(tmp_path / "recorded.yaml")).nodes
     assert kind.pools[0].driver == "nic.example.com"

@@ -63,4 +63,5 @@ def record(
         output.write_text(text, "utf-8")
     except OSError as error:
         fail(f"cannot write {output}: {error.strerror}")
-    say(f"{output}: {len(profile['nodes'])} kinds of nodes, from {len(nodes)} nodes and {len(slices)} slices")
+    kinds = "1 kind" if len(profile["nodes"]) == 1 else f"{len(profile['nodes'])} kinds"
+    say(f"{output}: {kinds} of nodes, from {len(nodes)} nodes and {len(slices)} slices")

@@ -1,7 +1,7 @@
 """Profiles: what the nodes of a pretended cluster are like, as a file that people can write.
 
-A profile names kinds of nodes with their pools, pools that belong to groups of nodes, and pools of the whole cluster. `cluster_of` makes
-the objects for any number of nodes. The profiles that come with us lie in `profiles/`; any other file does as well.
+A profile names kinds of nodes with their pools, pools that belong to groups of nodes, and pools of the whole cluster. `nodes_of` and
+`shared_slices` make the objects for any number of nodes. The profiles that come with us lie in `profiles/`; any other file does as well.
 """
 
 from __future__ import annotations
