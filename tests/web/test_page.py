@@ -194,6 +194,8 @@ def test_a_node_shows_counters_and_everything_of_its_devices(opened: Window) -> 
         await page.sees("nothing: other devices took too much of the counter card-0/")
         await page.go("#/nodes/gpu-2")
         await page.sees("example.com/too-hot:NoSchedule")
+        await page.go("#/pools/nic.example.com/nic-0")
+        await page.sees("2500M of bandwidth")
 
     opened.run(look)
 

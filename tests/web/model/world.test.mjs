@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 
 import { grouped, groupingLabels, loadOf, nodeNames } from "../../../src/dralloc/web/static/model/grouping.mjs";
+import { placesOf, sharedWith } from "../../../src/dralloc/web/static/model/places.mjs";
 import { World } from "../../../src/dralloc/web/static/model/world.mjs";
 
 const slice = (name, node, devices, generation = 1) => ({
@@ -74,4 +75,18 @@ test("nodes are put in groups by the labels that divide them", () => {
   world.put("slices", slice("unknown", "n4", ["x"]));
   assert.deepEqual(groupingLabels(world), ["zone"], "a label that all have alike divides nothing");
   assert.deepEqual(grouped(world, "zone").map(({ name, devices }) => [name, devices]), [["a", 4], ["b", 2], ["without this label", 1]]);
+});
+
+test("a pool of several nodes is a place of its own, and each node sees what is for it", () => {
+  const world = new World();
+  for (const [name, zone] of [["n1", "a"], ["n2", "b"]]) world.put("nodes", { metadata: { name, labels: { zone } } });
+  const inZone = (zone) => ({ nodeSelectorTerms: [{ matchExpressions: [{ key: "zone", operator: "In", values: [zone] }] }] });
+  const devices = [{ name: "first", nodeName: "n1" }, { name: "zone-b", nodeSelector: inZone("b") }, { name: "every", allNodes: true }];
+  const pool = { name: "fabric", generation: 1, resourceSliceCount: 1 };
+  world.put("slices", { metadata: { name: "s" }, spec: { driver: "d", perDeviceNodeSelection: true, pool, devices } });
+  assert.deepEqual(placesOf(world).map(({ title, path }) => [title, path[0]]), [["fabric", "pools"], ["n1", "nodes"], ["n2", "nodes"]]);
+  const seen = (node) => sharedWith(world, node).flatMap((report) => report.devices.map(({ name }) => name));
+  assert.deepEqual(seen("n1"), ["first", "every"]);
+  assert.deepEqual(seen("n2"), ["zone-b", "every"]);
+  assert.deepEqual(seen("unknown"), []);
 });

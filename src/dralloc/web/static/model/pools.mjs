@@ -63,21 +63,23 @@ function* reportsOf(pool, nodes, rules) {
     else byNode.set(node, [slice]);
   }
   const present = new Set();
+  const reportOf = (device, spec) => {
+    present.add(device.name);
+    const holdings = pool.holdings.get(device.name) ?? NOBODY;
+    const placed = spec.perDeviceNodeSelection ? device : spec;
+    return deviceReport(device, placed, holdings, rules.taintsOf(pool.driver, pool.name, device.name));
+  };
   for (const [node, placed] of [...byNode].sort(([one], [other]) => compared(one, other))) {
     const newest = Math.max(...placed.map(({ spec }) => spec.pool.generation));
     const current = placed.filter(({ spec }) => spec.pool.generation === newest);
-    const devices = current.flatMap(({ spec }) => spec.devices ?? []);
-    for (const { name } of devices) present.add(name);
-    if (!devices.length) continue;
+    if (!current.some(({ spec }) => spec.devices?.length)) continue;
     const layout = layOut(slices, node, current, nodes);
     yield {
       driver: pool.driver,
       pool: pool.name,
       node,
       fault: layout.fault,
-      devices: devices.map((device) =>
-        deviceReport(device, pool.holdings.get(device.name) ?? NOBODY, rules.taintsOf(pool.driver, pool.name, device.name)),
-      ),
+      devices: current.flatMap(({ spec }) => (spec.devices ?? []).map((device) => reportOf(device, spec))),
       counters: layout.fault ? [] : countersLeft(layout, pool.holdings),
     };
   }

@@ -80,13 +80,14 @@ export function stateOf(device, usage, reports) {
   return isFull ? "full" : "shared";
 }
 
-/** Everything about one device. */
-export function deviceReport(device, holdings, ruleTaints) {
+/** Everything about one device; `placed` says which nodes it is for. */
+export function deviceReport(device, placed, holdings, ruleTaints) {
   const usage = usageOf(holdings);
   const capacities = capacityReports(device, usage);
   return {
     name: device.name,
     device,
+    placed,
     state: stateOf(device, usage, capacities),
     isShareable: isShareable(device),
     capacities,
@@ -100,6 +101,7 @@ export function goneReport(name, holdings) {
   return {
     name,
     device: { name },
+    placed: null,
     state: "gone",
     isShareable: false,
     capacities: [],

@@ -5,15 +5,15 @@ import { html, useEffect, useLayoutEffect, useRef, useState } from "../vendor/ht
 import { ClaimView } from "./claim.mjs";
 import { ClaimsView } from "./claims.mjs";
 import { DevicesView } from "./devices.mjs";
-import { NodeView } from "./node.mjs";
+import { NodeView, PoolView } from "./node.mjs";
 import { PodView } from "./pod.mjs";
 import { PodsView } from "./pods.mjs";
 import { SignIn } from "./sign_in.mjs";
 import { ThemeSwitch } from "./theme_switch.mjs";
 
-const VIEWS = { devices: DevicesView, node: NodeView, claims: ClaimsView, claim: ClaimView, pods: PodsView, pod: PodView };
+const VIEWS = { devices: DevicesView, node: NodeView, pool: PoolView, claims: ClaimsView, claim: ClaimView, pods: PodsView, pod: PodView };
 const TABS = [
-  { name: "Devices", href: "#/", views: ["devices", "node"] },
+  { name: "Devices", href: "#/", views: ["devices", "node", "pool"] },
   { name: "Claims", href: "#/claims", views: ["claims", "claim"] },
   { name: "Pods", href: "#/pods", views: ["pods", "pod"] },
 ];

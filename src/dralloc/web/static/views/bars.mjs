@@ -131,7 +131,7 @@ export function SumBar({ sum }) {
   const [used, value] = [amountOf(sum, sum.used), amountOf(sum, sum.value)];
   return html`<div class="sum">
     <span class="sum-name" title=${sum.driver}>${sum.name}</span>
-    <span class="bar" aria-hidden="true"><span class="segment plain" style=${{ width: `${part * 100}%` }}></span></span>
+    <span class="bar" aria-hidden="true">${sum.used > 0n && html`<span class="segment plain" style=${{ width: `${part * 100}%` }}></span>`}</span>
     <span class="amount" title=${`${printQuantity(used)} of ${printQuantity(value)}`}
       ><span class="used">${roughly(used)}</span><span class="of"> / ${roughly(value)}</span></span
     >

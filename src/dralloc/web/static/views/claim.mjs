@@ -107,7 +107,7 @@ function GivenDevice({ given, claim }) {
   const { result, found, isShare, amounts } = given;
   return html`<li>
     <h3>
-      ${found?.report.node ? html`<a href=${href("nodes", found.report.node)}>${result.pool}/${result.device}</a>` : `${result.pool}/${result.device}`}
+      <a href=${href("pools", result.driver, result.pool)}>${result.pool}/${result.device}</a>
     </h3>
     <p class="quiet">${result.driver}, for ${result.request}, ${result.adminAccess ? "admin access" : isShare ? html`a share <code>${result.shareID}</code>` : "whole"}</p>
     ${!found || found.device.state === "gone" ? html`<p class="fault">No slice has this device any more.</p>` : html`<ul class="devices"><${DeviceRow} report=${found.device} highlight=${claim.key} /></ul>`}

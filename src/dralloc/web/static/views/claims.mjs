@@ -19,7 +19,7 @@ export function ClaimsView({ world, route, version }) {
   const { page, pages, shown } = pageOf(found, route.parameters, CLAIMS_PER_PAGE);
   return html`
     <div class="section-head">
-      <${Search} label="Search claims" placeholder="claim, device, class, pod" value=${q} found=${found.length} noun="claim" />
+      <${Search} label="Search claims" placeholder="claim, device, class, pod" value=${q} found=${counted(found.length, "claim")} />
       <label class="filter">that are <${Choice} name="state" value=${state} options=${[["", "in any state"], ...STATES.map((each) => [each, each])]} /></label>
     </div>
     <div class="table-frame card">
@@ -75,7 +75,7 @@ function Given({ claim }) {
   return html`<ul class="chips">
     ${results.slice(0, 4).map(
       (result, index) => html`<li key=${index} title=${`${result.driver}/${result.pool}/${result.device}`}>
-        <a href=${href("nodes", result.pool)}>${result.pool}/${result.device}</a>
+        <a href=${href("pools", result.driver, result.pool)}>${result.pool}/${result.device}</a>
         ${Object.entries(result.consumedCapacity ?? {}).map(([name, amount]) => html` <span class="quiet" key=${name}>${amount} ${name}</span>`)}
       </li>`,
     )}

@@ -1,12 +1,14 @@
-// One node: its pools and counters, and each device with everything that is known of it.
+// One node, or one pool that several nodes share: counters, and each device with everything that is known of it.
 
+import { sharedWith } from "../model/places.mjs";
 import { printQuantity, ratio } from "../model/quantity.mjs";
 import { shortCounter } from "../model/pools.mjs";
 import { taintText } from "../model/taint_rules.mjs";
 import { policyText } from "../model/story.mjs";
 import { html } from "../vendor/htm-preact.mjs";
 import { ClaimLink, DeviceRow } from "./bars.mjs";
-import { NodeBadges } from "./devices.mjs";
+import { NodeBadges } from "./places.mjs";
+import { href } from "./routes.mjs";
 import { attributeText, counted } from "./text.mjs";
 
 // Beyond that, only devices that somebody has are shown in full.
@@ -15,7 +17,7 @@ const FULL_MAX = 64;
 export function NodeView({ world, route }) {
   const { name } = route;
   const node = world.nodes.get(name);
-  const reports = world.reportsOfNode(name);
+  const reports = [...world.reportsOfNode(name), ...sharedWith(world, name)];
   if (!node && !reports.length) return html`<p class="empty" role="status">There is no node ${name}, and no device for one of that name. <a href="#/">See all nodes</a></p>`;
   return html`
     <p class="badges"><${NodeBadges} node=${node} />${Object.entries(node?.labels ?? {}).map(([key, value]) => html`<span class="badge" key=${key}>${key}=${value}</span>`)}</p>
@@ -24,10 +26,16 @@ export function NodeView({ world, route }) {
   `;
 }
 
+export function PoolView({ world, route }) {
+  const reports = world.pools.get(`${route.driver}/${route.name}`)?.reports(world.nodes, world.rules) ?? [];
+  if (!reports.length) return html`<p class="empty" role="status">There is no pool ${route.name} of ${route.driver}. <a href="#/">See all devices</a></p>`;
+  return reports.map((report) => html`<${PoolSection} key=${`${report.node}/${report.fault}`} report=${report} />`);
+}
+
 function PoolSection({ report }) {
   const shown = report.devices.length <= FULL_MAX ? report.devices : report.devices.filter(({ state }) => state !== "free");
   return html`<section class="card" aria-label=${`Pool ${report.pool} of ${report.driver}`}>
-    <div class="card-head"><h2>${report.driver}</h2><span class="quiet">pool ${report.pool}, ${counted(report.devices.length, "device")}</span></div>
+    <div class="card-head"><h2>${report.driver}</h2><span class="quiet">pool <a href=${href("pools", report.driver, report.pool)}>${report.pool}</a>, ${counted(report.devices.length, "device")}${report.node ? "" : ", for several nodes"}</span></div>
     ${report.fault && html`<p class="fault">The pool ${report.fault}.</p>`}
     ${report.counters.length > 0 && html`<${Counters} counters=${report.counters} />`}
     <ul class="device-details">
@@ -45,7 +53,7 @@ function Counters({ counters }) {
         const used = value.nanos - left.nanos;
         return html`<li class="sum" key=${`${counterSet}/${name}`}>
           <span class="sum-name">${counterSet}/${name}</span>
-          <span class="bar" aria-hidden="true"><span class="segment plain" style=${{ width: `${ratio(used, value.nanos) * 100}%` }}></span></span>
+          <span class="bar" aria-hidden="true">${used > 0n && html`<span class="segment plain" style=${{ width: `${ratio(used, value.nanos) * 100}%` }}></span>`}</span>
           <span class="amount">${printQuantity(left)} of ${printQuantity(value)} left</span>
         </li>`;
       })}

@@ -2,7 +2,6 @@
 
 import { html, useLayoutEffect, useRef } from "../vendor/htm-preact.mjs";
 import { setParameters } from "./routes.mjs";
-import { counted } from "./text.mjs";
 
 /** The page of the items that the address names; pages that do not exist are the nearest that do. */
 export function pageOf(items, parameters, size) {
@@ -29,7 +28,7 @@ export function Choice({ name, value, options }) {
 }
 
 /** Press / to get there. */
-export function Search({ label, placeholder, value, found, noun }) {
+export function Search({ label, placeholder, value, found }) {
   const field = useRef(null);
   // At once when it is drawn, so that no key is lost.
   useLayoutEffect(() => {
@@ -49,7 +48,7 @@ export function Search({ label, placeholder, value, found, noun }) {
       onInput=${(event) => setParameters({ q: event.target.value, page: null })}
     />
     <kbd aria-hidden="true">/</kbd>
-    <span class="found" role="status">${counted(found, noun)}</span>
+    <span class="found" role="status">${found}</span>
   </div>`;
 }
 

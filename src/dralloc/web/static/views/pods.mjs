@@ -29,7 +29,7 @@ export function PodsView({ world, route, version }) {
     <section aria-labelledby="all">
       <div class="section-head">
         <h2 id="all">All pods</h2>
-        <${Search} label="Search pods" placeholder="pod, node, claim, owner" value=${q} found=${found.length} noun="pod" />
+        <${Search} label="Search pods" placeholder="pod, node, claim, owner" value=${q} found=${counted(found.length, "pod")} />
         <label class="filter">that are <${Choice} name="phase" value=${phase} options=${[["", "in any phase"], ...PHASES.map((each) => [each, each])]} /></label>
       </div>
       <div class="table-frame card">

@@ -1,0 +1,118 @@
+// Places as cards: each device as bars, and the claims that have them as the key to the colours. And how places are found.
+
+import { summaryOf } from "../model/grouping.mjs";
+import { loadOfPlace, placesOf, sharedWith } from "../model/places.mjs";
+import { html } from "../vendor/htm-preact.mjs";
+import { ClaimLink, DeviceRow } from "./bars.mjs";
+import { matchesQuery, wordsOf } from "./paging.mjs";
+import { href } from "./routes.mjs";
+import { counted } from "./text.mjs";
+
+const DEVICES_SHOWN = 10;
+const CLAIMS_SHOWN = 5;
+
+// --- Finding ------------------------------------------------------------------------------------------------------
+
+export const ORDERS = [["", "name"], ["full", "use, fullest first"], ["free", "use, freest first"]];
+
+export function findPlaces(world, { q, driver, state, sort }) {
+  const query = wordsOf(q);
+  const isWanted = (place) => {
+    const { reports } = place;
+    return (
+      (!driver || reports.some((report) => report.driver === driver)) &&
+      (!state || reports.some((report) => report.devices.some((device) => device.state === state))) &&
+      (!query.length || matchesQuery(textOf(place, reports, world), query))
+    );
+  };
+  const places = placesOf(world);
+  const found = query.length || driver || state ? places.filter(isWanted) : places;
+  if (!sort) return found;
+  const direction = sort === "full" ? -1 : 1;
+  return found.sort((one, other) => direction * (loadOfPlace(one) - loadOfPlace(other)));
+}
+
+const texts = new WeakMap();
+
+/** What a search looks at, in lower case; kept until something of the place changes. */
+function textOf(place, reports, world) {
+  const node = world.nodes.get(place.node);
+  const known = texts.get(place);
+  if (known && known.node === node && known.reports.length === reports.length && reports.every((each, index) => each === known.reports[index])) {
+    return known.text;
+  }
+  const labels = Object.entries(node?.labels ?? {}).map(([key, value]) => `${key}=${value}`);
+  const pools = reports.flatMap(({ driver, pool, devices }) => [
+    driver,
+    pool,
+    ...devices.flatMap((device) => [device.name, ...device.holdings.map(({ claim }) => claim.key)]),
+  ]);
+  const text = [place.title, ...labels, ...pools].join(" ").toLowerCase();
+  texts.set(place, { node, reports, text });
+  return text;
+}
+
+// --- Cards --------------------------------------------------------------------------------------------------------
+
+export function PlaceCard({ place, world, driver }) {
+  const all = place.reports;
+  const reports = all.filter((report) => !driver || report.driver === driver);
+  return html`<li class="card node">
+    <div class="card-head">
+      <h3><a href=${href(...place.path)}>${place.title}</a></h3>
+      ${place.node === null ? html`<span class="badge">for several nodes</span>` : html`<${NodeBadges} node=${world.nodes.get(place.node)} />`}
+      ${all.length > 0 && html`<span class="load" title="of what the devices have is given out">${Math.round(loadOfPlace(place) * 100)}%</span>`}
+    </div>
+    ${reports.map((report) => html`<${PoolDevices} key=${`${report.driver}/${report.pool}/${report.fault}`} report=${report} place=${place} />`)}
+    ${!all.length && html`<${Elsewhere} place=${place} world=${world} />`}
+    <${Holders} reports=${reports} />
+  </li>`;
+}
+
+export function NodeBadges({ node }) {
+  return html`
+    ${!node && html`<span class="badge">not registered</span>`}
+    ${node && !node.isReady && html`<span class="badge bad">not ready</span>`}
+    ${node?.isCordoned && html`<span class="badge warn">cordoned</span>`}
+  `;
+}
+
+/** A node without devices of its own may share some with others. */
+function Elsewhere({ place, world }) {
+  const devices = sharedWith(world, place.node).reduce((sum, report) => sum + report.devices.length, 0);
+  return html`<p class="quiet">${devices ? html`<a href=${href(...place.path)}>${counted(devices, "device")} of pools for several nodes</a>` : "no devices"}</p>`;
+}
+
+function PoolDevices({ report, place }) {
+  // Where there are many, those that somebody has tell more than those that nobody has.
+  const used = report.devices.filter(({ state }) => state !== "free");
+  const free = report.devices.filter(({ state }) => state === "free");
+  const shown = report.devices.length <= DEVICES_SHOWN ? report.devices : [...used, ...free].slice(0, DEVICES_SHOWN);
+  const hidden = report.devices.length - shown.length;
+  return html`<div class="pool">
+    <p class="pool-name">${report.driver}${report.pool !== place.title && html` <span class="quiet">${report.pool}</span>`}</p>
+    ${report.fault && html`<p class="fault">The pool ${report.fault}.</p>`}
+    <ul class="devices">
+      ${shown.map((device) => html`<${DeviceRow} key=${device.name} report=${device} />`)}
+    </ul>
+    ${hidden > 0 && html`<p class="quiet">and <a href=${href(...place.path)}>${moreText(summaryOf(report), shown, hidden)}</a></p>`}
+  </div>`;
+}
+
+function moreText(summary, shown, hidden) {
+  const free = summary.states.free - shown.filter(({ state }) => state === "free").length;
+  return `${counted(hidden, "more device")}, ${free} of them free`;
+}
+
+/** Who has something here, as the key to the colours. */
+function Holders({ reports }) {
+  const claims = new Map();
+  for (const report of reports) for (const device of report.devices) for (const { claim } of device.holdings) claims.set(claim.key, claim);
+  if (!claims.size) return null;
+  const shown = [...claims.values()].slice(0, CLAIMS_SHOWN);
+  const more = claims.size - shown.length;
+  return html`<ul class="holders" aria-label="Claims">
+    ${shown.map((claim) => html`<li key=${claim.key}><${ClaimLink} claim=${claim} /></li>`)}
+    ${more > 0 && html`<li class="quiet">and ${more} more</li>`}
+  </ul>`;
+}
