@@ -94,6 +94,6 @@ function NoClaims() {
   return html`<div class="empty card">
     <h2>No claims yet</h2>
     <p>A claim asks for devices. Apply one, with a pod that uses it:</p>
-    <pre><code>kubectl apply -f examples/</code></pre>
+    <pre><code>dralloc apply -f examples/04-guaranteed-bandwidth</code></pre>
   </div>`;
 }

@@ -52,7 +52,7 @@ export function DevicesView({ world, route, version }) {
 function countedPlaces(places) {
   const pools = places.filter(({ node }) => node === null).length;
   const nodes = counted(places.length - pools, "node");
-  return pools ? `${nodes}, ${counted(pools, "pool")} for several` : nodes;
+  return pools ? `${nodes}, ${counted(pools, "shared pool")}` : nodes;
 }
 
 // --- In sum -----------------------------------------------------------------------------------------------------

@@ -118,6 +118,6 @@ function NoPods() {
   return html`<div class="empty card">
     <h2>No pods yet</h2>
     <p>A pod names the claims that it uses. Apply an example:</p>
-    <pre><code>kubectl apply -f examples/</code></pre>
+    <pre><code>dralloc apply -f examples/04-guaranteed-bandwidth</code></pre>
   </div>`;
 }
