@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from dralloc.api.core_v1 import Node, Pod
 from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.assembly.cluster import Cluster, ClusterSettings, cluster_in_process, fleet
 from dralloc.assembly.components import ComponentDied
+from dralloc.client.transport import Request
 from dralloc.node.profiles import BadProfile
 from dralloc.primitives.features import FeatureGates
 from dralloc.store.opening import open_store
@@ -72,6 +74,12 @@ def test_a_pod_gets_its_share_and_runs(run: Any) -> None:
             (claim,) = await cluster.client.list(ResourceClaim)
             assert claim.status.allocation is not None
             (result,) = claim.status.allocation.devices.results
+            text = (await cluster.transport.send(Request(method="GET", path="/metrics"))).body.decode()
+            assert 'apiserver_request_total{verb="POST"' in text
+            assert 'scheduler_schedule_attempts_total{result="scheduled",profile="default-scheduler"} 1\n' in text
+            assert 'dynamic_resource_allocation_resourceclaim_creates_total{status="success"' in text
+            families = re.findall("^# TYPE (\\S+)", text, re.MULTILINE)
+            assert len(families) == len(set(families)), "no two components have a metric of the same name"
             assert (result.pool, str(result.consumed_capacity["memory"])) == (running.spec.node_name, "20Gi")
 
     run(main())

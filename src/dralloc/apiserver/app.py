@@ -13,6 +13,7 @@ from typing import Any, Final
 from dralloc.apiserver.authentication import ANONYMOUS, OPEN_PATHS, Authenticator, User
 from dralloc.apiserver.browsers import is_from_another_site
 from dralloc.apiserver.http import Request, Response, parse_query
+from dralloc.apiserver.metrics import ServerMetrics
 from dralloc.apiserver.server import ApiServer
 from dralloc.apiserver.static_pages import StaticPages
 from dralloc.apiserver.statuses import UNAUTHORIZED, status_of, status_response
@@ -50,6 +51,10 @@ class ApiApplication:
         self._anybody = authenticator.user_of(b"")
         self._pages = pages
         self._bodies = _Bodies()
+
+    @property
+    def metrics(self) -> ServerMetrics:
+        return self._server.metrics
 
     def end_streams(self) -> None:
         """End every watch, cleanly: readers see the end of the stream and come back elsewhere or later."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import chain
 
 from dralloc.apiserver.routing import ResourcePath
 from dralloc.primitives.metrics import Counter, Gauge, Histogram, Metric, exposition
@@ -23,6 +24,7 @@ class ServerMetrics:
             "apiserver_request_duration_seconds", "How long requests took; watches are not counted.", _REQUEST_LABELS
         )
         self.in_flight = 0
+        self._beside: list[Callable[[], Iterable[Metric]]] = []
         self._metrics: tuple[Metric, ...] = (
             self.requests,
             self.durations,
@@ -38,8 +40,12 @@ class ServerMetrics:
     def all(self) -> tuple[Metric, ...]:
         return self._metrics
 
+    def include(self, others: Callable[[], Iterable[Metric]]) -> None:
+        """Show the metrics of a component that runs in the same process, too: one place to look at."""
+        self._beside.append(others)
+
     def text(self) -> str:
-        return exposition(self.all())
+        return exposition(tuple(chain(self.all(), *(others() for others in self._beside))))
 
     def observe(self, verb: str, path: ResourcePath | None, *, dry_run: bool, code: int, seconds: float | None) -> None:
         """Count one answer; `seconds` is `None` for one that goes on."""

@@ -124,9 +124,11 @@ async def components_on(application: ApiApplication, token: str, settings: Clust
     async with AsyncExitStack() as sockets, Components() as components:
         names, identity = settings.scheduler_names, settings.identity
         terms = SchedulerTerms(transport, clock=clock, settings=SchedulerSettings(names=names, gates=gates))
+        application.metrics.include(terms.metrics.all)
         components.start("scheduler", partial(terms.run_elected, identity) if identity else terms.run)
         if settings.controllers:
             controllers = Controllers(transport, clock=clock, gates=gates, only=settings.controllers)
+            application.metrics.include(controllers.metrics.all)
             components.start("controllers", partial(controllers.run_elected, identity) if identity else controllers.run)
         nodes_ready = asyncio.Event()
         components.start("nodes of manifests", _in_turn("dralloc-manifest-nodes", transport, settings, _play_manifests))
