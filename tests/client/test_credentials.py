@@ -102,8 +102,9 @@ def test_a_program_is_told_about_what_it_is_asked_for(tmp_path: Path) -> None:
         (exec_user("", command="no-such-program", installHint="install it"), "No such file or directory; install it"),
         ({"exec": {"apiVersion": V1}}, "not understood"),
         ({"auth-provider": {"name": "oidc"}}, "auth-provider is not supported"),
+        ({"token": "t", "as": "somebody-else"}, "as is not supported"),
     ],
 )
-def test_a_program_that_gives_nothing_is_a_clear_error(tmp_path: Path, user: dict[str, Any], complaint: str) -> None:
+def test_a_user_that_we_cannot_be_is_a_clear_error(tmp_path: Path, user: dict[str, Any], complaint: str) -> None:
     with pytest.raises(BadKubeconfig, match=complaint):
         read_kubeconfig(kubeconfig(tmp_path / "config", user))

@@ -18,6 +18,10 @@ import yaml
 from dralloc.client.credential_programs import ProgramFailed, run_credential_program
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+UNSUPPORTED: Final = (
+    *("proxy-url", "tls-server-name"),
+    *("auth-provider", "username", "as", "as-uid", "as-groups", "as-user-extra"),
+)
 
 
 class BadKubeconfig(Exception):
@@ -91,8 +95,9 @@ def _connection_in(document: dict[str, Any], path: Path, context: str | None) ->
     about = _named(document, "contexts", chosen, path)["context"]
     cluster = _named(document, "clusters", about["cluster"], path)["cluster"]
     user = _named(document, "users", about["user"], path)["user"] or {} if about.get("user") else {}
-    if "auth-provider" in user:
-        raise BadKubeconfig(f"kubeconfig {path}: auth-provider is not supported, nor is it by kubectl since 1.26")
+    # To go another way than the file says, or as somebody else, would be worse than not to go.
+    if ignored := [name for name in UNSUPPORTED if user.get(name) or cluster.get(name)]:
+        raise BadKubeconfig(f"kubeconfig {path}: {ignored[0]} is not supported")
     given = run_credential_program(user["exec"], cluster, path.parent) if user.get("exec") else None
     return Connection(
         server=cluster["server"],
