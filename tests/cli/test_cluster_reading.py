@@ -75,6 +75,19 @@ def test_a_cluster_is_answered_about_like_files_and_only_read(cluster: ApiThread
     assert {method for method, _ in cluster.requests} == {"GET"}
 
 
+def test_no_more_is_read_than_the_answer_takes(cluster: ApiThread) -> None:
+    run(cluster, "top", "devices")
+    assert {path.rpartition("/")[2] for _, path in cluster.requests} == {
+        *("api", "apis"),
+        *("resourceslices", "resourceclaims", "devicetaintrules", "nodes"),
+    }
+
+
+def test_a_selector_is_tried_on_the_devices_of_the_cluster(cluster: ApiThread) -> None:
+    told = run(cluster, "cel", 'device.driver == "gpu.example.com"')
+    assert (told.exit_code, "3 of 3 devices match, 0 fail" in told.stdout) == (0, True)
+
+
 def test_files_are_added_to_the_cluster(cluster: ApiThread) -> None:
     claim = """\
 apiVersion: resource.k8s.io/v1
@@ -141,8 +154,8 @@ def test_versions_that_are_too_new_are_named(cluster: ApiThread) -> None:
 def test_what_may_not_be_seen_is_said_and_done_without(cluster: ApiThread) -> None:
     for path in ("/api/v1/nodes", "/api/v1/pods", "/api/v1/namespaces/default/pods"):
         cluster.answers[path] = FORBIDDEN
-    told = run(cluster, "explain", "claim", "ml/big")
-    assert told.stdout.startswith("claim ml/big does not fit on any of 2 nodes")
+    told = run(cluster, "allocate", "--claim", "ml/big")
+    assert told.stdout.startswith("claim ml/big does not fit: 0/2 nodes are available")
     assert "note: pods cannot be read: User" in told.stderr
     assert "there are no nodes in the cluster http://127.0.0.1:" in told.stderr
 

@@ -55,7 +55,15 @@ def allocate(
     # The claim as it would be stored, on one node.
     dralloc allocate -f cluster.json --claim ml/shared-gpu --node node-7 -o yaml
     """
-    from dralloc.api.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
+    from dralloc.api.core_v1 import Node, Pod
+    from dralloc.api.meta_v1 import ApiObject
+    from dralloc.api.resource_v1 import (
+        DeviceClass,
+        DeviceTaintRule,
+        ResourceClaim,
+        ResourceClaimTemplate,
+        ResourceSlice,
+    )
     from dralloc.cli.orders import all_orders, order_of_claim, order_of_pod
     from dralloc.cli.serving import Service
     from dralloc.cli.world import Origin, load_world, tell_derived_nodes
@@ -63,7 +71,9 @@ def allocate(
     if pod is not None and claim is not None:
         fail("give --pod or --claim, not both")
     origin = Origin(files=files, kubeconfig=kubeconfig, context=context, namespace=namespace)
-    world = load_world(origin, parse_gates(feature_gates), needed={ResourceSlice, DeviceClass, ResourceClaim})
+    needed: set[type[ApiObject]] = {ResourceSlice, DeviceClass, ResourceClaim}
+    useful: set[type[ApiObject]] = {Node, Pod, ResourceClaimTemplate, DeviceTaintRule}
+    world = load_world(origin, parse_gates(feature_gates), needed=needed, useful=useful)
     tell_derived_nodes(world)
     service = Service(world, (world.node(node),) if node is not None else world.nodes)
     if pod is not None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from dralloc.cli.answers import answer
-from dralloc.cli.options import Gates, Output, OutputFormat
+from dralloc.cli.options import Context, Gates, Kubeconfig, Output, OutputFormat
 from dralloc.cli.output import FINDINGS, fail, parse_gates, say
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ def cel(
         str | None,
         typer.Option(help="Only devices of this name; driver/pool/device where the name alone is not enough."),
     ] = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
     output: Output = OutputFormat.TABLE,
     feature_gates: Gates = "",
 ) -> None:
@@ -66,8 +69,8 @@ def cel(
     dralloc cel 'device.attributes["gpu.example.com"].model == "a100"'
 
     \b
-    # Which devices does it choose? Names that no device has are pointed out.
-    kubectl get resourceslices -o yaml > slices.yaml
+    # Which devices of a cluster, or of files, does it choose? Names that no device has are pointed out.
+    dralloc cel 'device.driver == "gpu.example.com"' --context production
     dralloc cel 'device.capacity["gpu.example.com"].memory.isGreaterThan(quantity("40Gi"))' -f slices.yaml
 
     \b
@@ -86,9 +89,12 @@ def cel(
     checked = check_selector(expression, environment_for(parse_gates(feature_gates)))
     refusal = checked.message if isinstance(checked, Refusal) else ""
     slices = list(_read_slices(files or []))
+    is_about_cluster = kubeconfig is not None or context is not None
+    if is_about_cluster:
+        slices += _slices_of_cluster(kubeconfig, context)
     candidates = [candidate for candidate in _candidates(selector, slices) if _is_meant(candidate, device)]
-    if files and not candidates:
-        fail(f"there is no device called {device}" if device else "there are no devices in these files")
+    if (files or is_about_cluster) and not candidates:
+        fail(f"there is no device called {device}" if device else "there are no devices there")
     if explain:
         _explain(selector, candidates, output)
     else:
@@ -125,6 +131,14 @@ def _read_slices(files: list[str]) -> Iterator[ResourceSlice]:
                 fail(f"{source.name}: {error}; dralloc validate {source.name} says where")
             assert isinstance(found, ResourceSlice)
             yield found
+
+
+def _slices_of_cluster(kubeconfig: Path | None, context: str | None) -> list[ResourceSlice]:
+    from dralloc.api.resource_v1 import ResourceSlice
+    from dralloc.cli.world import Origin, load_world
+
+    origin = Origin(kubeconfig=kubeconfig, context=context)
+    return list(load_world(origin, parse_gates(""), needed={ResourceSlice}).all(ResourceSlice).values())
 
 
 def _candidates(selector: Selector, slices: list[ResourceSlice]) -> Iterator[Candidate]:

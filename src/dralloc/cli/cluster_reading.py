@@ -37,12 +37,15 @@ class Reading:
     is_missing: bool = False
 
 
-def add_cluster(world: World, origin: Origin, needed: Collection[type[ApiObject]]) -> None:
-    """Adds what the cluster has to the world."""
+def add_cluster(
+    world: World, origin: Origin, needed: Collection[type[ApiObject]], useful: Collection[type[ApiObject]]
+) -> None:
+    """Adds what the cluster has of these kinds to the world."""
     connection = find_server(origin.kubeconfig, origin.context, otherwise=INSTEAD)
     world.place = f"the cluster {connection.server}"
     world.namespace = origin.namespace or connection.namespace
-    readings = ask_server(connection, lambda transport: read_cluster(transport, world.namespace))
+    wanted = frozenset((*needed, *useful))
+    readings = ask_server(connection, lambda transport: read_cluster(transport, world.namespace, wanted))
     for object_type, reading in readings.items():
         if reading.is_missing and object_type in needed:
             fail(f"{connection.server}: {reading.note}")
@@ -52,11 +55,13 @@ def add_cluster(world: World, origin: Origin, needed: Collection[type[ApiObject]
             world.add(obj)
 
 
-async def read_cluster(transport: Transport, namespace: str) -> dict[type[ApiObject], Reading]:
-    """Every kind that matters, all at the same time."""
+async def read_cluster(
+    transport: Transport, namespace: str, wanted: Collection[type[ApiObject]] | None = None
+) -> dict[type[ApiObject], Reading]:
+    """Every kind that matters, or those that are wanted, all at the same time."""
     discovery = await discover(transport)
     calls = Calls(transport)
-    kinds = dict(known_kinds())
+    kinds = {object_type: kind for object_type, kind in known_kinds() if wanted is None or object_type in wanted}
     found = await asyncio.gather(*(_read(calls, discovery, kind, namespace) for kind in kinds.values()))
     return dict(zip(kinds, found, strict=True))
 

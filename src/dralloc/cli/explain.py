@@ -59,17 +59,25 @@ def explain(
     dralloc explain claim wanted -f wanted.yaml --context production
     """
     from dralloc.allocator.explanation.report import Verdict
-    from dralloc.api.core_v1 import Pod
+    from dralloc.api.core_v1 import Node, Pod
     from dralloc.api.meta_v1 import ApiObject
-    from dralloc.api.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
+    from dralloc.api.resource_v1 import (
+        DeviceClass,
+        DeviceTaintRule,
+        ResourceClaim,
+        ResourceClaimTemplate,
+        ResourceSlice,
+    )
     from dralloc.cli.orders import order_of_claim, order_of_pod
     from dralloc.cli.world import Origin, load_world, tell_derived_nodes
 
     needed: set[type[ApiObject]] = {ResourceSlice, DeviceClass, ResourceClaim}
+    useful: set[type[ApiObject]] = {Node, DeviceTaintRule}
     if sort is Sort.POD:
         needed.add(Pod)
+        useful.add(ResourceClaimTemplate)
     origin = Origin(files=files, kubeconfig=kubeconfig, context=context, namespace=namespace)
-    world = load_world(origin, parse_gates(feature_gates), needed=needed)
+    world = load_world(origin, parse_gates(feature_gates), needed=needed, useful=useful)
     tell_derived_nodes(world)
     order = order_of_pod(world, world.pod(name)) if sort is Sort.POD else order_of_claim(world.claim(name))
     nodes = (world.node(node),) if node is not None else world.nodes

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -18,6 +19,9 @@ from dralloc.primitives.errors import Gone, NotFound
 
 if TYPE_CHECKING:
     from dralloc.cli.get import GetFormat
+
+# Before a watch that the server has ended is begun anew.
+PAUSE_S: Final = 1.0
 
 
 class Getting:
@@ -67,6 +71,7 @@ class Getting:
                 async for page in read_pages(self._transport, target, AS_TABLE):
                     for line in sheet.changed(page, is_news=True):
                         say(line)
+            await asyncio.sleep(PAUSE_S)
 
     # --- Objects --------------------------------------------------------------------------------------------------------
 
@@ -89,10 +94,16 @@ class Getting:
 
     async def _follow_objects(self, target: Target, revision: str) -> None:
         while True:
-            async for kind, body in follow(self._transport, target, revision, AS_OBJECTS):
-                revision = revision_of(body)
-                if kind != "BOOKMARK":
-                    self._print([target], list(_objects(target, body)), is_list=False)
+            try:
+                async for kind, body in follow(self._transport, target, revision, AS_OBJECTS):
+                    revision = revision_of(body)
+                    if kind != "BOOKMARK":
+                        self._print([target], list(_objects(target, body)), is_list=False)
+            except Gone:
+                async for page in read_pages(self._transport, target, AS_OBJECTS):
+                    revision = revision_of(page)
+                    self._print([target], list(_objects(target, page)), is_list=False)
+            await asyncio.sleep(PAUSE_S)
 
     def _print(self, targets: list[Target], bodies: list[bytes], *, is_list: bool) -> None:
         match self._output:

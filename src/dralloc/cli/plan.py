@@ -58,9 +58,15 @@ def plan(
     """
     from datetime import UTC, datetime
 
-    from dralloc.api.core_v1 import Pod
+    from dralloc.api.core_v1 import Node, Pod
     from dralloc.api.meta_v1 import ApiObject
-    from dralloc.api.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
+    from dralloc.api.resource_v1 import (
+        DeviceClass,
+        DeviceTaintRule,
+        ResourceClaim,
+        ResourceClaimTemplate,
+        ResourceSlice,
+    )
     from dralloc.cli.answers import answer
     from dralloc.cli.planning import add_classes, pending_pods, plan_with, read_shape
     from dralloc.cli.progress import progress
@@ -69,7 +75,8 @@ def plan(
     shapes = [read_shape(text) for text in shape]
     origin = Origin(files=files, kubeconfig=kubeconfig, context=context, namespace=namespace)
     needed: set[type[ApiObject]] = {Pod, ResourceClaim, ResourceSlice, DeviceClass}
-    world = load_world(origin, parse_gates(feature_gates), needed=needed)
+    useful: set[type[ApiObject]] = {Node, ResourceClaimTemplate, DeviceTaintRule}
+    world = load_world(origin, parse_gates(feature_gates), needed=needed, useful=useful)
     add_classes(world, shapes)
     pods = list(pending_pods(world, namespace))
     if not pods:

@@ -55,7 +55,8 @@ def devices(
     kubectl get nodes,resourceslices,resourceclaims -A -o json | dralloc top devices -f -
     """
     from dralloc.allocator.usage_report import usage_report
-    from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
+    from dralloc.api.core_v1 import Node
+    from dralloc.api.resource_v1 import DeviceTaintRule, ResourceClaim, ResourceSlice
     from dralloc.cli.answers import answer
     from dralloc.cli.device_tree import plain_pool, tree
     from dralloc.cli.world import Origin, load_world
@@ -65,7 +66,8 @@ def devices(
             fail("--watch follows a cluster, and files do not change: leave out --watch or -f")
         _follow(kubeconfig, context, node, output, feature_gates)
     origin = Origin(files=files, kubeconfig=kubeconfig, context=context)
-    world = load_world(origin, parse_gates(feature_gates), needed={ResourceSlice, ResourceClaim})
+    gates = parse_gates(feature_gates)
+    world = load_world(origin, gates, needed={ResourceSlice, ResourceClaim}, useful={Node, DeviceTaintRule})
     reports = usage_report(world.snapshot, world.features)
     if node is not None:
         reports = tuple(report for report in reports if report.node == world.node(node).name)

@@ -153,13 +153,22 @@ class Origin:
         return not self.files or self.kubeconfig is not None or self.context is not None
 
 
-def load_world(origin: Origin, feature_gates: FeatureGates, *, needed: Collection[type[ApiObject]] = ()) -> World:
-    """Reads everything that matters. Ends the command where something in the files, or `needed` of a cluster, cannot be read."""
+def load_world(
+    origin: Origin,
+    feature_gates: FeatureGates,
+    *,
+    needed: Collection[type[ApiObject]],
+    useful: Collection[type[ApiObject]] = (),
+) -> World:
+    """Reads what matters. Ends the command where something in the files, or what is `needed` of a cluster, cannot be read.
+
+    Of a cluster nothing else is read but what is `useful`.
+    """
     world = World(feature_gates, namespace=origin.namespace or "default")
     if origin.has_cluster:
         from dralloc.cli.cluster_reading import add_cluster
 
-        add_cluster(world, origin, needed)
+        add_cluster(world, origin, needed, useful)
     for record in read_records(origin.files) if origin.files else ():
         if (obj := _object(record, world.namespace)) is not None:
             world.add(obj)
