@@ -14,7 +14,7 @@ import yaml
 from dralloc.api.core_v1 import Node
 from dralloc.apiserver.serving import Endpoint, serving
 from dralloc.client.calls import Calls
-from dralloc.client.credentials import BadKubeconfig, read_kubeconfig
+from dralloc.client.credentials import BadKubeconfig, find_connection, read_kubeconfig
 from dralloc.client.http import HttpTransport
 from dralloc.client.resources import resource_for
 from dralloc.primitives.errors import Unauthorized
@@ -101,10 +101,31 @@ def test_a_program_is_told_about_what_it_is_asked_for(tmp_path: Path) -> None:
         (exec_user("", args=["-c", "raise SystemExit(3)"]), "ended with 3"),
         (exec_user("", command="no-such-program", installHint="install it"), "No such file or directory; install it"),
         ({"exec": {"apiVersion": V1}}, "not understood"),
-        ({"auth-provider": {"name": "oidc"}}, "auth-provider is not supported"),
-        ({"token": "t", "as": "somebody-else"}, "as is not supported"),
+        ({"auth-provider": {"name": "oidc"}}, "says auth-provider, which is not supported"),
+        ({"token": "t", "as": "somebody-else"}, "says as, which is not supported"),
     ],
 )
 def test_a_user_that_we_cannot_be_is_a_clear_error(tmp_path: Path, user: dict[str, Any], complaint: str) -> None:
     with pytest.raises(BadKubeconfig, match=complaint):
         read_kubeconfig(kubeconfig(tmp_path / "config", user))
+
+
+def test_of_several_files_the_first_that_says_something_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Contexts, clusters and users may stand in different files; paths are relative to the file that they stand in."""
+    (tmp_path / "users").mkdir()
+    (tmp_path / "users" / "token").write_text("from-a-file")
+    files = {
+        "contexts": {"current-context": "x", "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}]},
+        "clusters": {"current-context": "y", "clusters": [{"name": "c", "cluster": {"server": "https://first"}}]},
+        "users/users": {
+            "clusters": [{"name": "c", "cluster": {"server": "https://second"}}],
+            "users": [{"name": "u", "user": {"tokenFile": "token"}}],
+        },
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_text(yaml.safe_dump(content))
+    monkeypatch.setenv("KUBECONFIG", ":".join(str(tmp_path / name) for name in ("missing", *files)))
+    found = find_connection()
+    assert (found.server, found.token) == ("https://first", "from-a-file")
+    with pytest.raises(BadKubeconfig, match="no context named 'y'"):
+        find_connection(context="y")

@@ -7,7 +7,7 @@ import os
 import ssl
 import tempfile
 from base64 import b64decode
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,8 @@ UNSUPPORTED: Final = (
     *("proxy-url", "tls-server-name"),
     *("auth-provider", "username", "as", "as-uid", "as-groups", "as-user-extra"),
 )
+
+_Files = Sequence[tuple[Path, dict[str, Any]]]
 
 
 class BadKubeconfig(Exception):
@@ -65,56 +67,69 @@ def find_connection(kubeconfig: str | Path | None = None, *, context: str | None
         existing = [path for part in listed.split(os.pathsep) if part and (path := Path(part)).is_file()]
         if not existing:
             raise BadKubeconfig(f"KUBECONFIG names {listed}, which does not exist")
-        return read_kubeconfig(existing[0], context=context)
+        return read_kubeconfig(*existing, context=context)
     if (SERVICE_ACCOUNT / "token").is_file():
         return _in_cluster()
     return read_kubeconfig(Path.home() / ".kube" / "config", context=context)
 
 
-def read_kubeconfig(path: Path, *, context: str | None = None) -> Connection:
-    """The connection that the file's current context, or the one named, describes."""
+def read_kubeconfig(*paths: Path, context: str | None = None) -> Connection:
+    """The connection that the current context, or the one named, describes. Of several files, the first that says something counts."""
+    files = [(path, _read(path)) for path in paths]
+    shown = f"kubeconfig {', '.join(map(str, paths))}"
     try:
-        document = yaml.safe_load(path.read_text())
+        return replace(_connection_in(files, context), renew=partial(read_kubeconfig, *paths, context=context))
+    except _Lacking as lacking:
+        raise BadKubeconfig(f"{shown} {lacking}") from None
+    except ProgramFailed as failed:
+        raise BadKubeconfig(f"{shown}: {failed}") from None
+    except (AttributeError, KeyError, TypeError, binascii.Error, OSError) as error:
+        raise BadKubeconfig(f"{shown} is not complete: {type(error).__name__}: {error}") from error
+
+
+class _Lacking(Exception):
+    """What the files do not say, or say and we cannot do; completes the sentence that begins with them."""
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        document: dict[str, Any] = yaml.safe_load(path.read_text())
     except FileNotFoundError:
         raise BadKubeconfig(f"there is no kubeconfig {path}; give one with --kubeconfig or KUBECONFIG") from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise BadKubeconfig(f"cannot read kubeconfig {path}: {error}") from error
-    try:
-        connection = _connection_in(document, path, context)
-        return replace(connection, renew=partial(read_kubeconfig, path, context=context))
-    except ProgramFailed as failed:
-        raise BadKubeconfig(f"kubeconfig {path}: {failed}") from None
-    except (AttributeError, KeyError, TypeError, binascii.Error, OSError) as error:
-        raise BadKubeconfig(f"kubeconfig {path} is not complete: {type(error).__name__}: {error}") from error
+    return document
 
 
-def _connection_in(document: dict[str, Any], path: Path, context: str | None) -> Connection:
-    chosen = context or document.get("current-context")
-    if not chosen:
-        raise BadKubeconfig(f"kubeconfig {path} has no current context; choose one with --context")
-    about = _named(document, "contexts", chosen, path)["context"]
-    cluster = _named(document, "clusters", about["cluster"], path)["cluster"]
-    user = _named(document, "users", about["user"], path)["user"] or {} if about.get("user") else {}
+def _connection_in(files: _Files, context: str | None) -> Connection:
+    chosen = context or next(filter(None, (document.get("current-context") for _, document in files)), None)
+    if chosen is None:
+        raise _Lacking("has no current context; choose one with --context")
+    about, _ = _named(files, "context", chosen)
+    cluster, cluster_file = _named(files, "cluster", about["cluster"])
+    user, user_file = _named(files, "user", about["user"]) if about.get("user") else ({}, cluster_file)
     # To go another way than the file says, or as somebody else, would be worse than not to go.
     if ignored := [name for name in UNSUPPORTED if user.get(name) or cluster.get(name)]:
-        raise BadKubeconfig(f"kubeconfig {path}: {ignored[0]} is not supported")
-    given = run_credential_program(user["exec"], cluster, path.parent) if user.get("exec") else None
+        raise _Lacking(f"says {ignored[0]}, which is not supported")
+    given = run_credential_program(user["exec"], cluster, user_file.parent) if user.get("exec") else None
     return Connection(
         server=cluster["server"],
-        token=given.token if given else user.get("token") or _file_text(user.get("tokenFile"), path),
-        authority_pem=_pem(cluster, "certificate-authority", path),
-        certificate_pem=given.certificate_pem if given else _pem(user, "client-certificate", path),
-        key_pem=given.key_pem if given else _pem(user, "client-key", path),
+        token=given.token if given else user.get("token") or _file_text(user.get("tokenFile"), user_file),
+        authority_pem=_pem(cluster, "certificate-authority", cluster_file),
+        certificate_pem=given.certificate_pem if given else _pem(user, "client-certificate", user_file),
+        key_pem=given.key_pem if given else _pem(user, "client-key", user_file),
         verify=not cluster.get("insecure-skip-tls-verify", False),
         namespace=about.get("namespace") or "default",
     )
 
 
-def _named(document: dict[str, Any], section: str, name: str, path: Path) -> dict[str, Any]:
-    for entry in document.get(section) or ():
-        if entry.get("name") == name:
-            return dict(entry)
-    raise BadKubeconfig(f"kubeconfig {path} has no {section[:-1]} named {name!r}")
+def _named(files: _Files, kind: str, name: str) -> tuple[dict[str, Any], Path]:
+    """A context, cluster or user by its name, and the file that it stands in."""
+    for path, document in files:
+        for entry in document.get(f"{kind}s") or ():
+            if entry.get("name") == name:
+                return entry[kind] or {}, path
+    raise _Lacking(f"has no {kind} named {name!r}")
 
 
 def _pem(section: dict[str, Any], name: str, path: Path) -> str | None:
