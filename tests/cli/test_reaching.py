@@ -16,18 +16,18 @@ from typer.testing import CliRunner, Result
 
 from dralloc.apiserver.certificates import ensure_certificates
 from dralloc.cli.main import app
-from dralloc.testing.api_thread import ApiThread, api_thread, refused
+from dralloc.testing.api_thread import ApiThread, Said, api_thread, refused
 
-COMMANDS = [("top", "devices"), ("explain", "pod", "p"), ("allocate",), ("record",)]
+COMMANDS = [("top", "devices"), ("explain", "pod", "p"), ("allocate",), ("get", "pods"), ("record",)]
 
 
-def kubeconfig(path: Path, server: str, **user: str) -> Path:
+def kubeconfig(path: Path, server: object, *, cluster: dict[str, str] | None = None, **user: object) -> Path:
     document = {
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "here",
         "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "clusters": [{"name": "c", "cluster": {"server": server, **(cluster or {})}}],
         "users": [{"name": "u", "user": user}],
     }
     file = path / "config"
@@ -96,14 +96,52 @@ def test_no_kubernetes_behind_the_address(api: ApiThread) -> None:
     assert_one_line(told, "there is nothing at /apis", "the address of a Kubernetes API server")
 
 
+def test_answers_that_make_no_sense(api: ApiThread) -> None:
+    api.answers["/apis/resource.k8s.io/v1/resourceslices"] = Said(200, {"items": "nonsense"})
+    try:
+        told = run("top", "devices", "--kubeconfig", str(api.kubeconfig))
+    finally:
+        api.answers.clear()
+    assert_one_line(told, "sent what this version of dralloc cannot read")
+
+
 def test_a_host_that_does_not_exist(tmp_path: Path) -> None:
     told = run("top", "devices", "--kubeconfig", str(kubeconfig(tmp_path, "http://nowhere.invalid:6443")))
     assert_one_line(told, "the host of http://nowhere.invalid:6443 is not known here")
 
 
-def test_a_server_that_is_no_url(tmp_path: Path) -> None:
-    told = run("top", "devices", "--kubeconfig", str(kubeconfig(tmp_path, "nonsense")))
-    assert_one_line(told, "nonsense is not the URL of a server")
+@pytest.mark.parametrize("server", ["nonsense", "", 5, "ftp://x", "http://a b", "http://h:abc", "http://h:99999"])
+def test_a_server_that_is_no_url(tmp_path: Path, server: object) -> None:
+    told = run("get", "pods", "--kubeconfig", str(kubeconfig(tmp_path, server)))
+    assert_one_line(told, f"server {server!r} is not a URL such as https://HOST:6443")
+
+
+PEM = "bm9uc2Vuc2U="
+
+
+@pytest.mark.parametrize(
+    ("cluster", "user", "said"),
+    [
+        ({}, {"token": "a\nb"}, "a token with signs that no token has"),
+        ({}, {"token": "ключ"}, "a token with signs that no token has"),
+        ({}, {"token": 5}, "a token with signs that no token has"),
+        ({"certificate-authority-data": PEM}, {}, "certificates that cannot be used"),
+        ({"certificate-authority": "nowhere"}, {}, "No such file"),
+        ({}, {"client-certificate-data": PEM}, "a client certificate without its key"),
+        ({}, {"client-certificate-data": PEM, "client-key-data": PEM}, "certificates that cannot be used"),
+    ],
+)
+def test_credentials_that_cannot_be_used(
+    tmp_path: Path, cluster: dict[str, str], user: dict[str, object], said: str
+) -> None:
+    file = kubeconfig(tmp_path, "https://127.0.0.1:1", cluster=cluster, **user)
+    assert_one_line(run("get", "pods", "--kubeconfig", str(file)), said)
+
+
+@pytest.mark.parametrize("text", ["", "hello", "[1, 2]", "a: [", "\x00"])
+def test_files_that_are_no_kubeconfig(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config").write_text(text)
+    assert_one_line(run("get", "pods", "--kubeconfig", str(tmp_path / "config")), "kubeconfig", str(tmp_path))
 
 
 @pytest.mark.slow

@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Final, TypeVar
 
+from msgspec import MsgspecError
+
 from dralloc.api.codec import DecodeError
 from dralloc.cli.output import INTERRUPTED, fail
 from dralloc.client.credentials import BadKubeconfig, Connection, find_connection
@@ -49,7 +51,7 @@ def ask_server(
 
     try:
         return asyncio.run(run())
-    except (ApiError, TransportError, DecodeError, UnknownKind) as error:
+    except (ApiError, TransportError, DecodeError, MsgspecError, UnknownKind) as error:
         fail(what_to_do(error, connection.server))
     except KeyboardInterrupt:
         if is_endless:
@@ -69,7 +71,7 @@ def what_to_do(error: Exception, server: str) -> str:
             return f"{server} does not allow it: {error}; ask for the right, or choose another user with --context"
         case TransportError():
             return _unreached(error, server)
-        case DecodeError():
+        case DecodeError() | MsgspecError():
             return f"{server} sent what this version of dralloc cannot read: {error}"
         case _:
             return f"{server}: {error}"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -78,7 +79,9 @@ def read_kubeconfig(*paths: Path, context: str | None = None) -> Connection:
     files = [(path, _read(path)) for path in paths]
     shown = f"kubeconfig {', '.join(map(str, paths))}"
     try:
-        return replace(_connection_in(files, context), renew=partial(read_kubeconfig, *paths, context=context))
+        found = _connection_in(files, context)
+        _check(found)
+        return replace(found, renew=partial(read_kubeconfig, *paths, context=context))
     except _Lacking as lacking:
         raise BadKubeconfig(f"{shown} {lacking}") from None
     except ProgramFailed as failed:
@@ -93,11 +96,13 @@ class _Lacking(Exception):
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        document: dict[str, Any] = yaml.safe_load(path.read_text())
+        document = yaml.safe_load(path.read_text())
     except FileNotFoundError:
         raise BadKubeconfig(f"there is no kubeconfig {path}; give one with --kubeconfig or KUBECONFIG") from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise BadKubeconfig(f"cannot read kubeconfig {path}: {error}") from error
+        raise BadKubeconfig(f"cannot read kubeconfig {path}: {' '.join(str(error).split())}") from error
+    if not isinstance(document, dict):
+        raise BadKubeconfig(f"{path} is not a kubeconfig: it names no clusters, users and contexts")
     return document
 
 
@@ -121,6 +126,26 @@ def _connection_in(files: _Files, context: str | None) -> Connection:
         verify=not cluster.get("insecure-skip-tls-verify", False),
         namespace=about.get("namespace") or "default",
     )
+
+
+def _check(connection: Connection) -> None:
+    """Refuse what no request could be sent with."""
+    server, token = connection.server, connection.token
+    try:
+        url = urlsplit(server)
+        is_usable = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0 and " " not in server
+    except (AttributeError, TypeError, ValueError):
+        is_usable = False
+    if not is_usable:
+        raise _Lacking(f"has a cluster whose server {server!r} is not a URL such as https://HOST:6443")
+    if token is not None and not (isinstance(token, str) and token.isascii() and token.isprintable()):
+        raise _Lacking("has a token with signs that no token has")
+    if (connection.certificate_pem is None) != (connection.key_pem is None):
+        raise _Lacking("has a client certificate without its key, or a key without its certificate")
+    try:
+        connection.ssl_context()
+    except (ssl.SSLError, ValueError) as error:
+        raise _Lacking(f"has certificates that cannot be used: {error}") from None
 
 
 def _named(files: _Files, kind: str, name: str) -> tuple[dict[str, Any], Path]:
