@@ -37,6 +37,8 @@ from dralloc.snapshot.identity import PoolId
 NAME: Final = "dralloc"
 # A pod whose claims are not there yet is told so only when they do not come.
 EARLY_S: Final = 5.0
+# How many pods are decided on before watches and writes get their turn.
+ATTEMPTS_AT_ONCE: Final = 8
 
 QueueKey = tuple[str, str, str]
 
@@ -152,13 +154,20 @@ class Scheduler:
     async def _schedule(self, tasks: asyncio.TaskGroup) -> None:
         while True:
             self._stirred.clear()
+            if self._attempt_some(tasks):
+                # Watches and writes get their turn.
+                await asyncio.sleep(0)
+            else:
+                await self._wait()
+
+    def _attempt_some(self, tasks: asyncio.TaskGroup) -> bool:
+        """Decide on pods that are ready in the same moment: those that share a claim then share its write, too."""
+        for number in range(ATTEMPTS_AT_ONCE):
             queued = self._queue.pop(now_s=_now_s()) if self._free_bindings else None
             if queued is None:
-                await self._wait()
-                continue
+                return number > 0
             self._attempt(queued, tasks)
-            # Watches and writes get their turn between any two attempts.
-            await asyncio.sleep(0)
+        return True
 
     async def _wait(self) -> None:
         """Until something happens, or a pod is ready by itself."""
