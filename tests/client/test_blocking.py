@@ -44,7 +44,7 @@ def test_a_script_creates_reads_watches_and_deletes(client: Client) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("", "is not complete"),
+        ("", "is not a kubeconfig"),
         ("{}", "no current context"),
         ("current-context: x", "no context named 'x'"),
         ("[1, 2", "cannot read"),
