@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import pty
+import signal
+import socket
 import subprocess
 import sys
 from importlib import metadata
@@ -16,6 +18,7 @@ import yaml
 from typer.main import get_command
 from typer.testing import CliRunner, Result
 
+from dralloc.apiserver.kubeconfig import write_kubeconfig
 from dralloc.cli.main import COMMANDS, app
 from dralloc.cli.progress import progress
 
@@ -118,6 +121,23 @@ def test_a_bar_is_on_standard_error_where_somebody_does() -> None:
     os.close(terminal)
     assert told.splitlines()[-1].endswith("agree")
     assert "\x1b" not in told
+
+
+@pytest.mark.slow
+def test_who_waits_long_is_told_for_what(tmp_path: Path) -> None:
+    terminal, inner = pty.openpty()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        write_kubeconfig(tmp_path / "config", server=address, authority_pem=None, token="t")
+        command = [sys.executable, "-m", "dralloc", "top", "devices", "--kubeconfig", str(tmp_path / "config")]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=inner) as process:
+            os.close(inner)
+            told = ""
+            while f"reading the cluster {address}" not in told:
+                told += os.read(terminal, 65536).decode(errors="replace")
+            process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=30) == 130
+    os.close(terminal)
 
 
 # --- Reports for machines -------------------------------------------------------------------------------------------------

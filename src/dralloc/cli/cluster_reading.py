@@ -45,7 +45,11 @@ def add_cluster(
     world.place = f"the cluster {connection.server}"
     world.namespace = origin.namespace or connection.namespace
     wanted = frozenset((*needed, *useful))
-    readings = ask_server(connection, lambda transport: read_cluster(transport, world.namespace, wanted))
+    readings = ask_server(
+        connection,
+        lambda transport: read_cluster(transport, world.namespace, wanted),
+        doing=f"reading {world.place}",
+    )
     for object_type, reading in readings.items():
         if reading.is_missing and object_type in needed:
             fail(f"{connection.server}: {reading.note}")

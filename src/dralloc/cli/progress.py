@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager
+from typing import Final, TypeVar
 
 Item = TypeVar("Item")
+
+# Who waits no longer than this does not begin to wonder.
+PATIENCE_S: Final = 1.0
 
 
 def progress(items: Iterable[Item], *, total: int, what: str) -> Iterator[Item]:
@@ -23,3 +28,25 @@ def progress(items: Iterable[Item], *, total: int, what: str) -> Iterator[Item]:
         for item in items:
             yield item
             shown.advance(task)
+
+
+@asynccontextmanager
+async def patience(what: str) -> AsyncIterator[None]:
+    """Says what takes so long, from the moment on that it does."""
+    if not what or not sys.stderr.isatty():
+        yield
+        return
+    telling = asyncio.ensure_future(_tell_later(what))
+    try:
+        yield
+    finally:
+        telling.cancel()
+        await asyncio.wait((telling,))
+
+
+async def _tell_later(what: str) -> None:
+    from rich.console import Console
+
+    await asyncio.sleep(PATIENCE_S)
+    with Console(stderr=True).status(what):
+        await asyncio.Event().wait()

@@ -14,6 +14,7 @@ from msgspec import MsgspecError
 
 from dralloc.api.codec import DecodeError
 from dralloc.cli.output import INTERRUPTED, fail
+from dralloc.cli.progress import patience
 from dralloc.client.credentials import BadKubeconfig, Connection, find_connection
 from dralloc.client.discovery import UnknownKind
 from dralloc.client.http import HttpTransport
@@ -35,17 +36,22 @@ def find_server(kubeconfig: Path | None, context: str | None, *, otherwise: str 
 
 
 def ask_server(
-    connection: Connection, work: Callable[[Transport], Awaitable[Answer]], *, is_endless: bool = False
+    connection: Connection,
+    work: Callable[[Transport], Awaitable[Answer]],
+    *,
+    is_endless: bool = False,
+    doing: str = "",
 ) -> Answer:
     """What the work answers. Ends the command with a line that says what to do where the server does not.
 
-    Work that is endless is ended by Ctrl-C, and that is as it should be.
+    Work that is endless is ended by Ctrl-C, and that is as it should be. `doing` is told who waits for long.
     """
 
     async def run() -> Answer:
         transport = HttpTransport(connection)
         try:
-            return await work(transport)
+            async with patience(doing):
+                return await work(transport)
         finally:
             await transport.close()
 

@@ -47,7 +47,7 @@ def record(
         nodes = await client.list(Node, labels=labels)
         return nodes, await client.list(ResourceSlice), await client.list(DeviceClass)
 
-    nodes, slices, classes = ask_server(find_server(kubeconfig, context), read)
+    nodes, slices, classes = ask_server(find_server(kubeconfig, context), read, doing="reading the cluster")
     if not nodes:
         fail("there are no nodes to record" + (f" with labels {labels}" if labels else ""))
     profile = record_profile(nodes, slices, classes, f"Recorded from a cluster of {len(nodes)} nodes.")
