@@ -45,7 +45,7 @@ from dralloc.testing.api import TOKEN
 from dralloc.testing.builders import allocation, claim, device, device_class, held, request, resource_slice, taint_rule
 from dralloc.testing.driver_bench import bench_settings
 from dralloc.testing.faults import Loss, ScriptedTransport
-from dralloc.testing.node_process import write_kubeconfig
+from dralloc.testing.node_process import kill, write_kubeconfig
 from dralloc.testing.node_world import QUICK, replace_uid, short_directory
 from dralloc.testing.rights import Grant, GuardedApplication, account_name, grants_of, rights_needed
 from dralloc.testing.scripted_driver import ScriptedDriver
@@ -446,7 +446,13 @@ def test_who_only_looks_needs_no_more_than_to_look(tmp_path: Path) -> None:
                 )
                 said, _ = await process.communicate()
                 assert process.returncode == 0, f"{command}: {said.decode()}"
-            assert dict(application.refused) == {}
+            following = ("top", "devices", "--watch", "--kubeconfig", str(kubeconfig))
+            process = await asyncio.create_subprocess_exec(sys.executable, "-m", "dralloc", *following, stdout=PIPE)
+            try:
+                await used_up(application, READER, granted(READER))
+            finally:
+                await kill(process)
             assert application.used[READER] == granted(READER)
+            assert dict(application.refused) == {}
 
     asyncio.run(scenario())
