@@ -82,6 +82,9 @@ def test_answers_come_in_the_same_forms_everywhere(path: str) -> None:
         ("dralloc top devices -o ", ["table", "wide", "json", "yaml"]),
         ("dralloc node --profile ", ["cpu", "gpu", "mig", "nic", "tpu"]),
         ("dralloc conformance quan", ["quantity"]),
+        ("dralloc get resourcecl", ["resourceclaims", "resourceclaimtemplates"]),
+        ("dralloc get pods,resourceq", ["pods,resourcequotas"]),
+        ("dralloc plan --shape m", ["mig"]),
         ("dralloc bench throughput sh", ["shared"]),
     ],
 )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dralloc.cli.options import Context, Kubeconfig, Namespace
+from dralloc.cli.options import Context, Kubeconfig, Namespace, kinds_starting_with
 from dralloc.cli.output import FINDINGS, fail, say
 
 if TYPE_CHECKING:
@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 
 def delete(
     kind: Annotated[
-        str | None, typer.Argument(metavar="KIND", help="A kind, by plural, singular or short name; or KIND/NAME.")
+        str | None,
+        typer.Argument(
+            metavar="KIND",
+            help="A kind, by plural, singular or short name; or KIND/NAME.",
+            autocompletion=kinds_starting_with,
+        ),
     ] = None,
     names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="These objects.")] = None,
     files: Annotated[

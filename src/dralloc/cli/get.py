@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from dralloc.cli.options import Context, Kubeconfig
+from dralloc.cli.options import Context, Kubeconfig, kinds_starting_with
 from dralloc.cli.output import FINDINGS, fail
 
 if TYPE_CHECKING:
@@ -33,7 +33,9 @@ def get(
     kind: Annotated[
         str,
         typer.Argument(
-            metavar="KIND", help="Kinds, with commas between them, by plural, singular or short name; or KIND/NAME."
+            metavar="KIND",
+            help="Kinds, with commas between them, by plural, singular or short name; or KIND/NAME.",
+            autocompletion=kinds_starting_with,
         ),
     ],
     names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Only these objects.")] = None,

@@ -46,3 +46,12 @@ def profiles_starting_with(incomplete: str) -> list[str]:
     from dralloc.node.profiles import profile_names
 
     return [name for name in profile_names() if name.startswith(incomplete)]
+
+
+def kinds_starting_with(incomplete: str) -> list[str]:
+    """For the shell: the kinds that our own servers have. Others are not asked, for that would take too long."""
+    from dralloc.api.registry import KINDS
+
+    *before, last = incomplete.split(",")
+    plurals = sorted(kind.plural for kind in KINDS if kind.plural.startswith(last))
+    return [",".join((*before, plural)) for plural in plurals]
