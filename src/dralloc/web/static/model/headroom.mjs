@@ -69,7 +69,7 @@ function fits(capacity, value, nanos, left) {
 }
 
 /** What asking for the amount takes, in nanos; null where the policy has nothing like it. */
-export function chargeFor(policy, nanos) {
+function chargeFor(policy, nanos) {
   const charge = roundedUp(policy, nanos);
   return charge !== null && allows(policy, charge) ? charge : null;
 }

@@ -21,12 +21,6 @@ export class Pool {
     return this.slices.size === 0 && this.holdings.size === 0;
   }
 
-  /** Whether it has anything that is not for one node, so that it depends on which nodes there are. */
-  get isForMany() {
-    for (const { spec } of this.slices.values()) if (!spec.nodeName) return true;
-    return false;
-  }
-
   changed() {
     this.known = null;
   }

@@ -13,7 +13,7 @@ const DECIMAL_SUFFIX = Object.fromEntries(Object.entries(DECIMAL).map(([suffix, 
 const BINARY_SUFFIX = ["", ...Object.keys(BINARY)];
 const PATTERN = /^([+-]?)([0-9]*)(?:\.([0-9]*))?(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]?|[eE][+-]?[0-9]+)$/;
 
-export const ZERO = Object.freeze({ nanos: 0n, format: "decimal" });
+const ZERO = Object.freeze({ nanos: 0n, format: "decimal" });
 
 // Devices of one kind repeat the same few texts.
 const known = new Map();

@@ -123,7 +123,7 @@ function constraintText({ requests = [], matchAttribute, distinctAttribute }) {
 }
 
 /** The nodes that the allocation can be used on, where it names them. */
-export function nodesOf(claim) {
+function nodesOf(claim) {
   const terms = claim.status.allocation?.nodeSelector?.nodeSelectorTerms ?? [];
   return terms.flatMap(({ matchFields = [] }) =>
     matchFields.flatMap(({ key, operator, values = [] }) => (key === "metadata.name" && operator === "In" ? values : [])),

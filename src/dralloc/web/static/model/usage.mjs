@@ -10,7 +10,7 @@ import { parseQuantity, quantityLike } from "./quantity.mjs";
 const UNUSED = Object.freeze({ dedicated: 0, shares: 0, consumed: new Map() });
 
 /** How one device is used: given out whole, shares, and what all shares together consume, in nanos. */
-export function usageOf(holdings) {
+function usageOf(holdings) {
   if (!holdings.length) return UNUSED;
   const usage = { dedicated: 0, shares: 0, consumed: new Map() };
   for (const { result } of holdings) {
@@ -28,7 +28,7 @@ export function usageOf(holdings) {
   return usage;
 }
 
-export function isShareable(device) {
+function isShareable(device) {
   return Boolean(device.allowMultipleAllocations);
 }
 
@@ -36,7 +36,7 @@ export function isShareable(device) {
 const unused = new WeakMap();
 
 /** What is used and left of each capacity. */
-export function capacityReports(device, usage) {
+function capacityReports(device, usage) {
   if (usage !== UNUSED || !device.capacity) return workedOut(device, usage);
   let reports = unused.get(device.capacity);
   if (!reports) unused.set(device.capacity, (reports = workedOut(device, usage)));
@@ -71,7 +71,7 @@ function leftOf(capacities, usage) {
 }
 
 /** One of free, in use (given out whole), shared, full (no further share fits, however little is asked for). */
-export function stateOf(device, usage, reports) {
+function stateOf(device, usage, reports) {
   if (!usage.dedicated && !usage.shares) return "free";
   if (usage.dedicated || !isShareable(device)) return "in use";
   const isFull =

@@ -48,15 +48,15 @@ export function App({ world, status, route, version, connection, signIn }) {
   `;
 }
 
-let counted = { version: -1, waiting: 0 };
+let known = { version: -1, waiting: 0 };
 
 function countWaiting(world, version) {
-  if (counted.version !== version) {
+  if (known.version !== version) {
     let waiting = 0;
     for (const pod of world.pods.values()) if (isWaiting(pod)) waiting += 1;
-    counted = { version, waiting };
+    known = { version, waiting };
   }
-  return counted.waiting;
+  return known.waiting;
 }
 
 function skipToContent(event) {

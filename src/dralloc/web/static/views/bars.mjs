@@ -51,7 +51,7 @@ function Taints({ taints }) {
   return html` <span class="taint" title=${`tainted: ${said}`}><span aria-hidden="true">▲</span><span class="hidden-text">tainted ${said}</span></span>`;
 }
 
-export function Bar({ report, capacity, highlight }) {
+function Bar({ report, capacity, highlight }) {
   return html`<span class="bar" aria-hidden="true">
     ${segments(report, capacity).map(
       ({ claim, width, said }) => html`<a

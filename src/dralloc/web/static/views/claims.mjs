@@ -83,7 +83,7 @@ function Given({ claim }) {
   </ul>`;
 }
 
-export function usersText(claim) {
+function usersText(claim) {
   const users = claim.status.reservedFor ?? [];
   if (users.length === 1) return `${users[0].resource}/${users[0].name}`;
   if (users.length) return counted(users.length, users[0].resource.replace(/s$/, ""));

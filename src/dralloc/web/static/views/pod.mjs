@@ -26,7 +26,7 @@ export function PodView({ world, route, connection }) {
     ${isWaiting(pod) &&
     html`<section class="card" aria-labelledby="why">
       <h2 id="why">Why it waits</h2>
-      <${Reasons} pod=${pod} world=${world} />
+      <${Reasons} pod=${pod} />
     </section>`}
     <section aria-labelledby="claims">
       <h2 id="claims">Claims</h2>

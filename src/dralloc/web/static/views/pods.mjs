@@ -22,7 +22,7 @@ export function PodsView({ world, route, version }) {
     <section aria-labelledby="waiting">
       <h2 id="waiting">Waiting</h2>
       ${groups.length
-        ? html`<ul class="waiting">${groups.slice(0, GROUPS_SHOWN).map((group) => html`<${WaitingGroup} key=${group.message} group=${group} world=${world} />`)}</ul>`
+        ? html`<ul class="waiting">${groups.slice(0, GROUPS_SHOWN).map((group) => html`<${WaitingGroup} key=${group.message} group=${group} />`)}</ul>`
         : html`<p class="quiet">Every pod has a node.</p>`}
       ${groups.length > GROUPS_SHOWN && html`<p class="quiet">and ${counted(groups.length - GROUPS_SHOWN, "more reason")}</p>`}
     </section>
@@ -65,7 +65,7 @@ function PodRow({ pod }) {
   </tr>`;
 }
 
-export function PodClaims({ pod }) {
+function PodClaims({ pod }) {
   if (!pod.claims.length) return html`<span class="quiet">none</span>`;
   return html`<ul class="chips">
     ${pod.claims.map(
@@ -78,7 +78,7 @@ export function PodClaims({ pod }) {
 
 // --- Why pods wait ------------------------------------------------------------------------------------------------
 
-function WaitingGroup({ group, world }) {
+function WaitingGroup({ group }) {
   const { pods } = group;
   return html`<li class="card">
     <div class="card-head">
@@ -88,7 +88,7 @@ function WaitingGroup({ group, world }) {
         ${pods.length > PODS_SHOWN && html`<li class="quiet">and ${(pods.length - PODS_SHOWN).toLocaleString("en")} more</li>`}
       </ul>
     </div>
-    <${Reasons} pod=${pods[0]} world=${world} />
+    <${Reasons} pod=${pods[0]} />
   </li>`;
 }
 
