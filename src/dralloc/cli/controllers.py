@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dralloc.cli.options import Context, Gates, Kubeconfig
+from dralloc.cli.options import Context, Gates, Kubeconfig, LeaderElect, MetricsAddress
 from dralloc.cli.output import fail, parse_gates, say
 
 if TYPE_CHECKING:
@@ -19,13 +19,9 @@ def controllers(
     only: Annotated[
         str | None, typer.Option(help="Which controllers to run, with commas between them; all unless told.")
     ] = None,
-    leader_elect: Annotated[
-        bool, typer.Option("--leader-elect", help="Work only while no other process does: for several replicas.")
-    ] = False,
+    leader_elect: LeaderElect = False,
     feature_gates: Gates = "",
-    metrics_address: Annotated[
-        str | None, typer.Option(help="HOST:PORT for /metrics and /healthz; nowhere unless told.")
-    ] = None,
+    metrics_address: MetricsAddress = None,
 ) -> None:
     """Run the controllers.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dralloc.cli.options import Context, Gates, Kubeconfig, profiles_starting_with
+from dralloc.cli.options import Context, Gates, Kubeconfig, MetricsAddress, profiles_starting_with
 from dralloc.cli.output import fail, parse_gates, say
 
 if TYPE_CHECKING:
@@ -57,9 +57,7 @@ def node(
         bool, typer.Option("--heartbeats", help="Renew the leases of fake nodes: for clusters that watch nodes.")
     ] = False,
     feature_gates: Gates = "",
-    metrics_address: Annotated[
-        str | None, typer.Option(help="HOST:PORT for /metrics and /healthz; nowhere unless told.")
-    ] = None,
+    metrics_address: MetricsAddress = None,
 ) -> None:
     """Be a node: register drivers, prepare claims, run pods.
 

@@ -39,6 +39,13 @@ Namespace = Annotated[
     str | None,
     typer.Option("--namespace", "-n", help="The namespace of names without one; otherwise that of the context."),
 ]
+MetricsAddress = Annotated[
+    str | None,
+    typer.Option("--metrics-address", help="HOST:PORT for /metrics and /healthz; nowhere unless told."),
+]
+LeaderElect = Annotated[
+    bool, typer.Option("--leader-elect", help="Work only while no other process does: for several replicas.")
+]
 
 
 def profiles_starting_with(incomplete: str) -> list[str]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dralloc.cli.options import Context, Gates, Kubeconfig
+from dralloc.cli.options import Context, Gates, Kubeconfig, LeaderElect, MetricsAddress
 from dralloc.cli.output import parse_gates, say
 
 if TYPE_CHECKING:
@@ -27,13 +27,9 @@ def scheduler(
         typer.Option(help="Give out devices of these pools alone: DRIVER or DRIVER/POOL, with * and ?; several times."),
     ] = None,
     bindings: Annotated[int, typer.Option(help="How many pods are bound at the same time.", min=1, max=10_000)] = 64,
-    leader_elect: Annotated[
-        bool, typer.Option("--leader-elect", help="Work only while no other process does: for several replicas.")
-    ] = False,
+    leader_elect: LeaderElect = False,
     feature_gates: Gates = "",
-    metrics_address: Annotated[
-        str | None, typer.Option(help="HOST:PORT for /metrics and /healthz; nowhere unless told.")
-    ] = None,
+    metrics_address: MetricsAddress = None,
 ) -> None:
     """Give pods their nodes and devices.
 
