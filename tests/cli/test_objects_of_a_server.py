@@ -213,6 +213,8 @@ def test_what_is_not_there(api: ApiThread) -> None:
     told = run(api, "get", "claims", "c", "nope")
     assert (told.exit_code, len(told.stdout.splitlines())) == (1, 2)
     assert 'resourceclaims.resource.k8s.io "nope" not found' in told.stderr
+    nothing = run(api, "get", "claim", "nope", "-o", "json")
+    assert (nothing.exit_code, nothing.stdout) == (1, "")
     empty = run(api, "get", "pods")
     assert (empty.exit_code, empty.stdout, empty.stderr) == (0, "", "nothing found in namespace default\n")
     unknown = run(api, "get", "resourceclaimz")

@@ -87,7 +87,9 @@ class Getting:
             except NotFound as error:
                 is_complete = False
                 say(str(error), err=True)
-        self._print(targets, bodies, is_list=len(bodies) != 1 or not targets[0].name)
+        is_list = len(bodies) != 1 or not targets[0].name
+        if bodies or is_complete:
+            self._print(targets, bodies, is_list=is_list)
         if and_follow:
             await self._follow_objects(targets[0], revision)
         return is_complete
