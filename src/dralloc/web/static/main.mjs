@@ -12,7 +12,7 @@ import { rememberedToken, rememberToken } from "./views/token.mjs";
 const REDRAW_EVERY_MS = 120;
 const REST_PER_DRAWING = 4;
 
-const state = { world: new World(), status: { phase: "connecting" }, route: parseRoute(location.hash), connection: null, live: null };
+const state = { world: new World(), status: { phase: "loading", kind: "" }, route: parseRoute(location.hash), connection: null, live: null };
 
 let isDue = false;
 let nextAt = 0;

@@ -1,7 +1,7 @@
 // The frame: navigation, the state of the connection, and the view that the address names.
 
 import { isWaiting } from "../model/pods.mjs";
-import { html, useEffect, useLayoutEffect, useRef, useState } from "../vendor/htm-preact.mjs";
+import { html, useEffect, useErrorBoundary, useLayoutEffect, useRef, useState } from "../vendor/htm-preact.mjs";
 import { ClaimView } from "./claim.mjs";
 import { ClaimsView } from "./claims.mjs";
 import { DevicesView } from "./devices.mjs";
@@ -43,9 +43,18 @@ export function App({ world, status, route, version, connection, signIn }) {
         ? html`<${SignIn} status=${status} signIn=${signIn} />`
         : html`<${Heading} route=${route} />${status.phase === "loading" || status.phase === "connecting"
             ? html`<${Reading} world=${world} status=${status} />`
-            : html`<${View} world=${world} route=${route} version=${version} connection=${connection} />`}`}
+            : html`<${Guarded} key=${route.view}><${View} world=${world} route=${route} version=${version} connection=${connection} /><//>`}`}
     </main>
   `;
+}
+
+/** A view that fails says so, and leaves the others usable. */
+function Guarded({ children }) {
+  const [error, tryAgain] = useErrorBoundary((thrown) => console.error(thrown));
+  if (!error) return children;
+  return html`<p class="fault" role="alert">
+    This view has a fault: ${error.message}. <button type="button" class="link" onClick=${tryAgain}>Try again</button>
+  </p>`;
 }
 
 let known = { version: -1, waiting: 0 };
