@@ -88,6 +88,25 @@ def test_a_selector_is_tried_on_the_devices_of_the_cluster(cluster: ApiThread) -
     assert (told.exit_code, "3 of 3 devices match, 0 fail" in told.stdout) == (0, True)
 
 
+@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
+def test_items_of_lists_need_not_say_what_they_are(cluster: ApiThread, version: str) -> None:
+    """As Kubernetes answers: only the list has a kind and a version."""
+    pretend(cluster, served_as(version))
+    request: dict[str, object] = {"name": "gpu", "deviceClassName": "gpu"}
+    if version != "v1beta1":
+        request = {"name": "gpu", "exactly": {"deviceClassName": "gpu"}}
+    item = {
+        "metadata": {"name": "bare", "namespace": "default", "uid": "u", "managedFields": [{"manager": "kubectl"}]},
+        "spec": {"devices": {"requests": [request]}},
+        "status": {},
+    }
+    listed = {"kind": "ResourceClaimList", "apiVersion": f"{GROUP}/{version}", "metadata": {}, "items": [item]}
+    cluster.answers[f"/apis/{GROUP}/{version}/resourceclaims"] = Said(200, listed)
+    told = yaml.safe_load(run(cluster, "allocate", "--claim", "bare", "-o", "yaml").stdout)
+    assert (told["apiVersion"], told["kind"], told["metadata"]["name"]) == (f"{GROUP}/v1", "ResourceClaim", "bare")
+    assert told["status"]["allocation"]["devices"]["results"][0]["device"] == "gpu-0"
+
+
 def test_files_are_added_to_the_cluster(cluster: ApiThread) -> None:
     claim = """\
 apiVersion: resource.k8s.io/v1
