@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -17,6 +18,9 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+# Where the machine has no kubectl of its own, pages and tests that call it find Debian's, from `make system`.
+os.environ["PATH"] += f":{Path(__file__).parents[1] / '.tools' / 'kubectl-debian' / 'usr' / 'bin'}"
 
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
 
