@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -67,6 +68,16 @@ def test_the_example_drivers_conform(
     suite = ElementTree.parse(report).getroot()
     assert (suite.get("failures"), suite.get("skipped")) == ("0", "0")
     assert int(suite.get("tests") or 0) >= 20
+
+
+@pytest.mark.slow
+def test_a_report_for_machines(tmp_path: Path) -> None:
+    program = tmp_path / "driver.py"
+    program.write_text(REFUSING)
+    result = run("--only", "prepare.answer", "-o", "json", "--", sys.executable, program)
+    report = json.loads(result.stdout)
+    assert (result.exit_code, report["driver"]) == (1, "bad.example.com")
+    assert "failed" in {check["outcome"] for check in report["checks"]}
 
 
 @pytest.mark.slow

@@ -164,6 +164,14 @@ def test_json_and_yaml_say_the_same(arguments: tuple[str, ...], key: str) -> Non
 
 
 @pytest.mark.slow
+def test_measurements_for_people_and_machines() -> None:
+    arguments = ("bench", "throughput", "shared", "--nodes", "3", "--pods", "6", "--in-process")
+    assert run(*arguments).stdout.startswith("shared: ")
+    told = json.loads(run(*arguments, "-o", "json").stdout)
+    assert (told["nodes"], told["pods"], told["workloads"]["shared"]["podsPerSecond"] > 0) == (3, 6, True)
+
+
+@pytest.mark.slow
 def test_nothing_heavy_is_loaded_before_it_is_needed() -> None:
     code = (
         "import sys, dralloc.cli.main; print(sorted({'yaml', 'grpc', 'aiohttp', 'uvicorn', 'rich.console', 'asyncio',"
