@@ -17,9 +17,9 @@ SHARES: Final[tuple[tuple[str, str, str, Mapping[str, str]], ...]] = (
     ("serving", "embeddings", "gpu.example.com", {"memory": "12Gi"}),
     # Not a whole number of gibibytes, so it is rounded up.
     ("research", "fine-tune", "gpu.example.com", {"memory": "50500Mi"}),
-    ("research", "notebook-anna", "gpu.example.com", {"memory": "10Gi"}),
-    ("research", "notebook-ben", "gpu.example.com", {"memory": "10Gi"}),
-    ("research", "notebook-chris", "gpu.example.com", {"memory": "24Gi"}),
+    ("research", "notebook-1", "gpu.example.com", {"memory": "10Gi"}),
+    ("research", "notebook-2", "gpu.example.com", {"memory": "10Gi"}),
+    ("research", "notebook-3", "gpu.example.com", {"memory": "24Gi"}),
     # Nothing asked: the policy's default, which is the whole card.
     ("research", "benchmark", "gpu.example.com", {}),
     ("serving", "gateway", "nic.example.com", {"bandwidth": "40G"}),
