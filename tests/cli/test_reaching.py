@@ -69,6 +69,7 @@ def free_port() -> int:
 def test_nobody_listens(tmp_path: Path, command: tuple[str, ...]) -> None:
     told = run(*command, "--kubeconfig", str(kubeconfig(tmp_path, f"http://127.0.0.1:{free_port()}")))
     assert_one_line(told, "nothing listens at http://127.0.0.1:", "dralloc up starts one", "--kubeconfig")
+    assert ("or name files with -f" in told.stderr) == (command[0] in ("top", "explain", "allocate"))
 
 
 @pytest.mark.slow

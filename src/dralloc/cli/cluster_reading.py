@@ -49,6 +49,7 @@ def add_cluster(
         connection,
         lambda transport: read_cluster(transport, world.namespace, wanted),
         doing=f"reading {world.place}",
+        otherwise=INSTEAD,
     )
     for object_type, reading in readings.items():
         if reading.is_missing and object_type in needed:

@@ -41,10 +41,12 @@ def ask_server(
     *,
     is_endless: bool = False,
     doing: str = "",
+    otherwise: str = "",
 ) -> Answer:
     """What the work answers. Ends the command with a line that says what to do where the server does not.
 
-    Work that is endless is ended by Ctrl-C, and that is as it should be. `doing` is told who waits for long.
+    Work that is endless is ended by Ctrl-C, and that is as it should be. `doing` is told who waits for long,
+    `otherwise` who cannot reach the server: what else they could do.
     """
 
     async def run() -> Answer:
@@ -58,7 +60,7 @@ def ask_server(
     try:
         return asyncio.run(run())
     except (ApiError, TransportError, DecodeError, MsgspecError, UnknownKind) as error:
-        fail(what_to_do(error, connection.server))
+        fail(what_to_do(error, connection.server) + (otherwise if isinstance(error, TransportError) else ""))
     except KeyboardInterrupt:
         if is_endless:
             sys.exit(0)
