@@ -40,7 +40,8 @@ def plan(
     """Say which pending pods would fit on how many new nodes of a shape. Exits with 1 if no shape has room for all.
 
     Pods are placed as the scheduler would place them, on the nodes that are there first, with the same preference for nodes on which
-    earlier alternatives fit. Whoever finds no place gets a new node of the shape, until the pods or the nodes are used up.
+    earlier alternatives fit. Whoever finds no place gets a new node of the shape, until the pods or the nodes are used up. That the pods
+    fit on these nodes is certain; a scheduler that finds all the nodes there at once may spread them otherwise, and then need more.
 
     \b
     # Two kinds of machines to choose from, for pods that are not created yet.
