@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dralloc.allocator.capacity import CapacityError, Charge, charge_for
+from dralloc.api.device_parts import capacity
 from dralloc.api.resource_v1 import DeviceCapacity
 from dralloc.primitives.quantity import Quantity
-from dralloc.testing.builders import capacity
 
 RANGE = capacity("10", default="2", minimum="2", step="2", maximum="4")
 VALUES = capacity("3", default="1", valid=("1", "3"))

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import pytest
 
 from dralloc.allocator.constraints import Constraint
+from dralloc.api.device_parts import AttributeValue, version
 from dralloc.api.resource_v1 import Device, DeviceAttribute
-from dralloc.testing.builders import DRIVER, Attribute, device, version
+from dralloc.testing.builders import DRIVER, device
 
 NUMA = f"{DRIVER}/numa"
 
@@ -28,7 +29,7 @@ def constraint(*, equal: bool, lists: bool = False, attribute: str = NUMA) -> Co
     return Constraint(attribute=attribute, wants_equal=equal, requests=frozenset(), accepts_lists=lists)
 
 
-def with_numa(*values: Attribute | None) -> list[Device]:
+def with_numa(*values: AttributeValue | None) -> list[Device]:
     return [device("d", attributes={} if value is None else {"numa": value}) for value in values]
 
 
@@ -39,7 +40,7 @@ def ints(*values: int) -> DeviceAttribute:
 @dataclass(frozen=True)
 class Case:
     id: str
-    values: tuple[Attribute | None, ...]
+    values: tuple[AttributeValue | None, ...]
     equal: list[bool]
     distinct: list[bool]
     lists: bool = False

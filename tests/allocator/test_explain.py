@@ -11,6 +11,7 @@ from dralloc.allocator.explanation.reasons import Cause, Reason
 from dralloc.allocator.explanation.report import Explanation, Question, Verdict, explain
 from dralloc.allocator.explanation.text import headline, lines
 from dralloc.allocator.features import Features
+from dralloc.api.device_parts import capacity
 from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.node_selectors import Node
@@ -18,7 +19,6 @@ from dralloc.testing import builders as build
 from dralloc.testing.builders import (
     allocation,
     alternative,
-    capacity,
     claim,
     device,
     device_class,

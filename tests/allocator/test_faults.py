@@ -9,13 +9,13 @@ import pytest
 
 from dralloc.allocator.features import Features
 from dralloc.allocator.outcome import Allocated, Fatal, Impossible
+from dralloc.api.device_parts import capacity
 from dralloc.api.resource_v1 import DeviceClass, DeviceRequest, DeviceTaint, ResourceClaim, ResourceSlice
 from dralloc.testing.allocations import allocate_world
 from dralloc.testing.builders import (
     DRIVER,
     allocation,
     alternative,
-    capacity,
     claim,
     device,
     device_class,

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from dralloc.allocator.capacity import CapacityError, Charge, charge_for
 from dralloc.allocator.headroom import largest_request, quantity_like
+from dralloc.api import device_parts as parts
 from dralloc.api.resource_v1 import DeviceCapacity
 from dralloc.primitives.quantity import NANOS, Quantity
-from dralloc.testing import builders as build
 
 GI = 2**30
 
@@ -18,25 +18,25 @@ GI = 2**30
 @pytest.mark.parametrize(
     ("found", "free", "want"),
     [
-        pytest.param(build.capacity("40Gi"), "24Gi", "24Gi", id="without a policy all that is left"),
-        pytest.param(build.capacity("40Gi", default="1Gi"), "24Gi", "24Gi", id="a default alone does not bound"),
+        pytest.param(parts.capacity("40Gi"), "24Gi", "24Gi", id="without a policy all that is left"),
+        pytest.param(parts.capacity("40Gi", default="1Gi"), "24Gi", "24Gi", id="a default alone does not bound"),
         pytest.param(
-            build.capacity("10", default="1", valid=("1", "4", "8")), "7", "4", id="the next valid value below"
+            parts.capacity("10", default="1", valid=("1", "4", "8")), "7", "4", id="the next valid value below"
         ),
         pytest.param(
-            build.capacity("10", default="4", valid=("4", "8")), "3", None, id="no valid value is small enough"
+            parts.capacity("10", default="4", valid=("4", "8")), "3", None, id="no valid value is small enough"
         ),
         pytest.param(
-            build.capacity("10", default="2", minimum="2", maximum="6"), "9", "6", id="no more than the maximum"
+            parts.capacity("10", default="2", minimum="2", maximum="6"), "9", "6", id="no more than the maximum"
         ),
         pytest.param(
-            build.capacity("10", default="2", minimum="2", step="3"), "9", "8", id="whole steps from the minimum"
+            parts.capacity("10", default="2", minimum="2", step="3"), "9", "8", id="whole steps from the minimum"
         ),
-        pytest.param(build.capacity("10", default="2", minimum="2"), "1", None, id="less than the minimum"),
+        pytest.param(parts.capacity("10", default="2", minimum="2"), "1", None, id="less than the minimum"),
         pytest.param(
-            build.capacity("1", default="200m", minimum="200m", step="100m"), "1", "1", id="steps in whole units"
+            parts.capacity("1", default="200m", minimum="200m", step="100m"), "1", "1", id="steps in whole units"
         ),
-        pytest.param(build.capacity("0"), "0", "0", id="nothing of nothing"),
+        pytest.param(parts.capacity("0"), "0", "0", id="nothing of nothing"),
     ],
 )
 def test_largest_request(found: DeviceCapacity, free: str, want: str | None) -> None:
@@ -46,7 +46,7 @@ def test_largest_request(found: DeviceCapacity, free: str, want: str | None) -> 
 
 
 def test_another_capacity_that_is_used_up_leaves_nothing() -> None:
-    found = {"memory": build.capacity("40Gi"), "slots": build.capacity("2", default="1", valid=("1", "2"))}
+    found = {"memory": parts.capacity("40Gi"), "slots": parts.capacity("2", default="1", valid=("1", "2"))}
     assert largest_request(found, "memory", (40 * GI * NANOS, 0), fractional_ranges=False) is None
     assert largest_request(found, "memory", (40 * GI * NANOS, NANOS), fractional_ranges=False) is not None
 
@@ -59,15 +59,15 @@ def capacities(draw: st.DrawFn) -> DeviceCapacity:
     value, default = draw(st.integers(1, 12)), draw(amounts)
     match draw(st.sampled_from(["none", "default", "values", "range"])):
         case "none":
-            return build.capacity(str(value))
+            return parts.capacity(str(value))
         case "default":
-            return build.capacity(str(value), default=str(default))
+            return parts.capacity(str(value), default=str(default))
         case "values":
             valid = sorted(draw(st.sets(amounts, min_size=1, max_size=4)))
-            return build.capacity(str(value), default=str(valid[0]), valid=[str(each) for each in valid])
+            return parts.capacity(str(value), default=str(valid[0]), valid=[str(each) for each in valid])
         case _:
             least = draw(amounts)
-            return build.capacity(
+            return parts.capacity(
                 str(value),
                 default=str(least),
                 minimum=str(least),

@@ -15,6 +15,7 @@ from dralloc.allocator.allocate import AllocationProblem, allocate
 from dralloc.allocator.features import Features
 from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal
 from dralloc.allocator.requests import compile_demand
+from dralloc.api.device_parts import capacity
 from dralloc.api.resource_v1 import (
     Device,
     DeviceRequest,
@@ -27,7 +28,6 @@ from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.identity import ClaimId, DeviceId
 from dralloc.testing.builders import (
     alternative,
-    capacity,
     claim,
     device,
     device_class,

@@ -17,6 +17,7 @@ from dralloc.allocator.features import Features
 from dralloc.allocator.likeness import Likeness
 from dralloc.allocator.outcome import Allocated
 from dralloc.allocator.requests import compile_demand
+from dralloc.api import device_parts as parts
 from dralloc.api.resource_v1 import Device, DeviceTaintRule, ResourceClaim, ResourceSlice
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.node_selectors import Node
@@ -65,8 +66,8 @@ def test_names_and_serial_numbers_do_not_tell_nodes_apart() -> None:
         pytest.param(device("d"), device("d", taints=[build.taint("t")]), id="taints"),
         pytest.param(device("d"), device("d", binding_conditions=("c",)), id="binding conditions"),
         pytest.param(
-            device("d", attributes={"v": build.version("1.0.0")}),
-            device("d", attributes={"v": build.version("nonsense")}),
+            device("d", attributes={"v": parts.version("1.0.0")}),
+            device("d", attributes={"v": parts.version("nonsense")}),
             id="an attribute that makes no sense",
         ),
     ],

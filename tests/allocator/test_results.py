@@ -9,6 +9,7 @@ from msgspec import Raw, structs
 
 from dralloc.allocator.features import Features
 from dralloc.allocator.outcome import Allocated, Fatal
+from dralloc.api.device_parts import capacity
 from dralloc.api.meta_v1 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from dralloc.api.resource_v1 import (
     AllocationResult,
@@ -22,7 +23,6 @@ from dralloc.api.resource_v1 import (
 from dralloc.testing.allocations import allocate_world
 from dralloc.testing.builders import (
     alternative,
-    capacity,
     claim,
     device,
     device_class,

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dralloc.api.device_parts import capacity, version
 from dralloc.api.resource_v1 import Device, DeviceTaint, ResourceSliceSpec
-from dralloc.driver.devices import Pool, capacity, counter_set, device, taint, version
+from dralloc.driver.devices import Pool, counter_set, device, taint
 from dralloc.driver.slices import InvalidPools, check_pools, slices_of
 
 DRIVER = "gpu.example.com"

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from dralloc.api.core_v1 import Event, Pod
+from dralloc.api.device_parts import capacity
 from dralloc.api.resource_v1 import (
     DeviceClaimConfiguration,
     DeviceClassConfiguration,
@@ -30,7 +31,7 @@ from dralloc.rpc.plugin_services import (
     NODE_PREPARE_RESOURCES,
     Service,
 )
-from dralloc.testing.builders import capacity, claim, device, device_class, request, resource_slice
+from dralloc.testing.builders import claim, device, device_class, request, resource_slice
 from dralloc.testing.driver_cluster import NODE, DriverCluster, driver_cluster
 from dralloc.testing.scripted_driver import ScriptedDriver
 from dralloc.testing.workloads import existing, pod

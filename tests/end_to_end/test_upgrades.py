@@ -5,19 +5,11 @@ from __future__ import annotations
 import pytest
 
 from dralloc.api.core_v1 import Pod
+from dralloc.api.device_parts import capacity
 from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from dralloc.primitives.errors import Invalid
 from dralloc.simulator.running_cluster import RunningCluster, in_running_cluster
-from dralloc.testing.builders import (
-    alternative,
-    capacity,
-    claim,
-    device,
-    device_class,
-    first_available,
-    request,
-    resource_slice,
-)
+from dralloc.testing.builders import alternative, claim, device, device_class, first_available, request, resource_slice
 from dralloc.testing.scheduled_cluster import node, our_pod
 from dralloc.testing.workloads import claim_template, pod, template
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dralloc.api.device_parts import capacity
 from dralloc.api.resource_v1 import ResourceSlice
-from dralloc.testing.builders import capacity, claim, device, device_class, request, resource_slice
+from dralloc.testing.builders import claim, device, device_class, request, resource_slice
 from dralloc.testing.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod
 
 MEMORY = {"memory": capacity("8Gi", default="1Gi", minimum="1Gi")}

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from dralloc.api.core_v1 import Node, Pod
+from dralloc.api.device_parts import capacity
 from dralloc.api.pod_claims import CLAIM_FINALIZER
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
 from dralloc.testing.builders import (
     alternative,
-    capacity,
     claim,
     device,
     device_class,

@@ -10,11 +10,12 @@ from msgspec.structs import replace
 
 from dralloc.api.codec import decode, encode
 from dralloc.api.core_v1 import Node
+from dralloc.api.device_parts import capacity
 from dralloc.api.pod_claims import pod_reference
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.simulator.checkers import World, leaks, violations
 from dralloc.simulator.liveness import forgotten
-from dralloc.testing.builders import allocation, capacity, claim, device, device_class, held, request, resource_slice
+from dralloc.testing.builders import allocation, claim, device, device_class, held, request, resource_slice
 from dralloc.testing.scheduled_cluster import node
 from dralloc.testing.virtual_time import START
 from dralloc.testing.workloads import existing, pod, seen, template

@@ -15,6 +15,7 @@ import pytest
 
 from dralloc.allocator.features import Features
 from dralloc.allocator.usage_report import PoolReport, usage_report
+from dralloc.api import device_parts as parts
 from dralloc.api.codec import encode
 from dralloc.api.resource_v1 import DeviceCapacity, ResourceClaim, ResourceSlice
 from dralloc.cli.device_tree import plain_pool
@@ -128,14 +129,14 @@ def odd_capacity(random: Random) -> DeviceCapacity:
     value, default, minimum, maximum, step = random.choices(AMOUNTS, k=5)
     match random.randrange(4):
         case 0:
-            return build.capacity(value)
+            return parts.capacity(value)
         case 1:
             valid = sorted({default, minimum, maximum}, key=lambda text: Quantity.parse(text).nanos)
-            return build.capacity(value, default=valid[0], valid=valid)
+            return parts.capacity(value, default=valid[0], valid=valid)
         case _:
             stated = {"minimum": minimum, "maximum": maximum, "step": step}
             some = {part: amount for part, amount in stated.items() if random.random() < 0.6}
-            return build.capacity(value, default=default, **some)
+            return parts.capacity(value, default=default, **some)
 
 
 def shares(random: Random, names: tuple[str, ...]) -> Iterator[ResourceClaim]:

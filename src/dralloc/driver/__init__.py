@@ -3,6 +3,7 @@
 `docs/writing-a-driver.md` is the way in.
 """
 
+from dralloc.api.device_parts import capacity, version
 from dralloc.api.meta_v1 import Condition
 from dralloc.api.resource_v1 import Device, DeviceCapacity, NetworkDeviceData
 from dralloc.driver.claims import (
@@ -15,7 +16,7 @@ from dralloc.driver.claims import (
     PreparedDevice,
 )
 from dralloc.driver.container_edits import ContainerEdits, DeviceNode, Hook, Mount, NetDevice
-from dralloc.driver.devices import Pool, capacity, counter_set, device, taint, version
+from dralloc.driver.devices import Pool, counter_set, device, taint
 from dralloc.driver.driver import Driver, DriverFunctions
 from dralloc.driver.health import DeviceHealth, Health
 from dralloc.driver.plugin import Plugin

@@ -5,25 +5,13 @@ device("gpu-0", attributes={"model": "a100"}, shareable=True, capacity={"memory"
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from dralloc.api import device_parts as parts
+from dralloc.api.device_parts import Amount, AttributeValue
 from dralloc.api.meta_v1 import NodeSelector
-from dralloc.api.resource_v1 import (
-    CapacityRequestPolicy,
-    CapacityRequestPolicyRange,
-    Counter,
-    CounterSet,
-    Device,
-    DeviceAttribute,
-    DeviceCapacity,
-    DeviceCounterConsumption,
-    DeviceTaint,
-)
-from dralloc.primitives.quantity import Quantity
-
-Amount = str | int
-AttributeValue = bool | int | str | DeviceAttribute
+from dralloc.api.resource_v1 import CounterSet, Device, DeviceCapacity, DeviceCounterConsumption, DeviceTaint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,71 +46,21 @@ def device(
     """A device. `shareable`: several claims may use it at once, each a part of its capacity. `draws`: by counter set, what it takes."""
     return Device(
         name=name,
-        attributes={key: _attribute(value) for key, value in (attributes or {}).items()},
-        capacity={key: _capacity(value) for key, value in (capacity or {}).items()},
+        attributes={key: parts.attribute(value) for key, value in (attributes or {}).items()},
+        capacity=parts.capacities(capacity or {}),
         allow_multiple_allocations=True if shareable else None,
         consumes_counters=tuple(
-            DeviceCounterConsumption(counter_set=key, counters=_counters(amounts))
+            DeviceCounterConsumption(counter_set=key, counters=parts.counters(amounts))
             for key, amounts in (draws or {}).items()
         ),
         taints=tuple(taints),
     )
 
 
-def capacity(
-    value: Amount,
-    *,
-    default: Amount | None = None,
-    valid: Sequence[Amount] = (),
-    minimum: Amount | None = None,
-    maximum: Amount | None = None,
-    step: Amount | None = None,
-) -> DeviceCapacity:
-    """How much there is, and for a shareable device how much of it one claim may take."""
-    valid_range = CapacityRequestPolicyRange(min=_quantity(minimum), max=_quantity(maximum), step=_quantity(step))
-    policy = CapacityRequestPolicy(
-        default=_quantity(default),
-        valid_values=tuple(map(Quantity.parse, valid)),
-        valid_range=valid_range if valid_range != CapacityRequestPolicyRange() else None,
-    )
-    return DeviceCapacity(
-        value=Quantity.parse(value), request_policy=policy if policy != CapacityRequestPolicy() else None
-    )
-
-
-def version(text: str) -> DeviceAttribute:
-    """An attribute that is compared as a semantic version."""
-    return DeviceAttribute(version=text)
-
-
 def counter_set(name: str, **counters: Amount) -> CounterSet:
     """Amounts that devices of the pool draw from, such as the memory of a card that can be partitioned."""
-    return CounterSet(name=name, counters=_counters(counters))
+    return CounterSet(name=name, counters=parts.counters(counters))
 
 
 def taint(key: str, value: str = "", *, effect: str = "NoSchedule") -> DeviceTaint:
     return DeviceTaint(key=key, value=value, effect=effect)
-
-
-def _attribute(value: AttributeValue) -> DeviceAttribute:
-    match value:
-        case DeviceAttribute():
-            return value
-        case bool():
-            return DeviceAttribute(bool=value)
-        case int():
-            return DeviceAttribute(int=value)
-        case str():
-            return DeviceAttribute(string=value)
-
-
-def _capacity(value: Amount | DeviceCapacity) -> DeviceCapacity:
-    return value if isinstance(value, DeviceCapacity) else DeviceCapacity(value=Quantity.parse(value))
-
-
-def _counters(amounts: Mapping[str, Amount]) -> dict[str, Counter]:
-    return {name: Counter(value=Quantity.parse(amount)) for name, amount in amounts.items()}
-
-
-def _quantity(amount: Amount | None) -> Quantity | None:
-    return None if amount is None else Quantity.parse(amount)

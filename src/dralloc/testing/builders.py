@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from dralloc.api import device_parts as parts
+from dralloc.api.device_parts import Amount, AttributeValue
 from dralloc.api.meta_v1 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta
 from dralloc.api.resource_v1 import (
     ALL,
@@ -17,15 +19,11 @@ from dralloc.api.resource_v1 import (
     EXISTS,
     NO_SCHEDULE,
     AllocationResult,
-    CapacityRequestPolicy,
-    CapacityRequestPolicyRange,
     CapacityRequirements,
     CELDeviceSelector,
-    Counter,
     CounterSet,
     Device,
     DeviceAllocationResult,
-    DeviceAttribute,
     DeviceCapacity,
     DeviceClaim,
     DeviceClaimConfiguration,
@@ -59,58 +57,16 @@ POOL: Final = "pool-a"
 NODE: Final = "node-a"
 CLASS: Final = "gpu"
 
-Attribute = int | bool | str | DeviceAttribute
 Expressions = str | Sequence[str]
 
 # --- Devices and slices -----------------------------------------------------------------------------------------
 
 
-def attribute(value: Attribute) -> DeviceAttribute:
-    match value:
-        case DeviceAttribute():
-            return value
-        case bool():
-            return DeviceAttribute(bool=value)
-        case int():
-            return DeviceAttribute(int=value)
-        case _:
-            return DeviceAttribute(string=value)
-
-
-def version(text: str) -> DeviceAttribute:
-    return DeviceAttribute(version=text)
-
-
-def capacity(
-    value: str,
-    *,
-    default: str | None = None,
-    valid: Sequence[str] = (),
-    minimum: str | None = None,
-    maximum: str | None = None,
-    step: str | None = None,
-) -> DeviceCapacity:
-    """A capacity, with a request policy where any part of one is given."""
-    valid_range = CapacityRequestPolicyRange(min=_quantity(minimum), max=_quantity(maximum), step=_quantity(step))
-    policy = CapacityRequestPolicy(
-        default=_quantity(default),
-        valid_values=tuple(map(Quantity.parse, valid)),
-        valid_range=valid_range if valid_range != CapacityRequestPolicyRange() else None,
-    )
-    return DeviceCapacity(
-        value=Quantity.parse(value), request_policy=policy if policy != CapacityRequestPolicy() else None
-    )
-
-
-def _quantity(text: str | None) -> Quantity | None:
-    return None if text is None else Quantity.parse(text)
-
-
 def device(
     name: str,
     *,
-    attributes: Mapping[str, Attribute] | None = None,
-    capacity: Mapping[str, str | DeviceCapacity] | None = None,
+    attributes: Mapping[str, AttributeValue] | None = None,
+    capacity: Mapping[str, Amount | DeviceCapacity] | None = None,
     shareable: bool | None = None,
     draws: Mapping[str, Mapping[str, str]] | None = None,
     taints: Iterable[DeviceTaint] = (),
@@ -121,17 +77,13 @@ def device(
     binding_conditions: Sequence[str] = (),
 ) -> Device:
     """A device. `draws` gives, by counter set, the counters that it consumes."""
-    capacities = (capacity or {}).items()
     return Device(
         name=name,
-        attributes={key: attribute(value) for key, value in (attributes or {}).items()},
-        capacity={
-            key: DeviceCapacity(value=Quantity.parse(value)) if isinstance(value, str) else value
-            for key, value in capacities
-        },
+        attributes={key: parts.attribute(value) for key, value in (attributes or {}).items()},
+        capacity=parts.capacities(capacity or {}),
         allow_multiple_allocations=shareable,
         consumes_counters=tuple(
-            DeviceCounterConsumption(counter_set=counter_set, counters=_counters(counters))
+            DeviceCounterConsumption(counter_set=counter_set, counters=parts.counters(counters))
             for counter_set, counters in (draws or {}).items()
         ),
         taints=tuple(taints),
@@ -159,7 +111,7 @@ def resource_slice(
 ) -> ResourceSlice:
     """One of `of` slices of a pool. It is for one node, unless another placement is given."""
     is_placed = node_selector is not None or all_nodes or per_device
-    sets = tuple(CounterSet(name=key, counters=_counters(amounts)) for key, amounts in (counters or {}).items())
+    sets = tuple(CounterSet(name=key, counters=parts.counters(amounts)) for key, amounts in (counters or {}).items())
     spec = ResourceSliceSpec(
         driver=driver,
         pool=ResourcePool(name=pool, generation=generation, resource_slice_count=of),
@@ -171,10 +123,6 @@ def resource_slice(
         shared_counters=sets or None,
     )
     return ResourceSlice(metadata=ObjectMeta(name=name), spec=spec)
-
-
-def _counters(amounts: Mapping[str, str]) -> dict[str, Counter]:
-    return {name: Counter(value=Quantity.parse(amount)) for name, amount in amounts.items()}
 
 
 def node(name: str = NODE, **labels: str) -> Node:

@@ -11,6 +11,7 @@ from random import Random
 from typing import TypedDict
 
 from dralloc.allocator.features import Features
+from dralloc.api import device_parts as parts
 from dralloc.api.resource_v1 import (
     NO_EXECUTE,
     NO_SCHEDULE,
@@ -148,7 +149,7 @@ class _Maker:
 
     def _device(self, name: str, is_drawing: bool, per_device: bool) -> Device:
         pick = self._random.choice
-        attributes: dict[str, build.Attribute] = {}
+        attributes: dict[str, parts.AttributeValue] = {}
         if self._uniform or self._chance() < 0.85:
             attributes[pick(("numa", NUMA))] = pick((0, 0, 0, 1, 1, 2, 3))
         if self._uniform or self._chance() < 0.7:
@@ -181,15 +182,15 @@ class _Maker:
         value = str(self._random.randint(2, 14 if self._wide else 6))
         match self._random.randrange(6):
             case 0:
-                return build.capacity(value, default="1")
+                return parts.capacity(value, default="1")
             case 1:
-                return build.capacity(value, default="1", valid=("1", "3"))
+                return parts.capacity(value, default="1", valid=("1", "3"))
             case 2:
-                return build.capacity(value, default="1", minimum="1", step="2")
+                return parts.capacity(value, default="1", minimum="1", step="2")
             case 3:
-                return build.capacity(value, default="0", minimum="0", maximum="3")
+                return parts.capacity(value, default="0", minimum="0", maximum="3")
             case _:
-                return build.capacity(value)
+                return parts.capacity(value)
 
     def _rules(self) -> Iterator[DeviceTaintRule]:
         if self._chance() < 0.1:

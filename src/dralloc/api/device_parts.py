@@ -1,0 +1,67 @@
+"""Parts of a device from plain numbers and texts, as drivers and tests write them down."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from dralloc.api.resource_v1 import (
+    CapacityRequestPolicy,
+    CapacityRequestPolicyRange,
+    Counter,
+    DeviceAttribute,
+    DeviceCapacity,
+)
+from dralloc.primitives.quantity import Quantity
+
+Amount = str | int
+AttributeValue = bool | int | str | DeviceAttribute
+
+
+def attribute(value: AttributeValue) -> DeviceAttribute:
+    match value:
+        case DeviceAttribute():
+            return value
+        case bool():
+            return DeviceAttribute(bool=value)
+        case int():
+            return DeviceAttribute(int=value)
+        case str():
+            return DeviceAttribute(string=value)
+
+
+def version(text: str) -> DeviceAttribute:
+    """An attribute that is compared as a semantic version."""
+    return DeviceAttribute(version=text)
+
+
+def capacity(
+    value: Amount,
+    *,
+    default: Amount | None = None,
+    valid: Sequence[Amount] = (),
+    minimum: Amount | None = None,
+    maximum: Amount | None = None,
+    step: Amount | None = None,
+) -> DeviceCapacity:
+    """How much there is, and for a shareable device how much of it one claim may take."""
+    valid_range = CapacityRequestPolicyRange(min=_quantity(minimum), max=_quantity(maximum), step=_quantity(step))
+    policy = CapacityRequestPolicy(
+        default=_quantity(default),
+        valid_values=tuple(map(Quantity.parse, valid)),
+        valid_range=valid_range if valid_range != CapacityRequestPolicyRange() else None,
+    )
+    return DeviceCapacity(
+        value=Quantity.parse(value), request_policy=policy if policy != CapacityRequestPolicy() else None
+    )
+
+
+def capacities(stated: Mapping[str, Amount | DeviceCapacity]) -> dict[str, DeviceCapacity]:
+    return {name: value if isinstance(value, DeviceCapacity) else capacity(value) for name, value in stated.items()}
+
+
+def counters(amounts: Mapping[str, Amount]) -> dict[str, Counter]:
+    return {name: Counter(value=Quantity.parse(amount)) for name, amount in amounts.items()}
+
+
+def _quantity(amount: Amount | None) -> Quantity | None:
+    return None if amount is None else Quantity.parse(amount)
