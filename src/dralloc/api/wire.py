@@ -36,5 +36,7 @@ ItemT = TypeVar("ItemT")
 
 def map_changed(items: tuple[ItemT, ...], change: Callable[[ItemT], ItemT]) -> tuple[ItemT, ...]:
     """The changed items, or the very same tuple where no item changes."""
-    changed = tuple(map(change, items)) if items else items
+    if not items:
+        return items
+    changed = tuple(map(change, items))
     return changed if any(map(is_not, changed, items)) else items

@@ -67,12 +67,20 @@ class Faulty(Struct, frozen=True, gc=False):
 Verdict = Fits | Unfit | OutOfReach | Lacking | Faulty
 
 
+class _Sight(Struct, frozen=True, eq=False, gc=False):
+    """What a node sees: the pools of interest, and the part of `DeviceState` that changes with slices only."""
+
+    view: NodeView
+    pools: tuple[PoolId, ...]
+    seen: tuple[object, ...]
+
+
 class Judge:
     """Verdicts for one ask."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
-        self._views: dict[str, tuple[NodeView, tuple[PoolId, ...]]] = {}
+        self._sights: dict[str, _Sight] = {}
         self._outcomes: dict[DeviceState, tuple[str, Outcome]] = {}
 
     def verdict(self, node: NodeState, snapshot: Snapshot) -> Verdict:
@@ -125,28 +133,31 @@ class Judge:
 
     def device_state(self, node: NodeState, snapshot: Snapshot) -> DeviceState:
         assert self._ask.demand is not None, "only an ask for devices depends on them"
-        view, pools = self._view(self._ask.demand, node, snapshot)
-        usage = (snapshot.usage.get(pool_id) for pool_id in pools)
-        # Where devices choose nodes one by one, no two nodes are taken to see the same.
-        is_own = any(strip.slice.selects_per_device for strip in view.strips)
-        seen = (view,) if is_own or view.fault else ((pool.slices, pool.layout) for pool in view.pools)
-        return (snapshot.rules, node.offer.declared_features, *seen, *usage)
+        sight = self._sight(self._ask.demand, node, snapshot)
+        usage = map(snapshot.usage.get, sight.pools)
+        return (snapshot.rules, node.offer.declared_features, *sight.seen, *usage)
 
     def pools(self, node: NodeState, snapshot: Snapshot) -> tuple[PoolId, ...]:
         """The pools whose use decides what the node says."""
         demand = self._ask.demand
-        return self._view(demand, node, snapshot)[1] if demand is not None else ()
+        return self._sight(demand, node, snapshot).pools if demand is not None else ()
 
-    def _view(self, demand: Demand, node: NodeState, snapshot: Snapshot) -> tuple[NodeView, tuple[PoolId, ...]]:
+    def _sight(self, demand: Demand, node: NodeState, snapshot: Snapshot) -> _Sight:
         view = snapshot.view(node.offer.place, demand.features.visibility)
-        known = self._views.get(node.name)
-        if known is None or known[0] is not view:
-            known = self._views[node.name] = (view, _pools_of_interest(view, demand))
+        known = self._sights.get(node.name)
+        if known is None or known.view is not view:
+            known = self._sights[node.name] = _Sight(view, _pools_of_interest(view, demand), _seen(view))
         return known
 
 
 def _search(demand: Demand, node: NodeState, snapshot: Snapshot) -> Outcome:
     return allocate(AllocationProblem(demand, node.offer.place, snapshot), lambda: SHARE)
+
+
+def _seen(view: NodeView) -> tuple[object, ...]:
+    # Where devices choose nodes one by one, no two nodes are taken to see the same.
+    is_own = any(strip.slice.selects_per_device for strip in view.strips)
+    return (view,) if is_own or view.fault else tuple((pool.slices, pool.layout) for pool in view.pools)
 
 
 def _pools_of_interest(view: NodeView, demand: Demand) -> tuple[PoolId, ...]:
