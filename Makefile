@@ -4,22 +4,28 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= auto
 
-.PHONY: setup test check bench demo fuzz soak lock reference screenshots system clean
+.PHONY: install setup test check bench demo fuzz soak lock reference screenshots system clean
 
 # Only what is used gets compiled, when it is used: compiling everything takes longer than the demo.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 
+# What it takes to use dralloc; `setup` adds what it takes to work on it.
+install: $(VENV)/.runtime
+	@echo "dralloc is in $(BIN); this puts it on your path: . $(BIN)/activate"
+
 setup: $(VENV)/.installed
 
 $(VENV)/.installed: $(VENV)/.runtime requirements/dev.txt
-	$(PIP) --require-hashes -r requirements/dev.txt
-	touch $@
+	@echo "installing what development needs into $(VENV): about a minute, once"
+	@$(PIP) --require-hashes -r requirements/dev.txt
+	@touch $@
 
 $(VENV)/.runtime: requirements/runtime.txt requirements/build.txt pyproject.toml
-	$(PYTHON) -m venv $(VENV)
-	$(PIP) --require-hashes -r requirements/build.txt -r requirements/runtime.txt
-	$(PIP) --no-deps --no-build-isolation -e .
-	touch $@
+	@echo "installing dralloc into $(VENV): about a minute, once"
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) --require-hashes -r requirements/build.txt -r requirements/runtime.txt
+	@$(PIP) --no-deps --no-build-isolation -e .
+	@touch $@
 
 # Programs that tests drive for real (kubectl, …); says what is missing where it cannot install them.
 system:
