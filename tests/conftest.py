@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Generator
 from pathlib import Path
 
@@ -21,6 +22,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 # Where the machine has no kubectl of its own, pages and tests that call it find Debian's, from `make system`.
 os.environ["PATH"] += f":{Path(__file__).parents[1] / '.tools' / 'kubectl-debian' / 'usr' / 'bin'}"
+
+# Who starts the tests in the background leaves them deaf to Ctrl-C, and with them every program that they start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
 
