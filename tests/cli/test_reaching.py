@@ -181,3 +181,13 @@ def test_an_unknown_context(tmp_path: Path) -> None:
     file = kubeconfig(tmp_path, "http://127.0.0.1:1")
     told = run("top", "devices", "--kubeconfig", str(file), "--context", "there")
     assert_one_line(told, "has no context named 'there'")
+
+
+@pytest.mark.parametrize("named", ["", "absent"])
+def test_who_names_no_cluster_is_led_to_that_of_up(tmp_path: Path, named: str) -> None:
+    places = {"HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path), "KUBECONFIG": named and str(tmp_path / named)}
+    assert_one_line(run("get", "pods", **places), "; dralloc up starts a cluster")
+    left = tmp_path / "dralloc" / "kubeconfig"
+    left.parent.mkdir()
+    left.touch()
+    assert_one_line(run("get", "pods", **places), f"; for that of dralloc up: export KUBECONFIG={left}")

@@ -32,7 +32,15 @@ def find_server(kubeconfig: Path | None, context: str | None, *, otherwise: str 
     try:
         return find_connection(kubeconfig, context=context)
     except BadKubeconfig as error:
-        fail(f"{error}{otherwise}")
+        fail(f"{error}{otherwise}{'' if kubeconfig else _cluster_of_ours()}")
+
+
+def _cluster_of_ours() -> str:
+    """How to come to a cluster where none is named."""
+    from dralloc.cli.up import default_directory
+
+    left = default_directory() / "kubeconfig"
+    return f"; for that of dralloc up: export KUBECONFIG={left}" if left.is_file() else "; dralloc up starts a cluster"
 
 
 def ask_server(
