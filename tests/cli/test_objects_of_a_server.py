@@ -13,11 +13,14 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
+from dralloc.api.core_v1 import Pod
+from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.cli.main import app
 from dralloc.client.blocking import Client
 from dralloc.client.client import AsyncClient
 from dralloc.client.credentials import Connection
 from dralloc.client.http import HttpTransport
+from dralloc.pytest_plugin.cluster import running_cluster
 from dralloc.testing.api import TOKEN
 from dralloc.testing.api_thread import ApiThread, Said, api_thread
 
@@ -263,3 +266,38 @@ def test_by_name_by_label_and_by_manifest(api: ApiThread) -> None:
 def test_what_is_not_clear_is_not_deleted(api: ApiThread, arguments: tuple[str, ...]) -> None:
     assert run(api, "delete", *arguments).exit_code == 2
     assert api.requests == []
+
+
+SHARING_JOB = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: one-card}
+spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.example.com}}]}}}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: sharing, annotations: {dralloc.io/shared-claims: shared-card=one-card}}
+spec:
+  parallelism: 3
+  completions: 3
+  template:
+    spec:
+      restartPolicy: Never
+      containers: [{name: main, image: app:1, resources: {claims: [{name: gpu}]}}]
+      resourceClaims: [{name: gpu, resourceClaimName: shared-card}]
+"""
+
+
+def test_with_a_job_its_pods_and_its_claim_go() -> None:
+    with running_cluster(nodes={"gpu": 1}) as cluster:
+        server = ("--kubeconfig", str(cluster.kubeconfig()))
+        assert CliRunner().invoke(app, ["apply", "-f", "-", *server], input=SHARING_JOB).exit_code == 0
+
+        def running() -> list[Pod]:
+            return [pod for pod in cluster.client.list(Pod) if pod.status.phase == "Running"]
+
+        cluster.wait_for(lambda: len(running()) == 3, what="the job's pods run")
+        deleted = CliRunner().invoke(app, ["delete", "-f", "-", *server], input=SHARING_JOB)
+        assert "job.batch/sharing deleted" in deleted.stdout
+        cluster.wait_for(lambda: not cluster.client.list(Pod), what="no pod is left")
+        cluster.wait_for(lambda: not cluster.client.list(ResourceClaim), what="no claim is left")

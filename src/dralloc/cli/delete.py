@@ -39,7 +39,8 @@ def delete(
 ) -> None:
     """Delete objects. Exits with 1 if one of them is not there, or may not be deleted.
 
-    Objects that somebody still has to clean up after (finalizers) are marked, and go once that is done.
+    Objects that somebody still has to clean up after (finalizers) are marked, and go once that is done. What they own goes after
+    them: the pods of a job, and its claim.
 
     \b
     # By name, by label, or everything that was applied.
@@ -102,7 +103,7 @@ async def _delete(transport: Transport, target: Target, *, is_missing_fine: bool
     from dralloc.primitives.errors import ApiError, NotFound
 
     try:
-        await send(transport, "DELETE", target.path)
+        await send(transport, "DELETE", target.path, {"propagationPolicy": "Background"})
     except NotFound as error:
         if not is_missing_fine:
             say(str(error), err=True)
