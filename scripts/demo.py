@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from dralloc.cli.output import INTERRUPTED
 from dralloc.testing.cluster_process import STOP_TIMEOUT_S, ready, start_cluster
 
 ROOT: Final = Path(__file__).parents[1]
@@ -42,7 +44,7 @@ class Chapter:
 STORY: Final = (
     Chapter(
         "A network card is shared, and everybody's bandwidth is guaranteed",
-        "Each pod asks for 40G of a card with 100G. Two share the first card, the third gets the next one.",
+        "Each pod asks for 40G of a card with 100G. Two share a card, the third gets another. eth0 is for management: it has no bandwidth to give.",
         "1-shared-nic.yaml",
         3,
         "top devices --node nic-0",
@@ -99,6 +101,7 @@ def main() -> int:
         try:
             return tell(process, STORY[: chosen.chapters], started, stays=stays)
         except KeyboardInterrupt:
+            say("\nended")
             return 0
         finally:
             process.terminate()
@@ -127,7 +130,7 @@ def tell(process: subprocess.Popen[str], story: Sequence[Chapter], started: floa
         return 0
     say(f"The cluster goes on running: {bold(f'{cluster.url}/ui/')}, or with kubectl and dralloc after")
     say(
-        f"{command(f'export KUBECONFIG={cluster.kubeconfig}')}\nCtrl-C ends it. To keep one, with your own data: dralloc up"
+        f"{command(f'export KUBECONFIG={cluster.kubeconfig}')}\nCtrl-C ends it. To keep one, with your own data: {program()} up"
     )
     return process.wait()
 
@@ -135,9 +138,19 @@ def tell(process: subprocess.Popen[str], story: Sequence[Chapter], started: floa
 def run(app: Callable[..., object], line: str, code: int = 0) -> None:
     """A command of ours, as it is typed; in this process, which is quicker than starting one."""
     say(command(f"dralloc {line}"))
-    ended = app(line.split(), standalone_mode=False) or 0
+    try:
+        ended = app(line.split(), standalone_mode=False) or 0
+    except SystemExit as left:
+        ended = left.code
+    if ended == INTERRUPTED:
+        raise KeyboardInterrupt
     if ended != code:
         raise SystemExit(f"the story went wrong: dralloc {line} ended with {ended}, not with {code}")
+
+
+def program() -> str:
+    """How dralloc is called in the reader's terminal."""
+    return "dralloc" if shutil.which("dralloc") else ".venv/bin/dralloc"
 
 
 async def follow(kubeconfig: Path, told: set[str], count: int) -> None:
