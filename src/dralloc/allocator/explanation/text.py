@@ -62,7 +62,7 @@ def _on_how_many(explanation: Explanation) -> str:
 def _given(choice: Choice | None) -> str:
     if choice is None or not choice.devices:
         return ""
-    devices = listed((str(chosen.device_id) for chosen in choice.devices), "devices")
+    devices = listed((str(chosen.device_id) for chosen in choice.devices), "device")
     return f"; on {choice.node} it gets {devices}"
 
 
@@ -95,7 +95,7 @@ def _node_lines(explanation: Explanation) -> Iterator[str]:
         rows.insert(0, (len(explanation.available), told, explanation.available))
     width = len(str(max((count for count, _, _ in rows), default=0)))
     for count, told, nodes in rows[:GROUPS_SHOWN_MAX]:
-        yield f"{count:>{width}}  {told}  [{listed(nodes, 'nodes')}]"
+        yield f"{count:>{width}}  {told}  [{listed(nodes, 'node')}]"
     if len(rows) > GROUPS_SHOWN_MAX:
         yield f"{sum(count for count, _, _ in rows[GROUPS_SHOWN_MAX:]):>{width}}  other reasons"
 
@@ -147,7 +147,7 @@ def _funnel_lines(funnel: RequestFunnel) -> Iterator[str]:
 
 def _step(step: Step) -> str:
     text = text_of_loss(step.reason)
-    held = f", held by {listed(map(str, step.holders), 'claims')}" if step.holders else ""
+    held = f", held by {listed(map(str, step.holders), 'claim')}" if step.holders else ""
     return text + held
 
 
@@ -202,4 +202,4 @@ def listed(names: Iterable[str], noun: str) -> str:
     known: Sequence[str] = list(names)
     shown = ", ".join(known[:NAMES_SHOWN_MAX])
     more = len(known) - NAMES_SHOWN_MAX
-    return f"{shown} and {more} more {noun}" if more > 0 else shown
+    return f"{shown} and {counted(more, f'more {noun}')}" if more > 0 else shown
