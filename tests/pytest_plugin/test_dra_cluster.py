@@ -16,7 +16,7 @@ from dralloc import connect
 from dralloc.api.core_v1 import Event, Node, Pod
 from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.assembly.components import ComponentDied
-from dralloc.primitives.errors import Invalid, NotFound
+from dralloc.primitives.errors import BadRequest, Invalid, NotFound
 from dralloc.pytest_plugin.cluster import BadCluster, DraCluster, WaitFailed, running_cluster
 from dralloc.pytest_plugin.manifests import BadManifest
 from dralloc.testing.builders import claim, request
@@ -120,6 +120,12 @@ def test_what_the_server_refuses_is_named(dra_cluster: DraCluster) -> None:
     with pytest.raises(Invalid, match=r"spec\.devices\.requests") as refused:
         dra_cluster.apply(MANIFEST.replace("name: gpu\n", "name: no spaces please\n"))
     assert refused.value.__notes__ == ["This was the answer to ResourceClaim some-memory."]
+
+
+@pytest.mark.dra_cluster(nodes={})
+def test_a_misspelt_field_is_refused(dra_cluster: DraCluster) -> None:
+    with pytest.raises(BadRequest, match=r'unknown field "spec.devices.requests\[0\].exactly.capcity"'):
+        dra_cluster.apply(MANIFEST.replace("capacity", "capcity"))
 
 
 @pytest.mark.dra_cluster(nodes={})

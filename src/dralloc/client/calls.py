@@ -69,13 +69,14 @@ _EVENT: Final = msgspec.json.Decoder(_Event)
 class Calls:
     """The verbs over one transport; writes are recorded under the field manager.
 
-    Without one, servers record them under the name of the program, if anybody cares who owns the object's fields. Where everything that is written comes from our own types, looking for fields that do not exist is a waste of the
-    server's time; `check_fields` says whether it should.
+    Without one, servers record them under the name of the program, if anybody cares who owns the object's fields. `field_validation` says what the server does about fields that
+    do not exist: Warn (where nothing is said), Strict, which refuses them, or Ignore: where everything that is written comes from
+    our own types, looking for them is a waste of the server's time.
     """
 
-    def __init__(self, transport: Transport, *, field_manager: str = "dralloc", check_fields: bool = True) -> None:
+    def __init__(self, transport: Transport, *, field_manager: str = "dralloc", field_validation: str = "") -> None:
         self._transport = transport
-        self._options = _filled(fieldManager=field_manager, fieldValidation="" if check_fields else "Ignore")
+        self._options = _filled(fieldManager=field_manager, fieldValidation=field_validation)
 
     async def get(self, resource: Resource[Object], key: ObjectKey) -> Object:
         response = await self._send("GET", resource.path(namespace=key.namespace, name=key.name))
@@ -144,8 +145,11 @@ class Calls:
         force: bool = False,
         subresource: str | None = None,
     ) -> Object:
-        """Server-side apply: our fields become what the item says; with `force`, also those that others own."""
-        query = self._managed() | ({"force": "true"} if force else {})
+        """Server-side apply: our fields become what the item says; with `force`, also those that others own.
+
+        What is applied was mostly written by people, so a field that does not exist is refused, where fields are checked at all.
+        """
+        query = {"fieldValidation": "Strict"} | self._managed() | ({"force": "true"} if force else {})
         path = resource.path(namespace=key.namespace, name=key.name, subresource=subresource)
         headers = {"Content-Type": PatchType.APPLY.value}
         response = await self._send("PATCH", path, query, body=_body(resource, item), headers=headers)
