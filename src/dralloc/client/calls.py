@@ -69,9 +69,9 @@ _EVENT: Final = msgspec.json.Decoder(_Event)
 class Calls:
     """The verbs over one transport; writes are recorded under the field manager.
 
-    Without one, servers record them under the name of the program, if anybody cares who owns the object's fields. `field_validation` says what the server does about fields that
-    do not exist: Warn (where nothing is said), Strict, which refuses them, or Ignore: where everything that is written comes from
-    our own types, looking for them is a waste of the server's time.
+    Without one, servers record them under the name of the program, if anybody cares who owns the object's fields.
+    `field_validation` says what becomes of fields that do not exist: Warn, Strict, which refuses them, or Ignore, since looking for
+    them is a waste of the server's time where everything that is written comes from our own types.
     """
 
     def __init__(self, transport: Transport, *, field_manager: str = "dralloc", field_validation: str = "") -> None:
@@ -147,7 +147,7 @@ class Calls:
     ) -> Object:
         """Server-side apply: our fields become what the item says; with `force`, also those that others own.
 
-        What is applied was mostly written by people, so a field that does not exist is refused, where fields are checked at all.
+        What is applied was mostly written by people, so a field that does not exist is refused unless something else was said.
         """
         query = {"fieldValidation": "Strict"} | self._managed() | ({"force": "true"} if force else {})
         path = resource.path(namespace=key.namespace, name=key.name, subresource=subresource)

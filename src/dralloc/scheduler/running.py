@@ -39,4 +39,4 @@ class SchedulerTerms:
         await self._transport.close()
 
     def _calls(self) -> Calls:
-        return Calls(self._transport, field_manager="", check_fields=False)
+        return Calls(self._transport, field_manager="", field_validation="Ignore")
