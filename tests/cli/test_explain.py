@@ -194,7 +194,7 @@ spec: {containers: [{name: c, image: i}], resourceClaims: [{name: a, resourceCla
 
 def test_an_unknown_name_is_answered_with_what_may_be_meant() -> None:
     result = run("claim", "bigg")
-    assert result.exit_code == 2
+    assert result.exit_code == 1
     assert "there is no claim default/bigg, did you mean ml/big?" in result.stderr
 
 

@@ -97,5 +97,5 @@ def test_no_devices() -> None:
 
 def test_an_unknown_node() -> None:
     result = run("-f", CLUSTER, "--node", "n9")
-    assert result.exit_code == 2
+    assert result.exit_code == 1
     assert "there is no node n9" in result.stderr

@@ -129,15 +129,15 @@ def _read_to_the_end(terminal: int) -> None:
 
 
 def test_what_cannot_be_followed_is_said(api: ApiThread, tmp_path: Path) -> None:
-    def run(*options: str) -> str:
+    def run(*options: str, code: int = 2) -> str:
         result = CliRunner().invoke(app, ["top", "devices", "--watch", *options])
-        assert result.exit_code == 2
+        assert result.exit_code == code
         return result.stderr
 
     (tmp_path / "s.yaml").write_text("")
     assert "--watch follows a cluster" in run("-f", str(tmp_path))
     server = ("--kubeconfig", str(api.kubeconfig))
-    assert "there is no node n9" in run(*server, "--node", "n9")
+    assert "there is no node n9" in run(*server, "--node", "n9", code=1)
     api.answers["/apis/resource.k8s.io/v1/resourceslices"] = refused(403, "Forbidden", "not for you")
     try:
         assert "resourceslices cannot be read: not for you" in run(*server)

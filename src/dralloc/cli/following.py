@@ -20,7 +20,7 @@ from dralloc.cli.device_tree import plain_pool, tree
 from dralloc.cli.live_view import change_lines, changed_pools, frame
 from dralloc.cli.objects import plain_yaml
 from dralloc.cli.options import OutputFormat
-from dralloc.cli.output import fail, say
+from dralloc.cli.output import FINDINGS, fail, say
 from dralloc.cli.reaching import what_to_do
 from dralloc.cli.world import place_of
 from dralloc.client.calls import Calls
@@ -109,7 +109,7 @@ class Follower:
     async def _show(self, output: OutputFormat) -> None:
         self._changed.clear()
         if self._node is not None and not (self._reports() or self._node in self._snapshot.nodes):
-            fail(f"there is no node {self._node}, and nothing that it has")
+            fail(f"there is no node {self._node}, and nothing that it has", FINDINGS)
         if output is OutputFormat.TABLE and sys.stdout.isatty():
             await self._draw()
         else:

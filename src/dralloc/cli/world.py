@@ -29,7 +29,7 @@ from dralloc.api.resource_v1 import (
     ResourceClaimTemplate,
     ResourceSlice,
 )
-from dralloc.cli.output import fail, say
+from dralloc.cli.output import FINDINGS, fail, say
 from dralloc.cli.reading import Record, read_records
 from dralloc.primitives.features import FeatureGates
 from dralloc.snapshot.cluster import Snapshot
@@ -106,7 +106,7 @@ class World:
 
     def node(self, name: str) -> Node:
         found = next((node for node in self.nodes if node.name == name), None)
-        return found or fail(self._unknown("node", name, (node.name for node in self.nodes)))
+        return found or fail(self._unknown("node", name, (node.name for node in self.nodes)), FINDINGS)
 
     def claim(self, text: str) -> ResourceClaim:
         return self._find(ResourceClaim, "claim", text)
@@ -119,7 +119,7 @@ class World:
         namespace, slash, name = text.partition("/")
         key = (namespace, name) if slash else (self.namespace, text)
         known = self.all(kind)
-        return known.get(key) or fail(self._unknown(noun, "/".join(key), map("/".join, known)))
+        return known.get(key) or fail(self._unknown(noun, "/".join(key), map("/".join, known)), FINDINGS)
 
     def _unknown(self, noun: str, name: str, known: Iterable[str]) -> str:
         names = sorted(known)
