@@ -62,3 +62,18 @@ def test_on_a_terminal_it_goes_on_until_ctrl_c() -> None:
                 assert page.status == 200
             os.killpg(demo.pid, signal.SIGINT)
             assert demo.wait(timeout=DEADLINE_S) == 0
+
+
+def test_ctrl_c_in_the_middle_of_the_story_ends_it_quietly() -> None:
+    with subprocess.Popen(
+        [*DEMO, "--stay"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as demo:
+        assert demo.stdout is not None
+        for line in demo.stdout:
+            if line.startswith("$ dralloc apply"):
+                break
+        os.killpg(demo.pid, signal.SIGINT)
+        told, faults = demo.communicate(timeout=DEADLINE_S)
+    assert (demo.returncode, told.splitlines()[-1]) == (0, "ended")
+    assert "went wrong" not in faults
+    assert "Traceback" not in faults
