@@ -16,6 +16,7 @@ from dralloc.allocator.explanation.text import lines
 from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal, Impossible, Outcome
 from dralloc.allocator.supply import Supply
 from dralloc.snapshot.cluster import Snapshot
+from dralloc.snapshot.identity import DeviceId
 from dralloc.testing.random_worlds import random_world
 
 seeds = st.integers(0, 2**32)
@@ -115,4 +116,4 @@ def test_what_is_left_of_a_funnel_can_be_taken_alone(seed: int) -> None:
             assert not left
         elif isinstance(outcome, Allocated):
             [given_device] = outcome.results[0].devices.results
-            assert (given_device.driver, given_device.pool, given_device.device) == left[0]
+            assert DeviceId(given_device.driver, given_device.pool, given_device.device) == left[0]

@@ -21,6 +21,7 @@ from dralloc.allocator.search import Cursor, Search, Verdict
 from dralloc.allocator.solve import Effort
 from dralloc.allocator.supply import Place, Supply
 from dralloc.api.resource_v1 import Device, ResourceClaim, ResourceSlice
+from dralloc.snapshot.identity import DeviceId
 from dralloc.testing.allocations import allocate_world, as_plain, problem_of
 from dralloc.testing.builders import (
     CLASS,
@@ -112,7 +113,7 @@ def compare_all(world: World, want: PlainOutcome, which: str) -> None:
         assert found_by(world, kind) == devices_of(want), f"{which}, {kind.__name__}"
 
 
-Devices = list[tuple[str, tuple[str, str, str]]] | Verdict | None
+Devices = list[tuple[str, DeviceId]] | Verdict | None
 
 
 def devices_of(want: PlainOutcome) -> Devices:
@@ -120,7 +121,7 @@ def devices_of(want: PlainOutcome) -> Devices:
         return None
     if want.given is None:
         return Verdict.DEAD
-    return [(given.request, given.device) for claim in want.given for given in claim]
+    return [(given.request, DeviceId(*given.device)) for claim in want.given for given in claim]
 
 
 def found_by(world: World, kind: Callable[[Landscape, Ledger], Pruner]) -> Devices:

@@ -283,9 +283,9 @@ def test_only_the_newest_generation_of_a_pool_counts() -> None:
     old = resource_slice("old", device("gpu-0", taints=[FAULTY]))
     new = resource_slice("new", device("gpu-0"), device("gpu-1", taints=[FAULTY]), generation=2)
     assert tainted.change_slice(None, old) == {GPU}
-    assert tainted.change_slice(None, new) == {GPU, GPU._replace(device="gpu-1")}
+    assert tainted.change_slice(None, new) == {GPU, GPU.pool_id.device("gpu-1")}
     assert not tainted.is_tainted(GPU)
-    assert tainted.change_slice(new, None) == {GPU, GPU._replace(device="gpu-1")}
+    assert tainted.change_slice(new, None) == {GPU, GPU.pool_id.device("gpu-1")}
     assert tainted.is_tainted(GPU)
     assert tainted.change_slice(old, None) == {GPU}
     assert not tainted

@@ -8,6 +8,7 @@ import pytest
 
 from dralloc.api.resource_v1 import ResourceSlice
 from dralloc.snapshot.cluster import NodeView, Snapshot
+from dralloc.snapshot.identity import PoolId
 from dralloc.snapshot.node_selectors import Node, NodeSelectorError
 from dralloc.snapshot.pools import PoolStatus, Visibility
 from dralloc.testing.builders import device, node, node_selector, resource_slice
@@ -168,7 +169,7 @@ def test_an_index_finds_what_looking_at_every_slice_finds(batch: int) -> None:
         for seen_from in nodes:
             plain = PlainPools(World(slices=slices, claims=(), classes={}, node=seen_from)).ordered
             view = snapshot.view(seen_from, EVERYTHING)
-            assert [tuple(pool.pool_id) for pool in view.pools] == [pool.key for pool in plain], f"seed {seed}"
+            assert [pool.pool_id for pool in view.pools] == [PoolId(*pool.key) for pool in plain], f"seed {seed}"
             want = [f"{pool.key[1]}/{found.name}" for pool in plain for _, found in pool.devices]
             assert seen(view) == want, f"seed {seed}"
 

@@ -40,13 +40,13 @@ class Assembly(Struct, frozen=True):
     def _device_result(self, pick: Pick) -> DeviceRequestAllocationResult:
         alternative, (strip, bit) = pick.alternative, pick.place
         device = strip.slice.devices[bit]
-        driver, pool = strip.slice.pool_id
+        pool_id = strip.slice.pool_id
         is_bound = self.features.binding_conditions
         consumed = dict(zip(device.capacity, pick.charge.amounts, strict=True)) if pick.is_share else {}
         return DeviceRequestAllocationResult(
             request=alternative.name,
-            driver=driver,
-            pool=pool,
+            driver=pool_id.driver,
+            pool=pool_id.pool,
             device=device.name,
             admin_access=True if alternative.is_admin else None,
             tolerations=alternative.tolerations,

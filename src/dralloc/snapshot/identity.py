@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from msgspec import Struct
 
 from dralloc.api.resource_v1 import DeviceRequestAllocationResult, ResourceClaim, ResourceSlice
 
 
-class PoolId(NamedTuple):
+class PoolId(Struct, frozen=True, order=True, gc=False):
     driver: str
     pool: str
 
@@ -19,11 +19,14 @@ class PoolId(NamedTuple):
     def of_result(cls, result: DeviceRequestAllocationResult) -> PoolId:
         return cls(result.driver, result.pool)
 
+    def device(self, name: str) -> DeviceId:
+        return DeviceId(self.driver, self.pool, name)
+
     def __str__(self) -> str:
         return f"{self.driver}/{self.pool}"
 
 
-class DeviceId(NamedTuple):
+class DeviceId(Struct, frozen=True, order=True, gc=False):
     driver: str
     pool: str
     device: str
@@ -36,13 +39,13 @@ class DeviceId(NamedTuple):
         return f"{self.driver}/{self.pool}/{self.device}"
 
 
-class ClaimId(NamedTuple):
+class ClaimId(Struct, frozen=True, order=True, gc=False):
     namespace: str
     name: str
 
     @classmethod
     def of(cls, claim: ResourceClaim) -> ClaimId:
-        return cls(claim.metadata.namespace or "", claim.metadata.name or "")
+        return cls(claim.metadata.namespace, claim.metadata.name)
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"

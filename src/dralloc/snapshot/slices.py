@@ -204,7 +204,7 @@ class IndexedSlice:
         return sum(1 << bit for bit, device in enumerate(self.devices) if is_so(device))
 
     def device_id(self, bit: int) -> DeviceId:
-        return DeviceId(*self.pool_id, self.devices[bit].name)
+        return self.pool_id.device(self.devices[bit].name)
 
     def shape(self, bit: int) -> DeviceShape:
         shape = self._shapes.get(bit)

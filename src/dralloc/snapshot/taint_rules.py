@@ -56,7 +56,7 @@ class TaintRules:
         """What rules say about devices of the pool, by the name of the rule."""
         if not self.by_scope:
             return
-        driver, pool = pool_id
+        driver, pool = pool_id.driver, pool_id.pool
         scopes = ((driver, pool), (driver, None), (None, pool), (None, None))
         named = [entry for scope in scopes if (filed := self.by_scope.get(scope)) for entry in filed.items()]
         yield from (taint for _, taint in sorted(named, key=lambda entry: entry[0]))

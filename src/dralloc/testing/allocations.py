@@ -33,7 +33,8 @@ def as_plain(outcome: Outcome) -> PlainOutcome:
         case Impossible():
             return PlainOutcome(has_invalid_pool=outcome.is_node_fault)
         case Fatal():
-            claim, device = outcome.claim and str(outcome.claim), outcome.device and str(outcome.device)
+            claim = str(outcome.claim) if outcome.claim is not None else None
+            device = str(outcome.device) if outcome.device is not None else None
             return PlainOutcome(fatal=(claim, outcome.request, device))
         case BudgetExhausted():
             return PlainOutcome(is_out_of_steps=True)

@@ -85,7 +85,7 @@ class TaintedDevices:
             self._pools[pool_id] = current
         for device in before.keys() | current.keys():
             if before.get(device) != current.get(device):
-                yield DeviceId(*pool_id, device)
+                yield pool_id.device(device)
 
 
 def selects(selector: DeviceTaintSelector | None, device: DeviceId) -> bool:
@@ -105,7 +105,7 @@ def published_devices(slices: Iterable[ResourceSlice]) -> Iterator[DeviceId]:
         newest = max(item.spec.pool.generation for item in members)
         for item in members:
             if item.spec.pool.generation == newest:
-                yield from (DeviceId(*pool_id, device.name) for device in item.spec.devices or ())
+                yield from (pool_id.device(device.name) for device in item.spec.devices or ())
 
 
 def _tainted(item: ResourceSlice) -> _ByDevice:
