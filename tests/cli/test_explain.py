@@ -123,6 +123,38 @@ spec: {nodeName: n1, containers: [{name: c, image: i}], resourceClaims: [{name: 
     )
 
 
+@pytest.mark.parametrize(
+    ("node", "code", "told"),
+    [
+        (
+            "nodeName: n1,",
+            0,
+            "pod ml/p is on node n1 already; its claim going is deleted when no pod uses it any more\n",
+        ),
+        ("", 1, "pod ml/p cannot be served: its claim ml/going is being deleted\n"),
+    ],
+    ids=["runs", "waits"],
+)
+def test_a_pod_whose_claim_is_being_deleted(node: str, code: int, told: str) -> None:
+    objects = f"""\
+apiVersion: v1
+kind: Pod
+metadata: {{name: p, namespace: ml}}
+spec: {{{node} containers: [{{name: c, image: i}}], resourceClaims: [{{name: a, resourceClaimName: going}}]}}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata:
+  {{name: going, namespace: ml, deletionTimestamp: 2026-01-01T00:00:00Z, finalizers: [resource.kubernetes.io/delete-protection]}}
+spec: {{devices: {{requests: [{{name: r, exactly: {{deviceClassName: gpu.example.com}}}}]}}}}
+status:
+  reservedFor: [{{resource: pods, name: p, uid: u}}]
+  allocation: {{devices: {{results: [{{request: r, driver: gpu.example.com, pool: n2, device: gpu-0}}]}}}}
+"""
+    result = run("pod", "ml/p", "-f", "-", stdin=objects)
+    assert (result.exit_code, result.stdout.splitlines(keepends=True)[0]) == (code, told)
+
+
 def test_a_pod_some_of_whose_claims_have_devices() -> None:
     pod = """\
 apiVersion: v1

@@ -147,7 +147,13 @@ def _settled(order: Order) -> str | None:
     if order.pod is None:
         return f"{order.subject} has its devices already" if order.allocated else None
     node = order.pod.spec.node_name
-    return f"{order.subject} is on node {node} already" if node else None
+    return f"{order.subject} is on node {node} already{_going(order)}" if node else None
+
+
+def _going(order: Order) -> str:
+    """Which claims somebody has deleted while the pod uses them."""
+    going = [claim.metadata.name for claim in order.allocated if claim.metadata.deletion_timestamp is not None]
+    return "".join(f"; its claim {name} is deleted when no pod uses it any more" for name in going)
 
 
 def _all_held(order: Order) -> list[str]:

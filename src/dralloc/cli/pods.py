@@ -70,7 +70,9 @@ def _existing(world: World, pod: Pod, entry: PodResourceClaim) -> ResourceClaim 
     claim = known.get((namespace, name))
     if claim is None:
         raise BadPod(f"its claim {namespace}/{name} is not in {world.place}")
-    if claim.metadata.deletion_timestamp is not None:
+    # Whoever runs keeps the devices: a claim goes when the last pod that uses it has ended.
+    is_kept = pod.spec.node_name and claim.status.allocation is not None
+    if claim.metadata.deletion_timestamp is not None and not is_kept:
         raise BadPod(f"its claim {namespace}/{name} is being deleted")
     return claim
 
