@@ -126,6 +126,8 @@ def test_what_the_server_refuses_is_named(dra_cluster: DraCluster) -> None:
 def test_a_misspelt_field_is_refused(dra_cluster: DraCluster) -> None:
     with pytest.raises(BadRequest, match=r'unknown field "spec.devices.requests\[0\].exactly.capcity"'):
         dra_cluster.apply(MANIFEST.replace("capacity", "capcity"))
+    with pytest.raises(BadRequest, match="capcity"):
+        dra_cluster.apply(MANIFEST.replace("capacity", "capcity").replace("name: some-memory", "generateName: some-"))
 
 
 @pytest.mark.dra_cluster(nodes={})

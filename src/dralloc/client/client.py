@@ -27,8 +27,15 @@ WATCH_TIMEOUT_S = 300
 class AsyncClient:
     """One server. Errors are those of `dralloc.primitives.errors`."""
 
-    def __init__(self, transport: Transport, *, namespace: str = "default", field_manager: str = "dralloc") -> None:
-        self.calls = Calls(transport, field_manager=field_manager)
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        namespace: str = "default",
+        field_manager: str = "dralloc",
+        field_validation: str = "",
+    ) -> None:
+        self.calls = Calls(transport, field_manager=field_manager, field_validation=field_validation)
         self.namespace = namespace
 
     async def __aenter__(self) -> Self:

@@ -68,7 +68,8 @@ class DraCluster:
         self._loop = loop
         self._directory = directory
         self._told_of_death = False
-        self.async_client = AsyncClient(cluster.transport)
+        # A misspelt field in a manifest is a fault of the test's own, and must not be passed over.
+        self.async_client = AsyncClient(cluster.transport, field_validation="Strict")
         self.client = Client(self.async_client, loop)
 
     def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
