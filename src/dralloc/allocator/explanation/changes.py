@@ -241,18 +241,13 @@ class DropConstraint(Change):
 
 @dataclass(frozen=True, slots=True)
 class UseClass(Change):
-    """Another class. Where there is no class of the name that is asked for, that is a repair."""
+    """A class that there is, instead of one that there is not. Of classes that there are, people choose for a reason."""
 
-    rank: ClassVar[int] = 7
+    rank: ClassVar[int] = 0
     slot: Slot
     request: str
     device_class: str
     was: str
-    is_repair: bool = False
-
-    @property
-    def distance(self) -> tuple[int, Fraction]:
-        return (0 if self.is_repair else self.rank), Fraction(0)
 
     def apply(self, situation: Situation) -> Situation:
         return change(situation, claims=self.slot.write(situation.claims, device_class_name=self.device_class))

@@ -63,7 +63,6 @@ def proposals(situation: Situation) -> Iterator[Ladder]:
         proposer.looser_selectors,
         proposer.fewer_constraints,
         proposer.no_capacity,
-        proposer.other_classes,
         proposer.fewer_requests,
         proposer.releases,
         proposer.more_devices,
@@ -103,7 +102,7 @@ class _Proposer:
             wanted = slot.read(self._situation.claims).device_class_name
             if wanted and wanted not in self._situation.classes:
                 for name in _close(wanted, self._situation.classes):
-                    yield [UseClass(slot, self._called(alternative), name, wanted, is_repair=True)]
+                    yield [UseClass(slot, self._called(alternative), name, wanted)]
 
     def _guards(self, slot: Slot, alternative: Alternative) -> Iterator[Ladder]:
         """Selectors that fail where a device lacks what they read, written so that they do not."""
@@ -198,13 +197,6 @@ class _Proposer:
         for slot, alternative, _ in self._requests:
             for name in alternative.profile.asked or ():
                 yield [AskNothing(slot, self._called(alternative), name)]
-
-    def other_classes(self) -> Iterator[Ladder]:
-        for slot, alternative, funnel in self._requests:
-            was = alternative.device_class.metadata.name
-            if any(drop.hurdle is Hurdle.CLASS_SELECTOR for drop in funnel.drops):
-                others = sorted(name for name in self._situation.classes if name != was)
-                yield from ([UseClass(slot, self._called(alternative), name, was)] for name in others[:PROPOSALS_MAX])
 
     def fewer_requests(self) -> Iterator[Ladder]:
         for index, claim in enumerate(self._demand.claims):
