@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dralloc.api.admission import Admitted
+from dralloc.api.admission import Admitted, Refused
 from dralloc.api.codec import DecodeError
 from dralloc.api.core_object import CoreObject, print_core_object, read_core_object, view
 from dralloc.api.core_v1 import Event, Pod
@@ -117,6 +117,66 @@ def test_a_list_with_null_in_it_is_a_fault_and_no_crash() -> None:
     assert ("Required", "spec.containers[0].name") in causes(
         create({**POD, "spec": {"containers": [None], "tolerations": [None]}})
     )
+
+
+def job(template: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    pods = {"containers": [{"name": "c", "image": "x"}], "restartPolicy": "Never", **(template or {})}
+    spec = {"completions": 3, "parallelism": 3, "template": {"spec": pods}, **spec}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": spec}
+
+
+LARGER = [{"name": "c", "image": "x", "resources": {"requests": {"cpu": "2"}}}]
+CLAIMING = [{"name": "c", "image": "x", "resources": {"claims": [{"name": "gpu"}]}}]
+GPU = [{"name": "gpu", "resourceClaimName": "gpu"}]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "want"),
+    [
+        (job(), job(parallelism=1, suspend=True, backoffLimit=2, ttlSecondsAfterFinished=5), ""),
+        (job(), job(completions=4), "spec.completions: Invalid value: 4: field is immutable"),
+        (job(), job(completionMode="Indexed"), 'spec.completionMode: Invalid value: "Indexed": field is immutable'),
+        (job(), job(selector={"matchLabels": {"a": "b"}}), "spec.selector: Invalid value: "),
+        (job(), job(template={"containers": [{"name": "c", "image": "y"}]}), "spec.template: Invalid value: "),
+        (job(), job(template={"unheardOf": 1}), "spec.template: Invalid value: "),
+        (job(), job(template={"nodeSelector": {"a": "b"}}), "spec.template: Invalid value: "),
+        (job(suspend=True), job(template={"nodeSelector": {"a": "b"}}), ""),
+        (job(suspend=True), job(template={"containers": LARGER}), ""),
+        (job(suspend=True), job(template={"containers": CLAIMING, "resourceClaims": GPU}), "spec.template: Invalid"),
+        (job(completionMode="Indexed"), job(completionMode="Indexed", completions=5, parallelism=5), ""),
+        (
+            job(completionMode="Indexed"),
+            job(completionMode="Indexed", completions=5),
+            "spec.completions: Invalid value: 5: can only be modified in tandem with spec.parallelism",
+        ),
+    ],
+    ids=[
+        "what may change",
+        "completions",
+        "completion mode",
+        "selector",
+        "an image",
+        "a field that we do not know",
+        "placement",
+        "placement of a suspended job",
+        "amounts of a suspended job",
+        "claims of a suspended job",
+        "completions with parallelism of an indexed job",
+        "completions alone of an indexed job",
+    ],
+)
+def test_what_a_job_consists_of_stays(before: dict[str, Any], after: dict[str, Any], want: str) -> None:
+    outcome = update(after, stored(before))
+    faults = [str(fault) for fault in outcome.faults] if isinstance(outcome, Refused) else []
+    assert len(faults) == bool(want), faults
+    assert "".join(faults).startswith(want)
+
+
+def test_a_suspended_job_stays_as_it_is_while_it_has_pods() -> None:
+    running = update_status({**job(suspend=True), "status": {"active": 1}}, stored(job(suspend=True)))
+    assert isinstance(running, Admitted), causes(running)
+    placed = job(template={"nodeSelector": {"a": "b"}})
+    assert causes(update(placed, running.stored)) == [("Invalid", "spec.template")]
 
 
 def test_a_namespace_is_found_by_its_name_and_stays_until_it_is_empty() -> None:

@@ -18,6 +18,7 @@ from dralloc.api.pod_defaults import default_pod_spec, default_template_spec, qu
 from dralloc.api.rbac_v1 import ClusterRole, ClusterRoleBinding, Role, RoleBinding
 from dralloc.api.strategy import StatusStrategy, with_generation
 from dralloc.api.validation import core, installation
+from dralloc.api.validation.job_update import validate_job_spec_update
 from dralloc.api.validation.pod import SPEC, validate_pod, validate_pod_status_update, validate_pod_update
 from dralloc.primitives.field_errors import FieldError, forbidden
 
@@ -146,6 +147,11 @@ class JobStrategy(CoreStrategy):
 
     def initial_status(self, new: CoreObject) -> dict[str, Any]:  # noqa: ARG002
         return {}
+
+    def validate_update(self, new: CoreObject, old: CoreObject) -> Iterator[FieldError]:
+        yield from super().validate_update(new, old)
+        has_pods = bool(old.member("status").get("active"))
+        yield from validate_job_spec_update(new.member("spec"), old.member("spec"), has_pods=has_pods)
 
 
 class ServiceAccountStrategy(CoreStrategy):
