@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import time
 from collections.abc import Iterator
@@ -28,6 +29,8 @@ NODES_MAX: Final = 10_000
 AWAITED_MAX: Final = 250
 # In the data directory: the nodes that were asked for last time.
 NODES_FILE: Final = "nodes"
+# There where the source is, and not where only the package is installed.
+EXAMPLE: Final = Path(__file__).parents[3] / "examples" / "04-guaranteed-bandwidth"
 
 
 def up(
@@ -206,7 +209,8 @@ def _run(start: Start) -> None:
             fail(
                 f"port {start.server.port} is taken by another program; choose another one with --port, 0 takes a free one"
             )
-        fail(f"cannot start from {start.server.data_dir}: {error}")
+        reason = f"{error.strerror} ({error.filename})" if error.filename else error
+        fail(f"cannot start from {start.server.data_dir}: {reason}; choose another place with --data-dir")
 
 
 def _fail_in_use(server: ServerSettings) -> NoReturn:
@@ -265,7 +269,7 @@ async def _retire_nodes(start: Start, running: RunningServer) -> None:
     earlier = {Path(profile).stem: count for profile, count in _counts(_nodes_of_last_time(directory)).items()}
     client = AsyncClient(InProcessTransport(running.application, token=running.token))
     if gone := await retire(client, earlier, start.cluster.fleets):
-        say(f"{len(gone)} fake nodes that are not asked for any more are gone, with their pods: {', '.join(gone)}")
+        say(f"fake nodes that are not asked for any more are gone, with their pods: {', '.join(gone)}")
     write_private(directory / NODES_FILE, start.nodes)
 
 
@@ -274,6 +278,7 @@ def _tell(start: Start, url: str) -> None:
     server = start.server
     kept = "gone when this ends" if server.store == "memory://" else f"kept in {server.store or server.data_dir}"
     nodes = ", ".join(f"{each.count} {each.prefix}" for each in start.cluster.fleets) or "none"
+    example = f"\n  dralloc apply -f {shlex.quote(str(EXAMPLE))}" if EXAMPLE.is_dir() else ""
     say(f"""\
 dralloc is up, after {start.age_s:.1f} s
 
@@ -285,8 +290,7 @@ dralloc is up, after {start.age_s:.1f} s
 Try, in another terminal:
 
   export KUBECONFIG={server.kubeconfig_path}
-  dralloc get nodes,deviceclasses,resourceslices
-  dralloc apply -f examples/04-guaranteed-bandwidth
+  dralloc get nodes,deviceclasses,resourceslices{example}
   dralloc top devices
   dralloc explain pod NAMESPACE/NAME
 
