@@ -23,6 +23,7 @@ from dralloc.client.http import HttpTransport
 from dralloc.pytest_plugin.cluster import running_cluster
 from dralloc.testing.api import TOKEN
 from dralloc.testing.api_thread import ApiThread, Said, api_thread
+from dralloc.testing.workloads import existing, pod
 
 pytestmark = pytest.mark.slow
 
@@ -266,6 +267,30 @@ def test_by_name_by_label_and_by_manifest(api: ApiThread) -> None:
 def test_what_is_not_clear_is_not_deleted(api: ApiThread, arguments: tuple[str, ...]) -> None:
     assert run(api, "delete", *arguments).exit_code == 2
     assert api.requests == []
+
+
+def test_what_somebody_holds_is_marked_and_goes_when_they_let_go(api: ApiThread) -> None:
+    apply(api, claim("c", finalizers=["example.com/a", "example.com/b"]))
+    told = run(api, "delete", "claim/c")
+    assert told.exit_code == 0
+    assert told.stdout == "resourceclaim.resource.k8s.io/c marked for deletion; held by example.com/a, example.com/b\n"
+    apply(api, claim("c"))
+    assert run(api, "get", "claim", "c").exit_code == 1
+
+
+def test_a_claim_in_use_is_marked_and_its_users_are_named() -> None:
+    def user(name: str) -> dict[str, object]:
+        return pod(name, {"gpu": existing("shared")})
+
+    with running_cluster(nodes={"gpu": 1}) as cluster:
+        cluster.apply(claim("shared"), CLASS, *map(user, "abcde"))
+        for name in "abcde":
+            cluster.wait_until_running(name)
+        told = CliRunner().invoke(app, ["delete", "claim/shared", "--kubeconfig", str(cluster.kubeconfig())])
+        said, _, users = told.stdout.strip().partition(" in use by ")
+        assert said == "resourceclaim.resource.k8s.io/shared marked for deletion;"
+        *named, more = users.split(", ")
+        assert (len(set(named) & {f"pods/{name}" for name in "abcde"}), more) == (3, "2 more")
 
 
 SHARING_JOB = """

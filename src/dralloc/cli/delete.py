@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from dralloc.client.credentials import Connection
     from dralloc.client.discovery import Discovery
     from dralloc.client.transport import Transport
+
+USERS_SHOWN_MAX: Final = 3
 
 
 def delete(
@@ -39,8 +41,8 @@ def delete(
 ) -> None:
     """Delete objects. Exits with 1 if one of them is not there, or may not be deleted.
 
-    Objects that somebody still has to clean up after (finalizers) are marked, and go once that is done. What they own goes after
-    them: the pods of a job, and its claim.
+    Objects that are in use, or that somebody still has to clean up after (finalizers), are marked, which is said, and go once that is
+    done. What they own goes after them: the pods of a job, and its claim.
 
     \b
     # By name, by label, or everything that was applied.
@@ -103,7 +105,7 @@ async def _delete(transport: Transport, target: Target, *, is_missing_fine: bool
     from dralloc.primitives.errors import ApiError, NotFound
 
     try:
-        await send(transport, "DELETE", target.path, {"propagationPolicy": "Background"})
+        answer = await send(transport, "DELETE", target.path, {"propagationPolicy": "Background"})
     except NotFound as error:
         if not is_missing_fine:
             say(str(error), err=True)
@@ -111,5 +113,22 @@ async def _delete(transport: Transport, target: Target, *, is_missing_fine: bool
     except ApiError as error:
         say(f"{target.called(target.name)} refused: {error}", err=True)
         return False
-    say(f"{target.called(target.name)} deleted")
+    say(f"{target.called(target.name)} {_outcome(answer.body)}")
     return True
+
+
+def _outcome(answer: bytes) -> str:
+    """What became of the object: an answer that shows finalizers shows an object that stays until they are gone."""
+    import msgspec
+
+    left = msgspec.json.decode(answer)
+    finalizers = (left.get("metadata") or {}).get("finalizers")
+    if not finalizers:
+        return "deleted"
+    users = (left.get("status") or {}).get("reservedFor") or ()
+    names = [f"{user['resource']}/{user['name']}" for user in users]
+    more = len(names) - USERS_SHOWN_MAX
+    shown = ", ".join((*names[:USERS_SHOWN_MAX], f"{more} more") if more > 0 else names)
+    return (
+        f"marked for deletion; in use by {shown}" if names else f"marked for deletion; held by {', '.join(finalizers)}"
+    )
