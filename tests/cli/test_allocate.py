@@ -205,7 +205,10 @@ spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu}}]}}
     [
         pytest.param(("--claim", "bigg"), None, "there is no claim default/bigg, did you mean ml/big?", id="claim"),
         pytest.param(
-            ("--claim", "ml/zzz"), None, "there is no claim ml/zzz; there are default/small, ml/big", id="nothing close"
+            ("--claim", "ml/zzz"),
+            None,
+            "there is no claim ml/zzz; there are ml/big, ml/held, ml/typing-error and 2 more claims",
+            id="nothing close",
         ),
         pytest.param(("--pod", "ml/trian"), None, "there is no pod ml/trian, did you mean ml/train?", id="pod"),
         pytest.param(("--node", "n3"), None, "there is no node n3; there are n1, n2", id="node"),

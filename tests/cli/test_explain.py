@@ -230,6 +230,17 @@ def test_an_unknown_name_is_answered_with_what_may_be_meant() -> None:
     assert "there is no claim default/bigg, did you mean ml/big?" in result.stderr
 
 
+def test_a_name_like_no_other_is_answered_with_some_that_there_are_those_of_its_namespace_first() -> None:
+    claims = "---\n".join(
+        f"apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {{name: c{number}, namespace: zoo}}\n"
+        for number in range(9)
+    )
+    result = run("claim", "zoo/nothing-like-it", "-f", "-", stdin=claims)
+    assert result.exit_code == 1
+    assert "there is no claim zoo/nothing-like-it; there are zoo/c0, zoo/c1, " in result.stderr
+    assert result.stderr.endswith(" more claims\n")
+
+
 def test_the_help_teaches_by_example() -> None:
     result = CliRunner().invoke(app, ["explain", "--help"], env={"COLUMNS": "200"})
     assert "dralloc explain pod ml/train-0 -f cluster.json" in result.stdout

@@ -35,7 +35,6 @@ from dralloc.primitives.features import FeatureGates
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.node_selectors import Node
 
-NAMES_SHOWN_MAX = 5
 # Where there is nothing that names a node.
 SOME_NODE = "some-node"
 
@@ -122,7 +121,10 @@ class World:
         return known.get(key) or fail(self._unknown(noun, "/".join(key), map("/".join, known)), FINDINGS)
 
     def _unknown(self, noun: str, name: str, known: Iterable[str]) -> str:
-        names = sorted(known)
+        from dralloc.allocator.explanation.text import listed
+
+        here = name.rpartition("/")[0]
+        names = sorted(known, key=lambda other: (other.rpartition("/")[0] != here, other))
         if not names:
             return f"there is no {noun} {name}: there are no {noun}s in {self.place}"
         by_tail: dict[str, list[str]] = {}
@@ -130,8 +132,9 @@ class World:
             by_tail.setdefault(other.rpartition("/")[2], []).append(other)
         tails = difflib.get_close_matches(name.rpartition("/")[2], by_tail, n=1)
         close = difflib.get_close_matches(name, by_tail[tails[0]], n=1, cutoff=0) if tails else []
-        meant = f", did you mean {close[0]}?" if close else f"; there {_are(names, noun)}"
-        return f"there is no {noun} {name}{meant}"
+        if close:
+            return f"there is no {noun} {name}, did you mean {close[0]}?"
+        return f"there is no {noun} {name}; there {'is' if len(names) == 1 else 'are'} {listed(names, noun)}"
 
 
 def place_of(node: core_v1.Node) -> Node:
@@ -234,10 +237,3 @@ def _defaulted(obj: ApiObject, *, flattened: bool) -> ApiObject:
             return default_resource_claim_template(obj, flattened=flattened)
         case _:
             return obj
-
-
-def _are(names: list[str], noun: str) -> str:
-    """Which there are; how many, where they would not fit into a line."""
-    if len(names) <= NAMES_SHOWN_MAX:
-        return f"{'is' if len(names) == 1 else 'are'} {', '.join(names)}"
-    return f"are {len(names)} {noun}s"
