@@ -158,6 +158,8 @@ def test_directories_are_searched_and_unreadable_files_are_told(tmp_path: Path) 
     assert missing.exit_code == 2
     assert "No such file" in missing.stderr
     assert "no manifests" in missing.stderr
+    nothing = run(str(tmp_path / "none.yaml"))
+    assert (nothing.exit_code, nothing.stderr.count("\n")) == (2, 1)
 
 
 @pytest.mark.slow

@@ -137,8 +137,9 @@ class _Report:
             self._print_values(stored)
         else:
             say(to_yaml(stored), newline=False)
-            counts = f"{_count(self.objects, 'object')} in {_count(self.files, 'file')}"
-            say(f"{counts}: {_count(self.errors, 'error')}, {_count(self.warnings, 'warning')}", err=True)
+            if self.files:
+                counts = f"{_count(self.objects, 'object')} in {_count(self.files, 'file')}"
+                say(f"{counts}: {_count(self.errors, 'error')}, {_count(self.warnings, 'warning')}", err=True)
         if not self.all_readable:
             raise typer.Exit(BAD_INPUT)
         if self.errors:
