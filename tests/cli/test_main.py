@@ -42,6 +42,22 @@ def test_wrong_use_ends_with_two(arguments: list[str]) -> None:
     assert run(*arguments).exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["apply", "my claim.yaml", "--dry-run"], "Did you mean: dralloc apply -f 'my claim.yaml' --dry-run"),
+        (["convert", "old.yaml", "--to", "v1"], "Did you mean: dralloc convert -f old.yaml --to v1"),
+        (["describe", "pod", "train-0"], "kubectl describe works with the same kubeconfig"),
+        (["aply"], "Did you mean 'apply'?"),
+    ],
+    ids=["apply", "convert", "kubectl", "typing error"],
+)
+def test_wrong_use_is_told_what_was_meant(arguments: list[str], says: str) -> None:
+    result = run(*arguments, env={"COLUMNS": "250"})
+    assert result.exit_code == 2
+    assert says in result.stderr
+
+
 def leaves(name: str, command: Any) -> dict[str, Any]:
     inner = getattr(command, "commands", None)
     if inner is None:

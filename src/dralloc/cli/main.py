@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -50,6 +51,10 @@ COMMANDS: Final = {
     "conformance": Entry("conformance", "conformance", CHECK),
     "bench": Entry("bench", "app", CHECK),
 }
+# Take manifests with -f and nothing without a dash, as kubectl does.
+WITH_FILES_ONLY: Final = frozenset({"allocate", "apply", "convert"})
+# What people type who know kubectl, and what it does well enough.
+OF_KUBECTL: Final = frozenset({"annotate", "cordon", "create", "describe", "drain", "edit", "label", "logs", "patch"})
 HELP_OPTIONS: Final = {"help_option_names": ["-h", "--help"]}
 
 
@@ -85,6 +90,17 @@ class _Commands(TyperGroup):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.commands = _OnDemand()  # type: ignore[assignment]  # nobody adds to them
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that is called; says what was meant where it can be told."""
+        name, *rest = args
+        # Not while a shell asks how a line could go on.
+        if not ctx.resilient_parsing:
+            if name in OF_KUBECTL:
+                ctx.fail(f"No such command {name!r}. kubectl {name} works with the same kubeconfig.")
+            if name in WITH_FILES_ONLY and rest and not rest[0].startswith("-"):
+                ctx.fail(f"{name} takes files with -f. Did you mean: dralloc {name} -f {shlex.join(rest)}")
+        return super().resolve_command(ctx, args)
 
 
 app = typer.Typer(
