@@ -125,6 +125,7 @@ class HubWatch(Watch):
         self._start = after_revision
         self._returned = after_revision
         self._closed = False
+        self._waiter: asyncio.Future[None] | None = None
         channel.watches[self] = None
 
     @property
@@ -141,7 +142,7 @@ class HubWatch(Watch):
         loop = asyncio.get_running_loop()
         deadline = None if timeout_s is None else loop.time() + timeout_s
         while not events:
-            waiter = loop.create_future()
+            waiter = self._waiter = loop.create_future()
             self._channel.waiting[waiter] = None
             timer = None if deadline is None else loop.call_at(deadline, _resolve, waiter)
             try:
@@ -161,7 +162,9 @@ class HubWatch(Watch):
         if not self._closed:
             self._closed = True
             self._hub.leave(self, self._channel)
-            self._channel.wake()
+            # Nobody else is woken: many leave at once when a client goes.
+            if self._waiter is not None:
+                _resolve(self._waiter)
 
     def _take(self, limit: int) -> Sequence[Event]:
         channel = self._channel
