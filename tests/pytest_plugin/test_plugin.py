@@ -64,8 +64,8 @@ def test_the_marker_is_explained(pytester: pytest.Pytester) -> None:
     [
         ("nodes={'gpus': 1}", "marker dra_cluster: no profile 'gpus': No such file or directory; there are cpu, gpu,*"),
         ("feature_gates='X=true'", "marker dra_cluster: *X*"),
-        ("node=1", "marker dra_cluster: got an unexpected keyword argument 'node'"),
-        ("{'gpu': 1}", "marker dra_cluster: too many positional arguments"),
+        ("node=1", "marker dra_cluster: got an unexpected keyword argument 'node'; it takes nodes=, virtual_time=,*"),
+        ("{'gpu': 1}", "marker dra_cluster: too many positional arguments; it takes nodes=,*"),
     ],
 )
 def test_a_marker_that_makes_no_sense_is_told_in_a_line(pytester: pytest.Pytester, marker: str, message: str) -> None:
@@ -75,6 +75,7 @@ def test_a_marker_that_makes_no_sense_is_told_in_a_line(pytester: pytest.Pyteste
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines([message])
     result.stdout.no_fnmatch_line("*Traceback*")
+    result.stdout.no_fnmatch_line("*During handling*")
 
 
 def test_where_a_test_fails_its_cluster_is_shown(pytester: pytest.Pytester) -> None:
@@ -99,6 +100,23 @@ def test_x(dra_cluster):
             "  default/p   Running   gpu-0*",
         ]
     )
+
+
+@pytest.mark.parametrize("virtual_time", [False, True])
+def test_a_refusal_is_shown_where_the_test_asks_for_it(pytester: pytest.Pytester, virtual_time: bool) -> None:
+    test = f"""
+import pytest
+
+@pytest.mark.dra_cluster(nodes={{}}, virtual_time={virtual_time})
+def test_x(dra_cluster):
+    dra_cluster.apply({{"apiVersion": "v1", "kind": "Namespace", "metadata": {{"name": "No Name"}}}})
+"""
+    result = run(pytester, test)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([">   *dra_cluster.apply(*", "E  *Invalid*", "*test_*.py:*: Invalid"])
+    result.stdout.no_fnmatch_line("*calls.py*")
+    result.stdout.no_fnmatch_line("*cluster.py*")
+    run(pytester, test, "--full-trace").stdout.fnmatch_lines(["*calls.py*"])
 
 
 def test_a_wait_in_vain_is_shown_where_the_test_waits(pytester: pytest.Pytester) -> None:

@@ -12,8 +12,10 @@ before a test asks for a cluster.
 from __future__ import annotations
 
 import inspect
+import sysconfig
 from collections.abc import Generator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -49,17 +51,22 @@ def dra_cluster(request: pytest.FixtureRequest) -> Generator[DraCluster, None, N
 
     marker = request.node.get_closest_marker(MARKER)
     positional, named = (marker.args, marker.kwargs) if marker is not None else ((), {})
+    known = inspect.signature(running_cluster)
     with ExitStack() as stack:
         try:
-            inspect.signature(running_cluster).bind(*positional, **named)
+            known.bind(*positional, **named)
         except TypeError as error:
-            pytest.fail(f"marker {MARKER}: {error}", pytrace=False)
+            raise _marker_fault(f"{error}; it takes {', '.join(f'{name}=' for name in known.parameters)}") from None
         try:
             cluster = stack.enter_context(running_cluster(**named))
         except BadCluster as error:
-            pytest.fail(f"marker {MARKER}: {error}", pytrace=False)
+            raise _marker_fault(str(error)) from None
         request.node.stash[_CLUSTER] = cluster
         yield cluster
+
+
+def _marker_fault(message: str) -> BaseException:
+    return pytest.fail.Exception(f"marker {MARKER}: {message}", pytrace=False)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -67,10 +74,28 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Where a test fails, show what its cluster looks like."""
-    report = yield
     cluster = item.stash.get(_CLUSTER, None)
+    if cluster is not None and call.excinfo is not None and not item.config.getoption("fulltrace"):
+        _end_in_the_test(call.excinfo.value)
+    report = yield
     if cluster is not None and report.when == "call" and call.excinfo is not None and report.failed:
         is_shown = getattr(call.excinfo.value, "shows_cluster", False)
         if not is_shown:
             report.sections.append(("the cluster", cluster.describe()))
     return report
+
+
+def _end_in_the_test(error: BaseException) -> None:
+    """Where the server refuses something, show who asked for it, and not how the question went through our client."""
+    from dralloc.primitives.errors import ApiError
+
+    if not isinstance(error, ApiError):
+        return
+    inner = (str(Path(__file__).parents[1]), sysconfig.get_path("stdlib"))
+    last, step = None, error.__traceback__
+    while step is not None:
+        if not step.tb_frame.f_code.co_filename.startswith(inner):
+            last = step
+        step = step.tb_next
+    if last is not None:
+        last.tb_next = None
