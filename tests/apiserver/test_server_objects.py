@@ -122,6 +122,30 @@ async def test_unknown_fields_are_told_refused_or_passed_over(api: LocalApi) -> 
 
 
 @pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ({"nodeSelecter": {"a": "b"}}, "spec.nodeSelecter"),
+        ({"resourceClaims": [{"name": "gpu", "resourceClaimName": "c", "shared": 1}]}, "spec.resourceClaims[0].shared"),
+        ({"containers": [{"name": "c", "image": "x", "comand": []}]}, "spec.containers[0].comand"),
+        (
+            {"initContainers": [{"name": "i", "image": "x", "resources": {"claim": []}}]},
+            "spec.initContainers[0].resources.claim",
+        ),
+        ({"serviceAccountName": "s", "volumes": [{"name": "v", "notReadByUs": {}}]}, ""),
+    ],
+)
+@with_api
+async def test_misspelt_fields_of_pods_are_told_or_refused(api: LocalApi, spec: dict[str, Any], told: str) -> None:
+    sent = pod()
+    sent["spec"] |= spec
+    warned = await api.call("POST", PODS, sent, dryRun="All")
+    assert (warned.code, warned.warnings) == (201, (f'299 - "unknown field \\"{told}\\""',) if told else ())
+    strict = await api.call("POST", PODS, sent, dryRun="All", fieldValidation="Strict")
+    assert strict.code == (400 if told else 201)
+    assert (await api.call("POST", PODS, sent, dryRun="All", fieldValidation="Ignore")).warnings == ()
+
+
+@pytest.mark.parametrize(
     ("method", "path", "code"),
     [
         ("POST", f"{RESOURCE}/resourceclaims", 405),

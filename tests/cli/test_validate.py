@@ -119,6 +119,37 @@ def test_faults_of_v1beta1_are_found_in_its_shape() -> None:
     assert lines[attribute["line"] - 1].strip() == '"m": {}'
 
 
+JOB_WITH_SLIPS = """\
+apiVersion: batch/v1
+kind: Job
+metadata: {name: j}
+spec:
+  template:
+    spec:
+      restartPolicy: Never
+      nodeSelecter: {a: b}
+      dnsPolicy: Default
+      resourceClaims: [{name: gpu, resourceClaimTemplatName: t}]
+      containers:
+        - name: c
+          image: x
+          resources: {claim: [{name: gpu}]}
+"""
+
+
+def test_misspelt_fields_of_pods_are_errors_with_what_was_meant() -> None:
+    result = run("-", stdin=JOB_WITH_SLIPS)
+    pod = "spec.template.spec"
+    for place, path, meant in (
+        ("8:7", f"{pod}.nodeSelecter", "nodeSelector"),
+        ("10:36", f"{pod}.resourceClaims[0].resourceClaimTemplatName", "resourceClaimTemplateName"),
+        ("14:23", f"{pod}.containers[0].resources.claim", "claims"),
+    ):
+        name = path.rpartition(".")[2]
+        assert f'<stdin>:{place}: error: {path}: unknown field "{name}", did you mean "{meant}"?' in result.stdout
+    assert "dnsPolicy" not in result.stdout
+
+
 @pytest.mark.parametrize(
     ("source", "severity", "said"),
     [

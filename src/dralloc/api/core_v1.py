@@ -1,12 +1,13 @@
 """What we read of the core kinds: pods, nodes, namespaces, events and quotas.
 
 These are views. Objects of these kinds hold far more than is modelled here, and all of it is kept: they travel
-as `CoreObject`, and nobody stores one of these types in their place.
+as `CoreObject`, and nobody stores one of these types in their place. Where people write by hand, a type names the fields that
+exist and are not read (`UNREAD`), so that those which do not exist can be told from them.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from msgspec import field
 
@@ -26,6 +27,8 @@ DEFAULT_SCHEDULER: Final = "default-scheduler"
 class PodResourceClaim(Wire):
     """A claim that a pod uses: one that exists, or one to be made from a template for this pod."""
 
+    UNREAD: ClassVar = ()
+
     name: str = printed("")
     resource_claim_name: str | None = None
     resource_claim_template_name: str | None = None
@@ -34,11 +37,15 @@ class PodResourceClaim(Wire):
 class ContainerClaim(Wire):
     """A claim of the pod that a container gets, or the devices of one request of it."""
 
+    UNREAD: ClassVar = ()
+
     name: str = printed("")
     request: str = ""
 
 
 class ResourceRequirements(Wire):
+    UNREAD: ClassVar = ()
+
     limits: dict[str, Quantity] = field(default_factory=dict)
     requests: dict[str, Quantity] = field(default_factory=dict)
     claims: tuple[ContainerClaim, ...] = ()
@@ -52,6 +59,29 @@ class ContainerPort(Wire):
 
 
 class Container(Wire):
+    UNREAD: ClassVar = (
+        "args",
+        "command",
+        "env",
+        "envFrom",
+        "imagePullPolicy",
+        "lifecycle",
+        "livenessProbe",
+        "readinessProbe",
+        "resizePolicy",
+        "restartPolicyRules",
+        "securityContext",
+        "startupProbe",
+        "stdin",
+        "stdinOnce",
+        "terminationMessagePath",
+        "terminationMessagePolicy",
+        "tty",
+        "volumeDevices",
+        "volumeMounts",
+        "workingDir",
+    )
+
     name: str = printed("")
     image: str = ""
     ports: tuple[ContainerPort, ...] = ()
@@ -112,6 +142,32 @@ class PodSchedulingGroup(Wire):
 
 
 class PodSpec(Wire):
+    UNREAD: ClassVar = (
+        "automountServiceAccountToken",
+        "dnsConfig",
+        "dnsPolicy",
+        "enableServiceLinks",
+        "ephemeralContainers",
+        "hostAliases",
+        "hostIPC",
+        "hostNetwork",
+        "hostPID",
+        "hostUsers",
+        "hostname",
+        "hostnameOverride",
+        "imagePullSecrets",
+        "os",
+        "readinessGates",
+        "runtimeClassName",
+        "securityContext",
+        "serviceAccount",
+        "serviceAccountName",
+        "setHostnameAsFQDN",
+        "shareProcessNamespace",
+        "subdomain",
+        "workloadRef",
+    )
+
     containers: tuple[Container, ...] = printed(())
     init_containers: tuple[Container, ...] = ()
     resource_claims: tuple[PodResourceClaim, ...] = ()

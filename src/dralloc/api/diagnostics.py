@@ -97,10 +97,7 @@ def _judge_document(document: Document, around: Surroundings) -> tuple[list[_Fin
     version = document.api_version.rpartition("/")[2]
     served = kind.served(version)
     assert served is not None, "the kind was found by its version"
-    misfits = find_misfits(document.tree, kind.view or served.wire_type)
-    if kind.view is not None:
-        # What we do not know of such a kind is not unknown to others.
-        misfits = [misfit for misfit in misfits if misfit.kind is not MisfitKind.UNKNOWN_FIELD]
+    misfits = find_misfits(document.tree, kind.view or served.wire_type, is_partial=kind.view is not None)
     findings = [
         _Finding(document, Severity.ERROR, misfit.message, str(misfit.path or ""), misfit.steps) for misfit in misfits
     ]

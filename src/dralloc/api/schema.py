@@ -46,10 +46,13 @@ class Misfit:
         return f'{self.kind.value} "{_dotted(self.steps)}"'
 
 
-def find_misfits(tree: object, wire_type: type) -> list[Misfit]:
-    """Fields that are unknown or stated twice and values of the wrong type. Null is as good as absent."""
+def find_misfits(tree: object, wire_type: type, *, is_partial: bool = False) -> list[Misfit]:
+    """Fields that are unknown or stated twice and values of the wrong type. Null is as good as absent.
+
+    Of kinds that are modelled in part, fields are unknown only where the type says which others there are (`UNREAD`).
+    """
     misfits: list[Misfit] = []
-    checker_of(wire_type)(tree, None, misfits)
+    checker_of(wire_type, is_partial)(tree, None, misfits)
     return misfits
 
 
@@ -60,12 +63,20 @@ _Path = tuple["_Path | None", str | int, bool]
 _Checker = Callable[[Any, "_Path | None", list[Misfit]], None]
 
 
+class _Known(dict[type, _Checker]):
+    """The checkers of a type's parts as they are made."""
+
+    def __init__(self, *, is_partial: bool) -> None:
+        super().__init__()
+        self.is_partial = is_partial
+
+
 @cache
-def checker_of(wire_type: type) -> _Checker:
-    return _make_checker(inspect.type_info(wire_type), {})
+def checker_of(wire_type: type, is_partial: bool) -> _Checker:
+    return _make_checker(inspect.type_info(wire_type), _Known(is_partial=is_partial))
 
 
-def _make_checker(info: inspect.Type, known: dict[type, _Checker]) -> _Checker:
+def _make_checker(info: inspect.Type, known: _Known) -> _Checker:
     match info:
         case inspect.StructType():
             return known[info.cls] if info.cls in known else _check_object(info, known)
@@ -90,8 +101,10 @@ def _make_checker(info: inspect.Type, known: dict[type, _Checker]) -> _Checker:
     raise AssertionError(f"a wire type that has no checker: {info}")
 
 
-def _check_object(info: inspect.StructType, known: dict[type, _Checker]) -> _Checker:
+def _check_object(info: inspect.StructType, known: _Known) -> _Checker:
     fields: dict[str, _Checker] = {}
+    unread: tuple[str, ...] | None = getattr(info.cls, "UNREAD", None)
+    is_open = known.is_partial and unread is None
 
     def check(value: Any, path: _Path | None, misfits: list[Misfit]) -> None:
         if type(value) is not dict and not _is_repeating(value, path, misfits):
@@ -100,15 +113,17 @@ def _check_object(info: inspect.StructType, known: dict[type, _Checker]) -> _Che
         for name, member in value.items():
             check_member = fields.get(name)
             if check_member is None:
-                misfits.append(
-                    Misfit(MisfitKind.UNKNOWN_FIELD, _field_path((path, name, False)), _unknown(name, shape))
-                )
+                if not is_open:
+                    misfits.append(
+                        Misfit(MisfitKind.UNKNOWN_FIELD, _field_path((path, name, False)), _unknown(name, shape))
+                    )
             elif member is not None:
                 check_member(member, (path, name, False), misfits)
 
     # A type may hold itself, so it is known before its fields are.
     known[info.cls] = check
     fields.update((field.encode_name, _make_checker(field.type, known)) for field in info.fields)
+    fields.update(dict.fromkeys(unread or (), _check_anything))
     shape = _shape_of(info)
     return check
 
@@ -242,7 +257,8 @@ def _shape_of(info: inspect.StructType) -> _Shape:
         if isinstance(member, inspect.StructType)
         for inner in member.fields
     }
-    return _Shape(tuple(field.encode_name for field in info.fields), nested)
+    unread: tuple[str, ...] = getattr(info.cls, "UNREAD", ())
+    return _Shape((*(field.encode_name for field in info.fields), *unread), nested)
 
 
 def _members(info: inspect.Type) -> Iterator[inspect.Type]:

@@ -9,9 +9,11 @@ import msgspec
 from msgspec import Struct
 
 from dralloc.api.codec import DecodeError, encode, find_stray_fields
+from dralloc.api.core_object import CoreObject
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.positions import SourceError
-from dralloc.api.registry import read_object
+from dralloc.api.registry import Kind, read_object
+from dralloc.api.schema import Misfit, MisfitKind, find_misfits
 from dralloc.apiserver.http import JSON, Request
 from dralloc.apiserver.json_documents import Document
 from dralloc.apiserver.options import IGNORE, STRICT
@@ -79,12 +81,20 @@ def decode_object(body: bytes, resource: Resource, field_validation: str) -> Sen
         raise BadRequest(f"{_cannot_be_handled(kind.kind, resource)}: {error}") from None
     _check_type(sent, resource)
     strays: Sequence[str] = ()
-    # Of kinds that are modelled in part, everything that is not known is kept.
-    if field_validation != IGNORE and kind.view is None:
-        strays = [str(misfit) for misfit in find_stray_fields(body, type(sent))]
+    if field_validation != IGNORE:
+        strays = [str(misfit) for misfit in _find_strays(body, sent, kind)]
         if strays and field_validation == STRICT:
             raise BadRequest(f"{_cannot_be_handled(kind.kind, resource)}: strict decoding error: {', '.join(strays)}")
     return SentObject(sent, body, tuple(strays))
+
+
+def _find_strays(body: bytes, sent: ApiObject, kind: Kind) -> Sequence[Misfit]:
+    """Of kinds that are modelled in part, what is not known is kept, and named where it cannot be right."""
+    if kind.view is None:
+        return find_stray_fields(body, type(sent))
+    assert isinstance(sent, CoreObject), "that is how such kinds travel"
+    misfits = find_misfits(sent.content, kind.view, is_partial=True)
+    return [misfit for misfit in misfits if misfit.kind is MisfitKind.UNKNOWN_FIELD]
 
 
 def read_json(body: bytes) -> Any:
