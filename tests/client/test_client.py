@@ -166,6 +166,20 @@ def test_an_unknown_kind_is_named() -> None:
     asyncio.run(scenario())
 
 
+def test_who_asks_until_something_has_happened_does_not_keep_it_from_happening(run: Callable[[Scenario], None]) -> None:
+    async def scenario(client: AsyncClient) -> None:
+        async def make() -> None:
+            await client.create(DeviceClass(metadata=ObjectMeta(name="late"), spec=DeviceClassSpec()))
+
+        making = asyncio.ensure_future(make())
+        async with asyncio.timeout(30):
+            while not await client.list(DeviceClass):
+                continue
+        await making
+
+    run(scenario)
+
+
 def test_a_list_that_the_server_sends_in_pieces_arrives_whole() -> None:
     async def scenario() -> None:
         padding = {"padding": "x" * 200_000}
