@@ -47,6 +47,7 @@ class Exchanges:
         self._head = f"Host: {base.authority}\r\n{fixed}"
         self._idle: list[_Connection] = []
         self._open: set[_Connection] = set()
+        self._keeps_idle = True
 
     async def exchange(self, request: Request, timeout_s: float) -> Response:
         """The answer to the request. Raises OSError, or TimeoutError."""
@@ -63,7 +64,8 @@ class Exchanges:
         return await self._exchange_on(await self._connect(), message, timeout_s)
 
     async def close(self) -> None:
-        """Close all connections; returns when they are."""
+        """Close all connections; returns when they are. Requests that are still to come close theirs themselves."""
+        self._keeps_idle = False
         self._idle.clear()
         closing = tuple(self._open)
         for connection in closing:
@@ -107,7 +109,9 @@ class Exchanges:
             raise
         finally:
             timer.cancel()
-        if not connection.is_closed:
+        if not self._keeps_idle:
+            connection.close()
+        elif not connection.is_closed:
             self._idle.append(connection)
         return response
 
