@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import sys
 from datetime import datetime
 from pathlib import Path
 
-import pytest
 import uvloop
 
 from dralloc.api.codec import decode, encode
@@ -38,7 +36,6 @@ class Ends:
         self.first.set_result(exit)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="handlers for forks are registered as glibc does it")
 def test_no_handler_for_forks_runs_when_a_container_starts(tmp_path: Path) -> None:
     """gRPC registers some, and with threads about they crash the child now and then."""
     FORKS.clear()
