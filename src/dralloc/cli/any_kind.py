@@ -10,8 +10,8 @@ import msgspec
 
 from dralloc.api.resource_v1 import GROUP
 from dralloc.client.discovery import Discovery, ServedResource, UnknownKind
-from dralloc.client.refusals import refusal, refusal_of_status
-from dralloc.client.transport import Request, Response, Transport, split_lines
+from dralloc.client.refusals import ask, refusal, refusal_of_status
+from dralloc.client.transport import Request, Transport, split_lines
 
 Document = dict[str, Any]
 
@@ -78,31 +78,14 @@ def find_resource(discovery: Discovery, word: str) -> ServedResource:
     return discovery.find(f"{OUR_WORDS[word]}.{GROUP}")
 
 
-async def send(
-    transport: Transport,
-    method: str,
-    path: str,
-    query: Mapping[str, str] | None = None,
-    *,
-    body: bytes = b"",
-    headers: Mapping[str, str] | None = None,
-) -> Response:
-    """The answer, if it is a yes; raises the refusal otherwise."""
-    request = Request(method=method, path=path, query=query or {}, headers=headers or {}, body=body)
-    response = await transport.send(request)
-    if response.status >= 400:
-        raise refusal(response.status, response.body)
-    return response
-
-
 async def read_pages(transport: Transport, target: Target, headers: Mapping[str, str]) -> AsyncIterator[bytes]:
     """The object, or the lists that the objects come in."""
     if target.name:
-        yield (await send(transport, "GET", target.path, headers=headers)).body
+        yield (await ask(transport, "GET", target.path, headers=headers)).body
         return
     query = {"limit": PAGE_SIZE, **target.selection()}
     while True:
-        page = (await send(transport, "GET", target.path, query, headers=headers)).body
+        page = (await ask(transport, "GET", target.path, query, headers=headers)).body
         yield page
         token = _ListHead.of(page).metadata.continue_
         if not token:

@@ -8,11 +8,12 @@ from typing import Final
 
 import msgspec
 
-from dralloc.cli.any_kind import Document, Target, send
+from dralloc.cli.any_kind import Document, Target
 from dralloc.cli.output import fail, paint, say
 from dralloc.cli.reading import Record
 from dralloc.client.calls import PatchType
 from dralloc.client.discovery import Discovery, UnknownKind
+from dralloc.client.refusals import ask
 from dralloc.client.transport import Transport
 from dralloc.primitives.errors import ApiError, Conflict, NotFound
 
@@ -95,7 +96,7 @@ class Applying:
         query |= {"force": "true"} if self._is_forced else {}
         query |= {"dryRun": "All"} if self._is_dry else {}
         headers = {"Content-Type": PatchType.APPLY.value}
-        answer = await send(self._transport, "PATCH", wanted.target.path, query, body=wanted.body, headers=headers)
+        answer = await ask(self._transport, "PATCH", wanted.target.path, query, body=wanted.body, headers=headers)
         for warning in answer.warnings:
             if not any(told in warning for told in self._warned):
                 say(f"warning: {wanted.called}: {warning}", err=True)
@@ -105,7 +106,7 @@ class Applying:
 
     async def _stored(self, target: Target) -> Document | None:
         try:
-            return _content((await send(self._transport, "GET", target.path)).body)
+            return _content((await ask(self._transport, "GET", target.path)).body)
         except NotFound:
             return None
 

@@ -101,11 +101,11 @@ async def _labelled(transport: Transport, target: Target) -> list[str]:
 
 
 async def _delete(transport: Transport, target: Target, *, is_missing_fine: bool) -> bool:
-    from dralloc.cli.any_kind import send
+    from dralloc.client.refusals import ask
     from dralloc.primitives.errors import ApiError, NotFound
 
     try:
-        answer = await send(transport, "DELETE", target.path, {"propagationPolicy": "Background"})
+        answer = await ask(transport, "DELETE", target.path, {"propagationPolicy": "Background"})
     except NotFound as error:
         if not is_missing_fine:
             say(str(error), err=True)

@@ -12,9 +12,9 @@ from msgspec import Struct
 
 from dralloc.api.codec import DecodeError, decode, encode
 from dralloc.api.meta_v1 import ApiObject
-from dralloc.client.refusals import refusal, refusal_of_status
+from dralloc.client.refusals import ask, refusal, refusal_of_status
 from dralloc.client.resource import Object, ObjectKey, Resource
-from dralloc.client.transport import Request, Response, Transport, split_lines
+from dralloc.client.transport import Request, Transport, split_lines
 
 JSON: Final = {"Content-Type": "application/json"}
 
@@ -79,11 +79,11 @@ class Calls:
         self._options = _filled(fieldManager=field_manager, fieldValidation=field_validation)
 
     async def get(self, resource: Resource[Object], key: ObjectKey) -> Object:
-        response = await self._send("GET", resource.path(namespace=key.namespace, name=key.name))
+        response = await ask(self._transport, "GET", resource.path(namespace=key.namespace, name=key.name))
         return resource.decode(response.body)
 
     async def page(self, resource: Resource[Object], *, namespace: str = "", query: Mapping[str, str]) -> Page[Object]:
-        response = await self._send("GET", resource.path(namespace=namespace), query)
+        response = await ask(self._transport, "GET", resource.path(namespace=namespace), query)
         answer = _LIST.decode(response.body)
         items = tuple(resource.decode(bytes(item)) for item in answer.items)
         return Page(items, answer.metadata.resource_version, answer.metadata.continue_)
@@ -111,7 +111,7 @@ class Calls:
         self, resource: Resource[Object], item: Object | Mapping[str, Any], *, namespace: str = ""
     ) -> Object:
         path = resource.path(namespace=namespace or _namespace_of(item))
-        response = await self._send("POST", path, self._managed(), body=_body(resource, item), headers=JSON)
+        response = await ask(self._transport, "POST", path, self._managed(), body=_body(resource, item), headers=JSON)
         return resource.decode(response.body)
 
     async def replace(
@@ -119,7 +119,7 @@ class Calls:
     ) -> Object:
         """Write the object as it is; a Conflict says that somebody else wrote since it was read."""
         path = resource.path(namespace=_namespace_of(item), name=_name_of(item), subresource=subresource)
-        response = await self._send("PUT", path, self._managed(), body=_body(resource, item), headers=JSON)
+        response = await ask(self._transport, "PUT", path, self._managed(), body=_body(resource, item), headers=JSON)
         return resource.decode(response.body)
 
     async def patch(
@@ -133,7 +133,7 @@ class Calls:
     ) -> Object:
         path = resource.path(namespace=key.namespace, name=key.name, subresource=subresource)
         headers = {"Content-Type": type.value}
-        response = await self._send("PATCH", path, self._managed(), body=encode(patch), headers=headers)
+        response = await ask(self._transport, "PATCH", path, self._managed(), body=encode(patch), headers=headers)
         return resource.decode(response.body)
 
     async def apply(
@@ -152,13 +152,13 @@ class Calls:
         query = {"fieldValidation": "Strict"} | self._managed() | ({"force": "true"} if force else {})
         path = resource.path(namespace=key.namespace, name=key.name, subresource=subresource)
         headers = {"Content-Type": PatchType.APPLY.value}
-        response = await self._send("PATCH", path, query, body=_body(resource, item), headers=headers)
+        response = await ask(self._transport, "PATCH", path, query, body=_body(resource, item), headers=headers)
         return resource.decode(response.body)
 
     async def post(self, resource: Resource[Object], key: ObjectKey, subresource: str, body: Any) -> None:
         """Post to a sub-resource that answers with a Status: a binding, an eviction."""
         path = resource.path(namespace=key.namespace, name=key.name, subresource=subresource)
-        await self._send("POST", path, body=encode(body), headers=JSON)
+        await ask(self._transport, "POST", path, body=encode(body), headers=JSON)
 
     async def delete(
         self,
@@ -179,7 +179,7 @@ class Calls:
         if propagation is not None:
             options["propagationPolicy"] = propagation
         path = resource.path(namespace=key.namespace, name=key.name)
-        await self._send("DELETE", path, body=encode(options), headers=JSON)
+        await ask(self._transport, "DELETE", path, body=encode(options), headers=JSON)
 
     async def watch(
         self,
@@ -206,21 +206,6 @@ class Calls:
 
     def _managed(self) -> dict[str, str]:
         return dict(self._options)
-
-    async def _send(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str] | None = None,
-        *,
-        body: bytes = b"",
-        headers: Mapping[str, str] | None = None,
-    ) -> Response:
-        request = Request(method=method, path=path, query=query or {}, headers=headers or {}, body=body)
-        response = await self._transport.send(request)
-        if response.status >= 400:
-            raise refusal(response.status, response.body)
-        return response
 
 
 def _read_event(line: bytes, resource: Resource[Object]) -> WatchEvent[Object]:

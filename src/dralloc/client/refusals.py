@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from dralloc.client.transport import Request, Response, Transport
 from dralloc.primitives import errors
 from dralloc.primitives.errors import ApiError, Cause, ErrorDetails
 
@@ -32,6 +33,23 @@ BY_REASON: Final[Mapping[str, type[ApiError]]] = {
     )
 } | {"Gone": errors.Gone}
 BY_CODE: Final = {error.code: error for error in BY_REASON.values() if error is not errors.AlreadyExists}
+
+
+async def ask(
+    transport: Transport,
+    method: str,
+    path: str,
+    query: Mapping[str, str] | None = None,
+    *,
+    body: bytes = b"",
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """The answer, if it is a yes; raises the refusal otherwise."""
+    request = Request(method=method, path=path, query=query or {}, headers=headers or {}, body=body)
+    response = await transport.send(request)
+    if response.status >= 400:
+        raise refusal(response.status, response.body)
+    return response
 
 
 def refusal(code: int, body: bytes) -> ApiError:
