@@ -55,7 +55,7 @@ QUICK: Final = Timings(
     crash_most_s=0.2,
     heartbeat_s=1.0,
 )
-PATIENCE_S: Final = 10.0
+PATIENCE_S: Final = 60.0
 LOOK_S: Final = 0.01
 
 

@@ -108,7 +108,7 @@ class ScriptedDriver:
                 await server.stop(grace=None)
         self._registrar = self._server = None
 
-    async def until(self, condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    async def until(self, condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
         """Wait until the driver has seen enough."""
         async with asyncio.timeout(timeout_s), self.changed:
             await self.changed.wait_for(condition)
