@@ -55,6 +55,13 @@ def output(world: NodeWorld, pod: NodePod, container: str = "main") -> str:
     return (world.directory / "pods" / pod.metadata.uid / f"{container}.log").read_text()
 
 
+async def printed(world: NodeWorld, name: str) -> str:
+    """What a running pod has written, as soon as there is a line: it may run for a while before it writes."""
+    pod = await world.pod_in("Running", name)
+    await world.until(lambda: output(world, pod).endswith("\n"))
+    return output(world, pod)
+
+
 def exit_codes(pod: NodePod) -> list[int | None]:
     states = [status.state.terminated for status in pod.status.container_statuses]
     return [state.exit_code if state is not None else None for state in states]
@@ -159,8 +166,7 @@ def test_what_exits_starts_again_and_counts() -> None:
 def test_a_container_that_does_not_listen_is_killed_after_its_grace_with_all_that_it_started() -> None:
     async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
         await world.run_pod("pod", command=script("trap '' TERM; sleep 1000 & echo $!; wait; wait"))
-        pod = await world.pod_where("pod", lambda pod: pod.status.phase == "Running" and bool(output(world, pod)))
-        child = int(output(world, pod))
+        child = int(await printed(world, "pod"))
         await world.delete_pod("pod", grace_s=1)
         await world.until_gone()
         assert not is_alive(child)
@@ -343,11 +349,7 @@ def test_an_agent_that_starts_again_takes_up_its_containers_and_forgets_no_claim
         await world.create_claim("dropped", allocation(held("gpu-1")))
         await world.run_pod("kept", "kept", command=script("echo $$$$; exec sleep 1000"))
         await world.run_pod("dropped", "dropped", command=script("echo $$$$; exec sleep 1000"))
-        kept = await world.pod_where("kept", lambda pod: pod.status.phase == "Running" and bool(output(world, pod)))
-        dropped = await world.pod_where(
-            "dropped", lambda pod: pod.status.phase == "Running" and bool(output(world, pod))
-        )
-        pids = [int(output(world, pod)) for pod in (kept, dropped)]
+        pids = [int(await printed(world, name)) for name in ("kept", "dropped")]
         await world.stop_agent()
         await world.delete_pod("dropped", grace_s=0)
         await world.start_agent()
