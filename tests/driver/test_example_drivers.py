@@ -240,11 +240,12 @@ def test_parameters_that_are_wrong_are_told_to_the_owner_of_the_pod(directory: P
             document["spec"]["devices"]["config"][0]["opaque"]["parameters"] = {"priority": "urgent"}
             await cluster.client.create(document)
             await cluster.run_pod("p", {"gpu": "inference"}, "true")
+            # The driver's devices may be known before the driver is: then the first news is that it is not registered.
             async with asyncio.timeout(30):
                 async for event in cluster.client.watch(Event):
-                    if event.object.reason == "FailedPrepareDynamicResources":
+                    if "the parameters of the claim are not understood" in event.object.message:
                         break
-            assert "the parameters of the claim are not understood" in event.object.message
+            assert event.object.reason == "FailedPrepareDynamicResources"
             await cluster.delete_pod("p")
 
     run(scenario())
