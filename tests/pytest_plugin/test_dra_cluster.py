@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from dralloc import connect
+from dralloc.api.batch_v1 import Job
 from dralloc.api.core_v1 import Event, Node, Pod
 from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.assembly.components import ComponentDied
@@ -20,7 +21,7 @@ from dralloc.primitives.errors import BadRequest, Invalid, NotFound
 from dralloc.pytest_plugin.cluster import BadCluster, DraCluster, WaitFailed, running_cluster
 from dralloc.pytest_plugin.manifests import BadManifest
 from dralloc.testing.builders import claim, request
-from dralloc.testing.workloads import existing, pod
+from dralloc.testing.workloads import existing, job, pod
 
 MANIFEST = """
 apiVersion: resource.k8s.io/v1
@@ -77,6 +78,23 @@ def test_what_is_deleted_or_ends_gives_back_its_devices(cluster: DraCluster) -> 
     cluster.delete(Pod, "inference")
     with pytest.raises(NotFound):
         cluster.pod("inference")
+
+
+@pytest.mark.dra_cluster(virtual_time=True)
+def test_the_pods_of_a_job_go_with_it_unless_they_are_to_stay(dra_cluster: DraCluster) -> None:
+    for name in ("goes", "leaves"):
+        dra_cluster.apply(job(name))
+
+    def pods_of(name: str) -> tuple[Pod, ...]:
+        return dra_cluster.client.list(Pod, labels=f"job-name={name}")
+
+    dra_cluster.wait_for(lambda: pods_of("goes") and pods_of("leaves"))
+    dra_cluster.delete(Job, "goes")
+    dra_cluster.delete(Job, "leaves", propagation="Orphan")
+    dra_cluster.wait_for(lambda: not pods_of("goes"))
+    (left,) = pods_of("leaves")
+    assert left.metadata.deletion_timestamp is None
+    assert left.metadata.owner_references == ()
 
 
 @pytest.mark.dra_cluster(nodes={})

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
 from dralloc.client.calls import PatchType, WatchEvent
-from dralloc.client.client import AsyncClient, Item, connect_async
+from dralloc.client.client import AsyncClient, Item, Propagation, connect_async
 from dralloc.client.resource import Object
 
 Result = TypeVar("Result")
@@ -100,8 +100,15 @@ class Client:
             self._client.patch(object_type, name, patch, namespace=namespace, type=type, subresource=subresource)
         )
 
-    def delete(self, object_type: type[Object], name: str, *, namespace: str | None = None) -> None:
-        self._run(self._client.delete(object_type, name, namespace=namespace))
+    def delete(
+        self,
+        object_type: type[Object],
+        name: str,
+        *,
+        namespace: str | None = None,
+        propagation: Propagation = "Background",
+    ) -> None:
+        self._run(self._client.delete(object_type, name, namespace=namespace, propagation=propagation))
 
     def watch(
         self, object_type: type[Object], *, namespace: str = "", labels: str = "", fields: str = ""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.client.calls import Calls, PatchType, WatchEvent
@@ -20,6 +20,9 @@ from dralloc.client.resources import resource_for, resource_of
 from dralloc.client.transport import Transport
 
 Item = ApiObject | Mapping[str, Any]
+
+# What becomes of the objects that a deleted one owns.
+Propagation = Literal["Background", "Foreground", "Orphan"]
 
 WATCH_TIMEOUT_S = 300
 
@@ -89,9 +92,18 @@ class AsyncClient:
         key = self._key(resource.namespaced, name, namespace)
         return await self.calls.patch(resource, key, patch, type=type, subresource=subresource)
 
-    async def delete(self, object_type: type[Object], name: str, *, namespace: str | None = None) -> None:
+    async def delete(
+        self,
+        object_type: type[Object],
+        name: str,
+        *,
+        namespace: str | None = None,
+        propagation: Propagation = "Background",
+    ) -> None:
+        """Delete the object and, as kubectl does, what it owns: a server that is not told leaves the pods of a job."""
         resource = resource_for(object_type)
-        await self.calls.delete(resource, self._key(resource.namespaced, name, namespace))
+        key = self._key(resource.namespaced, name, namespace)
+        await self.calls.delete(resource, key, propagation=propagation)
 
     async def watch(
         self, object_type: type[Object], *, namespace: str = "", labels: str = "", fields: str = ""

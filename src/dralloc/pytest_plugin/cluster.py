@@ -25,7 +25,7 @@ from dralloc.apiserver.kubeconfig import write_kubeconfig
 from dralloc.assembly.cluster import TOKEN, Cluster, ClusterSettings, fleet
 from dralloc.assembly.components import ComponentDied
 from dralloc.client.blocking import Client, LoopThread, Runner
-from dralloc.client.client import AsyncClient, Item
+from dralloc.client.client import AsyncClient, Item, Propagation
 from dralloc.client.resource import Object
 from dralloc.client.resources import resource_of
 from dralloc.controllers.running import CONTROLLERS
@@ -97,10 +97,17 @@ class DraCluster:
             error.add_note(f"This was the answer to {resource_of(item).kind} {name or 'without a name'}.")
             raise
 
-    def delete(self, object_type: type[ApiObject], name: str, *, namespace: str = "default") -> None:
-        """Delete the object, and wait until it is gone."""
+    def delete(
+        self,
+        object_type: type[ApiObject],
+        name: str,
+        *,
+        namespace: str = "default",
+        propagation: Propagation = "Background",
+    ) -> None:
+        """Delete the object, and wait until it is gone. What it owns follows, unless `propagation` says otherwise."""
         __tracebackhide__ = True
-        self.client.delete(object_type, name, namespace=namespace)
+        self.client.delete(object_type, name, namespace=namespace, propagation=propagation)
         self.wait_until_gone(object_type, name, namespace=namespace)
 
     def end_pod(self, name: str, *, namespace: str = "default", phase: str = "Succeeded") -> None:
