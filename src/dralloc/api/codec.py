@@ -19,6 +19,7 @@ from dralloc.api.nesting import LEVELS_MAX, is_nested_too_deeply
 from dralloc.api.positions import SourceError
 from dralloc.api.schema import Misfit, MisfitKind, find_misfits
 from dralloc.api.trees import ExactNumber
+from dralloc.primitives.decoders import make_decoder
 from dralloc.primitives.quantity import Quantity, QuantityError
 
 T = TypeVar("T", bound=Struct)
@@ -51,6 +52,7 @@ def decode(body: bytes, wire_type: type[T]) -> T:
 
 def convert(members: Mapping[str, Any], wire_type: type[T]) -> T:
     """The object that has these members: values as they were decoded, or parts that have their type already."""
+    _decoder(wire_type)  # What it has learnt of the type serves here, too.
     return msgspec.convert(members, wire_type, dec_hook=_decode_custom)
 
 
@@ -93,7 +95,7 @@ _ENCODER: Final = msgspec.json.Encoder(enc_hook=_encode_custom, order="determini
 
 @cache
 def _decoder(wire_type: type[Struct]) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(wire_type, dec_hook=_decode_custom, float_hook=ExactNumber)
+    return make_decoder(wire_type, dec_hook=_decode_custom, float_hook=ExactNumber)
 
 
 _type_info: Final = cache(inspect.type_info)

@@ -19,6 +19,7 @@ from dralloc.api.meta_v1 import ApiObject, ObjectMeta
 from dralloc.api.registry import Kind
 from dralloc.api.trees import ExactNumber
 from dralloc.apiserver.json_documents import Document
+from dralloc.primitives.decoders import make_decoder
 
 HEAD: Final = b'{"metadata":{'
 _REVISION: Final = b'"resourceVersion":"'
@@ -101,7 +102,7 @@ class _Envelope(msgspec.Struct, frozen=True, gc=False):
     metadata: ObjectMeta
 
 
-_ENVELOPE: Final = msgspec.json.Decoder(_Envelope)
+_ENVELOPE: Final = make_decoder(_Envelope)
 
 
 def _join(metadata: bytes, content: bytes) -> bytes:

@@ -22,6 +22,7 @@ from dralloc.api.meta_v1 import ObjectMeta
 from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimStatus
 from dralloc.driver.claims import AllocatedClaim, ClaimReference, PreparedDevice, allocated_claim
 from dralloc.driver.files import remove, write_atomically
+from dralloc.primitives.decoders import make_decoder
 
 VERSION: Final = 1
 SUFFIX: Final = ".json"
@@ -67,6 +68,10 @@ class _File(msgspec.Struct):
     record: msgspec.Raw
 
 
+_CONTENT: Final = make_decoder(_Content)
+_FILE: Final = make_decoder(_File)
+
+
 def encode_record(record: ClaimRecord) -> bytes:
     """The file of a claim. Of the claim it keeps what a driver is told; raises `TypeError` where a state is not JSON."""
     metadata = record.claim.metadata
@@ -85,12 +90,12 @@ def encode_record(record: ClaimRecord) -> bytes:
 def decode_record(content: bytes) -> ClaimRecord:
     """The record that was encoded; `ValueError` says why there is none to be had."""
     try:
-        file = msgspec.json.decode(content, type=_File)
+        file = _FILE.decode(content)
         if file.version != VERSION:
             raise ValueError(f"it is of version {file.version}, and this driver knows {VERSION}")
         if file.checksum != zlib.crc32(file.record):
             raise ValueError("its checksum is wrong")
-        found = msgspec.json.decode(file.record, type=_Content)
+        found = _CONTENT.decode(file.record)
         claim = decode(bytes(found.claim), ResourceClaim)
     except (msgspec.MsgspecError, DecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"it is not a record of a claim: {error}") from None

@@ -28,6 +28,7 @@ from dralloc.driver.container_edits import (
     find_faults,
     is_cdi_name,
 )
+from dralloc.primitives.decoders import make_decoder
 from dralloc.primitives.quantity import Quantity
 
 ParametersT = TypeVar("ParametersT")
@@ -59,7 +60,7 @@ class Config:
     def read(self, into: type[ParametersT]) -> ParametersT:
         """The parameters as a value of this type; raises `BadConfig`."""
         try:
-            return msgspec.json.decode(self.parameters, type=into)
+            return make_decoder(into).decode(self.parameters)
         except msgspec.MsgspecError as error:
             raise BadConfig(f"the parameters of the {self.source[4:].lower()} are not understood: {error}") from None
 

@@ -1,0 +1,38 @@
+"""Threads that come to the same types for the first time, at the same time: in a process of their own, which a fault would crash."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+# Threads change places as often as they can: on a busy machine they do so by chance.
+BEGINNING = """
+import sys, threading
+from dralloc.api.codec import convert, decode
+from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.driver.claims import Config
+
+def meet(work):
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    sys.setswitchinterval(1e-6)
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+"""
+STATUS = {"allocation": {"devices": {"results": [{"request": "r", "driver": "d", "pool": "p", "device": "x"}]}}}
+
+WORK = {
+    "decoding": f"meet(lambda: decode(msgspec.json.encode({{'status': {STATUS}}}), ResourceClaim))",
+    "converting": f"meet(lambda: convert({{'status': {STATUS}}}, ResourceClaim))",
+    "parameters of a driver": f"meet(lambda: Config('FromClaim', msgspec.json.encode({{'status': {STATUS}}})).read(ResourceClaim))",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("work", WORK.values(), ids=WORK.keys())
+def test_threads_learn_a_type_together(work: str) -> None:
+    done = subprocess.run([sys.executable, "-c", f"import msgspec\n{BEGINNING}\n{work}"], timeout=60, check=False)
+    assert done.returncode == 0
