@@ -21,6 +21,9 @@ from dralloc.testing.local_api import (
 )
 from dralloc.testing.local_api import claim_document as claim
 from dralloc.testing.local_api import pod_document as pod
+from dralloc.testing.workloads import job
+
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
 
 
 def owned_by(owner: dict[str, Any], kind: str = "Pod", api_version: str = "v1", **more: Any) -> list[dict[str, Any]]:
@@ -131,7 +134,9 @@ async def test_unknown_fields_are_told_refused_or_passed_over(api: LocalApi) -> 
             {"initContainers": [{"name": "i", "image": "x", "resources": {"claim": []}}]},
             "spec.initContainers[0].resources.claim",
         ),
-        ({"serviceAccountName": "s", "volumes": [{"name": "v", "notReadByUs": {}}]}, ""),
+        ({"volumes": [{"name": "v", "hostPaht": {}}]}, "spec.volumes[0].hostPaht"),
+        ({"tolerations": [{"key": "k", "operater": "Exists"}]}, "spec.tolerations[0].operater"),
+        ({"serviceAccountName": "s", "volumes": [{"name": "v", "hostPath": {"notReadByUs": {}}}]}, ""),
     ],
 )
 @with_api
@@ -143,6 +148,27 @@ async def test_misspelt_fields_of_pods_are_told_or_refused(api: LocalApi, spec: 
     strict = await api.call("POST", PODS, sent, dryRun="All", fieldValidation="Strict")
     assert strict.code == (400 if told else 201)
     assert (await api.call("POST", PODS, sent, dryRun="All", fieldValidation="Ignore")).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"sepc": {}}, "sepc"),
+        ({"metadata": {"name": "j", "lables": {"a": "b"}}}, "metadata.lables"),
+        ({"spec": {"paralelism": 2}}, "spec.paralelism"),
+        ({"spec": {"template": {"metadata": {"lables": {}}}}}, "spec.template.metadata.lables"),
+        ({"spec": {"podFailurePolicy": {"rules": []}, "scheduling": {}}}, ""),
+    ],
+)
+@with_api
+async def test_misspelt_fields_of_jobs_are_told_wherever_they_stand(
+    api: LocalApi, changes: dict[str, Any], told: str
+) -> None:
+    sent = job("j")
+    template = {**sent["spec"]["template"], **changes.get("spec", {}).get("template", {})}
+    spec = {**sent["spec"], **changes.get("spec", {}), "template": template}
+    warned = await api.call("POST", JOBS, {**sent, **changes, "spec": spec}, dryRun="All")
+    assert (warned.code, warned.warnings) == (201, (f'299 - "unknown field \\"{told}\\""',) if told else ())
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 from msgspec import field
 
@@ -25,19 +25,27 @@ class LabelSelector(Wire):
 
 
 class DaemonSetSpec(Wire):
+    UNREAD: ClassVar = ("minReadySeconds", "revisionHistoryLimit", "updateStrategy")
+
     selector: LabelSelector | None = None
     template: PodTemplateSpec = field(default_factory=lambda: PodTemplateSpec())
 
 
 class DeploymentSpec(Wire):
+    UNREAD: ClassVar = ("minReadySeconds", "paused", "progressDeadlineSeconds", "revisionHistoryLimit", "strategy")
+
     replicas: Int32 | None = None
     selector: LabelSelector | None = None
     template: PodTemplateSpec = field(default_factory=lambda: PodTemplateSpec())
 
 
 class DaemonSet(ApiObject):
+    UNREAD: ClassVar = ("status",)
+
     spec: DaemonSetSpec = field(default_factory=lambda: DaemonSetSpec())
 
 
 class Deployment(ApiObject):
+    UNREAD: ClassVar = ("status",)
+
     spec: DeploymentSpec = field(default_factory=lambda: DeploymentSpec())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 from msgspec import field
 
@@ -19,6 +19,17 @@ class PodTemplateSpec(Wire):
 
 
 class JobSpec(Wire):
+    UNREAD: ClassVar = (
+        "backoffLimitPerIndex",
+        "manualSelector",
+        "maxFailedIndexes",
+        "podFailurePolicy",
+        "podReplacementPolicy",
+        "scheduling",
+        "selector",
+        "successPolicy",
+    )
+
     parallelism: Int32 | None = None
     completions: Int32 | None = None
     completion_mode: str | None = None
@@ -40,6 +51,8 @@ class JobCondition(Wire):
 
 
 class JobStatus(Wire):
+    UNREAD: ClassVar = ("failedIndexes", "ready", "uncountedTerminatedPods")
+
     conditions: tuple[JobCondition, ...] = ()
     active: Int32 = 0
     succeeded: Int32 = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 from msgspec import field
 
@@ -14,6 +14,8 @@ GROUP: Final = "coordination.k8s.io"
 
 class LeaseSpec(Wire):
     """Times have microseconds here."""
+
+    UNREAD: ClassVar = ("preferredHolder", "strategy")
 
     holder_identity: str | None = None
     lease_duration_seconds: Int32 | None = None

@@ -34,12 +34,17 @@ class CoreObject(ApiObject):
 
 def read_core_object(body: bytes, view_type: type[ApiObject]) -> CoreObject:
     """The object that JSON states; raises `DecodeError` where what we know of it has a wrong type."""
+    return read_core_object_and_tree(body, view_type)[0]
+
+
+def read_core_object_and_tree(body: bytes, view_type: type[ApiObject]) -> tuple[CoreObject, dict[str, Any]]:
+    """The object, and all that its JSON says: what its metadata has no field for is in the tree alone."""
     known = decode(body, view_type)
     tree = _TREE.decode(body)
     if b"null" in body:
         tree = _without_nulls(tree)
     content = {name: value for name, value in tree.items() if name not in _TYPED}
-    return CoreObject(api_version=known.api_version, kind=known.kind, metadata=known.metadata, content=content)
+    return CoreObject(api_version=known.api_version, kind=known.kind, metadata=known.metadata, content=content), tree
 
 
 def print_core_object(obj: CoreObject) -> bytes:

@@ -1,8 +1,8 @@
 """What we read of the core kinds: pods, nodes, namespaces, events and quotas.
 
 These are views. Objects of these kinds hold far more than is modelled here, and all of it is kept: they travel
-as `CoreObject`, and nobody stores one of these types in their place. Where people write by hand, a type names the fields that
-exist and are not read (`UNREAD`), so that those which do not exist can be told from them.
+as `CoreObject`, and nobody stores one of these types in their place. A type names the fields that exist and are not read
+(`UNREAD`), so that those which do not exist can be told from them.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ DEFAULT_SCHEDULER: Final = "default-scheduler"
 class PodResourceClaim(Wire):
     """A claim that a pod uses: one that exists, or one to be made from a template for this pod."""
 
-    UNREAD: ClassVar = ()
-
     name: str = printed("")
     resource_claim_name: str | None = None
     resource_claim_template_name: str | None = None
@@ -37,21 +35,19 @@ class PodResourceClaim(Wire):
 class ContainerClaim(Wire):
     """A claim of the pod that a container gets, or the devices of one request of it."""
 
-    UNREAD: ClassVar = ()
-
     name: str = printed("")
     request: str = ""
 
 
 class ResourceRequirements(Wire):
-    UNREAD: ClassVar = ()
-
     limits: dict[str, Quantity] = field(default_factory=dict)
     requests: dict[str, Quantity] = field(default_factory=dict)
     claims: tuple[ContainerClaim, ...] = ()
 
 
 class ContainerPort(Wire):
+    UNREAD: ClassVar = ("name",)
+
     container_port: Int32 = printed(0)
     host_port: Int32 = 0
     host_ip: str = field(default="", name="hostIP")
@@ -121,12 +117,52 @@ class Affinity(Wire):
 
 
 class TopologySpreadConstraint(Wire):
+    UNREAD: ClassVar = (
+        "labelSelector",
+        "matchLabelKeys",
+        "maxSkew",
+        "minDomains",
+        "nodeAffinityPolicy",
+        "nodeTaintsPolicy",
+    )
+
     topology_key: str = printed("")
     when_unsatisfiable: str = printed("")
 
 
 class Volume(Wire):
     """Of a volume only what ties a pod to nodes."""
+
+    UNREAD: ClassVar = (
+        "awsElasticBlockStore",
+        "azureDisk",
+        "azureFile",
+        "cephfs",
+        "cinder",
+        "configMap",
+        "csi",
+        "downwardAPI",
+        "emptyDir",
+        "fc",
+        "flexVolume",
+        "flocker",
+        "gcePersistentDisk",
+        "gitRepo",
+        "glusterfs",
+        "hostPath",
+        "image",
+        "iscsi",
+        "nfs",
+        "photonPersistentDisk",
+        "portworxVolume",
+        "projected",
+        "quobyte",
+        "rbd",
+        "scaleIO",
+        "secret",
+        "storageos",
+        "vsphereVolume",
+    )
 
     name: str = printed("")
     persistent_volume_claim: dict[str, Any] | None = None
@@ -148,6 +184,7 @@ class PodSpec(Wire):
         "dnsPolicy",
         "enableServiceLinks",
         "ephemeralContainers",
+        "evictionResponders",
         "hostAliases",
         "hostIPC",
         "hostNetwork",
@@ -165,7 +202,6 @@ class PodSpec(Wire):
         "setHostnameAsFQDN",
         "shareProcessNamespace",
         "subdomain",
-        "workloadRef",
     )
 
     containers: tuple[Container, ...] = printed(())
@@ -219,6 +255,23 @@ class PodExtendedResourceClaimStatus(Wire):
 
 
 class PodStatus(Wire):
+    UNREAD: ClassVar = (
+        "allocatedResources",
+        "containerStatuses",
+        "ephemeralContainerStatuses",
+        "hostIP",
+        "hostIPs",
+        "initContainerStatuses",
+        "nodeAllocatableResourceClaimStatuses",
+        "observedGeneration",
+        "podIP",
+        "podIPs",
+        "qosClass",
+        "resize",
+        "resources",
+        "volumeHealth",
+    )
+
     phase: str = ""
     conditions: tuple[PodCondition, ...] = ()
     message: str = ""
@@ -254,6 +307,8 @@ class Taint(Wire):
 
 
 class NodeSpec(Wire):
+    UNREAD: ClassVar = ("configSource", "externalID", "podCIDR", "podCIDRs", "podPreemptionPolicy", "providerID")
+
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
 
@@ -268,6 +323,19 @@ class NodeCondition(Wire):
 
 
 class NodeStatus(Wire):
+    UNREAD: ClassVar = (
+        "addresses",
+        "config",
+        "daemonEndpoints",
+        "features",
+        "images",
+        "nodeInfo",
+        "phase",
+        "runtimeHandlers",
+        "volumesAttached",
+        "volumesInUse",
+    )
+
     capacity: dict[str, Quantity] = field(default_factory=dict)
     allocatable: dict[str, Quantity] = field(default_factory=dict)
     conditions: tuple[NodeCondition, ...] = ()
@@ -297,6 +365,8 @@ class Namespace(ApiObject):
 
 
 class ResourceQuotaSpec(Wire):
+    UNREAD: ClassVar = ("scopeSelector",)
+
     hard: dict[str, Quantity] = field(default_factory=dict)
     scopes: tuple[str, ...] = ()
 
@@ -350,3 +420,5 @@ class Event(ApiObject):
 
 class ServiceAccount(ApiObject):
     """Who a program in a pod is. Kept only: nobody gets a token for it here."""
+
+    UNREAD: ClassVar = ("automountServiceAccountToken", "imagePullSecrets", "secrets")

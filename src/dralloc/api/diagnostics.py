@@ -97,7 +97,7 @@ def _judge_document(document: Document, around: Surroundings) -> tuple[list[_Fin
     version = document.api_version.rpartition("/")[2]
     served = kind.served(version)
     assert served is not None, "the kind was found by its version"
-    misfits = find_misfits(document.tree, kind.view or served.wire_type, is_partial=kind.view is not None)
+    misfits = find_misfits(document.tree, kind.view or served.wire_type)
     findings = [
         _Finding(document, Severity.ERROR, misfit.message, str(misfit.path or ""), misfit.steps) for misfit in misfits
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 from msgspec import field
 
@@ -41,6 +41,8 @@ class Role(ApiObject):
 
 class ClusterRole(Role):
     """A role for all namespaces, and for what is in none."""
+
+    UNREAD: ClassVar = ("aggregationRule",)
 
 
 class RoleBinding(ApiObject):

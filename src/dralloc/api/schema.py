@@ -46,13 +46,20 @@ class Misfit:
         return f'{self.kind.value} "{_dotted(self.steps)}"'
 
 
-def find_misfits(tree: object, wire_type: type, *, is_partial: bool = False) -> list[Misfit]:
+def find_misfits(tree: object, wire_type: type) -> list[Misfit]:
     """Fields that are unknown or stated twice and values of the wrong type. Null is as good as absent.
 
-    Of kinds that are modelled in part, fields are unknown only where the type says which others there are (`UNREAD`).
+    Types that are modelled in part say which other fields there are (`UNREAD`).
     """
     misfits: list[Misfit] = []
-    checker_of(wire_type, is_partial)(tree, None, misfits)
+    _checker_of(wire_type, False)(tree, None, misfits)
+    return misfits
+
+
+def find_unknown_fields(tree: object, wire_type: type) -> list[Misfit]:
+    """Fields that are unknown, in what could be decoded as this type: nothing else can be wrong with it."""
+    misfits: list[Misfit] = []
+    _checker_of(wire_type, True)(tree, None, misfits)
     return misfits
 
 
@@ -66,17 +73,19 @@ _Checker = Callable[[Any, "_Path | None", list[Misfit]], None]
 class _Known(dict[type, _Checker]):
     """The checkers of a type's parts as they are made."""
 
-    def __init__(self, *, is_partial: bool) -> None:
+    def __init__(self, *, names_only: bool) -> None:
         super().__init__()
-        self.is_partial = is_partial
+        self.names_only = names_only
 
 
 @cache
-def checker_of(wire_type: type, is_partial: bool) -> _Checker:
-    return _make_checker(inspect.type_info(wire_type), _Known(is_partial=is_partial))
+def _checker_of(wire_type: type, names_only: bool) -> _Checker:
+    return _make_checker(inspect.type_info(wire_type), _Known(names_only=names_only))
 
 
 def _make_checker(info: inspect.Type, known: _Known) -> _Checker:
+    if known.names_only and not _has_names(info):
+        return _pass
     match info:
         case inspect.StructType():
             return known[info.cls] if info.cls in known else _check_object(info, known)
@@ -103,8 +112,6 @@ def _make_checker(info: inspect.Type, known: _Known) -> _Checker:
 
 def _check_object(info: inspect.StructType, known: _Known) -> _Checker:
     fields: dict[str, _Checker] = {}
-    unread: tuple[str, ...] | None = getattr(info.cls, "UNREAD", None)
-    is_open = known.is_partial and unread is None
 
     def check(value: Any, path: _Path | None, misfits: list[Misfit]) -> None:
         if type(value) is not dict and not _is_repeating(value, path, misfits):
@@ -113,19 +120,23 @@ def _check_object(info: inspect.StructType, known: _Known) -> _Checker:
         for name, member in value.items():
             check_member = fields.get(name)
             if check_member is None:
-                if not is_open:
-                    misfits.append(
-                        Misfit(MisfitKind.UNKNOWN_FIELD, _field_path((path, name, False)), _unknown(name, shape))
-                    )
+                misfits.append(
+                    Misfit(MisfitKind.UNKNOWN_FIELD, _field_path((path, name, False)), _unknown(name, shape))
+                )
             elif member is not None:
                 check_member(member, (path, name, False), misfits)
 
     # A type may hold itself, so it is known before its fields are.
     known[info.cls] = check
     fields.update((field.encode_name, _make_checker(field.type, known)) for field in info.fields)
-    fields.update(dict.fromkeys(unread or (), _check_anything))
+    fields.update(dict.fromkeys(_unread(info), _pass if known.names_only else _check_anything))
     shape = _shape_of(info)
     return check
+
+
+def _unread(info: inspect.StructType) -> tuple[str, ...]:
+    """The fields that exist and that the type does not show."""
+    return getattr(info.cls, "UNREAD", ())
 
 
 def _check_list(check_item: _Checker) -> _Checker:
@@ -164,6 +175,22 @@ def _check_integer(info: inspect.IntType) -> _Checker:
             )
 
     return check
+
+
+def _has_names(info: inspect.Type) -> bool:
+    """Whether there is an object anywhere in a value of the type: only objects have names that can be wrong."""
+    match info:
+        case inspect.VarTupleType() | inspect.ListType():
+            return _has_names(info.item_type)
+        case inspect.DictType():
+            return _has_names(info.value_type)
+        case inspect.UnionType():
+            return any(map(_has_names, info.types))
+    return isinstance(info, inspect.StructType)
+
+
+def _pass(value: Any, path: _Path | None, misfits: list[Misfit]) -> None:
+    """Nothing can be wrong with it that is looked for."""
 
 
 def _check_text(value: Any, path: _Path | None, misfits: list[Misfit]) -> None:
@@ -257,8 +284,7 @@ def _shape_of(info: inspect.StructType) -> _Shape:
         if isinstance(member, inspect.StructType)
         for inner in member.fields
     }
-    unread: tuple[str, ...] = getattr(info.cls, "UNREAD", ())
-    return _Shape((*(field.encode_name for field in info.fields), *unread), nested)
+    return _Shape((*(field.encode_name for field in info.fields), *_unread(info)), nested)
 
 
 def _members(info: inspect.Type) -> Iterator[inspect.Type]:

@@ -9,11 +9,11 @@ import msgspec
 from msgspec import Struct
 
 from dralloc.api.codec import DecodeError, encode, find_stray_fields
-from dralloc.api.core_object import CoreObject
+from dralloc.api.core_object import read_core_object_and_tree
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.positions import SourceError
 from dralloc.api.registry import Kind, read_object
-from dralloc.api.schema import Misfit, MisfitKind, find_misfits
+from dralloc.api.schema import Misfit, find_unknown_fields
 from dralloc.apiserver.http import JSON, Request
 from dralloc.apiserver.json_documents import Document
 from dralloc.apiserver.options import IGNORE, STRICT
@@ -76,25 +76,25 @@ def decode_object(body: bytes, resource: Resource, field_validation: str) -> Sen
     """The object that JSON states, in the version of the resource."""
     kind = resource.kind
     try:
-        sent = read_object(kind, resource.version, body)
+        sent, tree = _read(kind, resource.version, body)
     except DecodeError as error:
         raise BadRequest(f"{_cannot_be_handled(kind.kind, resource)}: {error}") from None
     _check_type(sent, resource)
     strays: Sequence[str] = ()
     if field_validation != IGNORE:
-        strays = [str(misfit) for misfit in _find_strays(body, sent, kind)]
+        strays = [str(misfit) for misfit in _find_strays(body, tree, type(sent), kind)]
         if strays and field_validation == STRICT:
             raise BadRequest(f"{_cannot_be_handled(kind.kind, resource)}: strict decoding error: {', '.join(strays)}")
     return SentObject(sent, body, tuple(strays))
 
 
-def _find_strays(body: bytes, sent: ApiObject, kind: Kind) -> Sequence[Misfit]:
-    """Of kinds that are modelled in part, what is not known is kept, and named where it cannot be right."""
-    if kind.view is None:
-        return find_stray_fields(body, type(sent))
-    assert isinstance(sent, CoreObject), "that is how such kinds travel"
-    misfits = find_misfits(sent.content, kind.view, is_partial=True)
-    return [misfit for misfit in misfits if misfit.kind is MisfitKind.UNKNOWN_FIELD]
+def _read(kind: Kind, version: str, body: bytes) -> tuple[ApiObject, Document]:
+    """The object, and of kinds that are modelled in part the tree that it was read from."""
+    return (read_object(kind, version, body), {}) if kind.view is None else read_core_object_and_tree(body, kind.view)
+
+
+def _find_strays(body: bytes, tree: Document, wire_type: type[ApiObject], kind: Kind) -> Sequence[Misfit]:
+    return find_stray_fields(body, wire_type) if kind.view is None else find_unknown_fields(tree, kind.view)
 
 
 def read_json(body: bytes) -> Any:

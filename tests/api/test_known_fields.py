@@ -1,0 +1,47 @@
+"""The fields that kinds modelled in part are known to have are those of Kubernetes 1.37, as another project lists them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+from lightkube.models import apps_v1, batch_v1, coordination_v1, core_v1, meta_v1, rbac_v1
+from msgspec import inspect
+
+from dralloc.api.registry import KINDS
+
+MODULES = (core_v1, batch_v1, apps_v1, coordination_v1, rbac_v1, meta_v1)
+OTHER_NAMES = {"ContainerClaim": "ResourceClaim"}
+
+
+def types_in(info: object) -> Iterator[type[msgspec.Struct]]:
+    """Every type of object that a value may hold."""
+    match info:
+        case inspect.StructType():
+            yield info.cls
+            for field in info.fields:
+                yield from types_in(field.type)
+        case inspect.VarTupleType():
+            yield from types_in(info.item_type)
+        case inspect.DictType():
+            yield from types_in(info.value_type)
+        case inspect.UnionType():
+            for member in info.types:
+                yield from types_in(member)
+
+
+VIEWED = {each.__name__: each for kind in KINDS if kind.view for each in types_in(inspect.type_info(kind.view))}
+
+
+def names_of(struct: type[msgspec.Struct]) -> set[str]:
+    return {field.encode_name for field in msgspec.structs.fields(struct)}
+
+
+@pytest.mark.parametrize("name", sorted(VIEWED))
+def test_every_field_of_kubernetes_is_known_and_no_other(name: str) -> None:
+    viewed, listed_name = VIEWED[name], OTHER_NAMES.get(name, name)
+    (listed,) = {getattr(module, listed_name) for module in MODULES if hasattr(module, listed_name)}
+    unread: tuple[str, ...] = getattr(viewed, "UNREAD", ())
+    assert names_of(viewed).isdisjoint(unread)
+    assert names_of(viewed) | {*unread} == names_of(listed)
