@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from dralloc.assembly.cluster import ClusterSettings, cluster_in_process
+from dralloc.assembly.garbage import collect_rarely
 from dralloc.assembly.processes import local_cluster
 from dralloc.assembly.throughput import Scale, Throughput, clean_up, measure
 from dralloc.assembly.workloads import Claims, Workload
@@ -52,6 +52,6 @@ async def measure_in_process(workload: Workload, scale: Scale) -> Throughput:
     needs_controllers = workload.claims is Claims.TEMPLATE
     settings = ClusterSettings(controllers=tuple(CONTROLLERS) if needs_controllers else ())
     async with cluster_in_process(settings) as cluster:
-        # As `dralloc up` does: what is there now stays, and need not be looked through for garbage.
-        gc.freeze()
+        # As `dralloc up` does.
+        collect_rarely()
         return await cluster.components.guard(measure(Calls(cluster.transport, field_manager=""), workload, scale))

@@ -84,17 +84,16 @@ def _serve(settings: ServerSettings) -> None:
 
 async def _serve_until_told(settings: ServerSettings) -> None:
     import asyncio
-    import gc
     import signal
 
     from dralloc.apiserver.running import run_server
+    from dralloc.assembly.garbage import collect_rarely
 
     ending = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ending.set)
     async with run_server(settings) as running:
-        # What is there now stays: looking through it for garbage again and again would only cost pauses.
-        gc.freeze()
+        collect_rarely()
         say(f"serving on {running.url}")
         say(f"kubeconfig: {settings.kubeconfig_path}")
         say(f"web page: {running.url}/ui/")

@@ -233,10 +233,10 @@ async def _until_told(start: Start) -> None:
 
 async def _work(start: Start) -> None:
     import asyncio
-    import gc
 
     from dralloc.apiserver.running import run_server
     from dralloc.assembly.cluster import components_on
+    from dralloc.assembly.garbage import collect_rarely
 
     async with run_server(start.server) as running:
         if start.cluster.identity is None:
@@ -245,8 +245,7 @@ async def _work(start: Start) -> None:
             nodes = sum(each.count for each in start.cluster.fleets)
             if nodes <= AWAITED_MAX:
                 await cluster.components.guard(cluster.nodes_ready.wait())
-            # What is there now stays: looking through it for garbage again and again would only cost pauses.
-            gc.freeze()
+            collect_rarely()
             _tell(start, running.url)
             try:
                 if nodes > AWAITED_MAX:
