@@ -147,8 +147,13 @@ def test_a_refusal_is_told_and_the_others_are_applied(api: ApiThread) -> None:
     told = apply(api, claim("c", count=2), claim("d"))
     assert told.exit_code == 1
     assert told.stdout == "resourceclaim.resource.k8s.io/d created\n"
-    assert "resourceclaim.resource.k8s.io/c refused" in told.stderr
-    assert "immutable" in told.stderr
+    refusal, *hints = told.stderr.splitlines()
+    assert refusal.startswith("resourceclaim.resource.k8s.io/c refused: ")
+    assert refusal.endswith("field is immutable")
+    assert hints == [
+        "  spec.devices.requests[0].exactly.count is 1, and cannot become 2",
+        "  to have it anew: dralloc delete resourceclaims c -n default, then apply again",
+    ]
 
 
 def test_fields_of_others_are_taken_over_only_by_force(api: ApiThread) -> None:

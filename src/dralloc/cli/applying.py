@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from dralloc.cli.any_kind import Document, Target
+from dralloc.cli.differences import find_differences, told
 from dralloc.cli.output import fail, paint, say
 from dralloc.cli.reading import Record
 from dralloc.client.calls import PatchType
@@ -18,6 +19,8 @@ from dralloc.client.transport import Transport
 from dralloc.primitives.errors import ApiError, Conflict, NotFound
 
 FIELD_MANAGER: Final = "dralloc"
+# How a server says that a field cannot be changed.
+IMMUTABLE: Final = "field is immutable"
 # What can become of an object, and the colour of it.
 OUTCOMES: Final = {"created": "green", "configured": "yellow", "unchanged": "white"}
 
@@ -80,18 +83,18 @@ class Applying:
         """False if the server refused one of them; the others are applied all the same."""
         is_complete = True
         for each in wanted:
+            before: Document | None = None
             try:
-                outcome = await self._apply(each)
+                before = await self._stored(each.target)
+                outcome = await self._apply(each, before)
             except ApiError as error:
                 is_complete = False
-                hint = "; --force-conflicts takes them over" if isinstance(error, Conflict) else ""
-                say(f"{each.called} {paint('refused', 'red')}: {error}{hint}", err=True)
+                say(f"{each.called} {paint('refused', 'red')}: {error}{_hint(error, each, before)}", err=True)
                 continue
             say(f"{each.called} {paint(outcome, OUTCOMES[outcome])}{' (dry run)' if self._is_dry else ''}")
         return is_complete
 
-    async def _apply(self, wanted: Wanted) -> str:
-        before = await self._stored(wanted.target)
+    async def _apply(self, wanted: Wanted, before: Document | None) -> str:
         query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
         query |= {"force": "true"} if self._is_forced else {}
         query |= {"dryRun": "All"} if self._is_dry else {}
@@ -109,6 +112,21 @@ class Applying:
             return _content((await ask(self._transport, "GET", target.path)).body)
         except NotFound:
             return None
+
+
+def _hint(error: ApiError, wanted: Wanted, before: Document | None) -> str:
+    """What more there is to know about a refusal, and to do about it."""
+    if isinstance(error, Conflict):
+        return "; --force-conflicts takes them over"
+    fixed = [cause.field for cause in error.details.causes if IMMUTABLE in cause.message] if error.details else []
+    if not fixed or before is None:
+        return ""
+    stated = msgspec.json.decode(wanted.body)
+    differences = [each for field in fixed for each in find_differences(before, stated, tuple(field.split(".")))]
+    target = wanted.target
+    place = f" -n {target.namespace}" if target.namespace else ""
+    anew = f"to have it anew: dralloc delete {target.resource.plural} {target.name}{place}, then apply again"
+    return "".join(f"\n  {line}" for line in (*told(differences), anew))
 
 
 def _content(body: bytes) -> Document:
