@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
+from dralloc.node.timings import Timings
 from dralloc.rpc.plugin_services import (
     DRA_V1,
     DRA_V1BETA1,
@@ -20,7 +22,7 @@ from dralloc.rpc.plugin_services import (
     Service,
 )
 from dralloc.testing.builders import allocation, held
-from dralloc.testing.node_world import NodeWorld, node_world, short_directory
+from dralloc.testing.node_world import QUICK, NodeWorld, node_world, short_directory
 from dralloc.testing.scripted_driver import ScriptedDriver
 
 pytestmark = pytest.mark.slow
@@ -28,13 +30,17 @@ pytestmark = pytest.mark.slow
 Scenario = Callable[[NodeWorld, ScriptedDriver], Awaitable[None]]
 
 
-def play(scenario: Scenario, **driver: Any) -> None:
+# For drivers that hang.
+IMPATIENT = replace(QUICK, notify_s=0.5, call_s=0.5)
+
+
+def play(scenario: Scenario, *, timings: Timings = QUICK, **driver: Any) -> None:
     """Run a scenario with an agent whose containers are fake, and one driver that is registered."""
 
     async def run() -> None:
         with short_directory() as directory:
             async with (
-                node_world(directory, runs_processes=False) as world,
+                node_world(directory, timings=timings, runs_processes=False) as world,
                 ScriptedDriver(directory, **driver) as scripted,
             ):
                 await scripted.until(lambda: (True, "") in scripted.registrations)
@@ -106,7 +112,7 @@ def test_a_pod_waits_while_its_driver_misbehaves_and_runs_when_it_is_well_again(
         await world.pod_in("Running")
         assert not driver.overlaps
 
-    play(scenario)
+    play(scenario, timings=IMPATIENT if behaviour is hangs else QUICK)
 
 
 def test_a_driver_that_dies_during_a_call_leaves_the_pod_waiting_for_the_next_instance() -> None:
@@ -269,7 +275,7 @@ def test_who_cannot_be_told_that_it_is_registered_is_not() -> None:
             assert world.agent is not None
             assert "deaf.example.com" in world.agent.drivers.names()
 
-    play(scenario)
+    play(scenario, timings=IMPATIENT)
 
 
 def test_sockets_that_speak_no_grpc_harm_nobody() -> None:
