@@ -184,10 +184,17 @@ def test_what_a_driver_does_not_refresh_becomes_unknown() -> None:
             node_world(directory, runs_processes=False) as world,
             ScriptedDriver(directory, health=(HEALTH_V1,)) as driver,
         ):
+
+            async def refresh() -> None:
+                while True:
+                    await driver.reports.put(message(HEALTH_V1, 1, timeout_s=1))
+                    await asyncio.sleep(0.2)
+
             await world.create_claim("claim")
             await world.run_pod("pod", "claim")
-            await driver.reports.put(message(HEALTH_V1, 1, timeout_s=1))
+            refreshing = asyncio.create_task(refresh())
             await sees(world, "Healthy")
+            refreshing.cancel()
             await sees(world, "Unknown")
 
     with short_directory() as directory:
