@@ -12,7 +12,7 @@ import signal
 import sys
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -74,7 +74,8 @@ class DriverCluster:
         """End the agent and all containers."""
         await self.kill_node()
         for _, pid in find_marked(str(self.directory)):
-            os.killpg(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
 
     # --- Drivers --------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-READY_TIMEOUT_S = 30
+READY_TIMEOUT_S = 60
 
 
 def write_kubeconfig(path: Path, server: str, token: str) -> Path:
