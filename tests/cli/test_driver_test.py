@@ -158,10 +158,28 @@ def test_settings_that_make_no_sense_are_refused_in_a_line(arguments: list[str],
 
 
 @pytest.mark.slow
-def test_a_driver_that_does_not_come_is_quoted() -> None:
-    result = run("--wait", "2", "--", sys.executable, "-c", "raise SystemExit('no hardware found')")
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("echo no hardware found >&2; exit 3", "the driver's command ended with exit code 3"),
+        ("echo no hardware found; exit", "the driver's command ended with exit code 0"),
+        ("echo no hardware found; kill -9 $$", "the driver's command was ended by SIGKILL"),
+    ],
+)
+def test_a_driver_that_has_ended_is_not_waited_for(program: str, said: str) -> None:
+    result = run("--wait", "3600", "--", "sh", "-c", program)
     assert result.exit_code == 2
-    assert "no hardware found" in result.output
+    assert said in result.output
+    assert "the driver said:\n  no hardware found\n" in result.output
+
+
+@pytest.mark.slow
+def test_a_driver_that_does_not_come_is_quoted() -> None:
+    """What it has started may still come, even if it has ended itself."""
+    result = run("--wait", "0.5", "--", "sh", "-c", "echo looking for hardware; sleep 60 &")
+    assert result.exit_code == 2
+    assert "no driver registered within 0.5 s" in result.output
+    assert "the driver said:\n  looking for hardware\n" in result.output
 
 
 MANIFESTS = [

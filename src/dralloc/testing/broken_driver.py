@@ -114,6 +114,9 @@ class BrokenDriver:
         await self._serve(self.directory / "dra.sock", self._claim_handlers(inner))
         await self._serve(self.directory / "driver-reg.sock", [self._registration_handlers(registrar)])
 
+    def ended(self) -> str:
+        return ""
+
     async def restart(self) -> None:
         await self.stop()
         await self.start()

@@ -29,6 +29,8 @@ async def _get_ready(subject: Subject) -> None:
         return
     deadline = asyncio.get_running_loop().time() + subject.patience.start_s
     while asyncio.get_running_loop().time() < deadline and not are_complete(await subject.slices()):
+        if subject.ended:
+            return
         await asyncio.sleep(LOOK_AGAIN_S)
 
 

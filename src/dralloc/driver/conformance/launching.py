@@ -38,6 +38,17 @@ class DriverProcess:
         except OSError as error:
             raise CommandFailed(f"cannot run {self.command[0]}: {error.strerror or error}") from None
 
+    def ended(self) -> str:
+        """How it ended, in words; empty as long as it or something that it started runs."""
+        if self._process is None or (code := self._process.returncode) is None:
+            return ""
+        try:
+            os.killpg(self._process.pid, 0)
+        except ProcessLookupError:
+            how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+            return f"the driver's command {how}"
+        return ""
+
     async def restart(self) -> None:
         """As a crash would: no time to put anything in order."""
         await self._end(signal.SIGKILL)
@@ -81,6 +92,9 @@ class RestartCommand:
 
     command: str
     environment: Mapping[str, str] = field(default_factory=dict)
+
+    def ended(self) -> str:
+        return ""
 
     async def restart(self) -> None:
         process = await asyncio.create_subprocess_shell(self.command, env={**os.environ, **self.environment})

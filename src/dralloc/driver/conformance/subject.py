@@ -37,6 +37,10 @@ class NotFoundInTime(Exception):
 class Restarter(Protocol):
     """Whoever can end the driver without warning and start it again."""
 
+    def ended(self) -> str:
+        """How the driver ended by itself, in words; empty while it runs, or where that is not known."""
+        ...
+
     async def restart(self) -> None: ...
 
 
@@ -89,6 +93,11 @@ class Subject:
         return self.info.name if self.info is not None else self.driver_name
 
     @property
+    def ended(self) -> str:
+        """How the driver ended, in words; there is nothing to wait for then."""
+        return "" if self.restarter is None else self.restarter.ended()
+
+    @property
     def is_connected(self) -> bool:
         return self._caller is not None
 
@@ -132,8 +141,10 @@ class Subject:
                 except CallFailed as error:
                     problem = f"{socket}: {error}"
                     await self.disconnect()
+            if self.ended:
+                raise NotFoundInTime(f"no driver registered: {self.ended}")
             await asyncio.sleep(LOOK_AGAIN_S)
-        raise NotFoundInTime(f"no driver registered within {self.patience.start_s:.0f} s: {problem}")
+        raise NotFoundInTime(f"no driver registered within {self.patience.start_s:g} s: {problem}")
 
     async def disconnect(self) -> None:
         await self._stack.aclose()
