@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from enum import Enum
-from functools import cache, lru_cache
 from typing import Any, Final, Generic
 
 import msgspec
 from msgspec import Struct
 
-from dralloc.api.codec import DecodeError, decode, encode
+from dralloc.api.codec import encode
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.client.refusals import ask, refusal, refusal_of_status
 from dralloc.client.resource import Object, ObjectKey, Resource
 from dralloc.client.transport import Request, Transport, split_lines
 
 JSON: Final = {"Content-Type": "application/json"}
-
-# The last events that were read, if they are not large.
-SHARED_EVENTS_MAX: Final = 512
-SHARED_BYTES_MAX: Final = 16 * 1024
 
 
 class PatchType(Enum):
@@ -112,7 +107,7 @@ class Calls:
     ) -> Object:
         path = resource.path(namespace=namespace or _namespace_of(item))
         response = await ask(self._transport, "POST", path, self._managed(), body=_body(resource, item), headers=JSON)
-        return resource.decode(response.body)
+        return resource.decode_change(response.body)
 
     async def replace(
         self, resource: Resource[Object], item: Object | Mapping[str, Any], *, subresource: str | None = None
@@ -120,7 +115,7 @@ class Calls:
         """Write the object as it is; a Conflict says that somebody else wrote since it was read."""
         path = resource.path(namespace=_namespace_of(item), name=_name_of(item), subresource=subresource)
         response = await ask(self._transport, "PUT", path, self._managed(), body=_body(resource, item), headers=JSON)
-        return resource.decode(response.body)
+        return resource.decode_change(response.body)
 
     async def patch(
         self,
@@ -134,7 +129,7 @@ class Calls:
         path = resource.path(namespace=key.namespace, name=key.name, subresource=subresource)
         headers = {"Content-Type": type.value}
         response = await ask(self._transport, "PATCH", path, self._managed(), body=encode(patch), headers=headers)
-        return resource.decode(response.body)
+        return resource.decode_change(response.body)
 
     async def apply(
         self,
@@ -153,7 +148,7 @@ class Calls:
         path = resource.path(namespace=key.namespace, name=key.name, subresource=subresource)
         headers = {"Content-Type": PatchType.APPLY.value}
         response = await ask(self._transport, "PATCH", path, query, body=_body(resource, item), headers=headers)
-        return resource.decode(response.body)
+        return resource.decode_change(response.body)
 
     async def post(self, resource: Resource[Object], key: ObjectKey, subresource: str, body: Any) -> None:
         """Post to a sub-resource that answers with a Status: a binding, an eviction."""
@@ -210,32 +205,10 @@ class Calls:
 
 def _read_event(line: bytes, resource: Resource[Object]) -> WatchEvent[Object]:
     """The event that a line of a watch tells; one that tells of an error has a Status for its object, and is raised."""
-    if resource.read is None:
-        try:
-            told = (_decode_once if len(line) <= SHARED_BYTES_MAX else _decode_event)(line, resource.type)
-        except DecodeError:
-            # It may be an error; if not, what is wrong with it comes out below.
-            pass
-        else:
-            if told.type != "ERROR":
-                return told
     event = _EVENT.decode(line)
     if event.type == "ERROR":
         raise refusal_of_status(msgspec.json.decode(event.object))
-    return WatchEvent(event.type, resource.decode(bytes(event.object)))
-
-
-def _decode_event(line: bytes, object_type: type[Object]) -> WatchEvent[Object]:
-    return decode(line, _event_type(object_type))
-
-
-# Read once for all watches of a process that show it: they share the object, too.
-_decode_once = lru_cache(maxsize=SHARED_EVENTS_MAX)(_decode_event)
-
-
-@cache
-def _event_type(object_type: type[Object]) -> type[WatchEvent[Object]]:
-    return WatchEvent[object_type]  # type: ignore[valid-type]
+    return WatchEvent(event.type, resource.decode_change(bytes(event.object)))
 
 
 def _filled(**parameters: str) -> dict[str, str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from functools import lru_cache
+from typing import Final, Generic, TypeVar
 
 from msgspec import Struct
 
@@ -12,6 +13,10 @@ from dralloc.api.codec import decode
 from dralloc.api.meta_v1 import ApiObject
 
 Object = TypeVar("Object", bound=ApiObject)
+
+# The last changes that were read, if they are not large.
+CHANGES_MAX: Final = 2048
+CHANGE_BYTES_MAX: Final = 8 * 1024
 
 
 class ObjectKey(Struct, frozen=True, gc=False):
@@ -59,6 +64,18 @@ class Resource(Place, Generic[Object]):
 
     def decode(self, body: bytes) -> Object:
         return decode(body, self.type) if self.read is None else self.read(body)
+
+    def decode_change(self, body: bytes) -> Object:
+        """The object after a change. The same bytes answer the write and reach every watch of this process: all share it."""
+        if self.read is None and len(body) <= CHANGE_BYTES_MAX:
+            shared: Object = _decode_once(body, self.type)
+            return shared
+        return self.decode(body)
+
+
+@lru_cache(maxsize=CHANGES_MAX)
+def _decode_once(body: bytes, object_type: type[Object]) -> Object:
+    return decode(body, object_type)
 
 
 def key_of(item: ApiObject) -> ObjectKey:
