@@ -34,7 +34,9 @@ from dralloc.rpc.plugin_services import DRA_V1, DRA_V1BETA1
 from dralloc.testing.broken_driver import Broken, BrokenDriver, FrontCall, running_broken
 from dralloc.testing.driver_bench import NODE, bench_server, bench_settings
 
-QUICK = Patience(start_s=2.0, repair_s=2.0, health_s=0.3)
+PATIENT = Patience()
+# For what never comes.
+QUICK = Patience(start_s=5.0, repair_s=1.0, health_s=0.3)
 BY_ID = {check.id: check for check in ALL}
 
 
@@ -64,6 +66,7 @@ def verdicts_of(
     *,
     make_driver: Callable[[int], Driver] = lambda _: GoodDriver(),
     settings: dict[str, Any] | None = None,
+    patience: Patience = PATIENT,
 ) -> list[Verdict]:
     """What the kit says of a driver with this fault."""
 
@@ -79,7 +82,7 @@ def verdicts_of(
                 subject = Subject(
                     place=front / "driver-reg.sock",
                     node_name=NODE,
-                    patience=QUICK,
+                    patience=patience,
                     client=AsyncClient(transport),
                     restarter=tested,
                     cdi_dirs=(directory / "cdi",),
@@ -157,15 +160,14 @@ async def new_names_every_time(call: FrontCall) -> Any:
 
 
 async def one_at_a_time(call: FrontCall) -> Any:
-    """Who comes while another call is under way is turned away."""
-    if call.memory.get("busy"):
+    """Who comes while another call is under way is turned away. The first one takes until then."""
+    turned_away: asyncio.Event | None = call.memory.get("busy")
+    if turned_away is not None:
+        turned_away.set()
         return await call.fail("busy")
-    call.memory["busy"] = True
-    try:
-        await asyncio.sleep(0.05)
-        return await call.forward()
-    finally:
-        call.memory["busy"] = False
+    call.memory["busy"] = turned_away = asyncio.Event()
+    await turned_away.wait()
+    return await call.forward()
 
 
 async def stuck_after_hang_up(call: FrontCall) -> Any:
@@ -174,7 +176,7 @@ async def stuck_after_hang_up(call: FrontCall) -> Any:
     if uid in call.memory:
         return await call.fail("preparation is in progress")
     call.memory[uid] = True
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(1.0)
     response = await call.forward()
     del call.memory[uid]
     return response
@@ -355,6 +357,7 @@ class Case:
     want: str = ""
     make_driver: Callable[[int], Driver] = lambda _: GoodDriver()
     settings: dict[str, Any] | None = None
+    patience: Patience = PATIENT
 
 
 def set_field(name: str, value: Any) -> Callable[[Any], None]:
@@ -364,7 +367,13 @@ def set_field(name: str, value: Any) -> Callable[[Any], None]:
 NUMBERS = count()
 CASES = [
     Case("another type", "registration.info", Broken(get_info=changed(set_field("type", "CSIPlugin"))), "CSIPlugin"),
-    Case("a bad name", "registration.info", Broken(get_info=changed(set_field("name", "Not A Name"))), "the name is"),
+    Case(
+        "a bad name",
+        "registration.info",
+        Broken(get_info=changed(set_field("name", "Not A Name"))),
+        "the name is",
+        patience=QUICK,
+    ),
     Case(
         "no version that a node knows",
         "registration.info",
@@ -467,7 +476,7 @@ CASES = [
         Broken(prepare=never_again, unprepare=never_again),
         "already used up",
     ),
-    Case("says nothing of health", "health.first", Broken(health=nothing), "no health came"),
+    Case("says nothing of health", "health.first", Broken(health=nothing), "no health came", patience=QUICK),
     Case("times and healths that mean nothing", "health.first", Broken(health=milliseconds), "not a time in seconds"),
     Case("health of strangers", "health.devices", Broken(health=a_stranger), "nobody is not published"),
     Case("one stream in its life", "health.reopen", Broken(health=one_stream_only), "there is a stream already"),
@@ -489,8 +498,9 @@ CASES = [
         "restart.slices",
         make_driver=lambda number: GoodDriver(f"gpu-{number}"),
         want="are not what they were",
+        patience=QUICK,
     ),
-    Case("does not repair", "slices.repair", settings={"repair_delay_s": 60.0}, want="are not back"),
+    Case("does not repair", "slices.repair", settings={"repair_delay_s": 600.0}, want="are not back", patience=QUICK),
 ]
 
 
@@ -503,6 +513,7 @@ def test_every_fault_is_found(directory: Path, case: Case) -> None:
         case.broken,
         make_driver=case.make_driver,
         settings=case.settings,
+        patience=case.patience,
     )
     assert verdict.outcome is Outcome.FAILED, f"{verdict.skipped or 'it passed'}"
     assert any(case.want in finding.text for finding in verdict.findings), verdict.findings
@@ -529,7 +540,7 @@ def test_without_a_server_in_common_the_rest_is_checked(directory: Path) -> None
             tested = BrokenDriver(lambda _: GoodDriver(), Broken(), transport, bench_settings(directory / "in"), front)
             async with running_broken(tested):
                 # The socket for calls itself, as when a kubelet has the registration already.
-                subject = Subject(place=front / "dra.sock", node_name=NODE, patience=QUICK)
+                subject = Subject(place=front / "dra.sock", node_name=NODE)
                 await subject.connect()
                 try:
                     return [verdict async for verdict in run_checks(subject, ALL)]
