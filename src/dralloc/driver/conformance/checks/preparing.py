@@ -20,8 +20,8 @@ from dralloc.driver.conformance.subject import Subject, name_of
 from dralloc.rpc.plugin_services import DRA_V1
 
 CONCURRENT: Final = 4
-# Shorter than any driver needs: the node hangs up while the driver works.
-NO_PATIENCE_S: Final = 0.002
+# The node hangs up: on a driver that works, and on one that has not even got the call.
+NO_PATIENCE_S: Final = (0.002, 0.01, 0.05)
 FOREIGN_DRIVER: Final = "other.driver-test.example.com"
 
 
@@ -73,8 +73,9 @@ async def _concurrent(subject: Subject) -> Iterable[Finding]:
 
 async def _impatient(subject: Subject) -> Iterable[Finding]:
     claim = await subject.claim()
-    with suppress(CallFailed):
-        await subject.caller.prepare([name_of(claim)], subject.service, timeout_s=NO_PATIENCE_S)
+    for patience_s in NO_PATIENCE_S:
+        with suppress(CallFailed):
+            await subject.caller.prepare([name_of(claim)], subject.service, timeout_s=patience_s)
     return judge(subject, claim, await prepared(subject, claim))
 
 
