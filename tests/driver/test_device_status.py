@@ -125,7 +125,7 @@ def test_users_see_addresses_and_conditions_of_their_share(directory: Path) -> N
             claims = [await bench.claim(name, exactly("nic", bench.class_name)) for name in ("a", "b")]
             await bench.caller.prepare(map(bench.name_of, claims))
             for claim in claims:
-                (entry,) = await asyncio.wait_for(status_of(bench, claim.metadata.name), 10)
+                (entry,) = await asyncio.wait_for(status_of(bench, claim.metadata.name), 60)
                 assert claim.status.allocation is not None
                 assert entry.share_id == claim.status.allocation.devices.results[0].share_id
                 assert entry.network_data == NetworkDeviceData(
@@ -142,7 +142,7 @@ def test_what_a_driver_learns_later_is_said_later(directory: Path) -> None:
         async with driver_bench(NetworkDriver(), directory) as bench:
             name = bench.name_of(await bench.claim("a", exactly("nic", bench.class_name)))
             before = await bench.caller.prepare([name])
-            await asyncio.wait_for(status_of(bench, "a"), 10)
+            await asyncio.wait_for(status_of(bench, "a"), 60)
             (prepared,) = await bench.plugin.prepared_claims()
             network = NetworkDeviceData(interface_name="nq0", ips=("10.0.0.7/24",))
             news = prepared.devices[0].prepared(network=network, env={"IGNORED": "containers run already"}, state=1)

@@ -69,7 +69,7 @@ def show_environment(prefix: str, file: Path) -> tuple[str, ...]:
 
 async def written(file: Path) -> dict[str, str]:
     """What the container wrote, as names and values."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not file.exists():
             await asyncio.sleep(0.02)
     return dict(line.split("=", 1) for line in file.read_text().splitlines())
@@ -141,7 +141,7 @@ def test_pods_share_cards_and_give_them_back(directory: Path, cards: Path) -> No
 async def being_prepared(cluster: DriverCluster, claim: str) -> None:
     """Wait until the node has written down that it asks the driver to prepare the claim, which precedes the asking."""
     uid = (await cluster.client.get(ResourceClaim, claim)).metadata.uid
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while uid not in {record.uid for record in read_checkpoint(cluster.directory / CHECKPOINT)}:
             await asyncio.sleep(0.02)
 
@@ -241,7 +241,7 @@ def test_parameters_that_are_wrong_are_told_to_the_owner_of_the_pod(directory: P
             await cluster.client.create(document)
             await cluster.run_pod("p", {"gpu": "inference"}, "true")
             # The driver's devices may be known before the driver is: then the first news is that it is not registered.
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 async for event in cluster.client.watch(Event):
                     if "the parameters of the claim are not understood" in event.object.message:
                         break
@@ -257,7 +257,7 @@ def test_a_broken_card_is_tainted(directory: Path, cards: Path) -> None:
             broken = json.loads(cards.read_text())
             broken[0]["is_healthy"] = False
             cards.write_text(json.dumps(broken))
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 async for event in cluster.client.watch(ResourceSlice):
                     marks = {
                         found.name: [mark.key for mark in found.taints] for found in event.object.spec.devices or ()

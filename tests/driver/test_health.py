@@ -59,7 +59,7 @@ class FragileDriver(Driver):
 
 
 async def next_message(stream: AsyncIterator[Any]) -> tuple[str, str, int, int]:
-    message = await asyncio.wait_for(anext(stream), 10)
+    message = await asyncio.wait_for(anext(stream), 60)
     (found,) = message.devices
     return found.device.pool_name, found.device.device_name, found.health, len(found.message)
 

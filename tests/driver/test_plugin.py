@@ -275,7 +275,7 @@ def test_a_node_that_loses_patience_finds_the_result_later(directory: Path) -> N
         go = threading.Event()
 
         def wait(_claim: AllocatedClaim) -> None:
-            assert go.wait(30)
+            assert go.wait(60)
 
         driver.before_prepare = wait
         name = bench.name_of(await shared_claim(bench, "slow"))

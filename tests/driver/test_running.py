@@ -58,7 +58,7 @@ def test_it_starts_shows_its_metrics_and_ends_in_order(directory: Path) -> None:
                     text = await response.text()
                 assert 'dra_driver_registered{driver="gpu.example.com"} 1' in text
                 process.send_signal(signal.SIGTERM)
-                assert await asyncio.wait_for(process.wait(), 30) == 0
+                assert await asyncio.wait_for(process.wait(), 60) == 0
             finally:
                 await subject.disconnect()
                 if process.returncode is None:
