@@ -292,6 +292,19 @@ CASES = [
         allocated=(holder("one", "gpu-0", consumed="25Gi"),),
     ),
     Case(
+        "alternatives of which one lacks many devices and one a little memory",
+        (gpus("gpu-0", "gpu-1", "gpu-2", "gpu-3", capacity=SHARED),),
+        (
+            claim(
+                "claim",
+                first_available("gpu", alternative("four", count=4), alternative("large", capacity={"memory": "44Gi"})),
+            ),
+        ),
+        "does not fit on node-a: no alternative of request gpu fits, nearest gpu/large: memory too small (asked 44Gi, largest 40Gi on gpu.example.com/pool-a/gpu-0)",
+        "ask for 40Gi of memory instead of 44Gi in request gpu/large",
+        allocated=(holder("one", "gpu-0", "gpu-1", "gpu-2"),),
+    ),
+    Case(
         "all devices, one of which is in use",
         (gpus("a", "b"),),
         wants(everything=True),
@@ -389,6 +402,19 @@ CASES = [
         allocated=(claim("other", allocation=allocation(held("gpu-0", pool="a"))),),
         nodes=(build.node("node-a"), build.node("node-b"), build.node("node-c")),
     ),
+    Case(
+        "few nodes that come near, and many that have nothing of the kind",
+        (
+            resource_slice("a", device("gpu-0", capacity=SHARED), pool="a"),
+            resource_slice("b", device("nic-0"), driver="nic.example.com", pool="b", node_name="node-b"),
+            resource_slice("c", device("nic-0"), driver="nic.example.com", pool="c", node_name="node-c"),
+        ),
+        wants(capacity={"memory": "44Gi"}),
+        "does not fit on any of 3 nodes: 1 node: memory too small (asked 44Gi, largest 40Gi); 2 nodes: no device of class gpu",
+        "ask for 40Gi of memory instead of 44Gi in request request",
+        classes=(device_class("gpu", 'device.driver == "gpu.example.com"'),),
+        nodes=(build.node("node-a"), build.node("node-b"), build.node("node-c")),
+    ),
     Case("no nodes", (gpus("gpu-0"),), wants(), "does not fit: there are no nodes", nodes=()),
 ]
 
@@ -461,9 +487,9 @@ def test_nodes_out_of_the_question_keep_their_own_reason() -> None:
     reason = Reason(cause=Cause.NODE, subject="unschedulable")
     explanation = explain(replace(case.question, excluded={"node-b": reason}))
     assert [str(group) for group in explanation.groups] == [
+        "1 node: untolerated taint broken:NoSchedule",
         "1 node: the only device is in use",
         "1 node: unschedulable",
-        "1 node: untolerated taint broken:NoSchedule",
     ]
 
 

@@ -15,9 +15,9 @@ from typing import Final, TypeVar
 from dralloc.allocator.allocate import AllocationProblem, allocate
 from dralloc.allocator.constraints import Values
 from dralloc.allocator.explanation.edits import Claims, with_requests_only, without_constraint
-from dralloc.allocator.explanation.funnel import ORDER, Funnel, Spot, spots
+from dralloc.allocator.explanation.funnel import Spot, spots
 from dralloc.allocator.explanation.obstacles import obstacle
-from dralloc.allocator.explanation.reasons import Cause, Reason, counted
+from dralloc.allocator.explanation.reasons import Cause, Reason, counted, distance
 from dralloc.allocator.explanation.survey import Survey
 from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal, Impossible, Outcome
 from dralloc.allocator.requests import ClaimDemand, Demand, Request, compile_demand
@@ -66,14 +66,14 @@ class Explainer:
 
     def obstacle(self, node: Node, claim: ClaimDemand, request: Request) -> Reason | None:
         """Why none of the request's alternatives has enough devices: the reason of the one that comes nearest."""
-        reasons: list[tuple[int, Reason]] = []
+        reasons: list[Reason] = []
         for alternative in request.alternatives:
             funnel = self.survey.funnel(node, alternative)
             reason = obstacle(self.survey, node, funnel)
             if reason is None:
                 return None
-            reasons.append((_progress(funnel, reason), reason))
-        _, nearest = max(reasons, key=lambda entry: (entry[0], entry[1].left))
+            reasons.append(reason)
+        nearest = min(reasons, key=distance)
         return replace(nearest, where=self._where(claim, request, nearest.request))
 
     def _where(self, claim: ClaimDemand, request: Request, alternative: str) -> str:
@@ -195,13 +195,6 @@ def where(demand: Demand, claim_id: ClaimId | None, request: str) -> str:
     if claim is not None and request and sum(len(each.alternatives) for each in claim.requests) > 1:
         named.append(f"request {request}")
     return ", ".join(named)
-
-
-def _progress(funnel: Funnel, reason: Reason) -> int:
-    """How far an alternative comes: to which hurdle, if there are devices enough to begin with."""
-    if reason.cause is Cause.LIMIT:
-        return -2
-    return -1 if funnel.breaking is None else ORDER[funnel.breaking.hurdle]
 
 
 def _most_alike(values: Iterable[Values]) -> int:

@@ -116,17 +116,17 @@ class Group:
 
 
 def grouped(reasons: Iterable[tuple[str, Reason]]) -> tuple[Group, ...]:
-    """Nodes with their reasons, put together where these are told as one; the largest group first."""
+    """Nodes with their reasons, put together where these are told as one; the group that comes nearest first."""
     members: dict[Hashable, list[tuple[str, Reason]]] = {}
     for node, reason in reasons:
         members.setdefault(reason.key, []).append((node, reason))
     groups = [_group(entries) for entries in members.values()]
-    return tuple(sorted(groups, key=lambda group: (-len(group.nodes), str(group.reason))))
+    return tuple(sorted(groups, key=lambda group: (distance(group.reason), -len(group.nodes), str(group.reason))))
 
 
 def _group(entries: Sequence[tuple[str, Reason]]) -> Group:
     """The group of these nodes, whose reason has the best of what differs between them."""
-    nearest, best = max(entries, key=lambda entry: _nearness(entry[1]))
+    nearest, best = min(entries, key=lambda entry: distance(entry[1]))
     losses = {(reason.lost, reason.lost_at_all) for _, reason in entries}
     merged = replace(
         best,
@@ -137,8 +137,35 @@ def _group(entries: Sequence[tuple[str, Reason]]) -> Group:
     return Group(merged, tuple(node for node, _ in entries), nearest)
 
 
-def _nearness(reason: Reason) -> tuple[int, int]:
-    return reason.left, reason.most.nanos if reason.most is not None else 0
+def distance(reason: Reason) -> tuple[int, int, float, int]:
+    """How far it is to a fit, for comparison: what has to change, how many devices lack, how much of one, what of it."""
+    return _remoteness(reason), reason.wanted - reason.left, _shortage(reason), -_CAUSES.index(reason.cause)
+
+
+def _remoteness(reason: Reason) -> int:
+    match reason.cause:
+        case Cause.ERROR | Cause.UNDECIDED:
+            # That is why all others do not matter.
+            return 0
+        case Cause.TOGETHER | Cause.CONSTRAINT:
+            return 1
+        case Cause.NO_DEVICES | Cause.POOL | Cause.BINDING_CONDITIONS | Cause.CLASS_SELECTOR if not reason.left:
+            # There is nothing of the kind.
+            return 3
+        case Cause.NODE:
+            return 4
+        case Cause.LIMIT:
+            return 5
+        case _:
+            return 2
+
+
+def _shortage(reason: Reason) -> float:
+    """The part that lacks of what is asked of one device: 1 where it cannot be had at all."""
+    if reason.most is None:
+        return 1.0
+    needed = Quantity.parse(reason.takes or reason.asked or 0)
+    return 1 - reason.most.nanos / needed.nanos if reason.most < needed else 0.0
 
 
 def availability(groups: Sequence[Group], *, total: int, available: int = 0) -> str:
@@ -224,6 +251,8 @@ def _constraint(reason: Reason) -> str:
         return f"only {reason.left} of {reason.wanted} devices agree in {reason.subject}"
     return f"no {reason.wanted} devices {reason.asked} in {reason.subject}"
 
+
+_CAUSES: Final = tuple(Cause)
 
 # Where the numbers of devices are part of the sentence, or there are none.
 _ABOUT_ALL: Final = frozenset(

@@ -1,7 +1,7 @@
 """`explain`: everything that is to be said about some claims on some nodes, as values.
 
 The work is in proportion to what is told. Every node gets its one-line reason; nodes with the same reason are told as one, and
-only for one node of the largest groups are the funnels unfolded and changes tried.
+only for one node of the nearest groups are the funnels unfolded and changes tried.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import islice
 from typing import Final
 
 from dralloc.allocator.explanation.attribute_statistics import (
@@ -202,10 +203,9 @@ class _Investigation:
     # --- It does not ----------------------------------------------------------------------------------------------------
 
     def _worth_telling(self, groups: Sequence[Group]) -> Iterator[Group]:
-        """Those with an error first, because that is why all others do not matter; then the largest."""
-        about_devices = [group for group in groups if group.reason.cause is not Cause.NODE]
-        about_devices.sort(key=lambda group: group.reason.cause is not Cause.ERROR)
-        yield from about_devices[:DETAILED_MAX]
+        """The nearest ones; of those with an error, and there are none nearer, what is wrong."""
+        about_devices = (group for group in groups if group.reason.cause is not Cause.NODE)
+        yield from islice(about_devices, DETAILED_MAX)
 
     def _details(self, groups: Sequence[Group]) -> Iterator[NodeDetail]:
         held = holdings(self._question.snapshot.claims.values())

@@ -7,7 +7,7 @@ from typing import Final
 
 from dralloc.allocator.explanation.attribute_statistics import AttributeStatistics, SelectorStatistics
 from dralloc.allocator.explanation.choice import Choice, ChosenDevice
-from dralloc.allocator.explanation.reasons import Cause, Group, counted, text_of_loss
+from dralloc.allocator.explanation.reasons import Group, counted, text_of_loss
 from dralloc.allocator.explanation.report import Explanation, NodeDetail, RequestFunnel, Standing, Step, Verdict
 
 NAMES_SHOWN_MAX: Final = 3
@@ -67,9 +67,8 @@ def _given(choice: Choice | None) -> str:
 
 
 def _main_group(explanation: Explanation) -> Group:
-    """The group that decides: an error, else the largest."""
-    errors = (group for group in explanation.groups if group.reason.cause is Cause.ERROR)
-    return next(errors, explanation.groups[0])
+    """The group that decides: an error, else the one that comes nearest."""
+    return explanation.groups[0]
 
 
 def _refusal(explanation: Explanation, subject: str) -> str:
