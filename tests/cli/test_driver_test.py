@@ -129,7 +129,7 @@ def test_a_driver_that_somebody_else_runs(directory: Path) -> None:
         with subprocess.Popen([sys.executable, GPU / "driver.py"], env=environment) as driver:
             try:
                 output = process.stdout.read()
-                assert process.wait(60) == 0, output
+                assert (process.wait(60), driver.poll()) == (0, None), output
             finally:
                 driver.terminate()
     assert "7 of 7 checks passed" in output
@@ -142,10 +142,10 @@ BAD = [
     (["--restart-command", "x", "--", "x"], "--restart-command is for others"),
     (["--kubeconfig", "a", "--serve-kubeconfig", "b", "--", "x"], "not both"),
     (["--only", "nonsense", "--", "x"], "no check begins with nonsense; there are: registration, prepare"),
-    (["--claim", "/nonexistent", "--", "x"], "No such file"),
-    (["--kubeconfig", "/nonexistent", "--", "x"], "/nonexistent"),
-    (["--", "/nonexistent"], "cannot run /nonexistent"),
-    (["--socket", "/nonexistent", "--wait", "0.1"], "there is no socket at /nonexistent"),
+    (["--claim", "/proc/nonexistent", "--", "x"], "No such file"),
+    (["--kubeconfig", "/proc/nonexistent", "--", "x"], "/proc/nonexistent"),
+    (["--", "/proc/nonexistent"], "cannot run /proc/nonexistent"),
+    (["--socket", "/proc/nonexistent", "--wait", "0.1"], "there is no socket at /proc/nonexistent"),
 ]
 
 

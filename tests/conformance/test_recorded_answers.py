@@ -132,4 +132,4 @@ def test_files_that_hold_something_else_are_refused(tmp_path: Path, content: byt
 def test_unknown_families_and_missing_files_are_refused() -> None:
     assert run("nonsense", "x").exit_code == 2
     assert "there are: " + ", ".join(FAMILIES) in run("nonsense", "x").stderr
-    assert "No such file" in run("quantity", "/nonexistent").stderr
+    assert "No such file" in run("quantity", "/proc/nonexistent").stderr
