@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from dralloc.store.errors import BadStoreUrl, StoreUnavailable
 from dralloc.store.memory import MemoryStore
 from dralloc.store.opening import open_store
 from dralloc.store.sqlite import SqliteStore
+from dralloc.testing.ports import free_port
 
 REFUSED = {
     "redis://localhost": "no store 'redis'",
@@ -63,7 +63,6 @@ def test_certificates_that_cannot_be_read_are_named() -> None:
 
 @pytest.mark.slow
 def test_an_etcd_that_is_not_there_is_named() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        endpoint = f"127.0.0.1:{server.getsockname()[1]}"
+    endpoint = f"127.0.0.1:{free_port()}"
     with pytest.raises(StoreUnavailable, match=endpoint):
         asyncio.run(open_store(f"etcd://{endpoint}?timeout=1"))
