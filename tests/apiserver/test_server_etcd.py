@@ -27,7 +27,7 @@ VECTORS = Path(__file__).parents[1] / "vectors"
 def test_the_recorded_conversation_is_held_on_etcd(tmp_path: Path) -> None:
     with (
         EtcdServer(tmp_path / "etcd") as etcd,
-        server_process(tmp_path / "data", "--store", f"etcd://{etcd.endpoint}") as server,
+        server_process(tmp_path / "data", "--store", etcd.url()) as server,
     ):
         options = Options(server=server.url, kubeconfig=server.kubeconfig)
         verdicts = list(load_family("http").run(read_lines(VECTORS / "http.jsonl.gz"), options))
@@ -35,11 +35,11 @@ def test_the_recorded_conversation_is_held_on_etcd(tmp_path: Path) -> None:
 
 
 @asynccontextmanager
-async def servers_on(etcd: EtcdServer, count: int) -> AsyncIterator[list[LocalApi]]:
+async def servers_on(url: str, count: int) -> AsyncIterator[list[LocalApi]]:
     async with AsyncExitStack() as stack:
         apis = []
         for _ in range(count):
-            store = await stack.enter_async_context(await open_store(f"etcd://{etcd.endpoint}"))
+            store = await stack.enter_async_context(await open_store(url))
             server = ApiServer(store, clock=FixedClock(), gates=FeatureGates.defaults())
             await server.start()
             stack.push_async_callback(server.stop)
@@ -49,7 +49,7 @@ async def servers_on(etcd: EtcdServer, count: int) -> AsyncIterator[list[LocalAp
 
 def test_two_servers_are_one_cluster(tmp_path: Path) -> None:
     async def main(etcd: EtcdServer) -> None:
-        async with asyncio.timeout(30), servers_on(etcd, 2) as (one, other):
+        async with asyncio.timeout(60), servers_on(etcd.url(), 2) as (one, other):
             watching = other.watch(CLAIMS, resourceVersion=(await other.get(CLAIMS))["metadata"]["resourceVersion"])
             first = asyncio.ensure_future(anext(watching))
             created = await one.create(CLAIMS, claim_document())
@@ -77,7 +77,7 @@ def test_two_servers_are_one_cluster(tmp_path: Path) -> None:
 
 def test_when_etcd_is_gone_the_server_says_so_and_comes_back_with_it(tmp_path: Path) -> None:
     async def main(etcd: EtcdServer) -> None:
-        async with asyncio.timeout(60), servers_on(etcd, 1) as (api,):
+        async with asyncio.timeout(100), servers_on(f"etcd://{etcd.endpoint}", 1) as (api,):
             await api.create(CLAIMS, claim_document("before"))
             etcd.kill()
             refused = await api.call("POST", CLAIMS, claim_document("meanwhile"))

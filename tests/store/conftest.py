@@ -21,7 +21,7 @@ def etcd_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer
 
 @pytest.fixture
 def etcd_url(etcd_server: EtcdServer) -> str:
-    return f"etcd://{etcd_server.endpoint}/test-{next(_roots)}"
+    return etcd_server.url(f"/test-{next(_roots)}")
 
 
 @pytest.fixture

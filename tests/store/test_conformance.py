@@ -19,7 +19,7 @@ from dralloc.store.errors import (
 from dralloc.store.interface import Event, PageToken, Record, Store, Watch
 from dralloc.store.opening import open_store
 
-TEST_TIMEOUT_S = 30.0
+TEST_TIMEOUT_S = 60.0
 
 
 def on_every_store(scenario: Callable[[Store], Awaitable[None]]) -> Callable[[str], None]:

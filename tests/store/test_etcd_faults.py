@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import datetime
 import ipaddress
-import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,10 +14,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from dralloc.store.errors import Compacted, RevisionConflict, StoreFull, StoreUnavailable, ValueTooLarge
+from dralloc.store.errors import Compacted, KeyExists, RevisionConflict, StoreFull, StoreUnavailable, ValueTooLarge
 from dralloc.store.interface import Event, HistoryLimits, Record, Store, Watch
 from dralloc.store.opening import open_store
 from dralloc.testing.etcd_server import EtcdServer, etcd_program
+from dralloc.testing.ports import free_port
 
 TEST_TIMEOUT_S = 60.0
 
@@ -44,19 +44,23 @@ async def create_when_possible(store: Store, key: str) -> None:
             await store.create(key, b"")
         except StoreUnavailable:
             continue
+        except KeyExists:
+            # It was written though nobody said so.
+            return
         return
 
 
 def etcdctl(server: EtcdServer, *arguments: str) -> str:
     program = Path(etcd_program()).with_name("etcdctl")
-    command = [str(program), f"--endpoints={server.endpoint}", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
+    patience = ("--dial-timeout=60s", "--command-timeout=60s")
+    command = [str(program), f"--endpoints={server.endpoint}", *patience, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 @pytest.mark.slow
 def test_a_watch_goes_on_without_gap_or_repeat_after_a_crash_of_the_server(own_server: EtcdServer) -> None:
     async def run() -> None:
-        async with asyncio.timeout(TEST_TIMEOUT_S), await open_store(f"etcd://{own_server.endpoint}/r") as store:
+        async with asyncio.timeout(TEST_TIMEOUT_S), await open_store(own_server.url("/r")) as store:
             start = await store.current_revision()
             watch = await store.watch("/", after_revision=start)
             await store.create("/1", b"")
@@ -75,7 +79,7 @@ def test_a_watch_goes_on_without_gap_or_repeat_after_a_crash_of_the_server(own_s
 @pytest.mark.slow
 def test_a_watch_that_missed_what_is_compacted_ends_and_the_next_one_works(own_server: EtcdServer) -> None:
     async def run() -> None:
-        async with asyncio.timeout(TEST_TIMEOUT_S), await open_store(f"etcd://{own_server.endpoint}/r") as store:
+        async with asyncio.timeout(TEST_TIMEOUT_S), await open_store(own_server.url("/r")) as store:
             first = await store.create("/1", b"")
             watch = await store.watch("/", after_revision=first.revision)
             own_server.kill()
@@ -107,8 +111,7 @@ def test_a_call_to_a_server_that_ended_says_so(own_server: EtcdServer) -> None:
 
 @pytest.mark.slow
 def test_the_next_server_is_asked_where_one_is_gone(etcd_server: EtcdServer, etcd_url: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        gone = f"127.0.0.1:{server.getsockname()[1]}"
+    gone = f"127.0.0.1:{free_port()}"
 
     async def run() -> None:
         async with await open_store(etcd_url.replace("etcd://", f"etcd://{gone},")) as store:
@@ -134,14 +137,14 @@ def test_two_servers_on_one_etcd_see_each_other(etcd_url: str) -> None:
 
 def test_roots_keep_stores_apart(etcd_server: EtcdServer) -> None:
     async def run() -> None:
-        address = f"etcd://{etcd_server.endpoint}"
-        async with await open_store(f"{address}/one") as one, await open_store(f"{address}/one-more") as other:
+        one_url, other_url = etcd_server.url("/one"), etcd_server.url("/one-more")
+        async with await open_store(one_url) as one, await open_store(other_url) as other:
             watch = await one.watch("", after_revision=await one.current_revision())
             await other.create("/a", b"other")
             record = await one.create("/a", b"one")
             assert [event.record for event in await read(watch, 1)] == [record]
             assert list((await one.list_prefix("/")).records) == [record]
-            async with await open_store(address) as everything:
+            async with await open_store(etcd_server.url()) as everything:
                 keys = [found.key for found in (await everything.list_prefix("")).records]
                 assert {"/one/a", "/one-more/a"} <= set(keys)
 
@@ -211,8 +214,8 @@ def test_etcd_is_compacted_as_it_grows(etcd_url: str) -> None:
 
 @pytest.mark.slow
 def test_a_full_etcd_says_so(tmp_path: Path) -> None:
-    async def run(endpoint: str) -> None:
-        async with await open_store(f"etcd://{endpoint}") as store:
+    async def run(url: str) -> None:
+        async with await open_store(url) as store:
             writes = (store.create(f"/{number}", bytes(1 << 20)) for number in range(40))
             outcomes = await asyncio.gather(*writes, return_exceptions=True)
             kept = [outcome for outcome in outcomes if isinstance(outcome, Record)]
@@ -221,7 +224,7 @@ def test_a_full_etcd_says_so(tmp_path: Path) -> None:
             assert set(kept) <= set((await store.list_prefix("/")).records)
 
     with EtcdServer(tmp_path, arguments=["--quota-backend-bytes=8000000"]) as server:
-        asyncio.run(run(server.endpoint))
+        asyncio.run(run(server.url()))
 
 
 @pytest.mark.slow
@@ -234,7 +237,7 @@ def test_servers_and_clients_can_prove_who_they_are(tmp_path: Path) -> None:
             await store.create("/a", b"")
 
     with EtcdServer(tmp_path / "etcd", arguments=tls) as server:
-        asyncio.run(run(f"etcd://{server.endpoint}?ca={ca}&cert={cert}&key={key}"))
+        asyncio.run(run(f"{server.url()}&ca={ca}&cert={cert}&key={key}"))
         with pytest.raises(StoreUnavailable):
             asyncio.run(run(f"etcd://{server.endpoint}?ca={ca}&timeout=1"))
 

@@ -299,9 +299,9 @@ def test_etcd_agrees_with_the_others(etcd_server: EtcdServer) -> None:
     roots = itertools.count()
 
     class AllStoresAgree(StoresAgree):
-        patience_s = 20.0
+        patience_s = 60.0
 
         def urls(self, directory: Path) -> Sequence[str]:
-            return *super().urls(directory), f"etcd://{etcd_server.endpoint}/machine-{next(roots)}"
+            return *super().urls(directory), etcd_server.url(f"/machine-{next(roots)}")
 
     run_state_machine_as_test(AllStoresAgree, settings=settings(max_examples=15, stateful_step_count=25))

