@@ -196,11 +196,11 @@ EXPENSIVE = {
 @pytest.mark.parametrize("name", EXPENSIVE)
 def test_what_costs_too_much_is_stopped(name: str) -> None:
     selector = compile_selector(EXPENSIVE[name])
-    start = time.perf_counter()
+    start = time.process_time()
     with suppress(CostLimitError):
         assert selector.matches(device_view()) is False
     # Far above what it takes, far below what it would take.
-    assert time.perf_counter() - start < 20
+    assert time.process_time() - start < 20
 
 
 def test_the_budget_is_not_absorbed() -> None:
@@ -211,10 +211,10 @@ def test_the_budget_is_not_absorbed() -> None:
 def test_regular_expressions_take_linear_time() -> None:
     text = "a" * 60
     device = device_view({"x": text}, {})
-    start = time.perf_counter()
+    start = time.process_time()
     assert compile_selector('!device.attributes["gpu.example.com"].x.matches("(a+)+b")').matches(device)
     assert compile_selector('!device.attributes["gpu.example.com"].x.matches("(a|aa)+$b")').matches(device)
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 def test_a_pattern_that_needs_much_memory_is_refused() -> None:

@@ -99,8 +99,8 @@ def test_everything_is_there_and_goes_when_told() -> None:
             cluster.process.send_signal(signal.SIGINT)
             assert ended(cluster.process) == (0, ENDING)
         assert not directory.exists()
-        # The wall clock says little on a machine that does other things, too.
-        assert used_s < 2.0, "it is ready in less than two seconds"
+        # The wall clock says little on a machine that does other things, too; and some take thrice as long for everything.
+        assert used_s < 5.0, "it does little before it is ready"
 
 
 def test_many_nodes_are_not_waited_for() -> None:
@@ -161,7 +161,7 @@ def uids(items: Iterable[ApiObject]) -> dict[str, str]:
 
 def test_several_serve_what_is_in_one_etcd_and_one_is_at_work(tmp_path: Path) -> None:
     with EtcdServer(tmp_path / "etcd") as etcd:
-        options = ("--store", f"etcd://{etcd.endpoint}", *FEW)
+        options = ("--store", etcd.url(), *FEW)
         here, there = (("--data-dir", str(tmp_path / name), *options) for name in ("here", "there"))
         with (
             cluster_process(*here) as first,
@@ -187,7 +187,8 @@ def test_told_to_end_in_the_middle_of_its_start_it_leaves_nothing_that_hinders_t
             _until_there(tmp_path / phase, process)
             process.send_signal(signal.SIGINT)
             code, said = ended(process)
-            assert (code, said) in ((0, ""), (0, ENDING))
+            # It may have been ready before we saw that it began.
+            assert (code, said == "" or said.endswith(ENDING)) == (0, True), said
             (tmp_path / phase).unlink()
     with cluster_process("--data-dir", str(tmp_path), *FEW) as cluster:
         assert cluster.kubeconfig.exists()
