@@ -174,6 +174,7 @@ def test_waiting_goes_by_changes_and_fails_with_a_picture_of_the_cluster(cluster
     assert asked < 10, "it is asked when something changed, not over and over"
     cluster.apply(HUNGRY)
     cluster.wait_until_pending("hungry")
+    cluster.wait_for(lambda: cluster.client.list(Event))
     with pytest.raises(WaitFailed) as failed:
         cluster.wait_until_running("hungry", timeout=0.2)
     first, _, picture = str(failed.value).partition("\n\n")
