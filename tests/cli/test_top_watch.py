@@ -76,7 +76,7 @@ def test_in_a_pipe_changes_are_lines_until_interrupted(api: ApiThread) -> None:
             line = following.stdout.readline()
             assert "n1  gpu.example.com/n1/gpu-0  shared  memory 8Gi of 40Gi used  default/in-a-pipe" in line
             following.send_signal(signal.SIGINT)
-            assert following.wait(timeout=30) == 0
+            assert following.wait(timeout=60) == 0
             assert following.stderr.read() == ""
         finally:
             following.kill()
@@ -106,7 +106,7 @@ def test_on_a_terminal_bars_are_drawn_until_interrupted(api: ApiThread) -> None:
             _read_until(terminal, "on-a-terminal")
             following.send_signal(signal.SIGINT)
             _read_to_the_end(terminal)
-            assert following.wait(timeout=30) == 0
+            assert following.wait(timeout=60) == 0
         finally:
             following.kill()
             os.close(terminal)

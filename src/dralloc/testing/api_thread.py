@@ -30,7 +30,7 @@ from dralloc.store.memory import MemoryStore
 from dralloc.system_clock import SystemClock
 from dralloc.testing.api import TOKEN
 
-START_TIMEOUT_S = 30
+START_TIMEOUT_S = 60
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-STOP_TIMEOUT_S = 30
+STOP_TIMEOUT_S = 60
 
 
 @dataclass(frozen=True, slots=True)
