@@ -14,7 +14,7 @@ from dralloc.allocator.explanation.reasons import Cause, Reason
 from dralloc.api.registry import KINDS
 from dralloc.apiserver.metrics import ServerMetrics
 from dralloc.apiserver.openapi import openapi_document
-from dralloc.cli.main import app
+from dralloc.cli.main import app, is_example
 from dralloc.controllers.metrics import ControllerMetrics
 from dralloc.driver.metrics import DriverMetrics
 from dralloc.node.metrics import NodeMetrics
@@ -94,9 +94,9 @@ def help_text(text: str) -> Iterator[str]:
     """The help of a command; what is set apart in it are examples."""
     for paragraph in re.split(r"\n\s*\n", text.strip()):
         lines = paragraph.split("\n")
-        if lines[0] == "\b" or all(line.startswith("    ") for line in lines):
+        if is_example(paragraph):
             yield "```console not-run: an example"
-            yield from (example_line(line.strip()) for line in lines if line != "\b")
+            yield from map(example_line, lines)
             yield "```"
         else:
             yield from (line.strip() for line in lines)

@@ -39,19 +39,17 @@ def allocate(
     included that are still to be made from templates. Of several nodes, the first is taken on which the most preferred
     alternatives fit.
 
-    \b
-    # What would every claim get that has nothing yet? Pods first, in the order of the files.
+    # What would every claim get that has nothing yet? Pods first, in the order of
+    # the files.
     dralloc allocate -f cluster/
 
-    \b
-    # In the cluster that kubectl would ask: what would this pod get, and on which node? Nothing is written.
+    # In the cluster that kubectl would ask: what would this pod get, and on which
+    # node? Nothing is written.
     dralloc allocate --pod ml/train-0
 
-    \b
     # What would these pods get, if I created them there?
     dralloc allocate -f pods.yaml --context production
 
-    \b
     # The claim as it would be stored, on one node.
     dralloc allocate -f cluster.json --claim ml/shared-gpu --node node-7 -o yaml
     """

@@ -19,7 +19,9 @@ def apiserver(
         "~/.dralloc"
     ),
     bind: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port to listen on; 0 takes a free one.", min=0, max=65535)] = 6443,
+    port: Annotated[
+        int, typer.Option(metavar="PORT", help="The port to listen on; 0 takes a free one.", min=0, max=65535)
+    ] = 6443,
     store: Annotated[
         str | None, typer.Option(help="memory://, sqlite:///PATH or etcd://HOST:PORT; a file in the data directory.")
     ] = None,
@@ -34,11 +36,10 @@ def apiserver(
 ) -> None:
     """Serve the Kubernetes API for devices and claims.
 
-    \b
-    # A server that keeps what it has, for kubectl and everything else; it prints the kubeconfig.
+    # A server that keeps what it has, for kubectl and everything else; it prints
+    # the kubeconfig.
     dralloc apiserver
 
-    \b
     # One that forgets, on a free port; one of several on a real etcd.
     dralloc apiserver --store memory:// --port 0 --data-dir /tmp/try
     dralloc apiserver --store etcd://127.0.0.1:2379

@@ -32,13 +32,11 @@ def apply(
     Everything is read and checked before anything is sent: a typing error in the last file leaves the cluster as it was. Then the
     server applies one object after the other (server-side apply), namespaces first.
 
-    \b
     # A file, a directory, or what another program writes.
     dralloc apply -f claim.yaml
     dralloc apply -f examples/first-look
     dralloc convert -f old.yaml --to v1 | dralloc apply -f -
 
-    \b
     # What would change?
     dralloc apply -f cluster/ --dry-run
     """

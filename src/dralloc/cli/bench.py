@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dralloc.assembly.throughput import Scale, Throughput
     from dralloc.assembly.workloads import Workload
 
-app = typer.Typer(help="Measure a cluster as its users have it.", no_args_is_help=True)
+app = typer.Typer(help="Measure a cluster as its users have it.", no_args_is_help=True, add_completion=False)
 
 
 def _workloads(incomplete: str) -> list[str]:
@@ -39,15 +39,17 @@ def throughput(
             autocompletion=_workloads,
         ),
     ] = None,
-    nodes: Annotated[int, typer.Option(help="How many nodes there are.", min=1)] = 500,
-    pods: Annotated[int, typer.Option(help="How many pods are created, each with one claim.", min=1)] = 4000,
+    nodes: Annotated[int, typer.Option(metavar="COUNT", help="How many nodes there are.", min=1)] = 500,
+    pods: Annotated[
+        int, typer.Option(metavar="COUNT", help="How many pods are created, each with one claim.", min=1)
+    ] = 4000,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     scheduler_name: Annotated[str, typer.Option(help="The schedulerName of the pods.")] = "dralloc",
     in_process: Annotated[
         bool, typer.Option("--in-process", help="Everything in one process, without a network or a disk.")
     ] = False,
-    timeout: Annotated[int, typer.Option(help="Give up after so many seconds.", min=1)] = 600,
+    timeout: Annotated[int, typer.Option(metavar="SECONDS", help="Give up after so many seconds.", min=1)] = 600,
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """How many pods a second get a node, from the first create to the last bind.
@@ -55,14 +57,12 @@ def throughput(
     Without a kubeconfig, an API server, a scheduler and, for claims from templates, controllers are started for it, on a store in
     SQLite, each in a process of its own. With one, that server and the scheduler that works on it are measured, and cleaned up after.
 
-    \b
     # A quick look, then what a larger cluster does.
     dralloc bench throughput shared --nodes 50 --pods 500
     dralloc bench throughput --nodes 5000 --pods 10000
 
-    \b
     # Another scheduler on another server; for a program: -o json.
-    dralloc bench throughput plain --kubeconfig other.kubeconfig --scheduler-name default-scheduler -o json
+    dralloc bench throughput plain --kubeconfig other --scheduler-name theirs
     """
     import asyncio
 

@@ -64,18 +64,16 @@ def cel(
 ) -> None:
     """Try a selector on devices. Exits with 1 if it fails on one of them, or would be refused in a new object.
 
-    \b
     # Can it be used, and what does it cost at most?
     dralloc cel 'device.attributes["gpu.example.com"].model == "a100"'
 
-    \b
-    # Which devices of a cluster, or of files, does it choose? Names that no device has are pointed out.
+    # Which devices of a cluster, or of files, does it choose? Names that no
+    # device has are pointed out.
     dralloc cel 'device.driver == "gpu.example.com"' --context production
-    dralloc cel 'device.capacity["gpu.example.com"].memory.isGreaterThan(quantity("40Gi"))' -f slices.yaml
+    dralloc cel 'device.allowMultipleAllocations' -f slices.yaml
 
-    \b
     # Why does it not choose this one? The value of every part.
-    dralloc cel 'device.driver == "gpu.example.com"' -f slices.yaml --explain --device gpu-0
+    dralloc cel 'device.driver == "gpu.example.com"' --explain --device gpu-0
     """
     from dralloc.api.inventory import take_inventory
     from dralloc.cel.check import Refusal, check_selector, environment_for

@@ -25,7 +25,9 @@ def conformance(
     family: Annotated[
         str,
         typer.Argument(
-            metavar="FAMILY", help="What the recorded answers are about: quantity, api, …", autocompletion=_families
+            metavar="FAMILY",
+            help="What the recorded answers are about, such as api or quantity.",
+            autocompletion=_families,
         ),
     ],
     files: Annotated[
@@ -41,12 +43,10 @@ def conformance(
 ) -> None:
     """Compare with recorded answers of Kubernetes. Exits with 0 if all agree or differ knowingly, with 1 otherwise.
 
-    \b
     # Does the allocator give the devices that Kubernetes gave? Where does it not?
     dralloc conformance allocation tests/vectors/allocation.jsonl.gz
     dralloc conformance allocation tests/vectors/allocation.jsonl.gz -v
 
-    \b
     # The same for a program.
     dralloc conformance cel tests/vectors/cel.jsonl.gz -o json
     """

@@ -27,13 +27,11 @@ def controllers(
 
     A cluster that has a kube-controller-manager runs most of these already: name with --only those that it lacks.
 
-    \b
     # All of them, for a server of ours.
     dralloc controllers --kubeconfig ~/.dralloc/kubeconfig
 
-    \b
-    # Two of them, in two replicas of which one works, with metrics.
-    dralloc controllers --only claim-templates,claim-lifecycle --leader-elect --metrics-address 127.0.0.1:9090
+    # Two of them, in two replicas of which one works.
+    dralloc controllers --only claim-templates,claim-lifecycle --leader-elect
     """
     from dralloc.cli.reaching import find_server
     from dralloc.cli.working import work

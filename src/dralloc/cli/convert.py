@@ -35,7 +35,6 @@ def convert(
 ) -> None:
     """Rewrite manifests in another version of resource.k8s.io. Nothing is defaulted or judged, nothing is lost.
 
-    \b
     # For a cluster that has only the first beta; and back.
     dralloc convert -f claims.yaml --to v1beta1 > old.yaml
     dralloc convert -f old.yaml --to v1

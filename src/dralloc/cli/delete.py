@@ -44,7 +44,6 @@ def delete(
     Objects that are in use, or that somebody still has to clean up after (finalizers), are marked, which is said, and go once that is
     done. What they own goes after them: the pods of a job, and its claim.
 
-    \b
     # By name, by label, or everything that was applied.
     dralloc delete pod train-0 train-1 -n ml
     dralloc delete resourceclaims -l team=vision

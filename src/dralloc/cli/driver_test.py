@@ -43,9 +43,11 @@ def driver_test(
     ] = None,
     only: Annotated[list[str] | None, typer.Option(help="Only checks whose names begin so, such as `prepare`.")] = None,
     junit: Annotated[Path | None, typer.Option(help="Write a report for continuous integration here.")] = None,
-    wait: Annotated[float, typer.Option(help="How many seconds a driver may take to start.", min=0.1)] = 60.0,
+    wait: Annotated[
+        float, typer.Option(metavar="SECONDS", help="How many seconds a driver may take to start.", min=0.1)
+    ] = 60.0,
     wait_repair: Annotated[
-        float, typer.Option(help="How many seconds deleted slices may take to come back.", min=0.1)
+        float, typer.Option(metavar="SECONDS", help="How many seconds deleted slices may take to come back.", min=0.1)
     ] = 90.0,
     strict: Annotated[bool, typer.Option("--strict", help="Fail on remarks and on skipped checks too.")] = False,
     show_output: Annotated[bool, typer.Option("--show-output", help="Show what the driver prints.")] = False,
@@ -53,15 +55,13 @@ def driver_test(
 ) -> None:
     """Check that a driver keeps its contract with the node. Exits with 0 if it does, with 1 if not.
 
-    \b
     # A driver that this command starts, with an API server that it brings along.
     dralloc driver-test -- ./my-driver --kubeconfig {kubeconfig} --node {node}
 
-    \b
-    # A driver that runs already, on a node.
-    dralloc driver-test --registry /var/lib/kubelet/plugins_registry --kubeconfig admin.kubeconfig --node node-7
+    # A driver that runs already, on a node with a kubelet.
+    cd /var/lib/kubelet
+    dralloc driver-test --registry plugins_registry --kubeconfig admin --node n7
 
-    \b
     # In continuous integration.
     dralloc driver-test --strict --junit report.xml -- ./my-driver
     """

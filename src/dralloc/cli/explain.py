@@ -41,20 +41,18 @@ def explain(
     The first line is the answer. Then come the nodes, those with the same story together; the smallest single changes with
     which it would fit, each of them tried; and where the devices are lost, from all that a node has to those that are left.
 
-    \b
-    # Why is this pod pending? The cluster that kubectl would ask is read, and nothing is written.
+    # Why is this pod pending? The cluster that kubectl would ask is read, and
+    # nothing is written.
     dralloc explain pod ml/train-0
 
-    \b
     # The same without access to the cluster, from what somebody else saved.
-    kubectl get nodes,resourceslices,deviceclasses,resourceclaims,resourceclaimtemplates,pods -A -o json > cluster.json
+    dra=nodes,resourceslices,deviceclasses,resourceclaims,resourceclaimtemplates
+    kubectl get $dra,pods -A -o json > cluster.json
     dralloc explain pod ml/train-0 -f cluster.json
 
-    \b
     # What keeps a claim from one node, device by device? For a program: -o json.
     dralloc explain claim shared-gpu -n ml --node node-7
 
-    \b
     # Would this claim fit, if I created it in the cluster?
     dralloc explain claim wanted -f wanted.yaml --context production
     """

@@ -47,20 +47,25 @@ def get(
     field_selector: Annotated[str, typer.Option(help="Only objects with these fields: spec.nodeName=node-7.")] = "",
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Then go on with every change, until Ctrl-C.")] = False,
     output: Annotated[
-        GetFormat, typer.Option("--output", "-o", help="A table, more of it, the objects themselves, or their names.")
+        GetFormat,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FORMAT",
+            help="table or wide for people, json or yaml for machines, name for scripts.",
+        ),
     ] = GetFormat.TABLE,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
     """Show objects of a server, also without kubectl. Exits with 1 if one that is named is not there.
 
-    \b
     # The claims of all namespaces, with their state; then one of them, in full.
     dralloc get resourceclaims -A
     dralloc get resourceclaim shared-gpu -n ml -o yaml
 
-    \b
-    # Several kinds, by any of their names; pods with a label; what happens from now on.
+    # Several kinds, by any of their names; pods with a label; what happens from
+    # now on.
     dralloc get no,deviceclasses,resourceslices -o wide
     dralloc get pods -l job=train
     dralloc get pods -w

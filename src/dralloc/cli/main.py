@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import shlex
 import sys
@@ -55,6 +56,8 @@ COMMANDS: Final = {
 WITH_FILES_ONLY: Final = frozenset({"allocate", "apply", "convert"})
 # What people type who know kubectl, and what it does well enough.
 OF_KUBECTL: Final = frozenset({"annotate", "cordon", "create", "describe", "drain", "edit", "label", "logs", "patch"})
+# What other programs have as commands.
+OPTIONS: Final = frozenset({"help", "version"})
 HELP_OPTIONS: Final = {"help_option_names": ["-h", "--help"]}
 
 
@@ -68,7 +71,21 @@ def _load(name: str) -> Any:
         found.command(name)(function)
     command: Any = get_command(found)
     command.name, command.rich_help_panel, command.context_settings = name, entry.panel, HELP_OPTIONS
+    _lay_out(command)
     return command
+
+
+def _lay_out(command: Any) -> None:
+    """Lets paragraphs be as wide as the terminal; typer would keep the line ends of the source."""
+    paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
+    command.help = "\n\n".join(each if is_example(each) else " ".join(each.split()) for each in paragraphs)
+    for inner in getattr(command, "commands", {}).values():
+        _lay_out(inner)
+
+
+def is_example(paragraph: str) -> bool:
+    """Whether a paragraph of a help is to be typed: it begins with a comment that says what for."""
+    return paragraph.startswith("# ")
 
 
 class _OnDemand(Mapping[str, Any]):
@@ -96,6 +113,8 @@ class _Commands(TyperGroup):
         name, *rest = args
         # Not while a shell asks how a line could go on.
         if not ctx.resilient_parsing:
+            if name in OPTIONS:
+                ctx.fail(f"No such command {name!r}. Did you mean: dralloc --{name}")
             if name in OF_KUBECTL:
                 ctx.fail(f"No such command {name!r}. kubectl {name} works with the same kubeconfig.")
             if name in WITH_FILES_ONLY and rest and not rest[0].startswith("-"):
@@ -129,18 +148,19 @@ def root(
 ) -> None:
     """Kubernetes Dynamic Resource Allocation: shared devices, prioritized alternatives, one claim for thousands of pods.
 
-    \b
-    # A cluster on this machine, with nodes and devices; then look at it, from another terminal.
+    # A cluster on this machine, with nodes and devices; then look at it, from
+    # another terminal.
     dralloc up
     dralloc top devices --watch
 
-    \b
-    # Why is a pod pending, in the cluster that kubectl talks to? Nothing is written.
+    # Why is a pod pending, in the cluster that kubectl talks to? Nothing is
+    # written.
     dralloc explain pod ml/train-0
 
-    \b
-    # Every command has --help with examples. dralloc --install-completion sets up the shell.
-    # Exit codes: 0 yes, done; 1 no (wrong, does not fit, not there); 2 not done (wrong use, no server).
+    # Every command has --help with examples. dralloc --install-completion sets up
+    # the shell.
+    # Exit codes: 0 yes, done; 1 no (wrong, does not fit, not there); 2 not done
+    # (wrong use, no server).
     dralloc allocate --help
     """
 

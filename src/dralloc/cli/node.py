@@ -40,11 +40,15 @@ def node(
     host_ip: Annotated[
         str, typer.Option(help="The address of the node, which is also that of its pods.")
     ] = "127.0.0.1",
-    call_timeout: Annotated[float, typer.Option(help="How many seconds a call of a driver may take.", min=0.1)] = 45.0,
+    call_timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", help="How many seconds a call of a driver may take.", min=0.1)
+    ] = 45.0,
     keep_containers: Annotated[
         bool, typer.Option("--keep-containers", help="Leave containers running at the end, for the next agent.")
     ] = False,
-    fake: Annotated[int | None, typer.Option(help="Be so many fake nodes instead of one.", min=1, max=100_000)] = None,
+    fake: Annotated[
+        int | None, typer.Option(metavar="COUNT", help="Be so many fake nodes instead of one.", min=1, max=100_000)
+    ] = None,
     profile: Annotated[
         str,
         typer.Option(
@@ -64,12 +68,12 @@ def node(
     With --fake, be many nodes without drivers, whose devices a profile describes and whose pods do nothing for as long as their
     annotations fake.dralloc.io/run-seconds and the like say.
 
-    \b
-    # This machine as a node, for drivers that register in a directory of yours; containers are processes.
+    # This machine as a node, for drivers that register in a directory of yours;
+    # containers are processes.
     dralloc node --name here --plugin-dir /tmp/kubelet
 
-    \b
-    # Five hundred nodes with GPUs that do not exist; see dralloc record for profiles of your own.
+    # Five hundred nodes with GPUs that do not exist; see dralloc record for
+    # profiles of your own.
     dralloc node --fake 500 --profile gpu
     """
     from dralloc.cli.reaching import find_server

@@ -27,7 +27,8 @@ class OutputFormat(StrEnum):
 
 Files = Annotated[list[str] | None, typer.Option("--filename", "-f", help=FILES_HELP)]
 Output = Annotated[
-    OutputFormat, typer.Option("--output", "-o", help="For people (table, wide) or for machines (json, yaml).")
+    OutputFormat,
+    typer.Option("--output", "-o", metavar="FORMAT", help="table or wide for people, json or yaml for machines."),
 ]
 Gates = Annotated[str, typer.Option("--feature-gates", help=FEATURE_GATES_HELP)]
 Kubeconfig = Annotated[

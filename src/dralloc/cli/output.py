@@ -23,7 +23,7 @@ FINDINGS: Final = 1
 BAD_INPUT: Final = 2
 INTERRUPTED: Final = 130
 
-FEATURE_GATES_HELP: Final = "Features that differ from their defaults, such as DRAConsumableCapacity=false."
+FEATURE_GATES_HELP: Final = "Features that differ from their defaults, such as DRAAdminAccess=false."
 
 
 def fail(message: str, code: int = BAD_INPUT) -> NoReturn:

@@ -43,16 +43,14 @@ def plan(
     earlier alternatives fit. Whoever finds no place gets a new node of the shape, until the pods or the nodes are used up. That the pods
     fit on these nodes is certain; a scheduler that finds all the nodes there at once may spread them otherwise, and then need more.
 
-    \b
     # Two kinds of machines to choose from, for pods that are not created yet.
     dralloc plan -f pods.yaml --shape gpu --shape mig=4
 
-    \b
-    # What would help the pods that wait in my cluster? Which pod would get what: -o wide.
+    # What would help the pods that wait in my cluster? Which pod would get what:
+    # -o wide.
     dralloc plan --shape gpu --context production
     dralloc plan --shape gpu --context production -o wide
 
-    \b
     # A shape of your own, as one of your clusters has it.
     dralloc record --labels pool=a100 -o a100.yaml
     dralloc plan -f pods.yaml --shape a100.yaml=10

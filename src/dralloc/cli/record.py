@@ -21,12 +21,11 @@ def record(
 
     Nothing is written to the cluster. Nodes that have the same are recorded once.
 
-    \b
-    # What does production have? Then pretend a thousand such nodes on a server of our own.
+    # What does production have? Then pretend a thousand such nodes on a server of
+    # our own.
     dralloc record --context production -o production.yaml
-    dralloc node --fake 1000 --profile production.yaml --kubeconfig ~/.dralloc/kubeconfig
+    dralloc node --fake 1000 --profile production.yaml
 
-    \b
     # Only the nodes with GPUs, printed.
     dralloc record --labels pool=gpu
     """

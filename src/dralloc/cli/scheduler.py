@@ -26,7 +26,9 @@ def scheduler(
         list[str] | None,
         typer.Option(help="Give out devices of these pools alone: DRIVER or DRIVER/POOL, with * and ?; several times."),
     ] = None,
-    bindings: Annotated[int, typer.Option(help="How many pods are bound at the same time.", min=1, max=10_000)] = 64,
+    bindings: Annotated[
+        int, typer.Option(metavar="COUNT", help="How many pods are bound at the same time.", min=1, max=10_000)
+    ] = 64,
     leader_elect: LeaderElect = False,
     feature_gates: Gates = "",
     metrics_address: MetricsAddress = None,
@@ -36,13 +38,12 @@ def scheduler(
     Where other schedulers give out devices on the same server, either that server guards devices, as `dralloc apiserver` does, or each
     scheduler must have pools of its own (--pools).
 
-    \b
-    # Beside the cluster's own scheduler, for pods with schedulerName: dralloc and the devices of one driver.
+    # Beside the cluster's own scheduler, for pods with schedulerName: dralloc and
+    # the devices of one driver.
     dralloc scheduler --pools gpu.example.com
 
-    \b
     # The only scheduler of a server of ours; two replicas of which one works.
-    dralloc scheduler --kubeconfig ~/.dralloc/kubeconfig --default-scheduler --leader-elect
+    dralloc scheduler --default-scheduler --leader-elect
     """
     from dralloc.api.core_v1 import DEFAULT_SCHEDULER
     from dralloc.cli.reaching import find_server

@@ -11,7 +11,9 @@ import typer
 from dralloc.cli.options import Context, Files, Gates, Kubeconfig, Output, OutputFormat
 from dralloc.cli.output import fail, parse_gates
 
-app = typer.Typer(help="Show what is used of devices, by whom, and what is left.", no_args_is_help=True)
+app = typer.Typer(
+    help="Show what is used of devices, by whom, and what is left.", no_args_is_help=True, add_completion=False
+)
 
 
 @app.callback()
@@ -37,22 +39,21 @@ def devices(
     That is the most that one more claim could get of a capacity, after rounding to the device's policy, if it asks for as
     little as it can of the others. Devices that are not for one node alone come first.
 
-    \b
     # Who holds how much of which device, in the cluster that kubectl would ask?
     dralloc top devices
 
-    \b
-    # The same, live; of large clusters the totals and the fullest nodes. For a program: a line of JSON for each change.
+    # The same, live; of large clusters the totals and the fullest nodes. For a
+    # program: a line of JSON for each change.
     dralloc top devices --watch
     dralloc top devices --watch -o json | jq .
 
-    \b
-    # One node, with taints, attributes, share ids and the pods that use the claims.
+    # One node, with taints, attributes, share ids and the pods that use the
+    # claims.
     dralloc top devices --node node-7 -o wide
 
-    \b
     # From what was saved.
-    kubectl get nodes,resourceslices,resourceclaims -A -o json | dralloc top devices -f -
+    kubectl get nodes,resourceslices,resourceclaims -A -o json > cluster.json
+    dralloc top devices -f cluster.json
     """
     from dralloc.allocator.usage_report import usage_report
     from dralloc.api.core_v1 import Node

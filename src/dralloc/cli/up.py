@@ -37,7 +37,9 @@ def up(
     data_dir: Annotated[
         Path | None, typer.Option(help="Where everything is kept; ~/.local/share/dralloc unless told.")
     ] = None,
-    port: Annotated[int, typer.Option(help="The port of loopback; 0 takes a free one.", min=0, max=65535)] = PORT,
+    port: Annotated[
+        int, typer.Option(metavar="PORT", help="The port of loopback; 0 takes a free one.", min=0, max=65535)
+    ] = PORT,
     kubeconfig: Annotated[
         Path | None, typer.Option(help="Where to write the kubeconfig; into the data directory unless told.")
     ] = None,
@@ -59,19 +61,15 @@ def up(
     All of it is one process, on loopback only; whoever reaches the port may do everything, without a password. What you create is there
     again after the next start. Ctrl-C ends it.
 
-    \b
     # A cluster to play with; then, in another terminal, what it tells you to try.
     dralloc up
 
-    \b
     # One that leaves nothing behind, beside others.
     dralloc up --ephemeral --port 0
 
-    \b
     # Other nodes, and data in a place of its own.
     dralloc up --nodes gpu=100,nic=20 --data-dir ./cluster
 
-    \b
     # Several of them on one etcd: one is at work, the others serve and stand by.
     dralloc up --store etcd://127.0.0.1:2379
     """

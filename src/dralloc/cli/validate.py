@@ -32,13 +32,12 @@ def validate(
 
     Each fault is told with its line and column, as compilers do. Warnings are about what is allowed and seldom meant.
 
-    \b
     # Files, directories, or what another program writes.
     dralloc validate claims.yaml examples/
     helm template chart/ | dralloc validate -
 
-    \b
-    # What would be stored, with all defaults, in an older version? For a program: -o json.
+    # What would be stored, with all defaults, in an older version? For a program:
+    # -o json.
     dralloc validate claims.yaml --output-version v1beta1
     dralloc validate claims.yaml -o json
     """
