@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from dralloc.testing.local_api import CLAIMS, MERGE_PATCH, PODS, RESOURCE, LocalApi, refusal, settle, with_api
 from dralloc.testing.local_api import claim_document as claim
 from dralloc.testing.local_api import pod_document as pod
@@ -90,8 +92,15 @@ def allocated(device: str, share: int | None = None, memory: str | None = None, 
     return {"status": {"allocation": {"devices": {"results": [result]}}}}
 
 
-async def publish(api: LocalApi, memory: str, generation: int = 1) -> None:
-    device = {"name": "gpu", "allowMultipleAllocations": True, "capacity": {"memory": {"value": memory}}}
+def results_of(patch: dict[str, Any]) -> list[dict[str, Any]]:
+    results: list[dict[str, Any]] = patch["status"]["allocation"]["devices"]["results"]
+    return results
+
+
+async def publish(api: LocalApi, memory: str, generation: int = 1, *, shareable: bool = True) -> None:
+    device: dict[str, Any] = {"name": "gpu", "capacity": {"memory": {"value": memory}}}
+    if shareable:
+        device["allowMultipleAllocations"] = True
     pool = {"name": "p", "generation": generation, "resourceSliceCount": 1}
     spec = {"driver": "d.example.com", "allNodes": True, "pool": pool, "devices": [device]}
     await api.create(f"{RESOURCE}/resourceslices", {"metadata": {"name": f"s{generation}"}, "spec": spec})
@@ -141,6 +150,38 @@ async def test_shares_do_not_pass_the_capacity_of_the_newest_generation(api: Loc
     await settle()
     assert await allocate(api, "of-nothing", "gpu", 4, "0") == 200
     assert await allocate(api, "of-something", "gpu", 5, "1") == 409
+
+
+@with_api
+async def test_a_device_that_cannot_be_shared_has_one_holder_whatever_the_allocation_says(api: LocalApi) -> None:
+    await publish(api, "10Gi", shareable=False)
+    assert await allocate(api, "first", "gpu", 1, "1Gi") == 200
+    assert await allocate(api, "second", "gpu", 2, "1Gi") == 409
+    await publish(api, "10Gi", generation=2)
+    await settle()
+    await api.patch(f"{CLAIMS}/second/status", allocated("gpu", 2, "1Gi"))
+
+
+@pytest.mark.parametrize(
+    ("shares", "code"),
+    [
+        pytest.param((None, None), 409, id="whole, and whole again"),
+        pytest.param((None, 1), 409, id="whole, and a share of it"),
+        pytest.param((1, None), 409, id="a share, and the whole"),
+        pytest.param((1, 2), 200, id="two shares"),
+    ],
+)
+def test_within_one_claim_a_device_is_given_out_once_too(shares: tuple[int | None, ...], code: int) -> None:
+    @with_api
+    async def scenario(api: LocalApi) -> None:
+        await publish(api, "10Gi")
+        await api.create(CLAIMS, claim("c"))
+        results = [result for share in shares for result in results_of(allocated("gpu", share, "1Gi"))]
+        body = {"status": {"allocation": {"devices": {"results": results}}}}
+        answer = await api.call("PATCH", f"{CLAIMS}/c/status", body, content_type=MERGE_PATCH)
+        assert answer.code == code
+
+    scenario()
 
 
 @with_api

@@ -79,18 +79,26 @@ class DeviceGuard:
         wanted: dict[DeviceId, DeviceUsage] = {}
         for result in results:
             device = _device(result)
-            before = self._usage.get(device, FREE)
-            if before.dedicated or (before.shares and result.share_id is None):
+            so_far = wanted.get(device, FREE)
+            if not self._goes_with(result, device, self._usage.get(device, FREE)):
                 self._refuse(key, f"device {device} is given to {self._holder(device)}")
-            wanted[device] = wanted.get(device, FREE).changed_by(result, 1)
+            if not self._goes_with(result, device, so_far):
+                self._refuse(key, f"device {device} is listed more than once, and not by shares of it alone")
+            wanted[device] = so_far.changed_by(result, 1)
         for device, usage in wanted.items():
             if not usage.consumed:
                 continue
-            capacities, consumed = self._capacities.of(device), self._usage.get(device, FREE).consumed
+            capacities, consumed = self._capacities.of(device) or {}, self._usage.get(device, FREE).consumed
             for name, amount in usage.consumed.items():
                 if name in capacities and consumed.get(name, 0) + amount > capacities[name]:
                     self._refuse(key, f"device {device} has not that much {name} left")
         self._check_counters(key, [device for device in wanted if device not in self._usage])
+
+    def _goes_with(self, result: DeviceRequestAllocationResult, device: DeviceId, usage: DeviceUsage) -> bool:
+        """Whether a device in such use can be given out once more: only one that can be shared, and only by shares."""
+        if usage.is_free:
+            return True
+        return not usage.dedicated and result.share_id is not None and self._capacities.of(device) is not None
 
     def _check_counters(self, key: str, wanted: Iterable[DeviceId]) -> None:
         """A device draws on its counters once, to however many claims it is given."""
@@ -117,11 +125,14 @@ class DeviceGuard:
 
 @dataclass(frozen=True, slots=True)
 class _PublishedCapacities:
-    """Of one slice, in nanos: the capacities of the devices that can be shared, what devices draw, and what there is to draw."""
+    """Of one slice, in nanos: the capacities of its devices, what they draw, and what there is to draw.
+
+    Devices that cannot be shared have None for their capacities: nobody consumes a part of them.
+    """
 
     pool: PoolId
     generation: int
-    devices: Mapping[str, Mapping[str, int]]
+    devices: Mapping[str, Mapping[str, int] | None]
     draws: Mapping[str, Mapping[CounterId, int]]
     counters: Mapping[CounterId, int]
 
@@ -134,8 +145,9 @@ class _PublishedCapacities:
         spec = published.spec
         devices = {
             device.name: {name: capacity.value.nanos for name, capacity in device.capacity.items()}
+            if device.allow_multiple_allocations
+            else None
             for device in spec.devices or ()
-            if device.allow_multiple_allocations and device.capacity
         }
         draws = {
             device.name: {
@@ -163,8 +175,8 @@ class _Capacities:
         # How many slices there are with counters, of the pools that have any.
         self.counting: Counter[PoolId] = Counter()
 
-    def of(self, device: DeviceId) -> Mapping[str, int]:
-        """The device's capacities in nanos; none if it is not published."""
+    def of(self, device: DeviceId) -> Mapping[str, int] | None:
+        """The device's capacities in nanos; None where it cannot be shared. Of one that is not published nothing is known."""
         published = [self._slices[key] for key in self._pools.get(device.pool_id, ())]
         naming = [slice_ for slice_ in published if device.device in slice_.devices]
         newest = max(naming, key=lambda slice_: slice_.generation, default=None)
