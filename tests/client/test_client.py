@@ -172,7 +172,7 @@ def test_who_asks_until_something_has_happened_does_not_keep_it_from_happening(r
             await client.create(DeviceClass(metadata=ObjectMeta(name="late"), spec=DeviceClassSpec()))
 
         making = asyncio.ensure_future(make())
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not await client.list(DeviceClass):
                 continue
         await making
@@ -212,7 +212,7 @@ def test_a_document_of_another_version_is_taken_as_it_is_written(version: str) -
 
 
 async def told(events: AsyncIterator[WatchEvent[Object]]) -> tuple[str, str]:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         event = await anext(events)
     return event.type, event.object.metadata.name
 

@@ -31,7 +31,7 @@ from dralloc.testing.virtual_time import VirtualClock, run_virtual
 from dralloc.testing.workloads import claim_template, pod, template
 
 CUT_OFF = Faults(lose_request=1.0)
-STOP_TIMEOUT_S = 30
+STOP_TIMEOUT_S = 60
 
 
 def test_one_of_two_is_in_charge_and_the_other_takes_over() -> None:

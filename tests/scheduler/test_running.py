@@ -94,7 +94,7 @@ def test_the_command_schedules_shows_metrics_and_ends_when_told(tmp_path: Path) 
             with urllib.request.urlopen(address[0]) as answer:
                 assert b'scheduler_schedule_attempts_total{result="scheduled"' in answer.read()
             process.send_signal(signal.SIGTERM)
-            assert process.wait(timeout=20) == 0
+            assert process.wait(timeout=60) == 0
             assert "for default-scheduler, dralloc" in said
 
 
