@@ -33,6 +33,10 @@ CASES = [
     Case("only the share that is too much", (share("4G"), share("4G"), share("4G")), want=(True, True, False)),
     Case("a share after a whole device", (held("nic"), share("1G")), want=(True, False)),
     Case("a whole device after a share", (share("1G"), held("nic")), want=(True, False)),
+    Case("shares of what cannot be shared", (share("1G", "gpu"), share("1G", "gpu")), want=(True, False)),
+    Case("partitions that go round", (held("quarter"), held("half")), want=(True, True)),
+    Case("a partition that is too much", (held("half"), held("most"), held("quarter")), want=(True, False, False)),
+    Case("partitions of different cards", (held("most"), held("other")), want=(True, True)),
     Case("admin access takes nothing", (held("gpu"), held("gpu", admin=True)), want=(True, True)),
     Case("of unknown order, both give way", (held("gpu"), held("gpu")), want=(False, False), unseen=2),
     Case("who came before us counts as first", (held("gpu"), held("gpu")), want=(True, False), unseen=1),
@@ -46,7 +50,14 @@ def test_who_keeps_the_device(case: Case) -> None:
         Holder(claim(f"c{number}", allocation=allocation(result)), 0 if number < case.unseen else number + 1)
         for number, result in enumerate(case.given)
     ]
-    published = resource_slice("devices", device("gpu"), nic)
-    snapshot = Snapshot.of(slices=[published], claims=[holder.claim for holder in holders])
+    partitions = [
+        device(name, draws={card: {"slots": slots}})
+        for name, card, slots in (("quarter", "a", "2"), ("half", "a", "4"), ("most", "a", "6"), ("other", "b", "8"))
+    ]
+    published = (
+        resource_slice("cards", counters={"a": {"slots": "8"}, "b": {"slots": "8"}}, of=2),
+        resource_slice("devices", device("gpu"), nic, *partitions, of=2),
+    )
+    snapshot = Snapshot.of(slices=published, claims=[holder.claim for holder in holders])
     keeps = [beaten_by(snapshot, mine, [other for other in holders if other is not mine]) is None for mine in holders]
     assert tuple(keeps) == case.want

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from dralloc.api.core_v1 import Node, Pod
-from dralloc.api.pod_claims import is_pod
+from dralloc.api.pod_claims import claims_of, is_pod
 from dralloc.api.resource_v1 import (
     AllocationResult,
     ConsumerReference,
@@ -38,7 +38,7 @@ from dralloc.scheduler.node_state import EMPTY, Load, NodeOffer, NodeState
 from dralloc.scheduler.reservation import consumer_for
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.identity import ClaimId, PoolId
-from dralloc.snapshot.usage import counted_results
+from dralloc.snapshot.usage import pools_used
 
 PodKey = tuple[str, str]
 News = tuple[Happening, ...]
@@ -50,6 +50,8 @@ class _OnNode(Struct, frozen=True, gc=False):
     uid: str
     node: str
     needs: Needs
+    # The claims that it uses, listed there or not.
+    uses: tuple[ClaimId, ...]
     is_assumed: bool
 
 
@@ -107,6 +109,7 @@ class Cluster:
         self._for_workloads = for_workloads
         self._claims: dict[ClaimId, _ClaimState] = {}
         self._pods: dict[PodKey, _OnNode] = {}
+        self._users: dict[ClaimId, set[PodKey]] = {}
         # Of nodes that are not known (yet): pods may be heard of before their node.
         self._loads: dict[str, Load] = {}
 
@@ -129,6 +132,10 @@ class Cluster:
 
     def is_on_node(self, key: PodKey) -> bool:
         return key in self._pods
+
+    def is_in_use(self, claim_id: ClaimId) -> bool:
+        """Whether a pod that has a node, or is to get one, uses the claim: a workload's pods are not listed (KEP-5194)."""
+        return claim_id in self._users
 
     def is_proven(self, claim_id: ClaimId) -> bool:
         """Whether the claim's devices are known to be its own: somebody has made sure, or pods run with them."""
@@ -171,7 +178,8 @@ class Cluster:
                 state.consumers[pod.metadata.uid] = consumer
             state.forget_effective()
             self._use(state.effective)
-        self._put(pod_key(pod), _OnNode(pod.metadata.uid, node, needs_of(pod.spec), is_assumed=True))
+        on_node = _OnNode(pod.metadata.uid, node, needs_of(pod.spec), tuple(allocations), is_assumed=True)
+        self._put(pod_key(pod), on_node)
 
     def forget(self, pod: Pod, used: Iterable[ClaimId]) -> News:
         """The pod does not get its node after all. A claim that no other pod was to get with it is as it is stored."""
@@ -230,20 +238,29 @@ class Cluster:
             return (ROOM_FREED,)
         if not after.spec.node_name:
             return ()
-        if known is None or (known.uid, known.node) != (after.metadata.uid, after.spec.node_name):
-            self._put(key, _OnNode(after.metadata.uid, after.spec.node_name, needs_of(after.spec), is_assumed=False))
+        uses = _uses_of(after)
+        if known is None or (known.uid, known.node, known.uses) != (after.metadata.uid, after.spec.node_name, uses):
+            needs = needs_of(after.spec)
+            self._put(key, _OnNode(after.metadata.uid, after.spec.node_name, needs, uses, is_assumed=False))
         elif known.is_assumed:
-            self._pods[key] = _OnNode(known.uid, known.node, known.needs, is_assumed=False)
+            self._pods[key] = replace(known, is_assumed=False)
         return ()
 
     def _put(self, key: PodKey, on_node: _OnNode) -> None:
         if key in self._pods:
             self._drop(key)
         self._pods[key] = on_node
+        for claim_id in on_node.uses:
+            self._users.setdefault(claim_id, set()).add(key)
         self._set_load(on_node.node, self._load(on_node.node).plus(on_node.needs))
 
     def _drop(self, key: PodKey) -> None:
         on_node = self._pods.pop(key)
+        for claim_id in on_node.uses:
+            users = self._users[claim_id]
+            users.remove(key)
+            if not users:
+                del self._users[claim_id]
         self._set_load(on_node.node, self._load(on_node.node).minus(on_node.needs))
 
     def _load(self, node: str) -> Load:
@@ -317,9 +334,9 @@ class Cluster:
             return
         self.snapshot = self.snapshot.with_claim(claim)
         if known is not None:
-            for pool_id in _pools_of(known):
+            for pool_id in pools_used(known):
                 self.changes.add(PoolFreed(pool_id))
-        for pool_id in _pools_of(claim):
+        for pool_id in pools_used(claim):
             self.changes.add(PoolTaken(pool_id))
 
     # --- Devices --------------------------------------------------------------------------------------------------
@@ -366,8 +383,9 @@ def _nodes_of_pools(snapshot: Snapshot, pools: Iterable[PoolId]) -> frozenset[st
     return frozenset(indexed.node_name for pool in known if pool is not None for indexed in pool.slices)
 
 
-def _pools_of(claim: ResourceClaim) -> set[PoolId]:
-    return {PoolId.of_result(result) for result in counted_results(claim)}
+def _uses_of(pod: Pod) -> tuple[ClaimId, ...]:
+    """Each once, as a pod may name a claim twice."""
+    return tuple(dict.fromkeys(ClaimId(pod.metadata.namespace, use.claim) for use in claims_of(pod)))
 
 
 def _revision(claim: ResourceClaim) -> int:

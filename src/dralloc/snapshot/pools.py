@@ -7,12 +7,14 @@ see the same slices share one layout, so most of that work is done once per pool
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from typing import NamedTuple
 
+from dralloc.api.resource_v1 import CounterSet
 from dralloc.snapshot.groups import Groups, admit
 from dralloc.snapshot.identity import PoolId
 from dralloc.snapshot.node_selectors import Node
@@ -157,16 +159,8 @@ class PoolSlices:
         fault = self._duplicate_device(offering)
         counters: dict[CounterId, int] = {}
         if not fault and visibility.partitionable_devices:
-            sets = [
-                counter_set
-                for index in (*relevant, *elsewhere)
-                for counter_set in self.slices[index].source.spec.shared_counters or ()
-            ]
-            counters = {
-                CounterId(counter_set.name, name): counter.value.nanos
-                for counter_set in sets
-                for name, counter in counter_set.counters.items()
-            }
+            sets = self._counter_sets((*relevant, *elsewhere))
+            counters = _amounts(sets)
             names = {counter_set.name for counter_set in sets}
             fault = "has two counter sets of one name" if len(names) < len(sets) else ""
             fault = fault or self._missing_counter((*offering, *elsewhere), names, counters)
@@ -199,6 +193,30 @@ class PoolSlices:
 
     # --- Counters ---------------------------------------------------------------------------------------------
 
+    def _counter_sets(self, indices: Iterable[int]) -> list[CounterSet]:
+        return [
+            counter_set for index in indices for counter_set in self.slices[index].source.spec.shared_counters or ()
+        ]
+
+    @cached_property
+    def counters(self) -> Mapping[CounterId, int]:
+        """What there is to draw from, as the newest generation says."""
+        return _amounts(self._counter_sets(self._newest))
+
+    def drawn_by(self, devices: Collection[str]) -> Mapping[CounterId, int]:
+        """What these devices draw together, wherever they are; each draws once."""
+        drawn: Counter[CounterId] = Counter()
+        for indexed in (self.slices[index] for index in self._newest) if self._has_counters else ():
+            for device in devices:
+                bit = indexed.bit_of.get(device)
+                for counter_id, amount in indexed.draws[bit] if bit is not None else ():
+                    drawn[counter_id] += amount
+        return drawn
+
+    @property
+    def _newest(self) -> list[int]:
+        return self._generations[max(self._generations)]
+
     def counters_left(self, layout: Layout, usage: PoolUsage) -> dict[CounterId, int]:
         """What devices in use, wherever they are, leave of the counters. Each draws once, however many share it."""
         left = dict(layout.counters)
@@ -222,3 +240,11 @@ class PoolSlices:
             indexed = self.slices[index]
             for bit in bits_of((usage.dedicated[index] | usage.shared[index]) & indexed.counting):
                 yield indexed, bit
+
+
+def _amounts(sets: Iterable[CounterSet]) -> dict[CounterId, int]:
+    return {
+        CounterId(counter_set.name, name): counter.value.nanos
+        for counter_set in sets
+        for name, counter in counter_set.counters.items()
+    }

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct, field
 
 from dralloc.api.resource_v1 import DeviceRequestAllocationResult, ResourceClaim
+from dralloc.snapshot.identity import PoolId
 from dralloc.snapshot.persistent import PersistentMap
 from dralloc.snapshot.slices import IndexedSlice
 
@@ -45,6 +46,10 @@ def counted_results(claim: ResourceClaim) -> tuple[DeviceRequestAllocationResult
     allocation = claim.status.allocation
     results = allocation.devices.results if allocation is not None else ()
     return tuple(result for result in results if not result.admin_access)
+
+
+def pools_used(claim: ResourceClaim) -> set[PoolId]:
+    return {PoolId.of_result(result) for result in counted_results(claim)}
 
 
 class PoolUsage(Struct, frozen=True, eq=False, gc=False):
