@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,18 +15,22 @@ from msgspec.structs import replace
 
 from dralloc.api.codec import decode, encode
 from dralloc.api.core_v1 import Node, Pod
+from dralloc.api.meta_v1 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from dralloc.api.resource_v1 import DeviceRequest, ResourceClaim, ResourceSlice
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.cluster import Cluster
 from dralloc.scheduler.cycle import Cycle, Decision, Place
 from dralloc.scheduler.table import Diligence
 from dralloc.snapshot.identity import ClaimId
+from dralloc.snapshot.node_selectors import NAME_FIELD
 from dralloc.testing.builders import (
+    allocation,
     alternative,
     claim,
     device,
     device_class,
     first_available,
+    held,
     node_selector,
     request,
     resource_slice,
@@ -241,3 +247,81 @@ def test_a_port_that_is_freed_helps_every_node_that_reaches_it(few: int) -> None
     machine.cluster.claim_changed(machine.claims["p1"], None)
     machine.place_one("fabric", "")
     assert machine.placed["p3"][1].node in {"node-0", "node-2", "node-4"} - {place.node}
+
+
+# --- What a pod is told of its claims ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TellingCase:
+    id: str
+    requests: tuple[DeviceRequest, ...]
+    want: str
+
+
+TELLINGS = [
+    TellingCase("each fits alone", (request(count=2), request()), "claims team/b0 and team/b1 fit alone, not together"),
+    TellingCase("one of them does not fit", (request(), request(count=9)), "claim team/b1: 2 devices, 9 asked"),
+    TellingCase(
+        "one of them is at fault",
+        (request(), request(where='device.attributes["gpu.example.com"].x > 1')),
+        "claim team/b1, request request, device ",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", TELLINGS, ids=lambda case: case.id)
+def test_a_pod_is_told_of_its_own_claims(case: TellingCase) -> None:
+    """And not of those of the pod before it that asked for the same, which may be in a namespace that it cannot see."""
+    cluster = Cluster()
+    cluster.class_changed(None, device_class())
+    cluster.node_changed(None, read_node(node("node-0")))
+    devices = [device(f"gpu-{number}") for number in range(2)]
+    cluster.slice_changed(None, resource_slice("node-0", *devices, pool="node-0", node_name="node-0"))
+    cycle = Cycle(cluster, FeatureGates.defaults(), lambda: "share")
+
+    def told(prefix: str, namespace: str) -> str:
+        names = [f"{prefix}{number}" for number in range(len(case.requests))]
+        for name, asked in zip(names, case.requests, strict=True):
+            cluster.claim_changed(None, claim(name, asked, namespace=namespace))
+        decision = cycle.decide(seen(our_pod(prefix, *names, namespace=namespace)), NOW)
+        assert not isinstance(decision, Place)
+        return decision.message
+
+    first, second = told("a", "secret"), told("b", "team")
+    assert case.want in second
+    assert first.replace("secret/a", "team/b") == second
+
+
+@dataclass(frozen=True)
+class ReachCase:
+    id: str
+    # The nodes that reach each claim's devices; none where all do.
+    claims: Mapping[str, str]
+    want: str
+
+
+REACHES = [
+    ReachCase("one claim holds the pod to its node", {"all": "", "here": "node-0"}, "1 node: claim default/here has"),
+    ReachCase(
+        "two claims draw it to two nodes",
+        {"here": "node-0", "there": "node-1"},
+        "1 node: claim default/here has devices that are out of reach; 1 node: claim default/there has",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", REACHES, ids=lambda case: case.id)
+def test_the_claim_that_is_named_is_the_one_that_is_out_of_reach(case: ReachCase) -> None:
+    cluster = Cluster()
+    for name in ("node-0", "node-1"):
+        cluster.node_changed(None, read_node(node(name)))
+    for name, reached_from in case.claims.items():
+        named = NodeSelectorRequirement(key=NAME_FIELD, operator="In", values=(reached_from,))
+        selector = NodeSelector(node_selector_terms=(NodeSelectorTerm(match_fields=(named,)),))
+        given = replace(allocation(held(name)), node_selector=selector if reached_from else None)
+        cluster.claim_changed(None, claim(name, request(), allocation=given))
+    cycle = Cycle(cluster, FeatureGates.defaults(), lambda: "share")
+    decision = cycle.decide(seen(our_pod("p", *case.claims, requests={"cpu": "100"})), NOW)
+    assert not isinstance(decision, Place)
+    assert case.want in decision.message

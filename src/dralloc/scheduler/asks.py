@@ -1,11 +1,18 @@
-"""What a pod asks for, as one value: nodes are judged by it, and pods that ask for the same (`shape`) get the same verdicts."""
+"""What a pod asks for, as one value: nodes are judged by it, and pods that ask for the same (`shape`) get the same verdicts.
+
+Claims that are to get devices have no names in it, because those of one pod are nobody else's business. A sentence about them
+gets the names of the pod that it is told to (`PodClaims.named`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dralloc.allocator.features import Features
 from dralloc.allocator.requests import Demand, compile_demand
@@ -17,6 +24,10 @@ from dralloc.scheduler.claims import classes_of
 from dralloc.scheduler.node_fit import Wishes, names_in
 from dralloc.snapshot.identity import ClaimId
 from dralloc.snapshot.node_selectors import Node, NodeSelectorError, matches
+
+# In place of a namespace, which cannot look like that; the claim's number stands in place of its name.
+_NAMELESS: Final = "<claim>"
+_NAMELESS_ID: Final = re.compile(rf"{_NAMELESS}/(\d+)")
 
 
 class PodClaims(Struct, frozen=True, gc=False):
@@ -33,6 +44,13 @@ class PodClaims(Struct, frozen=True, gc=False):
             tuple(claim for claim in claims if claim.status.allocation is None),
         )
 
+    def named(self, sentence: str) -> str:
+        """What is said of an ask, with the names of these claims."""
+        if _NAMELESS not in sentence:
+            return sentence
+        names = {str(_nameless_id(number)): str(ClaimId.of(claim)) for number, claim in enumerate(self.unallocated)}
+        return _NAMELESS_ID.sub(lambda found: names.get(found[0], found[0]), sentence)
+
 
 @dataclass(frozen=True, slots=True)
 class Held:
@@ -40,6 +58,10 @@ class Held:
 
     claim_id: ClaimId
     selector: NodeSelector | None
+
+    def only_nodes(self) -> frozenset[str] | None:
+        """The names of the only nodes that can be meant; None where it goes by something else."""
+        return names_in(self.selector) if self.selector is not None else None
 
     def is_usable_on(self, node: Node) -> bool:
         try:
@@ -59,13 +81,12 @@ class Ask:
         return cls(
             wishes=Wishes.of(pod.spec),
             held=tuple(Held(ClaimId.of(claim), _selector(claim)) for claim in claims.allocated),
-            demand=compile_demand(claims.unallocated, classes, features) if claims.unallocated else None,
+            demand=compile_demand(_nameless(claims.unallocated), classes, features) if claims.unallocated else None,
         )
 
     def only_nodes(self) -> frozenset[str] | None:
         """The names of the only nodes that can be meant; None where it may be any."""
-        named = [self.wishes.only_nodes()]
-        named += [names_in(held.selector) for held in self.held if held.selector is not None]
+        named = [self.wishes.only_nodes(), *(held.only_nodes() for held in self.held)]
         known = [names for names in named if names is not None]
         return frozenset.intersection(*known) if known else None
 
@@ -84,6 +105,17 @@ def shape_of(pod: Pod, claims: PodClaims, classes: Mapping[str, DeviceClass]) ->
             [_versions_of(classes, claim) for claim in claims.unallocated],
         )
     )
+
+
+def _nameless(claims: Iterable[ResourceClaim]) -> Iterator[ResourceClaim]:
+    for number, claim in enumerate(claims):
+        stand_in = _nameless_id(number)
+        metadata = replace(claim.metadata, namespace=stand_in.namespace, name=stand_in.name)
+        yield replace(claim, metadata=metadata)
+
+
+def _nameless_id(number: int) -> ClaimId:
+    return ClaimId(_NAMELESS, str(number))
 
 
 def _shape_of_container(container: Container) -> tuple[object, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -43,10 +43,8 @@ from dralloc.scheduler.news import (
     class_changed,
     pod_changed,
 )
-from dralloc.scheduler.node_state import NodeState
 from dralloc.scheduler.table import DEFAULT_DILIGENCE, Choice, Diligence, Table
 from dralloc.scheduler.unsupported import unsupported
-from dralloc.scheduler.verdicts import Faulty
 from dralloc.snapshot.identity import ClaimId
 
 # Bounds on what is remembered: shapes, and verdicts of all shapes together.
@@ -153,23 +151,40 @@ class Cycle:
         return replace(result, devices=replace(devices, results=results), allocation_timestamp=moment)
 
     def _refusal(self, pod: Pod, table: Table, claims: PodClaims, unusable: tuple[ResourceClaim, ...]) -> Reject | Fail:
-        nodes = self._cluster.nodes.values()
         used = frozenset(map(ClaimId.of, (*claims.allocated, *claims.unallocated)))
         waits_for = frozenset(map(claim_changed, used)) | {NODE_OFFERS, ROOM_FREED, pod_changed(pod_key(pod))}
         if claims.unallocated:
             waits_for |= {DEVICES_FREED, DEVICES_CHANGED}
             waits_for |= {class_changed(name) for claim in claims.unallocated for name in classes_of(claim)}
         if not unusable and table.fault is not None:
-            return Fail(_fault_of(table.ask, table.fault, claims), waits_for)
-        message, plugins = table.why_not()
+            return Fail(claims.named(str(table.fault.fatal)), waits_for)
         if unusable:
             message, plugins = f"claim {ClaimId.of(unusable[0])}: its devices could not be bound", frozenset({PLUGIN})
+        else:
+            message, plugins = table.why_not()
         return Reject(
-            message,
+            claims.named(message),
             waits_for,
-            deallocate=_to_deallocate(pod, table, nodes, claims, unusable),
+            deallocate=self._to_deallocate(pod, table, claims, unusable),
             plugins=plugins,
         )
+
+    def _to_deallocate(
+        self, pod: Pod, table: Table, claims: PodClaims, unusable: tuple[ResourceClaim, ...]
+    ) -> ClaimId | None:
+        """A claim that nobody else uses and that keeps the pod from some node."""
+        nodes = self._cluster.nodes.values()
+        for claim, held in zip(claims.allocated, table.ask.held, strict=True):
+            if not self._is_free(claim, pod):
+                continue
+            if claim in unusable or not all(held.is_usable_on(node.offer.place) for node in nodes):
+                return held.claim_id
+        return None
+
+    def _is_free(self, claim: ResourceClaim, pod: Pod) -> bool:
+        """Whether nobody but the pod holds the claim or runs with it. What a workload holds is never free."""
+        is_ours = all(reference.uid == pod.metadata.uid for reference in claim.status.reserved_for)
+        return is_ours and not is_held_by_workload(claim) and not self._cluster.is_in_use(ClaimId.of(claim))
 
     # --- Tables -----------------------------------------------------------------------------------------------------
 
@@ -192,26 +207,3 @@ class Cycle:
 
 def _rejection(obstacle: Obstacle) -> Reject:
     return Reject(obstacle.message, obstacle.waits_for, obstacle.is_early)
-
-
-def _fault_of(ask: Ask, fault: Faulty, claims: PodClaims) -> str:
-    """The fault in this pod's words: the ask was made for another pod of its shape."""
-    assert ask.demand is not None, "only claims have faults"
-    fatal = fault.fatal
-    asked = [demand.claim_id for demand in ask.demand.claims]
-    if fatal.claim in asked:
-        fatal = dataclasses.replace(fatal, claim=ClaimId.of(claims.unallocated[asked.index(fatal.claim)]))
-    return str(fatal)
-
-
-def _to_deallocate(
-    pod: Pod, table: Table, nodes: Iterable[NodeState], claims: PodClaims, unusable: tuple[ResourceClaim, ...]
-) -> ClaimId | None:
-    """A claim that nobody else uses and that keeps the pod from some node. Never one that a workload holds."""
-    for claim, held in zip(claims.allocated, table.ask.held, strict=True):
-        is_ours = all(reference.uid == pod.metadata.uid for reference in claim.status.reserved_for)
-        if not is_ours or is_held_by_workload(claim):
-            continue
-        if claim in unusable or not all(held.is_usable_on(node.offer.place) for node in nodes):
-            return held.claim_id
-    return None

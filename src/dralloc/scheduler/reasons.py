@@ -54,9 +54,13 @@ class Reasons:
     ) -> Iterator[tuple[str, Reason]]:
         if len(verdicts) == len(nodes):
             return
-        is_by_name = self._ask.wishes.only_nodes() is not None
-        reason = _about_node(NOT_SELECTED.reason) if is_by_name else _out_of_reach(self._ask.held[0].claim_id)
-        yield from ((name, reason) for name in nodes if name not in verdicts)
+        wished = self._ask.wishes.only_nodes()
+        reaching = [(held.only_nodes(), _out_of_reach(held.claim_id)) for held in self._ask.held]
+        rulings = [(wished, _about_node(NOT_SELECTED.reason)), *reaching]
+        for name in nodes:
+            if name not in verdicts:
+                because = (reason for names, reason in rulings if names is not None and name not in names)
+                yield name, next(because, _about_node(UNEXPLAINED))
 
 
 def _reason(verdict: Verdict, node: NodeState, explainer: Explainer | None) -> Reason:
