@@ -11,6 +11,7 @@ from dralloc.api.core_v1 import Pod
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.client.transport import Request, Response, Stream, Transport
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice
+from dralloc.testing.faults import Loss, ScriptedTransport
 from dralloc.testing.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod, scheduled_cluster
 from dralloc.testing.virtual_time import run_virtual
 
@@ -129,6 +130,12 @@ async def test_with_the_feature_off_pods_are_listed_and_mixed_lists_are_fine_whe
 # --- Claims that are in the way ---------------------------------------------------------------------------------
 
 
+async def pools_of(cluster: ScheduledCluster, name: str) -> list[str]:
+    """The pools that a claim has devices of."""
+    allocation = (await cluster.claim(name)).status.allocation
+    return [result.pool for result in allocation.devices.results] if allocation is not None else []
+
+
 async def claim_on_a_full_node(cluster: ScheduledCluster, wanted: object) -> None:
     """The claim has devices of a node that has no room for the next pod; another node has both."""
     await cluster.create(device_class(), node("node-a", cpu="1"))
@@ -149,9 +156,7 @@ async def test_an_idle_claim_on_a_full_node_is_deallocated_and_moves(cluster: Sc
     await cluster.create(our_pod("second", "c", requests={"cpu": "1"}))
     await cluster.settle(10)
     assert await cluster.node_of("second") == "node-b"
-    allocation = (await cluster.claim("c")).status.allocation
-    assert allocation is not None
-    assert [result.pool for result in allocation.devices.results] == ["node-b"]
+    assert await pools_of(cluster, "c") == ["node-b"]
 
 
 @in_cluster()
@@ -164,6 +169,58 @@ async def test_a_claim_that_a_workload_holds_is_never_deallocated(cluster: Sched
     assert "1 node: claim default/c has devices that are out of reach" in message
     assert "1 node: insufficient cpu" in message
     assert (await cluster.claim("c")).status.reserved_for == (JOB,)
+
+
+@in_cluster()
+async def test_devices_stay_with_pods_that_run_after_their_workload_let_go(cluster: ScheduledCluster) -> None:
+    """The claim's list is empty then, and the pods were never on it."""
+    await cluster.create(device_class(), for_job())
+    for name in ("node-a", "node-b"):
+        await cluster.create(node(name), resource_slice(name, device("gpu"), pool=name, node_name=name))
+    await cluster.create(our_pod("first", "c"), our_pod("second", "c"))
+    await cluster.settle()
+    home = await cluster.node_of("first")
+    [away] = {"node-a", "node-b"} - {home}
+    await cluster.client.patch(ResourceClaim, "c", {"status": {"reservedFor": None}}, subresource="status")
+    waiting = our_pod("third", "c")
+    waiting["spec"]["nodeSelector"] = {"kubernetes.io/hostname": away}
+    await cluster.create(waiting)
+    await cluster.settle(20)
+    assert await pools_of(cluster, "c") == [home]
+    await cluster.delete_pod("first")
+    await cluster.settle(20)
+    assert await pools_of(cluster, "c") == [home]
+    assert await cluster.node_of("third") == ""
+    await cluster.delete_pod("second")
+    await cluster.settle(20)
+    assert await pools_of(cluster, "c") == [away]
+    assert await cluster.node_of("third") == away
+
+
+def test_a_pod_that_gives_up_its_place_on_the_list_leaves_the_devices_to_pods_that_are_not_on_it() -> None:
+    """With the feature off, the pod is listed, and its other claim cannot be written at first."""
+    lost = iter([Loss.REQUEST] * 5)
+    given_back: list[str] = []
+
+    def script(sent: Request) -> Loss:
+        if b'"allocation":null' in sent.body:
+            given_back.append(sent.path)
+        return next(lost, Loss.NOTHING) if sent.path.endswith("/other/status") else Loss.NOTHING
+
+    async def main() -> None:
+        async with scheduled_cluster(wrap=lambda sound: ScriptedTransport(sound, script)) as cluster:
+            gpus = resource_slice("gpus", device("gpu-0"), device("gpu-1"), pool="node-a", node_name="node-a")
+            await cluster.create(device_class(), node("node-a"), gpus, for_job(), our_pod("runs", "c"))
+            await cluster.settle()
+            await cluster.client.patch(ResourceClaim, "c", {"status": {"reservedFor": None}}, subresource="status")
+            await cluster.restart("DRAReservedForWorkloads=false")
+            await cluster.create(claim("other", request()), our_pod("p", "c", "other"))
+            await cluster.settle(30)
+            assert next(lost, None) is None
+            assert await cluster.node_of("p") == "node-a"
+            assert given_back == []
+
+    run_virtual(main())
 
 
 @in_cluster()

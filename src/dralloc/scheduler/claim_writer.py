@@ -64,7 +64,7 @@ class ClaimWriter:
                 listed.add(claim_id)
 
     async def release(self, claim_id: ClaimId, pod_uid: str) -> None:
-        """Take the pod off the stored claim's list; where nobody is left on it, the devices are given back too."""
+        """Take the pod off the stored claim's list; where nobody else is on it or uses the claim, the devices are given back too."""
         for _ in range(ATTEMPTS_MAX):
             stored, wanted = self._cluster.stored_claim(claim_id), self._cluster.find_claim(claim_id)
             if stored is None or wanted is None:
@@ -73,18 +73,21 @@ class ClaimWriter:
                 return
             # Others that are yet to be written stay.
             left = tuple(reference for reference in wanted.status.reserved_for if reference.uid != pod_uid)
-            status = {"reservedFor": left} if left else NOTHING
+            is_free = not left and not self._cluster.is_in_use(claim_id)
+            status = NOTHING if is_free else {"reservedFor": left or None}
             if await self._patch(stored, {"status": status}, "status"):
                 return
 
     async def deallocate(self, claim_id: ClaimId, pod_uid: str) -> bool:
-        """Give back the devices of a claim that nobody uses, or only this pod; whether that was done.
+        """Give back the devices of a claim that nobody uses, or only this pod, which has no node; whether that was done.
 
         Tried until it is known to be done or refused: a write that was given up may still arrive, and must find another revision.
         """
         for _ in range(ATTEMPTS_MAX):
             stored = self._cluster.stored_claim(claim_id)
-            if stored is None or any(reference.uid != pod_uid for reference in stored.status.reserved_for):
+            if stored is None or self._cluster.is_in_use(claim_id):
+                return False
+            if any(reference.uid != pod_uid for reference in stored.status.reserved_for):
                 return False
             if stored.status.allocation is None or await self._patch(stored, {"status": NOTHING}, "status"):
                 return True
