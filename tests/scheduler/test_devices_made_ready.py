@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dralloc.api.core_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.scheduler.scheduler import SchedulerSettings
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice
-from dralloc.testing.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod
+from dralloc.testing.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod, scheduled_cluster
+from dralloc.testing.virtual_time import run_virtual
 
 
 async def create_cluster(cluster: ScheduledCluster, *nodes: str, shareable: bool = False) -> None:
@@ -108,6 +110,37 @@ async def test_devices_that_are_not_ready_in_time_are_given_back(cluster: Schedu
         'scheduler_dra_bindingconditions_allocations_total{profile="dralloc",driver="gpu.example.com",status="timeout"} 1'
         in text
     )
+
+
+def test_pods_whose_devices_are_made_ready_hold_up_nobody() -> None:
+    """More of them than can be written at once; and once their devices are ready, all get their node."""
+    names = [f"p{number}" for number in range(5)]
+
+    async def main() -> None:
+        async with scheduled_cluster(schedulers=0) as cluster:
+            cluster.start(SchedulerSettings(bindings_max=2))
+            await cluster.create(device_class(), node("node-a"))
+            attached = [device(name, binding_conditions=["attached"]) for name in names]
+            await cluster.create(resource_slice("nics", *attached, pool="node-a", node_name="node-a"))
+            for name in names:
+                await cluster.create(claim(name, request()), our_pod(name, name))
+            await cluster.settle()
+            assert [len(await cluster.devices_of(name)) for name in names] == [1] * 5
+            await cluster.create(our_pod("plain"))
+            await cluster.settle()
+            assert await cluster.node_of("plain") == "node-a"
+            await tell(cluster, "p0", "failed")
+            for name in names[1:]:
+                await tell(cluster, name, "attached")
+            await cluster.settle()
+            assert [await cluster.node_of(name) for name in names] == ["", *["node-a"] * 4]
+            await cluster.settle(10)
+            await tell(cluster, "p0", "attached")
+            await cluster.create(our_pod("another"))
+            await cluster.settle()
+            assert [await cluster.node_of(name) for name in ("p0", "another")] == ["node-a"] * 2
+
+    run_virtual(main())
 
 
 @in_cluster()

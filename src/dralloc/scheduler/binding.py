@@ -7,7 +7,9 @@ out the same devices in the same moment, the devices' own preparations, the bind
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from contextlib import asynccontextmanager
 from typing import Any, Final, Protocol
 
 from msgspec import Struct
@@ -76,12 +78,56 @@ class DeviceReporter(Protocol):
         """The claims of a pod are written, or cannot be: Success or Error."""
 
 
+class WritingSlots:
+    """How many pods may be written at once. `when_free` is called when there is room for another one."""
+
+    def __init__(self, most: int, when_free: Callable[[], None]) -> None:
+        self._free = most
+        self._when_free = when_free
+        # Those that go on before anybody new begins.
+        self._returning: deque[asyncio.Event] = deque()
+
+    def __bool__(self) -> bool:
+        return self._free > 0
+
+    def take(self) -> None:
+        self._free -= 1
+
+    def give_back(self) -> None:
+        if self._returning:
+            self._returning.popleft().set()
+            return
+        self._free += 1
+        self._when_free()
+
+    @asynccontextmanager
+    async def lent(self) -> AsyncIterator[None]:
+        """For who has a slot and waits for others, maybe for minutes: somebody else may have the slot meanwhile."""
+        self.give_back()
+        try:
+            yield
+        except Exception:
+            await self._take_again()
+            raise
+        # Who is cancelled does not go on, and waits for no slot.
+        await self._take_again()
+
+    async def _take_again(self) -> None:
+        if self._free:
+            self.take()
+            return
+        mine = asyncio.Event()
+        self._returning.append(mine)
+        await mine.wait()
+
+
 class Binder:
     def __init__(
         self,
         calls: Calls,
         cluster: Cluster,
         *,
+        slots: WritingSlots,
         writer: ClaimWriter,
         progress: WatchProgress,
         clock: Clock,
@@ -89,6 +135,7 @@ class Binder:
     ) -> None:
         self._calls = calls
         self._cluster = cluster
+        self._slots = slots
         self._writer = writer
         self._progress = progress
         self._clock = clock
@@ -178,7 +225,8 @@ class Binder:
         started = self._clock.now()
         status = "error"
         try:
-            await self._wait_for_devices(claim_id)
+            async with self._slots.lent():
+                await self._wait_for_devices(claim_id)
             status = "success"
         except _DevicesFailed as error:
             status = error.status

@@ -21,7 +21,7 @@ from dralloc.client.calls import Calls
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler import metrics
-from dralloc.scheduler.binding import Binder, BindingOutcome, Bound, Gone, Undone
+from dralloc.scheduler.binding import Binder, BindingOutcome, Bound, Gone, Undone, WritingSlots
 from dralloc.scheduler.binding_conditions import results_with_conditions
 from dralloc.scheduler.claim_writer import ClaimWriter
 from dralloc.scheduler.claims import asks_alternatives, pod_key
@@ -53,7 +53,7 @@ def _random_share_id() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerSettings:
-    """`names` are the schedulerNames of the pods that are ours; `bindings_max` bounds the writes under way."""
+    """`names` are the schedulerNames of the pods that are ours; `bindings_max` bounds the pods being written."""
 
     names: frozenset[str] = frozenset({NAME})
     gates: FeatureGates = field(default_factory=FeatureGates.defaults)
@@ -87,17 +87,18 @@ class Scheduler:
         self._watches = Watches(calls, self._cluster, self._report)
         self._writer = ClaimWriter(calls, self._cluster, self._report)
         self._teller = Teller(calls, clock, component=NAME)
+        self._stirred = asyncio.Event()
+        self._slots = WritingSlots(settings.bindings_max, self._stirred.set)
         self._binder = Binder(
             calls,
             self._cluster,
+            slots=self._slots,
             writer=self._writer,
             progress=self._watches.progress,
             clock=clock,
             reporter=_DeviceReports(self._teller, self.counters),
         )
         self._kept_by: dict[QueueKey, frozenset[str]] = {}
-        self._free_bindings = settings.bindings_max
-        self._stirred = asyncio.Event()
 
     async def run(self) -> None:
         """Schedule until cancelled."""
@@ -163,7 +164,7 @@ class Scheduler:
     def _attempt_some(self, tasks: asyncio.TaskGroup) -> bool:
         """Decide on pods that are ready in the same moment: those that share a claim then share its write, too."""
         for number in range(ATTEMPTS_AT_ONCE):
-            queued = self._queue.pop(now_s=_now_s()) if self._free_bindings else None
+            queued = self._queue.pop(now_s=_now_s()) if self._slots else None
             if queued is None:
                 return number > 0
             self._attempt(queued, tasks)
@@ -171,7 +172,7 @@ class Scheduler:
 
     async def _wait(self) -> None:
         """Until something happens, or a pod is ready by itself."""
-        ready_s = self._queue.next_time_s() if self._free_bindings else None
+        ready_s = self._queue.next_time_s() if self._slots else None
         if ready_s is None:
             await self._stirred.wait()
             return
@@ -197,7 +198,7 @@ class Scheduler:
         if isinstance(decision, Place):
             self._cluster.assume(pod, decision.node, decision.allocations)
             self._queue.binding(key)
-            self._free_bindings -= 1
+            self._slots.take()
             tasks.create_task(self._bind(pod, decision, _now_s()))
         else:
             self._count_attempt(pod, decision, _now_s())
@@ -246,8 +247,7 @@ class Scheduler:
 
     async def _bind(self, pod: Pod, place: Place, started_s: float) -> None:
         outcome = await self._binder.bind(pod, place)
-        self._free_bindings += 1
-        self._stirred.set()
+        self._slots.give_back()
         self._count_binding(pod, place, outcome, started_s)
         key = queue_key(pod)
         match outcome:
