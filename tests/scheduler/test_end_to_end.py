@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from dralloc.api.core_v1 import Node, Pod
 from dralloc.api.device_parts import capacity
+from dralloc.api.meta_v1 import OwnerReference
 from dralloc.api.pod_claims import CLAIM_FINALIZER
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
 from dralloc.testing.builders import (
@@ -34,6 +37,21 @@ def gpus(node_name: str, count: int = 1, attributes: Mapping[str, Any] | None = 
 def shared_memory(size: str = "8Gi") -> ResourceSlice:
     shared = device("gpu-0", shareable=True, capacity={"memory": capacity(size, default="1Gi", minimum="1Gi")})
     return resource_slice("gpus-of-node-a", shared, pool="node-a", node_name="node-a")
+
+
+async def record(cluster: ScheduledCluster, pod_name: str, claim_name: str) -> None:
+    """The pod is told that this is the claim for its entry."""
+    statuses = {"status": {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": claim_name}]}}
+    await cluster.client.patch(Pod, pod_name, statuses, subresource="status")
+
+
+async def make_for(cluster: ScheduledCluster, pod_name: str, claim_name: str) -> None:
+    """The pod gets a claim of its own."""
+    owned = await cluster.client.get(Pod, pod_name)
+    made = claim(claim_name, request())
+    owner = OwnerReference(api_version="v1", kind="Pod", name=pod_name, uid=owned.metadata.uid, controller=True)
+    await cluster.create(replace(made, metadata=replace(made.metadata, owner_references=(owner,))))
+    await record(cluster, pod_name, claim_name)
 
 
 def wants_memory(name: str, amount: str) -> ResourceClaim:
@@ -121,10 +139,28 @@ async def test_a_claim_from_a_template_must_be_the_pods_own(cluster: ScheduledCl
     await cluster.create(pod("p", {"gpu": template("t")}, scheduler="dralloc"))
     await cluster.settle()
     assert (await cluster.client.get(Pod, "p")).status.conditions == ()
-    statuses = {"status": {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "foreign"}]}}
-    await cluster.client.patch(Pod, "p", statuses, subresource="status")
+    await record(cluster, "p", "foreign")
     await cluster.settle()
     assert (await cluster.condition("p")).message == "claim default/foreign was not created for this pod"
+    await make_for(cluster, "p", "own")
+    await cluster.settle()
+    assert await cluster.node_of("p") == "node-a"
+
+
+@in_cluster()
+async def test_a_pod_whose_claim_from_a_template_is_replaced_goes_on_with_the_new_one(
+    cluster: ScheduledCluster,
+) -> None:
+    await cluster.create(device_class(), node("node-a"), pod("p", {"gpu": template("t")}, scheduler="dralloc"))
+    await make_for(cluster, "p", "old")
+    await cluster.settle()
+    await cluster.client.delete(ResourceClaim, "old")
+    await cluster.create(gpus("node-a"))
+    await cluster.settle(10)
+    assert (await cluster.condition("p")).message == "claim default/old does not exist"
+    await make_for(cluster, "p", "new")
+    await cluster.settle()
+    assert await cluster.node_of("p") == "node-a"
 
 
 @in_cluster()

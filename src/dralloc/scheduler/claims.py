@@ -50,12 +50,16 @@ def claims_of(pod: Pod, find: FindClaim) -> tuple[ResourceClaim, ...] | Obstacle
         claim_id = ClaimId(pod.metadata.namespace, name)
         claim = find(claim_id)
         if claim is None:
-            message = f"claim {claim_id} does not exist"
-            return Obstacle(message, frozenset({claim_changed(claim_id)}), is_early=True)
+            return Obstacle(f"claim {claim_id} does not exist", _until_another(pod, claim_id), is_early=True)
         if fault := _fault(pod, entry, claim):
-            return Obstacle(f"claim {claim_id} {fault}", frozenset({claim_changed(claim_id)}))
+            return Obstacle(f"claim {claim_id} {fault}", _until_another(pod, claim_id))
         claims.append(claim)
     return tuple(claims)
+
+
+def _until_another(pod: Pod, claim_id: ClaimId) -> frozenset[Happening]:
+    """A claim that was made for the pod may also be made anew, by another name."""
+    return frozenset({claim_changed(claim_id), pod_changed(pod_key(pod))})
 
 
 def _claim_name(pod: Pod, entry: PodResourceClaim) -> str | Obstacle | None:
