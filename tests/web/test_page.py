@@ -19,6 +19,7 @@ from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.blocking import Client
 from dralloc.testing.browser import Page, browser_page, browser_windows, find_chromium
 from dralloc.testing.cluster_process import ClusterProcess, cluster_process
+from dralloc.testing.ports import free_port
 from dralloc.testing.server_process import ServerProcess, server_process
 from dralloc.testing.web_scene import NODES, SHARES, scene, with_own_claim
 
@@ -330,10 +331,6 @@ def token_of(server: ServerProcess) -> str:
     return token
 
 
-def port_of(server: ServerProcess) -> str:
-    return server.url.rpartition(":")[2]
-
-
 def test_a_token_is_asked_for_and_a_server_that_comes_back_is_found(tmp_path: Path) -> None:
     connected = "document.querySelector('.connection')?.dataset.phase"
 
@@ -364,12 +361,13 @@ def test_a_token_is_asked_for_and_a_server_that_comes_back_is_found(tmp_path: Pa
         await page.until(LIVE)
         assert await page.run("location.hash") == "#/"
 
+    port = ("--port", str(free_port()))
     with window("--ignore-certificate-errors") as shown:
-        with server_process(tmp_path) as server:
+        with server_process(tmp_path, *port) as server:
             shown.run(lambda page: sign_in(page, server))
             server.process.kill()
             shown.run(lose)
-        with server_process(tmp_path, "--port", port_of(server)) as again:
+        with server_process(tmp_path, *port) as again:
             shown.run(lambda page: find(page, again))
             shown.run(lambda page: come_with_token(page, again))
 
