@@ -77,7 +77,7 @@ def play(scenario: Callable[[DriverCluster], Awaitable[None]], *, runs_processes
 
 
 async def registered(driver: ScriptedDriver) -> None:
-    await driver.until(lambda: (True, "") in driver.registrations, timeout_s=30)
+    await driver.until(lambda: (True, "") in driver.registrations)
 
 
 async def publish(cluster: DriverCluster, *drivers: str, count: int = 4) -> None:
@@ -95,7 +95,7 @@ async def create_claims(cluster: DriverCluster, device_class: str, *names: str) 
 
 
 async def told(cluster: DriverCluster, text: str) -> Event:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         async for seen in cluster.client.watch(Event):
             if text in seen.object.message:
                 return seen.object
@@ -103,7 +103,7 @@ async def told(cluster: DriverCluster, text: str) -> Event:
 
 
 async def written(file: Path) -> str:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not file.exists():
             await asyncio.sleep(0.02)
     return file.read_text()
@@ -163,7 +163,7 @@ def test_P8_a_pod_deleted_by_force_is_unprepared_and_its_successor_waits_for_tha
             driver.on_unprepare = None
             await cluster.pod_in("p", "Running")
             assert len(driver.prepared - {first}) == 1
-            await driver.until(lambda: first not in driver.prepared, timeout_s=30)
+            await driver.until(lambda: first not in driver.prepared)
 
     play(scenario)
 
@@ -252,7 +252,7 @@ def test_C2_the_node_passes_every_share_of_a_device_to_its_driver() -> None:
             assert len(set(ids)) == len(ids) == 3
             for name in ("one", "two"):
                 await cluster.delete_pod(name)
-            await driver.until(lambda: not driver.prepared, timeout_s=30)
+            await driver.until(lambda: not driver.prepared)
 
     play(scenario)
 
@@ -276,11 +276,11 @@ def test_S4_health_is_shown_in_the_status_of_pods_and_unknown_without_the_driver
         calls = cluster.client.calls
 
         async def shown(health: str, text: str = "") -> None:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 pods, revision = await calls.list_all(NODE_PODS)
                 if [health_of(seen) for seen in pods] == [[(health, text)]]:
                     return
-                async for event in calls.watch(NODE_PODS, resource_version=revision, timeout_s=60):
+                async for event in calls.watch(NODE_PODS, resource_version=revision, timeout_s=120):
                     if event.type != "BOOKMARK" and health_of(event.object) == [(health, text)]:
                         return
 
@@ -386,7 +386,7 @@ def test_P16_a_driver_is_updated_and_its_slices_stay() -> None:
         assert await only_slice() == first
 
         await cluster.client.delete(ResourceSlice, first.metadata.name)
-        async with asyncio.timeout(50):
+        async with asyncio.timeout(60):
             while not (again := await cluster.client.list(ResourceSlice)):
                 await asyncio.sleep(0.05)
         assert [item.spec.devices for item in again] == [first.spec.devices]

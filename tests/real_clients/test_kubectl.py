@@ -145,10 +145,10 @@ def test_wait_sees_a_deletion_that_a_finalizer_holds_up(kubectl: Kubectl, progra
     )
     kubectl("delete", "resourceclaim", "shared", "--wait=false")
     assert "deletionTimestamp" in kubectl("get", "resourceclaim", "shared", "-o", "yaml")
-    waiting = subprocess.Popen([*program, "wait", "--for=delete", "resourceclaim/shared", "--timeout=30s"])
+    waiting = subprocess.Popen([*program, "wait", "--for=delete", "resourceclaim/shared", "--timeout=120s"])
     kubectl("patch", "resourceclaim", "shared", "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
     # A kubectl that is late to the wait may find nothing any more, and says so; what it may not do is time out.
-    waiting.wait(timeout=25)
+    waiting.wait(timeout=100)
     assert "NotFound" in kubectl("get", "resourceclaim", "shared", code=1)
 
 

@@ -46,6 +46,6 @@ def run(server: ServerProcess, *command: str, namespace: str) -> str:
     with dralloc.connect(server.kubeconfig) as client:
         client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
     arguments = [*command, str(server.kubeconfig), namespace]
-    ended = subprocess.run(arguments, capture_output=True, text=True, timeout=90, check=False)
+    ended = subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout.strip()

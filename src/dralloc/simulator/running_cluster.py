@@ -39,7 +39,7 @@ from dralloc.system_clock import SystemClock
 from dralloc.testing.api import TOKEN
 
 # Far beyond what anything takes that works.
-DEADLINE_S: Final = 30.0
+DEADLINE_S: Final = 60.0
 
 
 class RunningCluster:

@@ -153,7 +153,7 @@ class NodeWorld:
                     if condition(pod):
                         return pod
                 async for event in calls.watch(
-                    NODE_PODS, resource_version=revision, timeout_s=60, field_selector=selector
+                    NODE_PODS, resource_version=revision, timeout_s=120, field_selector=selector
                 ):
                     if event.type != "BOOKMARK" and condition(event.object):
                         return event.object

@@ -56,5 +56,5 @@ async def main() -> None:
         api.delete_namespaced_resource_claim("handled", NAMESPACE)
 
 
-asyncio.run(asyncio.wait_for(main(), 60))
+asyncio.run(asyncio.wait_for(main(), 100))
 sys.stdout.write("handler fired\n")
