@@ -77,10 +77,9 @@ class Reject(Struct, frozen=True, gc=False):
 
 
 class Fail(Struct, frozen=True, gc=False):
-    """Something is wrong, and it is not for lack of nodes; it can be put right by one of these changes."""
+    """Something is wrong, and it is not for lack of nodes."""
 
     message: str
-    waits_for: frozenset[Happening]
 
 
 Decision = Place | Reject | Fail
@@ -151,13 +150,13 @@ class Cycle:
         return replace(result, devices=replace(devices, results=results), allocation_timestamp=moment)
 
     def _refusal(self, pod: Pod, table: Table, claims: PodClaims, unusable: tuple[ResourceClaim, ...]) -> Reject | Fail:
+        if not unusable and table.fault is not None:
+            return Fail(claims.named(str(table.fault.fatal)))
         used = frozenset(map(ClaimId.of, (*claims.allocated, *claims.unallocated)))
         waits_for = frozenset(map(claim_changed, used)) | {NODE_OFFERS, ROOM_FREED, pod_changed(pod_key(pod))}
         if claims.unallocated:
             waits_for |= {DEVICES_FREED, DEVICES_CHANGED}
             waits_for |= {class_changed(name) for claim in claims.unallocated for name in classes_of(claim)}
-        if not unusable and table.fault is not None:
-            return Fail(claims.named(str(table.fault.fatal)), waits_for)
         if unusable:
             message, plugins = f"claim {ClaimId.of(unusable[0])}: its devices could not be bound", frozenset({PLUGIN})
         else:

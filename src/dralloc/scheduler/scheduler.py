@@ -221,7 +221,7 @@ class Scheduler:
             case Reject():
                 tasks.create_task(self._deallocate(pod, key, decision))
             case Fail():
-                self._queue.rejected(key, waits_for=decision.waits_for, now_s=_now_s())
+                self._queue.failed(key, now_s=_now_s())
                 self._teller.waits(pod, ERROR, decision.message)
 
     def _reject(self, pod: Pod, key: QueueKey, decision: Reject) -> None:
