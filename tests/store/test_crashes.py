@@ -14,7 +14,6 @@ KILLS = 200
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_nothing_acknowledged_is_lost_and_no_revision_is_given_twice_in_hundreds_of_kills(tmp_path: Path) -> None:
     program = [sys.executable, str(WRITER), str(tmp_path / "store.db"), str(KILLS), "1"]
     run = subprocess.run(program, capture_output=True, text=True, check=False)
