@@ -6,7 +6,9 @@ WORKERS ?= auto
 
 .PHONY: install setup test check bench demo fuzz soak lock reference screenshots system clean
 
-# Only what is used gets compiled, when it is used: compiling everything takes longer than the demo.
+# Only what is used gets compiled, when it is used: compiling everything takes longer than the demo. It is kept, whatever the
+# environment says: tests start hundreds of programs, and each would compile half of the project again.
+unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 
 # What it takes to use dralloc; `setup` adds what it takes to work on it.
