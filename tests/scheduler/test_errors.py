@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Awaitable, Callable
+
 import pytest
 
 from dralloc.api.core_v1 import Node
 from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.client.resource import ObjectKey
 from dralloc.client.resources import resource_for
+from dralloc.client.transport import Request, Response
 from dralloc.testing.builders import DRIVER, claim, device, device_class, request, resource_slice
-from dralloc.testing.scheduled_cluster import node, our_pod, scheduled_cluster
+from dralloc.testing.faults import Loss, ScriptedTransport
+from dralloc.testing.scheduled_cluster import ScheduledCluster, node, our_pod, scheduled_cluster
 from dralloc.testing.virtual_time import run_virtual
 
 # The longest that a pod is held back for errors.
@@ -49,3 +54,44 @@ def test_a_pod_gets_its_node_soon_after_this_has_gone(
             assert await cluster.node_of("p") == "node-a"
 
     run_virtual(main())
+
+
+def refusal(status: int, reason: str, message: str) -> Response:
+    said = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status}
+    return Response(status=status, body=json.dumps({**said, "reason": reason, "message": message}).encode())
+
+
+def run_with(script: Callable[[Request], Loss | Response], test: Callable[[ScheduledCluster], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with scheduled_cluster(wrap=lambda sound: ScriptedTransport(sound, script)) as cluster:
+            await test(cluster)
+
+    run_virtual(main())
+
+
+def test_a_claim_that_cannot_be_given_other_devices_at_once_gets_them_soon() -> None:
+    """Its devices are on a node that takes no pods any more, and the server refuses once to take them back."""
+    refused = iter([refusal(503, "ServiceUnavailable", "not now")])
+
+    def script(sent: Request) -> Loss | Response:
+        is_deallocation = sent.path.endswith("/c/status") and b'"allocation":null' in sent.body
+        return next(refused, Loss.NOTHING) if is_deallocation else Loss.NOTHING
+
+    async def test(cluster: ScheduledCluster) -> None:
+        slices = [resource_slice(name, device("gpu-0"), pool=name, node_name=name) for name in ("node-a", "node-b")]
+        await cluster.create(device_class(), node("node-a"), node("node-b"), *slices, claim("c", request()))
+        await cluster.create(our_pod("first", "c"))
+        await cluster.settle()
+        left = await cluster.node_of("first")
+        await cluster.delete_pod("first")
+        await cluster.client.patch(ResourceClaim, "c", {"status": {"reservedFor": None}}, subresource="status")
+        await cluster.client.patch(Node, left, {"spec": {"unschedulable": True}})
+        await cluster.settle()
+        await cluster.create(our_pod("second", "c"))
+        await cluster.settle(0.01)
+        condition = await cluster.condition("second")
+        assert (condition.reason, "not now" in condition.message) == ("SchedulerError", True)
+        await cluster.settle(HELD_BACK_S)
+        assert await cluster.node_of("second") == {"node-a": "node-b", "node-b": "node-a"}[left]
+
+    run_with(script, test)

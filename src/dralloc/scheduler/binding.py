@@ -165,12 +165,13 @@ class Binder:
             except (ApiError, TransportError, Collision):
                 continue
 
-    async def deallocate(self, claim_id: ClaimId, pod: Pod) -> bool:
-        """Give back the devices of a claim that is of no use to the pod, and that nobody else uses."""
+    async def deallocate(self, claim_id: ClaimId, pod: Pod) -> Undone | None:
+        """Give back the devices of a claim that is of no use to the pod, and that nobody else uses. None: that is done."""
         try:
-            return await self._has_no_node(pod) and await self._writer.deallocate(claim_id, pod.metadata.uid)
-        except (ApiError, TransportError, Collision):
-            return False
+            is_done = await self._has_no_node(pod) and await self._writer.deallocate(claim_id, pod.metadata.uid)
+        except (ApiError, TransportError, Collision) as error:
+            return Undone(f"claim {claim_id} keeps the pod from its nodes and cannot be given other devices: {error}")
+        return None if is_done else Undone(f"claim {claim_id} is in use or gone meanwhile")
 
     async def _has_no_node(self, pod: Pod) -> bool:
         """Whether nobody has bound the pod that we failed to bind: another scheduler may have been in charge before us."""

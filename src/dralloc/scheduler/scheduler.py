@@ -220,9 +220,8 @@ class Scheduler:
                 self._reject(pod, key, decision)
             case Reject():
                 tasks.create_task(self._deallocate(pod, key, decision))
-            case Fail():
-                self._queue.failed(key, now_s=_now_s())
-                self._teller.waits(pod, ERROR, decision.message)
+            case Fail(message):
+                self._fail(pod, key, message)
 
     def _reject(self, pod: Pod, key: QueueKey, decision: Reject) -> None:
         self._queue.rejected(key, waits_for=decision.waits_for, now_s=_now_s())
@@ -230,13 +229,22 @@ class Scheduler:
         self._teller.waits(pod, UNSCHEDULABLE, decision.message)
         self._stirred.set()
 
+    def _fail(self, pod: Pod, key: QueueKey, message: str) -> None:
+        self._queue.failed(key, now_s=_now_s())
+        self._teller.waits(pod, ERROR, message)
+        self._stirred.set()
+
     async def _deallocate(self, pod: Pod, key: QueueKey, decision: Reject) -> None:
         """Give back what keeps the pod from its nodes, before it is tried again: it must not find what is about to go."""
         assert decision.deallocate is not None
         started_s = _now_s()
-        await self._binder.deallocate(decision.deallocate, pod)
-        self.counters.devices_took(metrics.POST_FILTER, "Success", _now_s() - started_s)
-        self._reject(pod, key, decision)
+        undone = await self._binder.deallocate(decision.deallocate, pod)
+        status = "Error" if undone is not None else "Success"
+        self.counters.devices_took(metrics.POST_FILTER, status, _now_s() - started_s)
+        if undone is None:
+            self._reject(pod, key, decision)
+        else:
+            self._fail(pod, key, undone.message)
 
     def _tell_if_still_early(self, key: QueueKey, decision: Reject) -> None:
         pod = self._find(key)
@@ -264,10 +272,9 @@ class Scheduler:
                 await self._binder.undo(pod, listed)
                 if is_collision:
                     self._queue.collided(key, now_s=_now_s())
+                    self._stirred.set()
                 else:
-                    self._queue.failed(key, now_s=_now_s())
-                    self._teller.waits(pod, ERROR, message)
-                self._stirred.set()
+                    self._fail(pod, key, message)
 
     # --- Counting ---------------------------------------------------------------------------------------------------
 

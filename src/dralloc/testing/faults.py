@@ -83,10 +83,16 @@ class Loss(Enum):
 
 
 class ScriptedTransport:
-    """Another transport that loses, and delays, exactly what a script says: for the one moment that a test is about."""
+    """Another transport that loses, and delays, exactly what a script says: for the one moment that a test is about.
+
+    Where the script has a response, that is the answer, and the request does not arrive.
+    """
 
     def __init__(
-        self, inner: Transport, script: Callable[[Request], Loss], delay_s: Callable[[Request], float] = lambda _: 0.0
+        self,
+        inner: Transport,
+        script: Callable[[Request], Loss | Response],
+        delay_s: Callable[[Request], float] = lambda _: 0.0,
     ) -> None:
         self._inner = inner
         self._script = script
@@ -96,6 +102,8 @@ class ScriptedTransport:
         loss = self._script(request)
         if wait_s := self._delay_s(request):
             await asyncio.sleep(wait_s)
+        if isinstance(loss, Response):
+            return loss
         if loss is Loss.REQUEST:
             raise TransportError(f"lost: {request.method} {request.path}")
         response = await self._inner.send(request)
