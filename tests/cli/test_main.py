@@ -206,3 +206,30 @@ def test_nothing_heavy_is_loaded_before_it_is_needed() -> None:
     )
     finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert finished.stdout.strip() == "[]"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "unneeded"),
+    [
+        (["get", "pods"], {"aiohttp", "multiprocessing", "rich.console", "dralloc.api.registry", "dralloc.cel"}),
+        (["explain", "claim", "ml/big", "-f", str(CASES)], {"aiohttp", "asyncio", "multiprocessing", "dralloc.api.diagnostics"}),
+    ],
+    ids=["get", "explain"],
+)  # fmt: skip
+def test_a_short_command_loads_only_what_it_uses(tmp_path: Path, arguments: list[str], unneeded: set[str]) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    write_kubeconfig(kubeconfig, server="http://127.0.0.1:1", authority_pem=None, token="t")
+    code = (
+        "import contextlib, sys; from dralloc.cli.main import app\n"
+        "with contextlib.suppress(SystemExit): app(sys.argv[1:])\n"
+        f"print('loaded:', sorted({unneeded} & set(sys.modules)))"
+    )
+    finished = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "KUBECONFIG": str(kubeconfig)},
+    )
+    assert finished.stdout.splitlines()[-1] == "loaded: []"

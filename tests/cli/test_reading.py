@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dralloc.cli.judging import Part
+from dralloc.cli.parts import Part
 from dralloc.cli.reading import PartRead, cut_list, read_part
 
 SLICE = """\

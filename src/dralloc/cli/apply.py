@@ -66,7 +66,8 @@ def _judge(sources: list[Source], feature_gates: str) -> frozenset[str]:
     from datetime import UTC, datetime
 
     from dralloc.api.registry import KINDS
-    from dralloc.cli.judging import JudgeOptions, cut, judge_parts, sentence
+    from dralloc.cli.judging import JudgeOptions, judge_parts, sentence
+    from dralloc.cli.parts import cut
 
     known = {kind.kind for kind in KINDS}
     warned: set[str] = set()

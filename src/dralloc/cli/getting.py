@@ -11,7 +11,6 @@ import msgspec
 from dralloc.api.codec import encode
 from dralloc.api.json_reader import read_json
 from dralloc.cli.any_kind import AS_OBJECTS, AS_TABLE, Document, Target, follow, read_pages, revision_of
-from dralloc.cli.objects import to_json, to_yaml
 from dralloc.cli.output import say
 from dralloc.cli.tables import Layout
 from dralloc.client.transport import Transport
@@ -108,6 +107,9 @@ class Getting:
             await asyncio.sleep(PAUSE_S)
 
     def _print(self, targets: list[Target], bodies: list[bytes], *, is_list: bool) -> None:
+        # Tables need none of it.
+        from dralloc.cli.objects import to_json, to_yaml
+
         match self._output:
             case "json":
                 say(to_json(bodies, is_list=is_list))

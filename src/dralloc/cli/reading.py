@@ -6,18 +6,14 @@ lists that `kubectl get -o yaml` prints between their items, and the parts are r
 
 from __future__ import annotations
 
-import gc
-import os
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator
 from dataclasses import dataclass
-from multiprocessing import get_context
 from typing import Final
 
 from dralloc.api.documents import read_manifest
-from dralloc.cli.judging import PART_SIZE_MIN, Part, cut
 from dralloc.cli.manifests import Source, read_sources
 from dralloc.cli.output import fail
+from dralloc.cli.parts import PART_SIZE_MIN, Part, cut, side_by_side
 
 # How kubectl begins a list, and each of its items.
 _LIST: Final = b"apiVersion: v1\nitems:\n- "
@@ -60,7 +56,8 @@ def records_of(sources: list[Source]) -> list[Record]:
     """Every object of the files. Ends the command where one cannot be read."""
     parts = [part for whole in cut(sources) for part in cut_list(whole, PART_SIZE_MIN)]
     records: list[Record] = []
-    for read in _read_all(parts):
+    slow = sum(len(part.content) for part in parts if not part.content.lstrip().startswith(b"{"))
+    for read in side_by_side(read_part, parts, slow):
         if read.error:
             fail(read.error)
         records.extend(read.records)
@@ -82,22 +79,8 @@ def cut_list(part: Part, size_min: int) -> Iterator[Part]:
     yield Part(part.file, b"apiVersion: v1\nitems:\n" + content[start:], part.lines_before + lines - 2)
 
 
-def _read_all(parts: list[Part]) -> Iterable[PartRead]:
-    slow = sum(len(part.content) for part in parts if not part.content.lstrip().startswith(b"{"))
-    if len(parts) == 1 or slow < 2 * PART_SIZE_MIN:
-        yield from map(read_part, parts)
-        return
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
-        yield from pool.map(read_part, parts)
-
-
 def read_part(part: Part) -> PartRead:
-    # Everything that is read is kept, so that collecting would find nothing.
-    gc.disable()
-    try:
-        manifest = read_manifest(part.content)
-    finally:
-        gc.enable()
+    manifest = read_manifest(part.content)
     if manifest.error is not None:
         place = manifest.error.position
         return PartRead((), f"{part.file}:{place.line + part.lines_before}:{place.column}: {manifest.error}")

@@ -14,8 +14,8 @@ from dralloc.cli.output import BAD_INPUT, FINDINGS, parse_gates, say
 if TYPE_CHECKING:
     from dralloc.api.diagnostics import Diagnostic, Judgement
     from dralloc.api.meta_v1 import ApiObject
-    from dralloc.cli.judging import Part
     from dralloc.cli.manifests import Source
+    from dralloc.cli.parts import Part
 
 
 def validate(
@@ -41,8 +41,9 @@ def validate(
     dralloc validate claims.yaml --output-version v1beta1
     dralloc validate claims.yaml -o json
     """
-    from dralloc.cli.judging import JudgeOptions, cut, judge_parts
+    from dralloc.cli.judging import JudgeOptions, judge_parts
     from dralloc.cli.manifests import read_sources
+    from dralloc.cli.parts import cut
     from dralloc.cli.progress import progress
 
     report = _Report(output, output_version)

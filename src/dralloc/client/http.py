@@ -1,34 +1,31 @@
-"""The transport over HTTP(S): short requests on connections of our own, long answers on aiohttp.
+"""The transport over HTTP(S): short requests on connections of our own, long answers on a general client.
 
-aiohttp has the back-pressure that watches need; for a short request it takes three times as long as the request itself.
+That has the back-pressure that watches need; for a short request it takes three times as long as the request itself.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import aiohttp
 from yarl import URL
 
 from dralloc.client.credentials import BadKubeconfig, Connection
 from dralloc.client.http_exchange import Exchanges
 from dralloc.client.transport import Request, Response, Stream, TransportError
 
-READ_BUFFER_BYTES: Final = 1 << 20
+if TYPE_CHECKING:
+    from dralloc.client.http_streams import HttpStream, Streams
+
 CONNECT_TIMEOUT_S: Final = 10.0
 ANSWER_TIMEOUT_S: Final = 60.0
 USER_AGENT: Final = "dralloc"
 UNAUTHORIZED: Final = 401
 
 _logger = logging.getLogger(__name__)
-
-# What is raised when a server cannot be reached or hangs up.
-LOST: Final = (aiohttp.ClientError, asyncio.TimeoutError, ssl.SSLError, OSError)
 
 
 class HttpTransport:
@@ -38,10 +35,10 @@ class HttpTransport:
         self._base = URL(connection.server.rstrip("/"))
         self._connection = connection
         # Both are opened at the first request, because connections belong to the event loop that they are made in.
-        self._session: aiohttp.ClientSession | None = None
+        self._streams: Streams | None = None
         self._exchanges: Exchanges | None = None
         # Those with earlier credentials: requests may be under way on them.
-        self._retired: list[aiohttp.ClientSession | Exchanges] = []
+        self._retired: list[Streams | Exchanges] = []
         self._renewing = asyncio.Lock()
 
     async def send(self, request: Request) -> Response:
@@ -57,7 +54,7 @@ class HttpTransport:
                 tls = self._connection.ssl_context()
                 self._exchanges = Exchanges(self._base, self._headers(), tls=tls, connect_timeout_s=CONNECT_TIMEOUT_S)
             return await self._exchanges.exchange(request, ANSWER_TIMEOUT_S)
-        except LOST as error:
+        except OSError as error:
             raise TransportError(self._explain(request, error)) from error
 
     @asynccontextmanager
@@ -68,7 +65,7 @@ class HttpTransport:
             response.close()
             response = await self._start(request)
         try:
-            yield _HttpStream(response)
+            yield response
         finally:
             response.close()
 
@@ -78,8 +75,8 @@ class HttpTransport:
             await self._retired.pop().close()
 
     def _retire(self) -> None:
-        self._retired += [opened for opened in (self._session, self._exchanges) if opened is not None]
-        self._session = self._exchanges = None
+        self._retired += [opened for opened in (self._streams, self._exchanges) if opened is not None]
+        self._streams = self._exchanges = None
 
     async def _renew(self, used: Connection) -> bool:
         """Whether there are other credentials by now than those that the server does not take any more."""
@@ -97,50 +94,22 @@ class HttpTransport:
                     self._connection = fresh
             return self._connection is not used
 
-    async def _start(self, request: Request) -> aiohttp.ClientResponse:
-        url = self._base.with_path(self._base.path.rstrip("/") + request.path)
+    async def _start(self, request: Request) -> HttpStream:
         try:
-            return await self._open_session().request(
-                request.method,
-                url.with_query(dict(request.query)) if request.query else url,
-                headers=dict(request.headers),
-                data=request.body or None,
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
-            )
-        except LOST as error:
+            if self._streams is None:
+                # Takes longer to import than most commands run, and most do not need it.
+                from dralloc.client.http_streams import Streams
+
+                tls = self._connection.ssl_context()
+                self._streams = Streams(self._base, self._headers(), tls=tls, connect_timeout_s=CONNECT_TIMEOUT_S)
+            return await self._streams.start(request)
+        except OSError as error:
             raise TransportError(self._explain(request, error)) from error
 
     def _headers(self) -> dict[str, str]:
         token = self._connection.token
         return {"User-Agent": USER_AGENT, **({"Authorization": f"Bearer {token}"} if token else {})}
 
-    def _open_session(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            # No limit on connections: every watch holds one, and the default of a hundred would starve requests.
-            connector = aiohttp.TCPConnector(limit=0, ssl=self._connection.ssl_context())
-            self._session = aiohttp.ClientSession(
-                connector=connector,
-                headers={"Accept": "application/json", **self._headers()},
-                read_bufsize=READ_BUFFER_BYTES,
-            )
-        return self._session
-
     def _explain(self, request: Request, error: BaseException) -> str:
         reason = str(error) or type(error).__name__
         return f"no answer from {self._base} to {request.method} {request.path}: {reason}"
-
-
-class _HttpStream:
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
-        self._response = response
-
-    @property
-    def status(self) -> int:
-        return self._response.status
-
-    async def pieces(self) -> AsyncIterator[bytes]:
-        try:
-            async for piece in self._response.content.iter_any():
-                yield piece
-        except LOST as error:
-            raise TransportError(f"the stream broke: {error or type(error).__name__}") from error

@@ -1,0 +1,70 @@
+"""Long answers over HTTP, such as watches, on aiohttp: who reads slowly slows the server down, and nothing piles up."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from typing import Final
+
+import aiohttp
+from yarl import URL
+
+from dralloc.client.transport import Request, TransportError
+
+READ_BUFFER_BYTES: Final = 1 << 20
+
+
+class Streams:
+    """Connections to one server, one for each answer that is under way."""
+
+    def __init__(
+        self, base: URL, headers: Mapping[str, str], *, tls: ssl.SSLContext | bool, connect_timeout_s: float
+    ) -> None:
+        self._base = base
+        # No limit on connections: every watch holds one, and the default of a hundred would starve requests.
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ssl=tls),
+            headers={"Accept": "application/json", **headers},
+            read_bufsize=READ_BUFFER_BYTES,
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout_s),
+        )
+
+    async def start(self, request: Request) -> HttpStream:
+        """The answer as it begins. Raises OSError where the server cannot be reached or hangs up."""
+        url = self._base.with_path(self._base.path.rstrip("/") + request.path)
+        try:
+            response = await self._session.request(
+                request.method,
+                url.with_query(dict(request.query)) if request.query else url,
+                headers=dict(request.headers),
+                data=request.body or None,
+            )
+        except aiohttp.ClientError as error:
+            raise OSError(_told(error)) from error
+        return HttpStream(response)
+
+    async def close(self) -> None:
+        await self._session.close()
+
+
+class HttpStream:
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+
+    @property
+    def status(self) -> int:
+        return self._response.status
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        try:
+            async for piece in self._response.content.iter_any():
+                yield piece
+        except (aiohttp.ClientError, OSError) as error:
+            raise TransportError(f"the stream broke: {_told(error)}") from error
+
+    def close(self) -> None:
+        self._response.close()
+
+
+def _told(error: Exception) -> str:
+    return str(error) or type(error).__name__
