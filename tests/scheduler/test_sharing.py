@@ -160,6 +160,40 @@ async def test_an_idle_claim_on_a_full_node_is_deallocated_and_moves(cluster: Sc
 
 
 @in_cluster()
+async def test_an_idle_claim_keeps_its_devices_where_giving_them_back_helps_nobody(cluster: ScheduledCluster) -> None:
+    """The node that cannot reach them is one that the pod cannot have in any case."""
+    await claim_on_a_full_node(cluster, claim("c", request()))
+    await cluster.client.patch(ResourceClaim, "c", {"status": {"reservedFor": None}}, subresource="status")
+    bound_to_a = our_pod("second", "c", requests={"cpu": "1"})
+    bound_to_a["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "node-a"}
+    await cluster.create(bound_to_a)
+    await cluster.settle(20)
+    assert await cluster.node_of("second") == ""
+    assert await pools_of(cluster, "c") == ["node-a"]
+
+
+@in_cluster()
+async def test_an_idle_claim_stays_where_another_that_is_in_use_keeps_the_pod_away_all_the_same(
+    cluster: ScheduledCluster,
+) -> None:
+    """The idle one is on a node where the other one is out of reach, the other one is on a full node, a third node has neither."""
+    await cluster.create(device_class())
+    for name in ("node-a", "node-b"):
+        await cluster.create(node(name, cpu="1"), resource_slice(name, device("gpu"), pool=name, node_name=name))
+        first = our_pod(name, f"on-{name}", requests={"cpu": "1"})
+        first["spec"]["nodeSelector"] = {"kubernetes.io/hostname": name}
+        await cluster.create(claim(f"on-{name}", request()), first)
+    await cluster.settle()
+    await cluster.delete_pod("node-a")
+    idle = {"status": {"reservedFor": None}}
+    await cluster.client.patch(ResourceClaim, "on-node-a", idle, subresource="status")
+    await cluster.create(node("node-c"), our_pod("p", "on-node-a", "on-node-b", requests={"cpu": "1"}))
+    await cluster.settle(20)
+    assert await cluster.node_of("p") == ""
+    assert await pools_of(cluster, "on-node-a") == ["node-a"]
+
+
+@in_cluster()
 async def test_a_claim_that_a_workload_holds_is_never_deallocated(cluster: ScheduledCluster) -> None:
     await claim_on_a_full_node(cluster, for_job())
     await cluster.create(our_pod("second", "c", requests={"cpu": "1"}))

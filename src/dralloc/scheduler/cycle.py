@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -21,7 +21,7 @@ from dralloc.api.pod_claims import is_held_by_workload
 from dralloc.api.resource_v1 import AllocationResult, ResourceClaim
 from dralloc.api.timestamps import print_timestamp
 from dralloc.primitives.features import FeatureGates
-from dralloc.scheduler.asks import Ask, PodClaims, shape_of
+from dralloc.scheduler.asks import Ask, Held, PodClaims, shape_of
 from dralloc.scheduler.binding_conditions import is_unusable
 from dralloc.scheduler.claims import (
     PLUGIN,
@@ -43,6 +43,8 @@ from dralloc.scheduler.news import (
     class_changed,
     pod_changed,
 )
+from dralloc.scheduler.node_fit import Wishes, misfit
+from dralloc.scheduler.node_state import NodeState
 from dralloc.scheduler.table import DEFAULT_DILIGENCE, Choice, Diligence, Table
 from dralloc.scheduler.unsupported import unsupported
 from dralloc.snapshot.identity import ClaimId
@@ -171,12 +173,14 @@ class Cycle:
     def _to_deallocate(
         self, pod: Pod, table: Table, claims: PodClaims, unusable: tuple[ResourceClaim, ...]
     ) -> ClaimId | None:
-        """A claim that nobody else uses and that keeps the pod from some node."""
-        nodes = self._cluster.nodes.values()
-        for claim, held in zip(claims.allocated, table.ask.held, strict=True):
-            if not self._is_free(claim, pod):
-                continue
-            if claim in unusable or not all(held.is_usable_on(node.offer.place) for node in nodes):
+        """A claim that nobody else uses and that keeps the pod from a node that it could have otherwise."""
+        ask = table.ask
+        free = [held for claim, held in zip(claims.allocated, ask.held, strict=True) if self._is_free(claim, pod)]
+        fixed = [held for held in ask.held if held not in free]
+        failed = set(map(ClaimId.of, unusable))
+        for held in free:
+            away = (node for node in self._cluster.nodes.values() if not held.is_usable_on(node.offer.place))
+            if held.claim_id in failed or any(_could_have(ask.wishes, fixed, node) for node in away):
                 return held.claim_id
         return None
 
@@ -206,3 +210,8 @@ class Cycle:
 
 def _rejection(obstacle: Obstacle) -> Reject:
     return Reject(obstacle.message, obstacle.waits_for, obstacle.is_early)
+
+
+def _could_have(wishes: Wishes, fixed: Iterable[Held], node: NodeState) -> bool:
+    """Whether neither the pod's wishes nor claims that cannot be moved keep it from the node."""
+    return misfit(wishes, node) is None and all(held.is_usable_on(node.offer.place) for held in fixed)
