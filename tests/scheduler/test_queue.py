@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -105,6 +106,29 @@ def test_a_pod_that_was_rejected_need_not_sit_out_its_back_off_when_nobody_else_
     queue.happened(DEVICES_FREED, now_s=0.25)
     queue.add("new", priority=0, now_s=0.25)
     assert [popped(queue, 0.25) for _ in range(3)] == ["new", "rejected", None]
+
+
+@pytest.mark.parametrize(
+    ("ends", "begun_s", "now_s", "order"),
+    [
+        pytest.param("rejected", (0.1, 0.15), 0.5, ["high", "low"], id="ready in the same second"),
+        pytest.param("rejected", (0.7, 1.1), 1.2, ["low", "high"], id="ready in different seconds"),
+        pytest.param("failed", (0.1, 0.15), 1.05, ["high", "low"], id="ready in the same second after errors"),
+    ],
+)
+def test_pods_that_are_held_back_go_by_priority_too(
+    ends: str, begun_s: tuple[float, float], now_s: float, order: list[str]
+) -> None:
+    queue = SchedulingQueue()
+    for key, priority, tried_s in (("low", 1, begun_s[0]), ("high", 1000, begun_s[1])):
+        queue.add(key, priority=priority, now_s=tried_s)
+        queue.pop(now_s=tried_s)
+        if ends == "failed":
+            queue.failed(key, now_s=tried_s)
+        else:
+            queue.rejected(key, waits_for=frozenset({DEVICES_FREED}), now_s=tried_s)
+    queue.happened(DEVICES_FREED, now_s=now_s)
+    assert [popped(queue, now_s) for _ in order] == order
 
 
 def test_a_pod_whose_attempt_broke_sits_out_its_back_off_in_any_case() -> None:

@@ -1,8 +1,9 @@
 """Pods that wait for a node: who is next, who has to wait a while, and who waits for something to happen.
 
 Pure: time comes in as seconds. Three places hold pods, as in Kubernetes: *active* (ready, by priority and age), *backoff*
-(ready after a while that doubles with each failure, or when there is nothing better to do), and *parked* (no attempt can
-succeed until one of the things happens that the last attempt named). What happens while a pod is being tried is remembered
+(ready after a while that doubles with each failure, or when there is nothing better to do; those that are ready in the same
+second go by priority and age, too), and *parked* (no attempt can succeed until one of the things happens that the last
+attempt named). What happens while a pod is being tried is remembered
 until its attempt ends, so a change that arrives in the middle is never lost.
 """
 
@@ -13,6 +14,7 @@ from collections import deque
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from itertools import count, islice, takewhile
+from math import floor
 from typing import Final
 
 from msgspec import Struct
@@ -72,15 +74,19 @@ class _Recent:
         self.first = max(self.first, number)
 
 
+# When it is ready, then as in the active queue.
+_BackingOff = tuple[float, int, float, int, QueuedPod]
+
+
 class SchedulingQueue:
     """Every pod that has no node yet, each in exactly one place."""
 
     def __init__(self) -> None:
         self._numbers = count()
         self._active: list[tuple[int, float, int, QueuedPod]] = []
-        self._backoff: list[tuple[float, int, QueuedPod]] = []
+        self._backoff: list[_BackingOff] = []
         # Attempts that broke. Trying these early only breaks again.
-        self._broken: list[tuple[float, int, QueuedPod]] = []
+        self._broken: list[_BackingOff] = []
         self._parked: dict[Hashable, QueuedPod] = {}
         self._parked_by: dict[Happening, dict[Hashable, QueuedPod]] = {}
         self._crowds: Crowds[QueuedPod] = Crowds()
@@ -220,7 +226,7 @@ class SchedulingQueue:
 
     def next_time_s(self) -> float | None:
         """When a pod becomes ready by itself; `None` where only a happening can do that."""
-        times = [ready_s for heap in (self._backoff, self._broken) for ready_s, _, _ in heap[:1]]
+        times = [ready_s for heap in (self._backoff, self._broken) for ready_s, *_ in heap[:1]]
         times += [tried_s for tried_s, _ in islice(self._parked_until(), 1)]
         return min(times, default=None)
 
@@ -241,8 +247,12 @@ class SchedulingQueue:
         # A parked pod has waited already: its back-off began when it was parked.
         begun_s = now_s if pod.parked_at_s is None else pod.parked_at_s
         pod.parked_at_s = None
+        ready_s = begun_s + wait_s
+        if first_s >= BACKOFF_FIRST_S:
+            # Whole seconds, so that priority decides between pods that were tried shortly after each other.
+            ready_s = floor(ready_s)
         heap = self._broken if pod.errors_in_a_row else self._backoff
-        heapq.heappush(heap, (max(begun_s + wait_s, now_s), number, pod))
+        heapq.heappush(heap, (max(ready_s, now_s), -pod.priority, pod.queued_at_s, number, pod))
 
     def _park(self, pod: QueuedPod, waits_for: frozenset[Happening], now_s: float) -> None:
         pod.parked_at_s, pod.waits_for = now_s, waits_for
@@ -292,7 +302,7 @@ class SchedulingQueue:
     def _take_early(self) -> QueuedPod | None:
         """A pod whose back-off is not over yet: better than nothing."""
         while self._backoff:
-            _, number, pod = heapq.heappop(self._backoff)
+            *_, number, pod = heapq.heappop(self._backoff)
             if self._place.get(pod.key) == ("backoff", number):
                 return pod
         return None
@@ -304,7 +314,7 @@ class SchedulingQueue:
             self._back_off(pod, pod.rejections, now_s)
         for heap in (self._backoff, self._broken):
             while heap and heap[0][0] <= now_s:
-                _, number, pod = heapq.heappop(heap)
+                *_, number, pod = heapq.heappop(heap)
                 if self._place.get(pod.key) == ("backoff", number):
                     self._activate(pod)
 
