@@ -42,7 +42,7 @@ async def start_node_process(*options: str) -> Process:
 
 
 async def kill(process: Process) -> None:
-    """End it as a power failure would."""
+    """End it as a power failure would. Its pipes are read to their end, or they would stay open."""
     if process.returncode is None:
         process.kill()
-    await process.wait()
+    await process.communicate()
