@@ -440,7 +440,7 @@ def test_300_pods_of_a_job_use_one_claim_that_is_prepared_once(directory: Path, 
             }
             await cluster.client.create(claim)
             await cluster.until(
-                Job, "train", lambda seen: seen is not None and seen.status.succeeded == count, within_s=100
+                Job, "train", lambda seen: seen is not None and seen.status.succeeded == count, within_s=200
             )
             await cluster.claim_is_free("inference")
             async with (
