@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+import pytest
+
 from dralloc.api.device_parts import capacity
-from dralloc.api.resource_v1 import ResourceSlice
-from dralloc.testing.builders import claim, device, device_class, request, resource_slice
-from dralloc.testing.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod
+from dralloc.api.resource_v1 import DeviceRequest, ResourceSlice
+from dralloc.testing.builders import claim, device, device_class, request, resource_slice, taint
+from dralloc.testing.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod, scheduled_cluster
+from dralloc.testing.virtual_time import run_virtual
 
 MEMORY = {"memory": capacity("8Gi", default="1Gi", minimum="1Gi")}
 
@@ -31,3 +36,44 @@ async def test_a_device_that_is_not_shareable_any_more_is_not_given_whole_to_oth
     await cluster.settle()
     assert await cluster.devices_of("next") == ["gpu-1"]
     assert await cluster.node_of("next") == "node-a"
+
+
+# --- Slices that are withdrawn ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class WithdrawalCase:
+    id: str
+    # Beside a pool with one good device.
+    stray: ResourceSlice
+    request: DeviceRequest
+
+
+WITHDRAWALS = [
+    WithdrawalCase(
+        "all devices, one of which cannot be had",
+        resource_slice("stray", device("gpu-1", taints=[taint("broken")]), pool="other", node_name="node-a"),
+        request(everything=True),
+    ),
+    WithdrawalCase(
+        "a device that was published twice",
+        resource_slice("stray", device("gpu-0"), pool="node-a", node_name="node-a"),
+        request(),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", WITHDRAWALS, ids=lambda case: case.id)
+def test_a_pod_is_tried_again_when_the_slice_is_withdrawn_that_keeps_it_from_a_node(case: WithdrawalCase) -> None:
+    async def main() -> None:
+        async with scheduled_cluster() as cluster:
+            good = resource_slice("good", device("gpu-0"), pool="node-a", node_name="node-a")
+            await cluster.create(device_class(), node("node-a"), good, case.stray)
+            await cluster.create(claim("c", case.request), our_pod("p", "c"))
+            await cluster.settle()
+            assert (await cluster.condition("p")).reason == "Unschedulable"
+            await cluster.client.delete(ResourceSlice, "stray")
+            await cluster.settle()
+            assert await cluster.node_of("p") == "node-a"
+
+    run_virtual(main())

@@ -355,7 +355,7 @@ class Cluster:
         # A slice that does not name its node may be for any.
         for node in seen_by:
             self.changes.add(NodeChanged(node) if node else EverythingChanged())
-        return (DEVICES_CHANGED,) if after is not None else ()
+        return (DEVICES_CHANGED,)
 
     def rule_changed(self, before: DeviceTaintRule | None, after: DeviceTaintRule | None) -> News:
         if after is not None:

@@ -31,7 +31,7 @@ NODE_OFFERS: Final = Happening("node offers")
 ROOM_FREED: Final = Happening("room freed")
 # A claim has given back its devices.
 DEVICES_FREED: Final = Happening("devices freed")
-# A slice or a taint rule has changed.
+# A slice or a taint rule is new, gone, or another. One device less helps where all are asked for, or where a pool was in disorder.
 DEVICES_CHANGED: Final = Happening("devices changed")
 
 
