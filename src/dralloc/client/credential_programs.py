@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
+from dralloc.primitives.decoders import make_decoder
+
 VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 # A program may ask its user for a password.
 PATIENCE_S: Final = 120.0
@@ -62,6 +64,7 @@ class _ExecCredential(msgspec.Struct, rename="camel"):
 
 def run_credential_program(section: object, cluster: Mapping[str, Any], directory: Path) -> Credentials:
     """What the program gives for this cluster. A path to it is relative to the kubeconfig's directory, as for kubectl."""
+    make_decoder(_Exec)  # What it has learnt of the type serves here, too.
     try:
         program = msgspec.convert(section, _Exec)
     except msgspec.ValidationError as error:
@@ -71,7 +74,7 @@ def run_credential_program(section: object, cluster: Mapping[str, Any], director
     command = str(directory / program.command) if os.sep in program.command else program.command
     answer = _run([command, *(program.args or ())], _environment(program, cluster), program.install_hint)
     try:
-        credential = msgspec.json.decode(answer, type=_ExecCredential)
+        credential = make_decoder(_ExecCredential).decode(answer)
     except msgspec.DecodeError as error:
         raise ProgramFailed(f"{command} printed no ExecCredential: {error}") from None
     status = credential.status
