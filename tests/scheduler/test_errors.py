@@ -95,3 +95,20 @@ def test_a_claim_that_cannot_be_given_other_devices_at_once_gets_them_soon() -> 
         assert await cluster.node_of("second") == {"node-a": "node-b", "node-b": "node-a"}[left]
 
     run_with(script, test)
+
+
+def test_a_pod_that_others_are_always_faster_than_is_told_so_once() -> None:
+    """The server says each time that the devices are given to somebody else, of whom nothing is seen."""
+    taken = refusal(409, "Conflict", "the device is given to another claim")
+
+    async def test(cluster: ScheduledCluster) -> None:
+        devices = resource_slice("s", device("gpu-0"), pool="node-a", node_name="node-a")
+        await cluster.create(device_class(), node("node-a"), devices, claim("c", request()), our_pod("p", "c"))
+        await cluster.settle(2)
+        assert await cluster.events_of("p") == []
+        await cluster.settle(600)
+        condition = await cluster.condition("p")
+        assert (condition.reason, "given to another claim" in condition.message) == ("SchedulerError", True)
+        assert [event.count for event in await cluster.events_of("p")] == [1]
+
+    run_with(lambda sent: taken if sent.path.endswith("/c/status") else Loss.NOTHING, test)

@@ -201,13 +201,13 @@ class SchedulingQueue:
         else:
             self._park(flight.pod, waits_for, now_s)
 
-    def collided(self, key: Hashable, *, now_s: float) -> None:
-        """Somebody else was faster: try again as soon as what they did can be seen here."""
+    def collided(self, key: Hashable, *, now_s: float) -> int:
+        """Somebody else was faster: try again as soon as what they did can be seen here. Returns the errors in a row."""
         flight = self._end(key)
-        if flight.discarded:
-            return
         flight.pod.errors_in_a_row += 1
-        self._back_off(flight.pod, flight.pod.errors_in_a_row, now_s, COLLISION_FIRST_S)
+        if not flight.discarded:
+            self._back_off(flight.pod, flight.pod.errors_in_a_row, now_s, COLLISION_FIRST_S)
+        return flight.pod.errors_in_a_row
 
     def happened(self, happening: Happening, *, now_s: float) -> int:
         """Wake the parked pods that this may help, of each crowd the first; returns how many."""

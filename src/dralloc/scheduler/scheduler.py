@@ -37,6 +37,8 @@ from dralloc.snapshot.identity import PoolId
 NAME: Final = "dralloc"
 # A pod whose claims are not there yet is told so only when they do not come.
 EARLY_S: Final = 5.0
+# A pod that others keep getting ahead of is told so after that many attempts in a row, which take some seconds.
+COLLISIONS_TOLD: Final = 7
 # How many pods are decided on before watches and writes get their turn.
 ATTEMPTS_AT_ONCE: Final = 8
 
@@ -271,10 +273,15 @@ class Scheduler:
                 # Before the pod is tried again: it must not find what is about to be taken back.
                 await self._binder.undo(pod, listed)
                 if is_collision:
-                    self._queue.collided(key, now_s=_now_s())
-                    self._stirred.set()
+                    self._collide(pod, key, message)
                 else:
                     self._fail(pod, key, message)
+
+    def _collide(self, pod: Pod, key: QueueKey, message: str) -> None:
+        # Others that are faster now and then are no news.
+        if self._queue.collided(key, now_s=_now_s()) == COLLISIONS_TOLD:
+            self._teller.waits(pod, ERROR, f"others get what the pod is to get, time and again: {message}")
+        self._stirred.set()
 
     # --- Counting ---------------------------------------------------------------------------------------------------
 
