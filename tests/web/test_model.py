@@ -20,6 +20,7 @@ from dralloc.api.codec import encode
 from dralloc.api.resource_v1 import DeviceCapacity, ResourceClaim, ResourceSlice
 from dralloc.cli.device_tree import plain_pool
 from dralloc.primitives.quantity import Quantity
+from dralloc.pytest_plugin.cluster import running_cluster
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.testing import builders as build
 from dralloc.testing.plain_pools import World
@@ -42,6 +43,19 @@ def test_the_modules_tests_pass() -> None:
     assert tests
     run = subprocess.run(["node", "--test", *tests], capture_output=True, text=True)
     assert run.returncode == 0, run.stdout[-6000:]
+
+
+def test_the_first_claim_that_is_proposed_works() -> None:
+    script = (
+        f"import {{ firstClaim }} from '{STATIC}/model/first_claim.mjs'; console.log(firstClaim('gpu.example.com'))"
+    )
+    run = subprocess.run(["node", "--input-type=module", "-e", script], capture_output=True, text=True, check=True)
+    command, manifest = run.stdout.split("\n", maxsplit=1)
+    assert command == "dralloc apply -f - <<'END'"
+    with running_cluster(nodes={"gpu": 1}) as cluster:
+        cluster.apply(manifest.removesuffix("END\n"))
+        cluster.wait_until_running("first")
+        assert len(cluster.devices_of("first")) == 1
 
 
 def test_the_page_counts_as_the_allocator_does() -> None:

@@ -343,6 +343,14 @@ def test_a_token_is_asked_for_and_a_server_that_comes_back_is_found(tmp_path: Pa
         await page.fill("#token", f'"{token_of(server)}"')
         await page.press("Enter")
         await page.sees("dralloc node --fake 3 --profile gpu")
+        await page.go("#/claims")
+        await page.sees("There is no class of devices to ask for yet")
+        with connect(server.kubeconfig) as client:
+            client.create(
+                {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "rare"}, "spec": {}}
+            )
+        await page.sees("exactly: {deviceClassName: rare}")
+        await page.go("#/")
 
     async def lose(page: Page) -> None:
         await page.until(f"{connected} === 'reconnecting'")

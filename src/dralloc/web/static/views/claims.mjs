@@ -5,6 +5,7 @@ import { collator } from "../model/names.mjs";
 import { resultsOf } from "../model/world.mjs";
 import { html, useMemo } from "../vendor/htm-preact.mjs";
 import { ClaimLink } from "./bars.mjs";
+import { FirstClaim } from "./first_claim.mjs";
 import { Choice, matchesQuery, pageOf, Pages, Search, wordsOf } from "./paging.mjs";
 import { href } from "./routes.mjs";
 import { age, counted } from "./text.mjs";
@@ -15,7 +16,7 @@ const STATES = ["waiting", "allocated", "in use", "leaving"];
 export function ClaimsView({ world, route, version }) {
   const { q = "", state = "" } = route.parameters;
   const found = useMemo(() => findClaims(world, q, state), [world, version, q, state]);
-  if (!world.claims.size) return html`<${NoClaims} />`;
+  if (!world.claims.size) return html`<${NoClaims} world=${world} />`;
   const { page, pages, shown } = pageOf(found, route.parameters, CLAIMS_PER_PAGE);
   return html`
     <div class="section-head">
@@ -90,10 +91,9 @@ function usersText(claim) {
   return claim.status.allocation?.reservedForAnyPod ? "any pod" : "nobody";
 }
 
-function NoClaims() {
+function NoClaims({ world }) {
   return html`<div class="empty card">
     <h2>No claims yet</h2>
-    <p>A claim asks for devices. Apply one, with a pod that uses it:</p>
-    <pre><code>dralloc apply -f examples/04-guaranteed-bandwidth</code></pre>
+    <${FirstClaim} world=${world} />
   </div>`;
 }

@@ -42,6 +42,7 @@ function PoolSection({ report }) {
       ${shown.map((device) => html`<${DeviceDetails} key=${device.name} device=${device} counters=${report.counters} />`)}
     </ul>
     ${shown.length < report.devices.length && html`<p class="quiet">${counted(report.devices.length - shown.length, "free device")} not shown</p>`}
+    <p class="quiet">Counted as with the default feature gates, whatever the server's are.</p>
   </section>`;
 }
 

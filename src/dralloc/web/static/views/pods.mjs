@@ -3,6 +3,7 @@
 import { groupedByReason, isWaiting, reasonsOf } from "../model/pods.mjs";
 import { collator } from "../model/names.mjs";
 import { html, useMemo } from "../vendor/htm-preact.mjs";
+import { FirstClaim } from "./first_claim.mjs";
 import { Choice, matchesQuery, pageOf, Pages, Search, wordsOf } from "./paging.mjs";
 import { href, hrefOf } from "./routes.mjs";
 import { age, counted } from "./text.mjs";
@@ -16,7 +17,7 @@ export function PodsView({ world, route, version }) {
   const { q = "", phase = "" } = route.parameters;
   const groups = useMemo(() => groupedByReason([...world.pods.values()].filter(isWaiting)), [world, version]);
   const found = useMemo(() => findPods(world, q, phase), [world, version, q, phase]);
-  if (!world.pods.size) return html`<${NoPods} />`;
+  if (!world.pods.size) return html`<${NoPods} world=${world} />`;
   const { page, pages, shown } = pageOf(found, route.parameters, PODS_PER_PAGE);
   return html`
     <section aria-labelledby="waiting">
@@ -114,10 +115,9 @@ export function Reasons({ pod }) {
   `;
 }
 
-function NoPods() {
+function NoPods({ world }) {
   return html`<div class="empty card">
     <h2>No pods yet</h2>
-    <p>A pod names the claims that it uses. Apply an example:</p>
-    <pre><code>dralloc apply -f examples/04-guaranteed-bandwidth</code></pre>
+    <${FirstClaim} world=${world} />
   </div>`;
 }
