@@ -90,6 +90,69 @@ def test_a_pod_has_its_claims_served_together_or_not_at_all() -> None:
     assert rows(result) == []
 
 
+JOB = """\
+apiVersion: batch/v1
+kind: Job
+metadata: {{name: sweep, namespace: ml, annotations: {{{annotations}}}}}
+spec:
+  parallelism: {pods}
+  {more}
+  template:
+    spec:
+      restartPolicy: Never
+      containers: [{{name: c, image: i}}]
+      resourceClaims: [{{name: own, {source}}}]
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {{name: eight, namespace: ml}}
+spec: {{spec: {{devices: {{requests: [{{name: gpu, exactly: {{deviceClassName: gpu}}}}]}}}}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("job", "claims"),
+    [
+        ({"pods": 2}, ["ml/sweep-0-own", "ml/sweep-1-own"]),
+        ({"pods": 2, "more": "completions: 1"}, ["ml/sweep-0-own"]),
+        ({"pods": 2, "more": "suspend: true"}, []),
+        (
+            {"pods": 2, "annotations": "dralloc.io/shared-claims: shared=eight", "source": "resourceClaimName: shared"},
+            ["ml/shared"],
+        ),
+    ],
+    ids=["a claim each", "no more than there is to do", "suspended", "one claim for all"],
+)
+def test_a_job_is_its_pods(job: dict[str, object], claims: list[str]) -> None:
+    source = JOB.format(**{"more": "", "annotations": "", "source": "resourceClaimTemplateName: eight", **job})
+    result = run("-f", CLUSTER, "-f", "-", stdin=source)
+    assert [row[0] for row in rows(result)] == claims
+    assert ("note: job ml/sweep: taken as the" in result.stderr) == bool(claims)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "said"),
+    [
+        ("nonsense", "job ml/sweep: annotation dralloc.io/shared-claims: 'nonsense' is not of the form claim=template"),
+        ("shared=none", "job ml/sweep: the template none of its claim shared is not in the files"),
+    ],
+)
+def test_a_job_whose_claims_cannot_be_told_is_refused(annotation: str, said: str) -> None:
+    source = JOB.format(
+        more="", pods=1, annotations=f"dralloc.io/shared-claims: {annotation}", source="resourceClaimName: x"
+    )
+    result = run("-f", CLUSTER, "-f", "-", stdin=source)
+    assert (result.exit_code, said in result.stderr) == (2, True)
+
+
+def test_the_pods_that_a_job_has_count_and_not_the_job() -> None:
+    """As in what kubectl printed of a cluster."""
+    owner = "ownerReferences: [{apiVersion: batch/v1, kind: Job, name: sweep, uid: u, controller: true}]"
+    pod = POD.format(more="").replace("uid: uid-of-p", f"uid: uid-of-p, {owner}")
+    job = JOB.format(more="", pods=2, annotations="", source="resourceClaimTemplateName: eight")
+    assert [row[0] for row in rows(run("-f", CLUSTER, "-f", "-", stdin=f"{pod}---\n{job}"))] == ["ml/p-own"]
+
+
 def test_only_on_the_node_that_is_asked_for() -> None:
     result = run("-f", CLUSTER, "-f", CLAIMS, "--claim", "small", "--node", "n2")
     assert result.exit_code == 1

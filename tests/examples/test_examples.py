@@ -25,8 +25,8 @@ from dralloc.pytest_plugin.picture import describe_results
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("[0-9][0-9]-*"))
-# Its claim is made by a controller when the job is there, so the files alone say nothing about it.
-ONLINE_ONLY = "12-one-claim-for-a-job"
+# Its pods are too many for a table.
+OF_A_JOB = "12-one-claim-for-a-job"
 
 HEADER = "| pod | node | what it gets, or why it waits |"
 PENDING = "pending"
@@ -120,7 +120,7 @@ def test_an_example_is_without_fault(example: Path, monkeypatch: pytest.MonkeyPa
     assert "0 errors, 0 warnings" in result.output
 
 
-@pytest.mark.parametrize("example", [each for each in EXAMPLES if each.name != ONLINE_ONLY], ids=lambda path: path.name)
+@pytest.mark.parametrize("example", [each for each in EXAMPLES if each.name != OF_A_JOB], ids=lambda path: path.name)
 def test_without_a_cluster_an_example_gets_what_its_table_says(example: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = next(steps(example)).expected
     assert ["allocate", "-f", f"examples/{example.name}"] in commands(example)
@@ -143,6 +143,14 @@ def test_without_a_cluster_an_example_gets_what_its_table_says(example: Path, mo
             assert {node for node, _ in entries} == {each.node}
             assert "; ".join(text for _, text in entries) == each.gets
     assert not given, "whoever gets something is in the table"
+
+
+def test_without_a_cluster_a_job_gets_its_one_claim(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = run(["allocate", "-f", f"examples/{OF_A_JOB}"], monkeypatch)
+    assert result.exit_code == 0, result.output
+    (row,) = (line.split() for line in result.stdout.splitlines() if line.startswith("default/"))
+    assert row == ["default/sweep-gpu", "gpu", "node-12", "whole-gpu.example.com/node-12/gpu-0", "-"]
+    assert "job default/sweep: taken as the 300 pods that it would have at a time" in result.stderr
 
 
 # --- On a cluster ---------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from dralloc.allocator.features import Features
 from dralloc.api import core_v1
+from dralloc.api.batch_v1 import Job
 from dralloc.api.codec import DecodeError, decode
 from dralloc.api.convert import V1BETA1, to_hub
 from dralloc.api.defaulting import default_resource_claim, default_resource_claim_template
@@ -175,6 +176,10 @@ def load_world(
     for record in read_records(origin.files) if origin.files else ():
         if (obj := _object(record, world.namespace)) is not None:
             world.add(obj)
+    if world.all(Job):
+        from dralloc.cli.jobs import add_what_jobs_make
+
+        add_what_jobs_make(world)
     if not world.objects:
         named = ", ".join(origin.files or ()) or world.place
         fail(f"there is nothing in {named} that devices are allocated from or to")
@@ -194,7 +199,7 @@ def _count_derived(world: World) -> str:
 
 # --- Objects --------------------------------------------------------------------------------------------------------------
 
-_VIEWS: Mapping[str, type[ApiObject]] = {"Pod": core_v1.Pod, "Node": core_v1.Node}
+_VIEWS: Mapping[str, type[ApiObject]] = {"Pod": core_v1.Pod, "Node": core_v1.Node, "Job": Job}
 _HUBS = (ResourceSlice, DeviceClass, ResourceClaim, ResourceClaimTemplate, DeviceTaintRule)
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from dralloc.api.batch_v1 import GROUP
 from dralloc.api.core_object import CoreObject, view
+from dralloc.api.meta_v1 import ObjectMeta
 from dralloc.api.pod_claims import controller_of
 from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimTemplate
 from dralloc.controllers.metrics import SpecLabels
@@ -36,6 +37,16 @@ class ReportProblem:
 ClaimAction = CreateClaim | ReportProblem
 
 
+def stated_claims(metadata: ObjectMeta) -> Iterator[tuple[str, str] | ReportProblem]:
+    """The claims that a job wants, each with its template."""
+    for entry in filter(None, metadata.annotations.get(SHARED_CLAIMS, "").split(",")):
+        claim, separator, template = (part.strip() for part in entry.partition("="))
+        if separator and claim and template:
+            yield claim, template
+        else:
+            yield ReportProblem(f"annotation {SHARED_CLAIMS}: {entry.strip()!r} is not of the form claim=template")
+
+
 def plan_claims(
     job: CoreObject,
     find_claim: Callable[[str], ResourceClaim | None],
@@ -44,11 +55,11 @@ def plan_claims(
     for_workloads: bool,
 ) -> Iterator[ClaimAction]:
     """What is missing of the claims that the job wants."""
-    for entry in filter(None, job.metadata.annotations.get(SHARED_CLAIMS, "").split(",")):
-        claim_name, separator, template_name = (part.strip() for part in entry.partition("="))
-        if not separator or not claim_name or not template_name:
-            yield ReportProblem(f"annotation {SHARED_CLAIMS}: {entry.strip()!r} is not of the form claim=template")
+    for stated in stated_claims(job.metadata):
+        if isinstance(stated, ReportProblem):
+            yield stated
             continue
+        claim_name, template_name = stated
         claim = find_claim(claim_name)
         if claim is not None:
             owner = controller_of(claim.metadata)
