@@ -10,12 +10,14 @@ import pytest
 from dralloc.api.codec import decode, encode
 from dralloc.api.core_v1 import Node, PodSpec
 from dralloc.primitives.quantity import Quantity
+from dralloc.scheduler.cluster import Cluster
 from dralloc.scheduler.needs import needs_of
+from dralloc.scheduler.news import ROOM_FREED
 from dralloc.scheduler.node_fit import Wishes, misfit
 from dralloc.scheduler.node_state import EMPTY, NodeOffer, NodeState
 from dralloc.scheduler.scores import Raw, compared, emptiness, raw_scores
 from dralloc.testing.scheduled_cluster import node
-from dralloc.testing.workloads import Document
+from dralloc.testing.workloads import Document, pod, seen
 
 
 def spec(**members: Any) -> PodSpec:
@@ -29,8 +31,8 @@ def container(name: str = "main", restart: str | None = None, **requests: str) -
 
 def state(document: Document, *pods: PodSpec) -> NodeState:
     load = EMPTY
-    for pod in pods:
-        load = load.plus(needs_of(pod))
+    for there in pods:
+        load = load.plus(needs_of(there))
     return NodeState(NodeOffer.of(decode(encode(document), Node)), load)
 
 
@@ -211,6 +213,61 @@ def test_what_leaves_a_node_leaves_nothing_behind() -> None:
     assert not any(load.amounts.values())
     assert not any(load.weights.values())
     assert load.ports == ()
+
+
+# --- Pods whose size changes on their node ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ResizeCase:
+    id: str
+    # What the pod asks for, and what the node says that it has: allotted to it, and in force.
+    asks: str
+    allotted: str = ""
+    in_force: str = ""
+    conditions: tuple[Document, ...] = ()
+    want: str = ""
+    wakes: bool = False
+
+
+RESIZES = [
+    ResizeCase("nothing changes", "2", want="2"),
+    ResizeCase("it grows, and the node has not heard of it", "3", want="3"),
+    ResizeCase("it grows, and the node is about to do it", "3", "3", "2", want="3"),
+    ResizeCase("it shrinks, and the node says nothing of sizes", "1", want="1", wakes=True),
+    ResizeCase("it shrinks, and the node has not done it yet", "1", "1", "2", want="2"),
+    ResizeCase("it has shrunk", "1", "1", "1", want="1", wakes=True),
+    ResizeCase(
+        "it asks for more than the node will ever have",
+        "90",
+        "2",
+        "2",
+        ({"type": "PodResizePending", "status": "True", "reason": "Infeasible"},),
+        want="2",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", RESIZES, ids=lambda case: case.id)
+def test_a_pod_counts_with_its_size_of_now(case: ResizeCase) -> None:
+    cluster = Cluster()
+    cluster.node_changed(None, decode(encode(node("a")), Node))
+    before = seen(pod("p", requests={"cpu": "2"}, node="a"))
+    cluster.pod_changed(None, before)
+    told = {
+        "name": "main",
+        "allocatedResources": {"cpu": case.allotted},
+        "resources": {"requests": {"cpu": case.in_force}},
+    }
+    statuses = [told] if case.allotted else []
+    document = pod("p", requests={"cpu": case.asks}, node="a")
+    after = seen(document, containerStatuses=statuses, conditions=case.conditions)
+    assert cluster.pod_changed(before, after) == ((ROOM_FREED,) if case.wakes else ())
+    counted = Cluster()
+    counted.pod_changed(None, after)
+    counted.node_changed(None, decode(encode(node("a")), Node))
+    assert cluster.nodes["a"].load == counted.nodes["a"].load
+    assert cluster.nodes["a"].load.amounts["cpu"] == Quantity.parse(case.want).nanos
 
 
 # --- Which node is best -----------------------------------------------------------------------------------------

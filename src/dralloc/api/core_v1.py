@@ -254,14 +254,35 @@ class PodExtendedResourceClaimStatus(Wire):
     resource_claim_name: str = printed("")
 
 
+class ContainerStatus(Wire):
+    """Of how a container is, only what it has of the node: after a change of its size that may not be what it asks for."""
+
+    UNREAD: ClassVar = (
+        "allocatedResourcesStatus",
+        "containerID",
+        "image",
+        "imageID",
+        "lastState",
+        "ready",
+        "restartCount",
+        "started",
+        "state",
+        "stopSignal",
+        "user",
+        "volumeMounts",
+    )
+
+    name: str = printed("")
+    allocated_resources: dict[str, Quantity] = field(default_factory=dict)
+    resources: ResourceRequirements | None = None
+
+
 class PodStatus(Wire):
     UNREAD: ClassVar = (
         "allocatedResources",
-        "containerStatuses",
         "ephemeralContainerStatuses",
         "hostIP",
         "hostIPs",
-        "initContainerStatuses",
         "nodeAllocatableResourceClaimStatuses",
         "observedGeneration",
         "podIP",
@@ -278,6 +299,8 @@ class PodStatus(Wire):
     reason: str = ""
     nominated_node_name: str = ""
     start_time: Time | None = None
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
     resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
     extended_resource_claim_status: PodExtendedResourceClaimStatus | None = None
 

@@ -14,8 +14,8 @@ from dralloc.node.pod_view import (
     ContainerStateRunning,
     ContainerStateTerminated,
     ContainerStateWaiting,
-    ContainerStatus,
     NodeContainer,
+    NodeContainerStatus,
     NodePod,
     ResourceStatus,
 )
@@ -126,11 +126,11 @@ def _runs(pod: NodePod, runs: Runs) -> list[ContainerRun]:
     return [runs.get(container.name, NEVER_RUN) for container in pod.spec.containers]
 
 
-def _container(pod: NodePod, container: NodeContainer, facts: PodFacts) -> ContainerStatus:
+def _container(pod: NodePod, container: NodeContainer, facts: PodFacts) -> NodeContainerStatus:
     run = facts.runs.get(container.name, NEVER_RUN)
     is_init = container in pod.spec.init_containers and not container.is_sidecar
     has_succeeded = run.exit is not None and run.exit.code == 0
-    return ContainerStatus(
+    return NodeContainerStatus(
         name=container.name,
         image=container.image,
         state=_state(pod, container, run, facts),
@@ -190,7 +190,7 @@ def _terminated(exit: Exit) -> ContainerStateTerminated:
 # --- Reading it back ----------------------------------------------------------------------------------------------
 
 
-def _restored(status: ContainerStatus) -> ContainerRun | None:
+def _restored(status: NodeContainerStatus) -> ContainerRun | None:
     exit = _exit_of(status.state) or (_exit_of(status.last_state) if status.state.waiting is not None else None)
     running = status.state.running
     started_at = parse_timestamp(running.started_at) if running is not None and running.started_at else None

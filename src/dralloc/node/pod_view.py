@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from msgspec import field
 
-from dralloc.api.core_v1 import Container, Pod, PodSpec, PodStatus
+from dralloc.api.core_v1 import Container, ContainerStatus, Pod, PodSpec, PodStatus
 from dralloc.api.wire import Int32, Time, Wire, printed
 from dralloc.client.resource import Resource
 from dralloc.client.resources import resource_for
@@ -82,8 +82,7 @@ class ResourceStatus(Wire):
     resources: tuple[ResourceHealth, ...] = ()
 
 
-class ContainerStatus(Wire):
-    name: str = printed("")
+class NodeContainerStatus(ContainerStatus):
     state: ContainerState = printed(ContainerState())
     last_state: ContainerState = printed(ContainerState())
     ready: bool = printed(False)
@@ -96,8 +95,8 @@ class ContainerStatus(Wire):
 
 
 class NodePodStatus(PodStatus):
-    container_statuses: tuple[ContainerStatus, ...] = ()
-    init_container_statuses: tuple[ContainerStatus, ...] = ()
+    container_statuses: tuple[NodeContainerStatus, ...] = ()
+    init_container_statuses: tuple[NodeContainerStatus, ...] = ()
     host_ip: str = field(default="", name="hostIP")
     pod_ip: str = field(default="", name="podIP")
 

@@ -24,7 +24,7 @@ from dralloc.api.resource_v1 import (
 from dralloc.scheduler.changes import ChangeLog, EverythingChanged, NodeChanged, PoolFreed, PoolTaken
 from dralloc.scheduler.claims import pod_key
 from dralloc.scheduler.collisions import Holder, beaten_by
-from dralloc.scheduler.needs import Needs, needs_of
+from dralloc.scheduler.needs import Needs, needs_of, needs_on_node, size_of
 from dralloc.scheduler.news import (
     DEVICES_CHANGED,
     DEVICES_FREED,
@@ -240,11 +240,20 @@ class Cluster:
             return ()
         uses = _uses_of(after)
         if known is None or (known.uid, known.node, known.uses) != (after.metadata.uid, after.spec.node_name, uses):
-            needs = needs_of(after.spec)
+            needs = needs_on_node(after)
             self._put(key, _OnNode(after.metadata.uid, after.spec.node_name, needs, uses, is_assumed=False))
-        elif known.is_assumed:
+            return ()
+        if known.is_assumed:
             self._pods[key] = replace(known, is_assumed=False)
-        return ()
+        return self._resize(key, needs_on_node(after)) if before is None or size_of(before) != size_of(after) else ()
+
+    def _resize(self, key: PodKey, needs: Needs) -> News:
+        known = self._pods[key]
+        if needs == known.needs:
+            return ()
+        self._put(key, replace(known, needs=needs))
+        is_less = any(needs.amounts.get(name, 0) < nanos for name, nanos in known.needs.amounts.items())
+        return (ROOM_FREED,) if is_less else ()
 
     def _put(self, key: PodKey, on_node: _OnNode) -> None:
         if key in self._pods:

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from dralloc.api.core_v1 import Container, PodSpec
+from dralloc.api.core_v1 import Container, ContainerStatus, Pod, PodSpec
 from dralloc.primitives.quantity import NANOS, Quantity
 
 CPU: Final = "cpu"
@@ -52,6 +53,48 @@ def needs_of(spec: PodSpec) -> Needs:
         weights={name: weights[name] for name in UNSTATED},
         ports=frozenset(_host_ports((*spec.init_containers, *spec.containers))),
     )
+
+
+def needs_on_node(pod: Pod) -> Needs:
+    """What a pod that has a node needs of it. While its size is being changed that is the larger one, as in Kubernetes."""
+    spec, status = pod.spec, pod.status
+    known = {each.name: each for each in (*status.container_statuses, *status.init_container_statuses)}
+    if not any(each.allocated_resources or each.resources for each in known.values()):
+        return needs_of(spec)
+    is_refused = _is_resize_refused(pod)
+
+    def as_it_is(container: Container) -> Container:
+        has = known.get(container.name)
+        return container if has is None else _as_it_is(container, has, is_refused=is_refused)
+
+    containers, initial = map(as_it_is, spec.containers), map(as_it_is, spec.init_containers)
+    return needs_of(replace(spec, containers=tuple(containers), init_containers=tuple(initial)))
+
+
+def size_of(pod: Pod) -> tuple[object, ...]:
+    """What a pod's needs on its node depend on and that can change there."""
+    spec, status = pod.spec, pod.status
+    stated = (spec.containers, spec.init_containers, spec.resources)
+    return (*stated, status.container_statuses, status.init_container_statuses, _is_resize_refused(pod))
+
+
+def _is_resize_refused(pod: Pod) -> bool:
+    """Whether the node has said that it will never have what the pod asks for now."""
+    for condition in pod.status.conditions:
+        if condition.type == "PodResizePending" and condition.reason == "Infeasible":
+            return True
+    return False
+
+
+def _as_it_is(container: Container, has: ContainerStatus, *, is_refused: bool) -> Container:
+    actual = has.resources.requests if has.resources is not None else {}
+    amounts = (*has.allocated_resources.items(), *actual.items())
+    if not amounts:
+        return container
+    requests: dict[str, Quantity] = {} if is_refused else dict(container.resources.requests)
+    for name, amount in amounts:
+        requests[name] = max(requests.get(name, amount), amount)
+    return replace(container, resources=replace(container.resources, requests=requests))
 
 
 def _total(spec: PodSpec, unstated: Mapping[str, int]) -> dict[str, int]:
