@@ -98,6 +98,33 @@ def test_quality_of_service_follows_what_is_asked_for(resources: dict[str, Any],
     assert document_of(stored(document))["status"]["qosClass"] == want
 
 
+@pytest.mark.parametrize(
+    ("port", "host_network", "want"),
+    [
+        ({"containerPort": 80}, True, {"containerPort": 80, "hostPort": 80, "protocol": "TCP"}),
+        ({"containerPort": 80}, False, {"containerPort": 80, "protocol": "TCP"}),
+        (
+            {"containerPort": 53, "hostPort": 53, "protocol": "UDP"},
+            True,
+            {"containerPort": 53, "hostPort": 53, "protocol": "UDP"},
+        ),
+    ],
+)
+def test_on_the_network_of_the_host_every_port_is_one_of_the_host(
+    port: dict[str, Any], host_network: bool, want: dict[str, Any]
+) -> None:
+    container = {"name": "c", "image": "x", "ports": [port]}
+    spec = {"containers": [container], "initContainers": [{**container, "name": "i"}], "hostNetwork": host_network}
+    made = document_of(stored({**POD, "spec": spec}))["spec"]
+    assert [made[member][0]["ports"] for member in ("containers", "initContainers")] == [[want]] * 2
+
+
+def test_a_port_of_the_host_network_cannot_be_another_one_inside() -> None:
+    container = {"name": "c", "image": "x", "ports": [{"containerPort": 80, "hostPort": 8080}]}
+    refused = create({**POD, "spec": {"containers": [container], "hostNetwork": True}})
+    assert causes(refused) == [("Invalid", "spec.containers[0].ports[0].hostPort")]
+
+
 def test_a_limit_is_a_request() -> None:
     document = {**POD, "spec": {"containers": [{"name": "c", "image": "x", "resources": {"limits": {"cpu": "1"}}}]}}
     assert view(_core(document), Pod).spec.containers[0].resources.requests.keys() == {"cpu"}

@@ -100,9 +100,11 @@ def required(*requirements: Document) -> Document:
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
 
 
-def port(number: int, protocol: str = "TCP", address: str = "") -> PodSpec:
+def port(number: int, protocol: str = "TCP", address: str = "", **of_initial: str) -> PodSpec:
+    """A pod that listens on a port of its host: its container does, or an initial one that has these members."""
     ports = [{"containerPort": number, "hostPort": number, "protocol": protocol, "hostIP": address}]
-    return spec(containers=[{"name": "main", "ports": ports}])
+    listening = {"name": "listening", "ports": ports}
+    return spec(initContainers=[{**listening, **of_initial}]) if of_initial else spec(containers=[listening])
 
 
 @dataclass(frozen=True)
@@ -176,6 +178,14 @@ FITS = [
         want="port 80 of the host is taken",
     ),
     FitCase("a port on another address", port(80, address="10.0.0.1"), there=(port(80, address="10.0.0.2"),)),
+    FitCase(
+        "a port that a sidecar wants",
+        port(80, restartPolicy="Always"),
+        there=(port(80),),
+        want="port 80 of the host is taken",
+    ),
+    FitCase("a port that an initial container wants, which ends", port(80, image="i"), there=(port(80),)),
+    FitCase("a port that an initial container had, which has ended", port(80), there=(port(80, image="i"),)),
     FitCase("a port of another protocol", port(80), there=(port(80, "UDP"),)),
     FitCase(
         "room for the last millicore",

@@ -187,7 +187,6 @@ class PodSpec(Wire):
         "evictionResponders",
         "hostAliases",
         "hostIPC",
-        "hostNetwork",
         "hostPID",
         "hostUsers",
         "hostname",
@@ -209,6 +208,7 @@ class PodSpec(Wire):
     resource_claims: tuple[PodResourceClaim, ...] = ()
     resources: ResourceRequirements | None = None
     overhead: dict[str, Quantity] = field(default_factory=dict)
+    host_network: bool = False
     node_name: str = ""
     node_selector: dict[str, str] = field(default_factory=dict)
     affinity: Affinity | None = None

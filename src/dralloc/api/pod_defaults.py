@@ -45,6 +45,8 @@ def default_template_spec(spec: Tree) -> Tree:
 
 def default_pod_spec(spec: Tree) -> Tree:
     defaulted = _with_container_defaults({**_POD_DEFAULTS, **spec})
+    if spec.get("hostNetwork"):
+        _listen_on_host(defaulted)
     defaulted["tolerations"] = _with_unhealthy_nodes(_objects(spec.get("tolerations")))
     return defaulted
 
@@ -56,6 +58,14 @@ def _with_container_defaults(spec: Tree) -> Tree:
     return spec
 
 
+def _listen_on_host(spec: Tree) -> None:
+    """On the network of the host, every port is one of the host's."""
+    for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
+        for port in container.get("ports") or ():
+            if not port.get("hostPort") and port.get("containerPort"):
+                port["hostPort"] = port["containerPort"]
+
+
 def _objects(items: list[Tree | None] | None) -> list[Tree]:
     """The items of a list; null in it is an object that says nothing."""
     return [item or {} for item in items or []]
@@ -65,6 +75,8 @@ def _default_container(container: Tree) -> Tree:
     defaulted = {**_CONTAINER_DEFAULTS, **container}
     defaulted.setdefault("imagePullPolicy", _pull_policy(defaulted.get("image") or ""))
     defaulted["resources"] = _default_resources(defaulted["resources"])
+    if defaulted.get("ports"):
+        defaulted["ports"] = [{"protocol": "TCP", **port} for port in _objects(defaulted["ports"])]
     return defaulted
 
 

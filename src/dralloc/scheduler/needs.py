@@ -5,7 +5,7 @@ Amounts are in nanos, as everywhere where they are added and compared: exact int
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -51,7 +51,7 @@ def needs_of(spec: PodSpec) -> Needs:
     return Needs(
         amounts={name: nanos for name, nanos in _total(spec, {}).items() if nanos} | {PODS: NANOS},
         weights={name: weights[name] for name in UNSTATED},
-        ports=frozenset(_host_ports((*spec.init_containers, *spec.containers))),
+        ports=frozenset(_host_ports(spec)),
     )
 
 
@@ -108,7 +108,7 @@ def _total(spec: PodSpec, unstated: Mapping[str, int]) -> dict[str, int]:
     starting: dict[str, int] = {}
     for container in spec.init_containers:
         asked = _requests(container, unstated)
-        if container.restart_policy == "Always":
+        if _is_sidecar(container):
             _add(running, asked)
             _add(sidecars, asked)
             moment: Mapping[str, int] = sidecars
@@ -151,8 +151,13 @@ def _raise_to(total: dict[str, int], amounts: Mapping[str, int]) -> None:
         total[name] = max(total.get(name, 0), nanos)
 
 
-def _host_ports(containers: Iterable[Container]) -> Iterable[HostPort]:
-    for container in containers:
+def _host_ports(spec: PodSpec) -> Iterator[HostPort]:
+    """Of all that runs together. An initial container that ends listens before the pod's time, as Kubernetes sees it."""
+    for container in (*filter(_is_sidecar, spec.init_containers), *spec.containers):
         for port in container.ports:
             if port.host_port:
                 yield HostPort(port.protocol or "TCP", port.host_ip or ANY_ADDRESS, port.host_port)
+
+
+def _is_sidecar(container: Container) -> bool:
+    return container.restart_policy == "Always"

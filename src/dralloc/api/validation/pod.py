@@ -132,6 +132,16 @@ def _validate_containers(spec: PodSpec, path: FieldPath) -> Iterator[FieldError]
             if container.name and container.name in seen:
                 yield duplicate(where.child("name"), container.name)
             seen.add(container.name)
+            if spec.host_network:
+                yield from _validate_host_ports(container, where.child("ports"))
+
+
+def _validate_host_ports(container: Container, path: FieldPath) -> Iterator[FieldError]:
+    """A pod template may leave out the host's port, a pod has it by default."""
+    for position, port in enumerate(container.ports):
+        if port.host_port not in (0, port.container_port):
+            where = path.index(position).child("hostPort")
+            yield invalid(where, port.host_port, "must match `containerPort` when `hostNetwork` is true")
 
 
 def _validate_container(container: Container, known_claims: frozenset[str], path: FieldPath) -> Iterator[FieldError]:
