@@ -49,7 +49,7 @@ def test_no_handler_for_forks_runs_when_a_container_starts(tmp_path: Path) -> No
         runtime, ends = ProcessRuntime(tmp_path, CdiFiles(()), SystemClock()), Ends()
         runtime.listen(ends)
         await runtime.start(Launch(pod=pod, container=pod.spec.containers[0], cdi_ids=()))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             ended = await ends.first
         await runtime.close(keep=False)
         return ended
