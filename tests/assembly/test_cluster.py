@@ -19,29 +19,11 @@ from dralloc.node.profiles import BadProfile
 from dralloc.primitives.features import FeatureGates
 from dralloc.store.opening import open_store
 from dralloc.system_clock import SystemClock
+from dralloc.testing.builders import request
 from dralloc.testing.virtual_time import VirtualClock, run_virtual
-from dralloc.testing.workloads import Document, pod, template
+from dralloc.testing.workloads import claim_template, pod, template
 
-TEMPLATE: Document = {
-    "apiVersion": "resource.k8s.io/v1",
-    "kind": "ResourceClaimTemplate",
-    "metadata": {"name": "some-memory"},
-    "spec": {
-        "spec": {
-            "devices": {
-                "requests": [
-                    {
-                        "name": "gpu",
-                        "exactly": {
-                            "deviceClassName": "gpu.example.com",
-                            "capacity": {"requests": {"memory": "20Gi"}},
-                        },
-                    }
-                ]
-            }
-        }
-    },
-}
+TEMPLATE = claim_template("some-memory", request("gpu", device_class="gpu.example.com", capacity={"memory": "20Gi"}))
 
 
 async def run_a_pod(cluster: Cluster, name: str = "p") -> Pod:

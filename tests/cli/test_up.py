@@ -24,9 +24,10 @@ from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
 from dralloc.cli.main import app
 from dralloc.client.blocking import Client
+from dralloc.testing.builders import request
 from dralloc.testing.cluster_process import cluster_process, start_cluster
 from dralloc.testing.etcd_server import EtcdServer
-from dralloc.testing.workloads import Document, pod, template
+from dralloc.testing.workloads import claim_template, pod, template
 
 pytestmark = pytest.mark.slow
 
@@ -34,26 +35,7 @@ DEADLINE_S = 60
 ENDING = "\nending: watches are closed, requests under way are finished\n"
 FEW = ("--nodes", "gpu=1,nic=1")
 
-TEMPLATE: Document = {
-    "apiVersion": "resource.k8s.io/v1",
-    "kind": "ResourceClaimTemplate",
-    "metadata": {"name": "share", "namespace": "default"},
-    "spec": {
-        "spec": {
-            "devices": {
-                "requests": [
-                    {
-                        "name": "gpu",
-                        "exactly": {
-                            "deviceClassName": "gpu.example.com",
-                            "capacity": {"requests": {"memory": "20Gi"}},
-                        },
-                    }
-                ]
-            }
-        }
-    },
-}
+TEMPLATE = claim_template("share", request("gpu", device_class="gpu.example.com", capacity={"memory": "20Gi"}))
 
 
 def run_pod(client: Client, name: str) -> Pod:

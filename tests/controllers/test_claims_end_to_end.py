@@ -16,7 +16,7 @@ from dralloc.primitives.features import FeatureGates
 from dralloc.testing.builders import allocation, alternative, claim, first_available, held, request
 from dralloc.testing.controlled_cluster import ControlledCluster, controlled_cluster
 from dralloc.testing.virtual_time import run_virtual
-from dralloc.testing.workloads import claim_template, existing, pod, template
+from dralloc.testing.workloads import claim_template, existing, job, pod, quota, template
 
 Scenario = Callable[[ControlledCluster], Awaitable[None]]
 
@@ -78,13 +78,7 @@ def test_a_template_that_comes_later_is_used_and_until_then_the_pod_says_what_it
 
 def test_a_claim_that_the_server_refuses_is_told_and_tried_again() -> None:
     async def scenario(cluster: ControlledCluster) -> None:
-        quota = {
-            "apiVersion": "v1",
-            "kind": "ResourceQuota",
-            "metadata": {"name": "few", "namespace": "default"},
-            "spec": {"hard": {"count/resourceclaims.resource.k8s.io": "1"}},
-        }
-        await cluster.client.create(quota)
+        await cluster.client.create(quota("few", {"count/resourceclaims.resource.k8s.io": "1"}))
         await cluster.client.create(claim_template("t", request()))
         await cluster.client.create(pod("first", {"gpu": template("t")}))
         await cluster.settle()
@@ -258,25 +252,9 @@ def test_what_ended_while_no_controller_ran_is_cleaned_up_when_one_does() -> Non
 
 async def job_holding_a_claim(cluster: ControlledCluster, pods: int = 2) -> ConsumerReference:
     """A job, its claim, allocated for any pod, and pods that run with it."""
-    job = await cluster.client.create(
-        {
-            "apiVersion": "batch/v1",
-            "kind": "Job",
-            "metadata": {"name": "job", "namespace": "default"},
-            "spec": {"template": {"spec": pod("x")["spec"]}},
-        }
-    )
-    reference = ConsumerReference(api_group="batch", resource="jobs", name="job", uid=job.metadata.uid)
-    document = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": "shared", "namespace": "default"},
-        "spec": {
-            "devices": {"requests": [{"name": "request", "exactly": {"deviceClassName": "gpu"}}]},
-            "reservedFor": reference,
-        },
-    }
-    await cluster.client.create(document)
+    holder = await cluster.client.create(job("job"))
+    reference = ConsumerReference(api_group="batch", resource="jobs", name="job", uid=holder.metadata.uid)
+    await cluster.client.create(claim("shared", request(), reserved_for=reference))
     await cluster.protect("shared")
     result = {"devices": allocation(held("gpu-0")).devices, "reservedForAnyPod": True}
     patch = {"status": {"allocation": result, "reservedFor": [reference]}}
@@ -323,19 +301,12 @@ def test_a_claim_that_its_job_gave_up_is_free_once_the_last_pod_has_ended() -> N
 def test_a_job_that_is_proven_gone_holds_nothing(replaced: bool) -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         await job_holding_a_claim(cluster, pods=0)
-        job = await cluster.client.get(Job, "job")
+        first = await cluster.client.get(Job, "job")
         await cluster.client.delete(Job, "job")
         await cluster.settle(1)
         if replaced:
-            await cluster.client.create(
-                {
-                    "apiVersion": "batch/v1",
-                    "kind": "Job",
-                    "metadata": {"name": "job", "namespace": "default"},
-                    "spec": {"template": {"spec": pod("x")["spec"]}},
-                }
-            )
-            assert (await cluster.client.get(Job, "job")).metadata.uid != job.metadata.uid
+            await cluster.client.create(job("job"))
+            assert (await cluster.client.get(Job, "job")).metadata.uid != first.metadata.uid
         await cluster.settle(90)
         assert (await cluster.claim("shared")).status.allocation is None
 

@@ -19,7 +19,7 @@ from dralloc.testing.builders import allocation, held, request
 from dralloc.testing.controlled_cluster import ControlledCluster, controlled_cluster
 from dralloc.testing.faults import Faults
 from dralloc.testing.virtual_time import run_virtual
-from dralloc.testing.workloads import claim_template, existing, job
+from dralloc.testing.workloads import claim_template, existing, job, quota
 
 Scenario = Callable[[ControlledCluster], Awaitable[None]]
 
@@ -191,13 +191,7 @@ def test_what_a_job_asks_for_and_we_do_not_have_is_said() -> None:
 
 def test_pods_that_the_server_refuses_are_told_of_once_and_tried_again() -> None:
     async def scenario(cluster: ControlledCluster) -> None:
-        quota = {
-            "apiVersion": "v1",
-            "kind": "ResourceQuota",
-            "metadata": {"name": "few", "namespace": "default"},
-            "spec": {"hard": {"count/pods": "2"}},
-        }
-        await cluster.client.create(quota)
+        await cluster.client.create(quota("few", {"count/pods": "2"}))
         await cluster.client.create(job("j", parallelism=5, completions=5))
         await cluster.settle(300)
         assert await status_of(cluster) == (2, 0, 0)

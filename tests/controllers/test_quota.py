@@ -17,7 +17,7 @@ from dralloc.primitives.quantity import Quantity
 from dralloc.testing.builders import alternative, claim, device_class, first_available, request
 from dralloc.testing.controlled_cluster import ControlledCluster, controlled_cluster
 from dralloc.testing.virtual_time import run_virtual
-from dralloc.testing.workloads import pod
+from dralloc.testing.workloads import pod, quota
 
 CLAIMS = "count/resourceclaims.resource.k8s.io"
 GPUS = "gpu.deviceclass.resource.k8s.io/devices"
@@ -27,15 +27,6 @@ EXTENDED = "requests.example.com/gpu"
 
 def amounts(**named: int) -> dict[str, Quantity]:
     return {name: Quantity.of(amount) for name, amount in named.items()}
-
-
-def quota_document(name: str = "q", **hard: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"hard": hard},
-    }
 
 
 def a_quota(hard: dict[str, Quantity], used: dict[str, Quantity], shown: dict[str, Quantity] | None = None) -> Any:
@@ -116,7 +107,7 @@ def test_the_status_follows_what_is_used() -> None:
     async def main() -> None:
         async with controlled_cluster(only=("quota",)) as cluster:
             hard = {CLAIMS: "10", GPUS: "20", TPUS: "40", EXTENDED: "20", "count/pods": "5", "limits.cpu": "3"}
-            await cluster.client.create(quota_document(**hard))
+            await cluster.client.create(quota("q", hard))
             await cluster.settle()
             assert await used(cluster) == {CLAIMS: 0, GPUS: 0, TPUS: 0, "count/pods": 0}
 
@@ -152,7 +143,7 @@ async def used(cluster: ControlledCluster) -> dict[str, int]:
 def test_a_flood_of_claims_is_not_a_flood_of_writes() -> None:
     async def main() -> None:
         async with controlled_cluster(only=("quota",)) as cluster:
-            await cluster.client.create(quota_document(**{CLAIMS: "1000"}))
+            await cluster.client.create(quota("q", {CLAIMS: "1000"}))
             await cluster.settle()
             before = int((await cluster.client.get(ResourceQuota, "q")).metadata.resource_version)
             for number in range(100):

@@ -181,16 +181,7 @@ def test_a_controller_that_starts_later_evicts_who_is_due_and_waits_for_the_othe
 def test_the_pods_of_a_workload_are_found_without_a_list_also_those_without_a_node() -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         job = ConsumerReference(api_group="batch", resource="jobs", name="job", uid="uid-of-job")
-        document = {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "ResourceClaim",
-            "metadata": {"name": "shared", "namespace": "default"},
-            "spec": {
-                "devices": {"requests": [{"name": "request", "exactly": {"deviceClassName": "gpu"}}]},
-                "reservedFor": job,
-            },
-        }
-        await cluster.client.create(document)
+        await cluster.client.create(claim("shared", request(), reserved_for=job))
         await cluster.protect("shared")
         await cluster.allocate("shared", [job], replace(allocation(held("gpu-0")), reserved_for_any_pod=True))
         for name in ("running", "waiting"):

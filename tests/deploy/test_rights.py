@@ -50,7 +50,7 @@ from dralloc.testing.node_world import QUICK, replace_uid, short_directory
 from dralloc.testing.rights import Grant, GuardedApplication, account_name, grants_of, rights_needed
 from dralloc.testing.scripted_driver import ScriptedDriver
 from dralloc.testing.virtual_time import VirtualClock, run_virtual
-from dralloc.testing.workloads import claim_template, existing, job, pod, template
+from dralloc.testing.workloads import claim_template, existing, job, pod, quota, template
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 SCHEDULER, CONTROLLERS, NODE, FAKE_NODES, READER = (
@@ -248,12 +248,6 @@ async def evictions(here: World) -> None:
         await here.until(is_called_off, "it is called off")
 
 
-def quota(namespace: str, *, pods: int) -> dict[str, Any]:
-    metadata = {"name": "limit", "namespace": namespace}
-    spec = {"hard": {"count/pods": str(pods)}}
-    return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": spec}
-
-
 async def jobs(here: World) -> None:
     """Jobs that end and go, that shrink, and that share one claim which outlives them for a moment."""
     create = here.client.create
@@ -286,7 +280,7 @@ async def jobs(here: World) -> None:
 def test_scheduler_and_controllers_need_what_they_are_granted_and_nothing_else() -> None:
     async def scenario() -> None:
         async with world() as here:
-            await here.client.create(quota("default", pods=100))
+            await here.client.create(quota("limit", {"count/pods": "100"}))
             await waiting_in_vain(here)
             await shared_claims_and_templates(here)
             await jobs(here)

@@ -319,22 +319,19 @@ async def nothing(call: FrontCall) -> AsyncIterator[Any]:
     yield
 
 
-async def a_stranger(call: FrontCall) -> AsyncIterator[Any]:
-    kinds = call.messages
-    identifier = kinds.DeviceIdentifier(pool_name=NODE, device_name="nobody")
-    yield kinds.NodeWatchResourcesResponse(
-        devices=[kinds.DeviceHealth(device=identifier, health=1, last_updated_time=1_800_000_000)]
-    )
-    await asyncio.sleep(30)
+def always_this_health(device: str, *, health: int, at: int) -> Callable[[FrontCall], AsyncIterator[Any]]:
+    async def watched(call: FrontCall) -> AsyncIterator[Any]:
+        kinds = call.messages
+        identifier = kinds.DeviceIdentifier(pool_name=NODE, device_name=device)
+        told = kinds.DeviceHealth(device=identifier, health=health, last_updated_time=at)
+        yield kinds.NodeWatchResourcesResponse(devices=[told])
+        await asyncio.sleep(30)
+
+    return watched
 
 
-async def milliseconds(call: FrontCall) -> AsyncIterator[Any]:
-    kinds = call.messages
-    identifier = kinds.DeviceIdentifier(pool_name=NODE, device_name="gpu-0")
-    yield kinds.NodeWatchResourcesResponse(
-        devices=[kinds.DeviceHealth(device=identifier, health=7, last_updated_time=1_800_000_000_000)]
-    )
-    await asyncio.sleep(30)
+a_stranger = always_this_health("nobody", health=1, at=1_800_000_000)
+milliseconds = always_this_health("gpu-0", health=7, at=1_800_000_000_000)
 
 
 async def one_stream_only(call: FrontCall) -> AsyncIterator[Any]:

@@ -21,6 +21,7 @@ from dralloc.api.resource_v1 import (
     AllocationResult,
     CapacityRequirements,
     CELDeviceSelector,
+    ConsumerReference,
     CounterSet,
     Device,
     DeviceAllocationResult,
@@ -232,12 +233,13 @@ def claim(
     namespace: str = "default",
     constraints: Sequence[DeviceConstraint] = (),
     config: Sequence[DeviceClaimConfiguration] = (),
+    reserved_for: ConsumerReference | None = None,
     allocation: AllocationResult | None = None,
 ) -> ResourceClaim:
     devices = DeviceClaim(requests=requests, constraints=tuple(constraints), config=tuple(config))
     return ResourceClaim(
         metadata=ObjectMeta(name=name, namespace=namespace, uid=f"uid-of-{namespace}-{name}"),
-        spec=ResourceClaimSpec(devices=devices),
+        spec=ResourceClaimSpec(devices=devices, reserved_for=reserved_for),
         status=ResourceClaimStatus(allocation=allocation),
     )
 

@@ -68,6 +68,16 @@ def claim_template(name: str, *requests: DeviceRequest, namespace: str = "defaul
     }
 
 
+def quota(name: str, hard: Mapping[str, str], *, namespace: str = "default") -> Document:
+    """A quota for a namespace, by resource: `{"count/pods": "2"}`."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"hard": dict(hard)},
+    }
+
+
 def seen(document: Document, *, uid: str | None = None, **status: Any) -> Pod:
     """The pod as a server shows it: with a UID, and this status."""
     metadata = document["metadata"]
