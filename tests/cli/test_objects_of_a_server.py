@@ -247,7 +247,7 @@ def test_changes_are_followed_until_interrupted(api: ApiThread) -> None:
             apply(api, claim("second"))
             assert following.stdout.readline().startswith("second ")
             following.send_signal(signal.SIGINT)
-            assert following.wait(timeout=30) == 0
+            assert following.wait(timeout=60) == 0
             assert following.stderr is not None
             assert following.stderr.read() == ""
         finally:
