@@ -18,8 +18,8 @@ from dralloc.testing.virtual_time import VirtualClock, run_virtual
 POD = ObjectReference(kind="Pod", api_version="v1", namespace="default", name="p", uid="u1")
 
 
-def report(message: str, reason: str = "FailedScheduling") -> Report:
-    return Report(about=POD, type="Warning", reason=reason, message=message, action="Scheduling")
+def report(message: str, *, is_latest: bool = False) -> Report:
+    return Report(POD, "Warning", "FailedScheduling", message, "Scheduling", is_latest=is_latest)
 
 
 def test_a_repeated_event_is_one_object_with_a_count() -> None:
@@ -46,6 +46,24 @@ def test_a_repeated_event_is_one_object_with_a_count() -> None:
                 "2026-01-01T00:02:00Z",
             )
             assert repeated.involved_object.name == "p"
+
+    run_virtual(scenario())
+
+
+def test_reports_that_take_the_place_of_the_last_are_one_object_with_the_last_message() -> None:
+    async def scenario() -> None:
+        clock = VirtualClock(asyncio.get_running_loop())
+        async with api_application(clock=clock) as application:
+            client = AsyncClient(InProcessTransport(application, token=TOKEN))
+            recorder = EventRecorder(client.calls, resource_for(Event), component="scheduler", clock=clock)
+            writing = asyncio.ensure_future(recorder.run())
+            for nodes in (1, 2, 3):
+                recorder.report(report(f"0/{nodes} nodes are available", is_latest=True))
+                await asyncio.sleep(60)
+            writing.cancel()
+            (event,) = await client.list(Event)
+            assert (event.count, event.message) == (3, "0/3 nodes are available")
+            assert (event.first_timestamp, event.last_timestamp) == ("2026-01-01T00:00:00Z", "2026-01-01T00:02:00Z")
 
     run_virtual(scenario())
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
@@ -31,13 +31,19 @@ MESSAGE_MAX: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Something that happened to an object."""
+    """Something that happened to an object. `is_latest`: it takes the place of what was reported before for this reason."""
 
     about: ObjectReference
     type: str
     reason: str
     message: str
     action: str = ""
+    is_latest: bool = False
+
+    @property
+    def like(self) -> Report:
+        """The same for reports that are one event."""
+        return replace(self, message="") if self.is_latest else self
 
 
 def reference_to(item: ApiObject, api_version: str, kind: str) -> ObjectReference:
@@ -60,25 +66,25 @@ class Aggregator:
 
     def event(self, report: Report, now: datetime) -> Event:
         moment = print_timestamp(now)
-        known = self._written.get(report)
+        like, message = report.like, _cut(report.message)
+        known = self._written.get(like)
         if known is not None:
-            event = msgspec.structs.replace(known, count=known.count + 1, last_timestamp=moment)
+            event = msgspec.structs.replace(known, count=known.count + 1, last_timestamp=moment, message=message)
         else:
-            event = self._new(report, moment, now)
-        self._written[report] = event
-        self._written.move_to_end(report)
+            event = self._new(report, message, moment, now)
+        self._written[like] = event
+        self._written.move_to_end(like)
         if len(self._written) > REMEMBERED_MAX:
             self._written.popitem(last=False)
         return event
 
     def forget(self, report: Report) -> None:
         """The event is not there: the next one of its like is new again."""
-        self._written.pop(report, None)
+        self._written.pop(report.like, None)
 
-    def _new(self, report: Report, moment: str, now: datetime) -> Event:
+    def _new(self, report: Report, message: str, moment: str, now: datetime) -> Event:
         self._number += 1
         suffix = f"{int(now.timestamp() * 1e6):x}{self._number:x}"
-        message = report.message if len(report.message) <= MESSAGE_MAX else report.message[: MESSAGE_MAX - 4] + " ..."
         return Event(
             metadata=ObjectMeta(name=f"{report.about.name}.{suffix}", namespace=report.about.namespace or "default"),
             involved_object=report.about,
@@ -92,6 +98,10 @@ class Aggregator:
             last_timestamp=moment,
             count=1,
         )
+
+
+def _cut(message: str) -> str:
+    return message if len(message) <= MESSAGE_MAX else message[: MESSAGE_MAX - 4] + " ..."
 
 
 class EventRecorder:
@@ -128,7 +138,7 @@ class EventRecorder:
                 await self._calls.create(self._events, event)
             else:
                 key = ObjectKey(event.metadata.namespace, event.metadata.name)
-                patch = {"count": event.count, "lastTimestamp": event.last_timestamp}
+                patch = {"count": event.count, "lastTimestamp": event.last_timestamp, "message": event.message}
                 await self._calls.patch(self._events, key, patch)
         except (ApiError, TransportError):
             # An event is a courtesy: losing one is no reason to stop, and the next of its like is written whole.

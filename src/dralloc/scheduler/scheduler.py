@@ -199,6 +199,7 @@ class Scheduler:
             self.counters.devices_took(metrics.FILTER, _STATUSES[type(decision)], took_s)
         if isinstance(decision, Place):
             self._cluster.assume(pod, decision.node, decision.allocations)
+            self._teller.decided(pod)
             self._queue.binding(key)
             self._slots.take()
             tasks.create_task(self._bind(pod, decision, _now_s()))

@@ -1,7 +1,7 @@
 """What users see of an attempt: the pod's PodScheduled condition and events. Once, and not again with every attempt.
 
 An attempt that ends as the one before it is no news. Counts in a message change all the time, so a message that differs
-from the last in numbers alone is written again only after a while. That a pod got its node is plain to see in the pod, so
+from the last in numbers alone is written some time after that one, with the numbers of then. That a pod got its node is plain to see in the pod, so
 the event that says so waits its turn: it must not hold up pods that have none yet.
 """
 
@@ -11,6 +11,8 @@ import asyncio
 import re
 from collections import deque
 from typing import Final
+
+from msgspec import Struct
 
 from dralloc.api.core_v1 import Event, Pod
 from dralloc.api.resource_v1 import ResourceClaim
@@ -35,6 +37,23 @@ PODS: Final = resource_for(Pod)
 _NUMBERS: Final = re.compile(r"\d+( nodes?\b)?")
 
 
+class _Told(Struct):
+    """The last thing told about a pod that waits."""
+
+    gist: str
+    message: str
+    at_s: float
+
+
+class _Unwritten(Struct):
+    """What is to be told about a pod that waits."""
+
+    pod: Pod
+    reason: str
+    message: str
+    is_reported: bool = False
+
+
 class Teller:
     """Takes what happened at once, and writes it from `run`."""
 
@@ -42,9 +61,8 @@ class Teller:
         self._calls = calls
         self._clock = clock
         self._events = EventRecorder(calls, resource_for(Event), component=component, clock=clock)
-        # The last thing told about a pod that waits, and what is yet to be written of it.
-        self._told: dict[str, tuple[str, float]] = {}
-        self._unwritten: dict[ObjectKey, tuple[Pod, str, str]] = {}
+        self._told: dict[str, _Told] = {}
+        self._unwritten: dict[ObjectKey, _Unwritten] = {}
         self._queue: WorkQueue[ObjectKey] = WorkQueue(Backoff(first_s=1.0, most_s=60.0))
         self._scheduled: deque[tuple[Pod, str]] = deque(maxlen=SCHEDULED_WAITING_MAX)
         self._was_scheduled = asyncio.Event()
@@ -72,38 +90,62 @@ class Teller:
             self._was_scheduled.clear()
             await self._was_scheduled.wait()
 
-    def waits(self, pod: Pod, reason: str, message: str) -> None:
-        """The pod has no node, for this reason."""
+    def waits(self, pod: Pod, reason: str, message: str) -> bool:
+        """The pod has no node, for this reason. Returns whether that is news."""
+        key = ObjectKey(pod.metadata.namespace, pod.metadata.name)
         now_s = asyncio.get_running_loop().time()
-        gist = f"{reason}: {_NUMBERS.sub('#', message)}"
-        told, told_at_s = self._told.get(pod.metadata.uid, ("", 0.0))
-        if told == gist and (_is_written(pod, reason, message) or now_s < told_at_s + SAME_AGAIN_S):
-            return
-        self._told[pod.metadata.uid] = (gist, now_s)
-        self._report(pod, "Warning", "FailedScheduling", message, "Scheduling")
-        if not _is_written(pod, reason, message):
-            key = ObjectKey(pod.metadata.namespace, pod.metadata.name)
-            self._unwritten[key] = (pod, reason, message)
+        gist, told = _gist(reason, message), self._told.get(pod.metadata.uid)
+        wait_s = 0.0
+        if told is not None and told.gist == gist:
+            wait_s = told.at_s + SAME_AGAIN_S - now_s
+            if told.message == message and (wait_s > 0 or _is_written(pod, reason, message)):
+                self._drop_other(key, message)
+                return False
+        self._unwritten[key] = _Unwritten(pod, reason, message)
+        if wait_s > 0:
+            self._queue.add_after(key, wait_s)
+        else:
+            self._told[pod.metadata.uid] = _Told(gist, message, now_s)
             self._queue.add(key)
+        return True
 
     def devices_pending(self, pod: Pod, claim: ResourceClaim) -> None:
         """The pod has devices that must be made ready before it gets its node."""
         message = f"waiting for the devices of claim {claim.metadata.name} to be made ready"
         self._report(pod, "Normal", "BindingConditionsPending", message, "Scheduling")
 
+    def decided(self, pod: Pod) -> None:
+        """The pod is to get a node: what was not told by now is not true any more, and must not be told after it has one."""
+        if self._unwritten.pop(ObjectKey(pod.metadata.namespace, pod.metadata.name), None) is not None:
+            self._told.pop(pod.metadata.uid, None)
+
     def forget(self, pod: Pod) -> None:
         """The pod has a node, or is gone: nothing is told about it any more."""
         self._told.pop(pod.metadata.uid, None)
         self._unwritten.pop(ObjectKey(pod.metadata.namespace, pod.metadata.name), None)
 
-    def _report(self, pod: Pod, kind: str, reason: str, message: str, action: str) -> None:
-        self._events.report(Report(reference_to(pod, "v1", "Pod"), kind, reason, message, action))
+    def _drop_other(self, key: ObjectKey, message: str) -> None:
+        """The last thing told is true again: what was to be told since is not."""
+        unwritten = self._unwritten.get(key)
+        if unwritten is not None and unwritten.message != message:
+            del self._unwritten[key]
+
+    def _report(self, pod: Pod, kind: str, reason: str, message: str, action: str, *, is_latest: bool = False) -> None:
+        about = reference_to(pod, "v1", "Pod")
+        self._events.report(Report(about, kind, reason, message, action, is_latest=is_latest))
 
     async def _write(self, key: ObjectKey) -> None:
-        pending = self._unwritten.pop(key, None)
-        if pending is None:
+        unwritten = self._unwritten.pop(key, None)
+        if unwritten is None:
             return
-        pod, reason, message = pending
+        pod, reason, message = unwritten.pod, unwritten.reason, unwritten.message
+        if not unwritten.is_reported:
+            unwritten.is_reported = True
+            now_s = asyncio.get_running_loop().time()
+            self._told[pod.metadata.uid] = _Told(_gist(reason, message), message, now_s)
+            self._report(pod, "Warning", "FailedScheduling", message, "Scheduling", is_latest=True)
+        if _is_written(pod, reason, message):
+            return
         condition = {
             "type": "PodScheduled",
             "status": "False",
@@ -117,8 +159,13 @@ class Teller:
         except NotFound:
             return
         except (ApiError, TransportError):
-            self._unwritten.setdefault(key, pending)
+            if pod.metadata.uid in self._told:
+                self._unwritten.setdefault(key, unwritten)
             raise
+
+
+def _gist(reason: str, message: str) -> str:
+    return f"{reason}: {_NUMBERS.sub('#', message)}"
 
 
 def _is_written(pod: Pod, reason: str, message: str) -> bool:

@@ -1,0 +1,73 @@
+"""What a pod that waits is told: what is true now, within a minute, in one condition and one event."""
+
+from __future__ import annotations
+
+from dralloc.api.core_v1 import Node, Pod
+from dralloc.client.resource import ObjectKey
+from dralloc.client.resources import resource_for
+from dralloc.scheduler.telling import SAME_AGAIN_S
+from dralloc.testing.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod
+
+
+async def create_pod_that_waits(cluster: ScheduledCluster) -> None:
+    await cluster.create(node("node-0", cpu="1"), our_pod("p", requests={"cpu": "2"}))
+    await cluster.settle()
+    assert await message(cluster) == "0/1 nodes are available: 1 node: insufficient cpu"
+
+
+async def message(cluster: ScheduledCluster) -> str:
+    return (await cluster.condition("p")).message
+
+
+async def revision(cluster: ScheduledCluster) -> str:
+    return (await cluster.client.get(Pod, "p")).metadata.resource_version
+
+
+@in_cluster()
+async def test_numbers_that_change_often_are_told_once_a_minute_and_are_right_then(cluster: ScheduledCluster) -> None:
+    await create_pod_that_waits(cluster)
+    told = await revision(cluster)
+    for number in range(1, 10):
+        await cluster.create(node(f"node-{number}", cpu="1"))
+        await cluster.settle(1)
+    assert await revision(cluster) == told
+    await cluster.settle(SAME_AGAIN_S)
+    assert await message(cluster) == "0/10 nodes are available: 10 nodes: insufficient cpu"
+    told = await revision(cluster)
+    await cluster.settle(SAME_AGAIN_S)
+    assert await revision(cluster) == told
+
+
+@in_cluster()
+async def test_a_pod_has_one_event_that_says_what_is_true_now(cluster: ScheduledCluster) -> None:
+    await create_pod_that_waits(cluster)
+    for number in range(1, 5):
+        await cluster.settle(SAME_AGAIN_S)
+        await cluster.create(node(f"node-{number}", cpu="1"))
+    await cluster.settle(SAME_AGAIN_S)
+    (event,) = await cluster.events_of("p")
+    assert (event.reason, event.count) == ("FailedScheduling", 5)
+    assert event.message == await message(cluster) == "0/5 nodes are available: 5 nodes: insufficient cpu"
+
+
+@in_cluster()
+async def test_numbers_that_are_back_to_what_was_told_are_no_news(cluster: ScheduledCluster) -> None:
+    await create_pod_that_waits(cluster)
+    told = await revision(cluster)
+    await cluster.create(node("node-1", cpu="1"))
+    await cluster.settle(15)
+    await cluster.client.calls.delete(resource_for(Node), ObjectKey("", "node-1"))
+    await cluster.client.patch(Node, "node-0", {"metadata": {"labels": {"new": "yes"}}})
+    await cluster.settle(2 * SAME_AGAIN_S)
+    assert await revision(cluster) == told
+    assert [event.count for event in await cluster.events_of("p")] == [1]
+
+
+@in_cluster()
+async def test_a_pod_that_has_its_node_is_not_told_afterwards_why_it_had_none(cluster: ScheduledCluster) -> None:
+    await create_pod_that_waits(cluster)
+    await cluster.create(node("node-1", cpu="1"))
+    await cluster.settle(10)
+    await cluster.create(node("large", cpu="2"))
+    await cluster.settle(2 * SAME_AGAIN_S)
+    assert (await cluster.node_of("p"), (await cluster.condition("p")).status) == ("large", "True")
