@@ -10,8 +10,14 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-# `make test` draws few examples, `make fuzz` (HYPOTHESIS_PROFILE=fuzz) many. No deadline: the machine is shared.
-settings.register_profile("default", max_examples=60, deadline=None, derandomize=bool(os.environ.get("CI")))
+# `make test` draws few examples, `make fuzz` (HYPOTHESIS_PROFILE=fuzz) many. The machine is shared: nothing is too slow.
+settings.register_profile(
+    "default",
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=bool(os.environ.get("CI")),
+)
 settings.register_profile(
     "fuzz",
     max_examples=20_000,

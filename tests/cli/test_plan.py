@@ -172,7 +172,7 @@ def test_shapes_that_make_no_sense(shape: str) -> None:
     assert (told.exit_code, f"--shape {shape}: " in told.stderr) == (2, True)
 
 
-@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     amounts=st.lists(st.sampled_from(["", "10Gi", "25Gi", "40Gi"]), min_size=1, max_size=8), devices=st.integers(1, 3)
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
@@ -269,7 +269,6 @@ manifests = st.builds(
 
 @pytest.mark.fuzz
 @pytest.mark.slow
-@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(manifests)
 def test_any_damage_to_a_manifest_is_told_or_harmless(source: str) -> None:
     result = run("-", stdin=source)
