@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from dralloc.api.batch_v1 import Job
 from dralloc.api.core_v1 import Node, Pod
 from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.assembly.cluster import Cluster, ClusterSettings, cluster_in_process, fleet
@@ -19,9 +20,9 @@ from dralloc.node.profiles import BadProfile
 from dralloc.primitives.features import FeatureGates
 from dralloc.store.opening import open_store
 from dralloc.system_clock import SystemClock
-from dralloc.testing.builders import request
+from dralloc.testing.builders import request, taint, taint_rule
 from dralloc.testing.virtual_time import VirtualClock, run_virtual
-from dralloc.testing.workloads import claim_template, pod, template
+from dralloc.testing.workloads import claim_template, job, pod, template
 
 TEMPLATE = claim_template("some-memory", request("gpu", device_class="gpu.example.com", capacity={"memory": "20Gi"}))
 
@@ -105,6 +106,36 @@ def test_every_component_has_the_features_of_the_cluster() -> None:
         async with cluster_in_process(settings) as cluster:
             (published,) = await cluster.client.list(ResourceSlice)
             assert not any(device.allow_multiple_allocations for device in published.spec.devices or ())
+
+    run_virtual(main())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_evicted", [True, False], ids=["evicted", "suspended"])
+def test_a_job_whose_pod_is_stopped_is_not_done(is_evicted: bool) -> None:
+    async def main() -> None:
+        clock = VirtualClock(asyncio.get_running_loop())
+        async with cluster_in_process(ClusterSettings(clock=clock, fleets=(fleet("gpu", 1),))) as cluster:
+            await cluster.client.create(TEMPLATE)
+            await cluster.client.create(job("j", {"gpu": template("some-memory")}))
+            await asyncio.sleep(5)
+            (first,) = await cluster.client.list(Pod)
+            if is_evicted:
+                (claim,) = await cluster.client.list(ResourceClaim)
+                assert claim.status.allocation is not None
+                (used,) = claim.status.allocation.devices.results
+                broken = taint("broken", effect="NoExecute")
+                await cluster.client.create(taint_rule("r", broken, pool=used.pool, device=used.device))
+            else:
+                await cluster.client.patch(Job, "j", {"spec": {"suspend": True}})
+            await asyncio.sleep(60)
+            after = await cluster.client.get(Job, "j")
+            assert (after.status.succeeded, [each.type for each in after.status.conditions]) == (
+                (0, []) if is_evicted else (0, ["Suspended"])
+            )
+            pods = await cluster.client.list(Pod)
+            assert first.metadata.name not in [each.metadata.name for each in pods]
+            assert [each.status.phase for each in pods] == (["Running"] if is_evicted else [])
 
     run_virtual(main())
 

@@ -180,6 +180,8 @@ def test_annotations_that_mean_nothing_are_answered() -> None:
         ({}, Behaviour()),
         ({"other/run-seconds": "x"}, Behaviour()),
         ({"fake.dralloc.io/run-seconds": "1.5", "fake.dralloc.io/exit-code": "2"}, Behaviour(run_s=1.5, exit_code=2)),
+        ({"fake.dralloc.io/stop-seconds": "1"}, Behaviour(stop_s=1.0, stop_code=143)),
+        ({"fake.dralloc.io/stop-code": "0"}, Behaviour(stop_code=0)),
     ],
 )
 def test_behaviours(annotations: dict[str, str], behaviour: Behaviour) -> None:

@@ -18,6 +18,9 @@ from dralloc.node.runtime import CannotStart, Launch, RuntimeListener
 from dralloc.primitives.clock import Clock
 
 PREFIX: Final = "fake.dralloc.io/"
+# 128 and the number of SIGTERM or SIGKILL: what ends by a signal, ends so on a real node.
+TERMINATED: Final = 143
+KILLED: Final = 137
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +33,7 @@ class Behaviour:
     # So many runs fail at once before one goes well.
     failures: int = 0
     stop_s: float = 0.0
-    stop_code: int = 0
+    stop_code: int = TERMINATED
 
 
 ALWAYS_THERE: Final = Behaviour()
@@ -50,7 +53,7 @@ def read_behaviour(annotations: Mapping[str, str]) -> Behaviour:
         exit_code=_whole(said, "exit-code"),
         failures=_whole(said, "failures"),
         stop_s=_seconds(said, "stop-seconds") or 0.0,
-        stop_code=_whole(said, "stop-code"),
+        stop_code=_whole(said, "stop-code", TERMINATED),
     )
 
 
@@ -66,8 +69,8 @@ def _seconds(said: Mapping[str, str], name: str) -> float | None:
     return seconds
 
 
-def _whole(said: Mapping[str, str], name: str) -> int:
-    text = said.get(name, "0")
+def _whole(said: Mapping[str, str], name: str, unsaid: int = 0) -> int:
+    text = said.get(name, str(unsaid))
     if not text.isascii() or not text.isdecimal() or len(text) > 9:
         raise ValueError(f"{PREFIX}{name}: {text!r} is not a whole number")
     return int(text)
@@ -138,7 +141,7 @@ class FakeRuntime:
             running.timer.cancel()
         running.stops_at = stops_at
         was_killed = running.behaviour.stop_s > grace_s
-        code = 137 if was_killed else running.behaviour.stop_code
+        code = KILLED if was_killed else running.behaviour.stop_code
         running.timer = loop.call_later(takes_s, self._exited, key, running, code)
 
     def forget(self, pod_uid: str) -> None:
