@@ -75,6 +75,13 @@ async def written(file: Path) -> dict[str, str]:
     return dict(line.split("=", 1) for line in file.read_text().splitlines())
 
 
+def rewrite(file: Path, text: str) -> None:
+    """Change a file that a driver looks at, which must never see half of it."""
+    other = file.with_name(f"{file.name}.new")
+    other.write_text(text)
+    other.replace(file)
+
+
 async def results_of(cluster: DriverCluster, claim: str) -> tuple[DeviceRequestAllocationResult, ...]:
     allocation = (await cluster.client.get(ResourceClaim, claim)).status.allocation
     assert allocation is not None
@@ -256,7 +263,7 @@ def test_a_broken_card_is_tainted(directory: Path, cards: Path) -> None:
         async with cluster_with(directory, "gpu-memory", GPU_MEMORY_CARDS=str(cards)) as cluster:
             broken = json.loads(cards.read_text())
             broken[0]["is_healthy"] = False
-            cards.write_text(json.dumps(broken))
+            rewrite(cards, json.dumps(broken))
             async with asyncio.timeout(60):
                 async for event in cluster.client.watch(ResourceSlice):
                     marks = {
@@ -295,7 +302,7 @@ def test_claims_get_cores_of_their_own(directory: Path) -> None:
             await cluster.delete_pod("first")
             await cluster.claim_is_free("first")
             assert await cores_of("third", "two-cores") == ["1,2"], "what was given back is given out again"
-            online.write_text("0-5,7\n")
+            rewrite(online, "0-5,7\n")
             await health_of(cluster, "second", {"Unhealthy"})
             await health_of(cluster, "third", {"Healthy"})
 
