@@ -65,6 +65,11 @@ def check(demand: Demand, supply: Supply) -> None:
         _raise_if(claim.fault)
 
 
+def score_max(demand: Demand) -> int:
+    """The score where every request gets its first alternative."""
+    return ALTERNATIVES_MAX * sum(request.is_list for request in demand.requests)
+
+
 def _least(alternative: Alternative, supply: Supply) -> int:
     _raise_if(alternative.fault)
     return supply.wanted(alternative)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 
-from dralloc.allocator.allocate import ALTERNATIVES_MAX, AllocationProblem, allocate
+from dralloc.allocator.allocate import AllocationProblem, allocate, score_max
 from dralloc.allocator.likeness import Likeness
 from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal, Impossible
 from dralloc.allocator.requests import Demand
@@ -40,7 +40,7 @@ def place(
     Nodes that are refuted are passed over, and those that are found not to do are added.
     """
     best: Placed | None = None
-    score_max = ALTERNATIVES_MAX * sum(request.is_list for request in demand.requests)
+    most = score_max(demand)
     likeness = Likeness(demand, snapshot)
     for node in nodes:
         if node.name in refuted.names:
@@ -58,7 +58,7 @@ def place(
             case Allocated() as allocated:
                 if best is None or allocated.score > best.allocated.score:
                     best = Placed(node, allocated)
-                if allocated.score == score_max:
+                if allocated.score == most:
                     break
             case BudgetExhausted():
                 pass

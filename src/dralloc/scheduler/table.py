@@ -4,6 +4,7 @@ A pod of a known shape costs what has changed since the last one, not a search o
 
 - Only nodes that changed are judged again. A pool that few nodes see counts as a change of these nodes. Where many see it,
   a verdict is checked when it is about to be used: giving out devices makes no verdict better, so an old one is a bound.
+  Giving them back does: nodes that could do better are looked at again, the emptiest first.
 - A new shape is not put to all nodes of a large cluster at once. As in Kubernetes, a number of nodes that fit is enough;
   the others are looked at little by little, by the pods that follow.
 - Nodes that fit wait in heaps, one for each combination of the scores that mean something only beside the other nodes'.
@@ -19,6 +20,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from dralloc.allocator.allocate import score_max
 from dralloc.scheduler.asks import Ask
 from dralloc.scheduler.changes import EverythingChanged, NodeChanged, PoolFreed, PoolTaken
 from dralloc.scheduler.cluster import Cluster
@@ -70,6 +72,7 @@ class Table:
         self._reasons = Reasons(ask)
         self._cluster = cluster
         self._only = ask.only_nodes()
+        self._devices_max = score_max(ask.demand) if ask.demand is not None else 0
         self._start = start
         self._restart()
 
@@ -114,6 +117,8 @@ class Table:
         self._unseen = deque((*names[start:], *names[:start]))
         self._read = self._cluster.changes.next
         self._verdicts: dict[str, Verdict] = {}
+        # Nodes that fit and may do better by now, among the unseen.
+        self._outdated: set[str] = set()
         self._faulty: dict[str, Faulty] = {}
         self._summary = None
         self._numbers: Counter[str] = Counter()
@@ -128,6 +133,7 @@ class Table:
             return
         self._read = self._cluster.changes.next
         stale: dict[str, None] = {}
+        freed: dict[PoolId, None] = {}
         for change in changes:
             match change:
                 case NodeChanged(name):
@@ -137,18 +143,55 @@ class Table:
                     if len(concerned) <= self._diligence.few:
                         stale.update(dict.fromkeys(concerned))
                     elif isinstance(change, PoolFreed):
-                        self._look_again(concerned)
+                        freed[pool_id] = None
                 case EverythingChanged():
                     self._restart()
                     return
         for name in stale:
             self._judge(name)
+        for pool_id in freed:
+            self._look_again(self._seen_by[pool_id])
 
     def _look_again(self, names: Iterable[str]) -> None:
-        """Nodes whose devices did not do may do now."""
-        for name in [name for name in names if isinstance(self._verdicts.get(name), Lacking)]:
+        """Nodes whose devices did not do may do now, and those that do may serve an earlier alternative."""
+        lacking: list[str] = []
+        improvable: list[tuple[int, int, str, Raw]] = []
+        for name in names:
+            match self._verdicts.get(name):
+                case Lacking():
+                    lacking.append(name)
+                case Fits(raw, emptiness) if raw.devices < self._devices_max:
+                    improvable.append((-emptiness, self._cluster.nodes[name].rank, name, raw))
+        for name in lacking:
             self._remove(name)
             self._unseen.append(name)
+        self._improve(improvable)
+
+    def _improve(self, heap: list[tuple[int, int, str, Raw]]) -> None:
+        """Judge nodes that fit once more, the emptiest first, and the others by and by.
+
+        One that has come to do as well as can be is as good as any that differ from it in their devices alone.
+        """
+        heapq.heapify(heap)
+        everywhere = len(self._cluster.nodes)
+        left = everywhere if self._diligence.enough(everywhere) == everywhere else self._diligence.few
+        settled: set[Raw] = set()
+        later: list[str] = []
+        while heap and left:
+            *_, name, raw = heapq.heappop(heap)
+            best = raw._replace(devices=self._devices_max)
+            if best in settled:
+                later.append(name)
+                continue
+            left -= 1
+            self._judge(name)
+            verdict = self._verdicts.get(name)
+            if isinstance(verdict, Fits) and verdict.raw == best:
+                settled.add(best)
+        later += [name for *_, name, _ in heap]
+        new = [name for name in later if name not in self._outdated]
+        self._outdated.update(new)
+        self._unseen.extendleft(reversed(new))
 
     def _look_further(self) -> None:
         """Judge nodes that were not looked at until enough fit, and a few more."""
@@ -158,7 +201,7 @@ class Table:
             if self._fitting.total() >= wanted:
                 extra -= 1
             name = self._unseen.popleft()
-            if name not in self._verdicts:
+            if name not in self._verdicts or name in self._outdated:
                 self._judge(name)
 
     def _judge(self, name: str) -> None:
@@ -180,6 +223,7 @@ class Table:
         """Drop the verdict; its entry in a heap is passed over when it surfaces."""
         self._numbers[name] += 1
         self._summary = None
+        self._outdated.discard(name)
         self._faulty.pop(name, None)
         verdict = self._verdicts.pop(name, None)
         if isinstance(verdict, Fits):
