@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -236,84 +236,3 @@ class QueueMachine(RuleBasedStateMachine):
 
 TestQueueMachine = QueueMachine.TestCase
 TestQueueMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
-
-
-# --- Crowds -----------------------------------------------------------------------------------------------------
-
-
-def crowd_of(*keys: str) -> SchedulingQueue:
-    """A queue in which these pods are parked, all alike."""
-    queue = queue_with(*keys)
-    for key in keys:
-        queue.pop(now_s=0)
-        queue.rejected(key, waits_for=frozenset({DEVICES_FREED, Happening("claim", key)}), now_s=0, like="shape")
-    return queue
-
-
-def test_one_of_a_crowd_is_tried_for_all_and_the_next_only_if_it_finds_a_node() -> None:
-    queue = crowd_of("a", "b", "c")
-    assert queue.happened(DEVICES_FREED, now_s=20) == 1
-    assert popped(queue, 20) == "a"
-    assert popped(queue, 20) is None
-    queue.binding("a")
-    assert popped(queue, 20) == "b"
-    queue.rejected("b", waits_for=frozenset({DEVICES_FREED}), now_s=20, like="shape")
-    assert popped(queue, 20) is None
-    assert queue.counts()["unschedulable"] == 2
-
-
-def test_the_first_of_a_crowd_is_the_most_important_and_then_the_oldest() -> None:
-    queue = SchedulingQueue()
-    for number, priority in enumerate((0, 5, 5)):
-        queue.add(f"p{number}", priority=priority, now_s=number)
-    for _ in range(3):
-        pod = queue.pop(now_s=3)
-        assert pod is not None
-        queue.rejected(pod.key, waits_for=frozenset({DEVICES_FREED}), now_s=3, like="shape")
-    tried = []
-    queue.happened(DEVICES_FREED, now_s=20)
-    while (key := popped(queue, 20)) is not None:
-        tried.append(key)
-        queue.binding(key)
-    assert tried == ["p1", "p2", "p0"]
-
-
-def test_a_pod_that_is_tried_for_a_crowd_and_vanishes_or_fails_does_not_hold_up_the_others() -> None:
-    queue = crowd_of("a", "b", "c")
-    queue.happened(DEVICES_FREED, now_s=20)
-    queue.discard("a")
-    assert popped(queue, 20) == "b"
-    queue.failed("b", now_s=20)
-    assert popped(queue, 20) == "c"
-
-
-def test_what_concerns_one_pod_of_a_crowd_wakes_that_one() -> None:
-    queue = crowd_of("a", "b", "c")
-    assert queue.happened(Happening("claim", "b"), now_s=20) == 1
-    assert popped(queue, 20) == "b"
-    assert queue.happened(DEVICES_FREED, now_s=20) == 1
-    assert popped(queue, 20) == "a"
-
-
-def test_a_crowd_that_is_about_to_be_tried_is_not_woken_twice() -> None:
-    queue = crowd_of("a", "b", "c")
-    assert [queue.happened(DEVICES_FREED, now_s=20) for _ in range(3)] == [1, 0, 0]
-
-
-@given(pods=st.integers(1, 30), freed=st.lists(st.integers(0, 5), max_size=10))
-def test_as_many_of_a_crowd_get_a_node_as_there_is_room_for_in_few_attempts(pods: int, freed: list[int]) -> None:
-    queue = crowd_of(*(f"p{number}" for number in range(pods)))
-    room = placed = attempts = 0
-    for now_s, more in enumerate(freed, start=20):
-        room += more
-        for _ in range(more):
-            queue.happened(DEVICES_FREED, now_s=now_s)
-        while (pod := queue.pop(now_s=now_s)) is not None:
-            attempts += 1
-            if room:
-                room, placed = room - 1, placed + 1
-                queue.binding(pod.key)
-            else:
-                queue.rejected(pod.key, waits_for=frozenset({DEVICES_FREED}), now_s=now_s, like="shape")
-        assert placed == min(pods, sum(freed[: now_s - 19]))
-    assert attempts <= placed + len(freed)

@@ -1,13 +1,13 @@
-"""Parked pods that ask for the same, so that what helps one may help any: one of them is tried for all.
+"""Parked pods that ask for the same, so that what helps one may help any: one of them, the envoy, is tried for all.
 
-If it finds a node, the next one is tried; if it does not, neither would the others, and they sleep on. A device that comes
+If it finds a node, the next one is sent; if it does not, neither would the others, and they sleep on. A device that comes
 free thus costs one attempt for each crowd, not one for each of ten thousand pods.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Generic, TypeVar
@@ -17,14 +17,17 @@ from dralloc.scheduler.news import Happening
 Member = TypeVar("Member")
 
 
-@dataclass(slots=True)
-class _Crowd(Generic[Member]):
-    waits_for: frozenset[Happening]
+@dataclass(slots=True, eq=False)
+class Crowd(Generic[Member]):
+    like: Hashable
+    waits_for: set[Happening] = field(default_factory=set)
     asleep: dict[Hashable, tuple[int, Member]] = field(default_factory=dict)
     # By rank; entries of members that are not asleep any more are passed over when they surface.
-    order: list[tuple[Hashable, int, Hashable]] = field(default_factory=list)
-    # Woken and not tried yet.
-    awake: set[Hashable] = field(default_factory=set)
+    order: list[tuple[tuple[float, ...], int, Hashable]] = field(default_factory=list)
+    # Woken, and its attempt is not over yet.
+    envoy: Hashable = None
+    # When the first of the envoys was sent that found, one after the other, that there is more to get.
+    woken_at_s: float = 0.0
 
 
 class Crowds(Generic[Member]):
@@ -32,65 +35,58 @@ class Crowds(Generic[Member]):
 
     def __init__(self) -> None:
         self._numbers = count()
-        self._crowds: dict[Hashable, _Crowd[Member]] = {}
-        self._waiting: dict[Happening, dict[Hashable, None]] = {}
+        self._crowds: dict[Hashable, Crowd[Member]] = {}
+        self._waiting: dict[Happening, dict[Hashable, Crowd[Member]]] = {}
+
+    def find(self, like: Hashable) -> Crowd[Member] | None:
+        return self._crowds.get(like)
 
     def join(
         self, like: Hashable, key: Hashable, member: Member, *, rank: tuple[float, ...], waits_for: Iterable[Happening]
-    ) -> None:
+    ) -> Crowd[Member]:
         """The member sleeps until its crowd is woken for one of these, and it is the member with the lowest rank."""
-        crowd = self._crowds.get(like)
-        if crowd is None:
-            crowd = self._crowds[like] = _Crowd(frozenset(waits_for))
-            for happening in crowd.waits_for:
-                self._waiting.setdefault(happening, {})[like] = None
+        crowd = self._crowds.setdefault(like, Crowd(like))
+        for happening in waits_for:
+            if happening not in crowd.waits_for:
+                crowd.waits_for.add(happening)
+                self._waiting.setdefault(happening, {})[like] = crowd
         number = next(self._numbers)
         crowd.asleep[key] = (number, member)
         heapq.heappush(crowd.order, (rank, number, key))
+        return crowd
 
-    def leave(self, like: Hashable, key: Hashable) -> None:
+    def leave(self, crowd: Crowd[Member], key: Hashable) -> None:
         """The member sleeps no more."""
-        crowd = self._crowds[like]
         del crowd.asleep[key]
-        self._forget_if_empty(like, crowd)
+        self._forget_if_empty(crowd)
 
-    def waiting_for(self, happening: Happening) -> Iterator[Hashable]:
-        """The crowds that this may help, none of whose members is about to be tried anyway."""
-        for like in tuple(self._waiting.get(happening, ())):
-            if not self._crowds[like].awake:
-                yield like
+    def waiting_for(self, happening: Happening) -> tuple[Crowd[Member], ...]:
+        """The crowds that this may help, and for which nobody is about to be tried anyway."""
+        waiting = self._waiting.get(happening, {}).values()
+        return tuple(crowd for crowd in waiting if crowd.envoy is None)
 
-    def first(self, like: Hashable) -> Member | None:
-        """The member to be tried for all."""
-        crowd = self._crowds.get(like)
-        while crowd is not None and crowd.order:
+    def send(self, crowd: Crowd[Member]) -> Member | None:
+        """The member that is to be tried for all, who must leave; None where all have left."""
+        while crowd.order:
             _, number, key = crowd.order[0]
             known = crowd.asleep.get(key)
             if known is not None and known[0] == number:
+                crowd.envoy = key
                 return known[1]
             heapq.heappop(crowd.order)
         return None
 
-    def woken(self, like: Hashable, key: Hashable) -> None:
-        """The member is about to be tried for all."""
-        if (crowd := self._crowds.get(like)) is not None:
-            crowd.awake.add(key)
+    def returned(self, crowd: Crowd[Member]) -> None:
+        """The envoy's attempt is over, or it is gone."""
+        crowd.envoy = None
+        self._forget_if_empty(crowd)
 
-    def tried(self, like: Hashable, key: Hashable) -> bool:
-        """The member was tried, or is gone; whether that was for all."""
-        crowd = self._crowds.get(like)
-        if crowd is None or key not in crowd.awake:
-            return False
-        crowd.awake.discard(key)
-        self._forget_if_empty(like, crowd)
-        return True
-
-    def _forget_if_empty(self, like: Hashable, crowd: _Crowd[Member]) -> None:
-        if crowd.asleep or crowd.awake:
+    def _forget_if_empty(self, crowd: Crowd[Member]) -> None:
+        if crowd.asleep or crowd.envoy is not None:
             return
-        del self._crowds[like]
+        del self._crowds[crowd.like]
         for happening in crowd.waits_for:
             waiting = self._waiting[happening]
-            del waiting[like]
+            del waiting[crowd.like]
             if not waiting:
                 del self._waiting[happening]

@@ -19,7 +19,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from dralloc.scheduler.crowds import Crowds
+from dralloc.scheduler.crowds import Crowd, Crowds
 from dralloc.scheduler.news import Happening
 
 BACKOFF_FIRST_S: Final = 1.0
@@ -43,8 +43,8 @@ class QueuedPod(Struct, kw_only=True):
     # Parked before its attempt could begin, so it is not held back afterwards.
     is_gated: bool = False
     waits_for: frozenset[Happening] = frozenset()
-    # The crowd that it is parked in.
-    like: Hashable = None
+    # What it is parked in, together with pods that ask for the same.
+    crowd: Crowd[QueuedPod] | None = None
 
 
 class _InFlight(Struct):
@@ -90,8 +90,8 @@ class SchedulingQueue:
         self._parked: dict[Hashable, QueuedPod] = {}
         self._parked_by: dict[Happening, dict[Hashable, QueuedPod]] = {}
         self._crowds: Crowds[QueuedPod] = Crowds()
-        # Pods that were woken for their crowd, and the crowd.
-        self._tried_for: dict[Hashable, Hashable] = {}
+        # Pods that are tried for their crowd, and the crowd.
+        self._envoys: dict[Hashable, Crowd[QueuedPod]] = {}
         self._in_flight: dict[Hashable, _InFlight] = {}
         # Decided on, being written: what happens meanwhile does not matter any more.
         self._binding: dict[Hashable, _InFlight] = {}
@@ -129,8 +129,7 @@ class SchedulingQueue:
         place = self._place.pop(key, None)
         if place is not None and place[0] == "unschedulable":
             self._unpark(self._parked[key])
-        elif (like := self._tried_for.pop(key, None)) is not None:
-            self._go_on(like, key)
+        self._send_next(key)
         for flights in (self._in_flight, self._binding):
             if key in flights:
                 flights[key].discarded = True
@@ -151,35 +150,41 @@ class SchedulingQueue:
         self._binding[key] = self._in_flight.pop(key)
         self._forget_recent()
         # What helped this pod may have more to give.
-        self._go_on(self._tried_for.pop(key, None), key)
+        self._send_next(key)
 
     def placed(self, key: Hashable) -> QueuedPod:
         """The pod has its node."""
         self._place.pop(key, None)
         return self._end(key).pod
 
-    def rejected(self, key: Hashable, *, waits_for: frozenset[Happening], now_s: float, like: Hashable = None) -> None:
+    def rejected(self, key: Hashable, *, waits_for: frozenset[Happening], now_s: float, like: Hashable = None) -> bool:
         """The attempt found no node: park the pod, unless what it waits for happened during the attempt.
 
-        Pods that are given the same `like` must get the same answer at any time.
+        Pods that are given the same `like` must get the same answer at any time. Returns whether others sleep on because they
+        would have got this answer.
         """
         happened = self._happened_meanwhile(key, waits_for)
-        if (crowd := self._tried_for.pop(key, None)) is not None:
-            if crowd == like:
-                self._crowds.tried(crowd, key)
-            else:
-                self._go_on(crowd, key)
+        crowd = self._envoys.pop(key, None)
+        if crowd is not None and crowd.like != like:
+            # What it got is no answer for the others.
+            self._send(crowd)
+            crowd = None
         flight = self._end(key)
         if flight.discarded:
-            return
+            return False
         pod = flight.pod
         pod.rejections += 1
         pod.errors_in_a_row = 0
         if happened:
+            if crowd is not None:
+                # Yet to be tried for all.
+                self._envoys[key] = crowd
             self._back_off(pod, pod.rejections, now_s)
-        else:
-            pod.like = like
-            self._park(pod, waits_for, now_s)
+            return False
+        self._park(pod, waits_for, now_s, like)
+        if crowd is not None:
+            self._crowds.returned(crowd)
+        return crowd is not None and len(crowd.asleep) > 1
 
     def failed(self, key: Hashable, *, now_s: float) -> None:
         """The attempt broke: try again after a while, whatever happens."""
@@ -206,7 +211,7 @@ class SchedulingQueue:
         flight = self._end(key)
         flight.pod.errors_in_a_row += 1
         if not flight.discarded:
-            self._back_off(flight.pod, flight.pod.errors_in_a_row, now_s, COLLISION_FIRST_S)
+            self._back_off(flight.pod, flight.pod.errors_in_a_row, now_s, first_s=COLLISION_FIRST_S)
         return flight.pod.errors_in_a_row
 
     def happened(self, happening: Happening, *, now_s: float) -> int:
@@ -222,7 +227,16 @@ class SchedulingQueue:
         for pod in woken.values():
             self._unpark(pod)
             self._back_off(pod, pod.rejections, now_s)
-        return len(woken) + sum(map(self._wake_first, self._crowds.waiting_for(happening.any)))
+        crowds = self._crowds.waiting_for(happening.any)
+        for crowd in crowds:
+            crowd.woken_at_s = now_s
+            self._send(crowd)
+        return len(woken) + len(crowds)
+
+    def alike(self, like: Hashable) -> tuple[Hashable, ...]:
+        """The pods that sleep while one of them is tried for all."""
+        crowd = self._crowds.find(like)
+        return tuple(crowd.asleep) if crowd is not None else ()
 
     def next_time_s(self) -> float | None:
         """When a pod becomes ready by itself; `None` where only a happening can do that."""
@@ -237,9 +251,17 @@ class SchedulingQueue:
         self._place[pod.key] = ("active", number)
         heapq.heappush(self._active, (-pod.priority, pod.queued_at_s, number, pod))
 
-    def _back_off(self, pod: QueuedPod, failures: int, now_s: float, first_s: float = BACKOFF_FIRST_S) -> None:
+    def _back_off(
+        self,
+        pod: QueuedPod,
+        failures: int,
+        now_s: float,
+        *,
+        first_s: float = BACKOFF_FIRST_S,
+        queued_at_s: float | None = None,
+    ) -> None:
         # A retried pod goes behind its peers.
-        pod.queued_at_s = now_s
+        pod.queued_at_s = now_s if queued_at_s is None else queued_at_s
         number = next(self._numbers)
         self._place[pod.key] = ("backoff", number)
         wait_s = 0.0 if pod.is_gated else min(first_s * 2.0 ** min(max(failures - 1, 0), 10), BACKOFF_MOST_S)
@@ -254,16 +276,16 @@ class SchedulingQueue:
         heap = self._broken if pod.errors_in_a_row else self._backoff
         heapq.heappush(heap, (max(ready_s, now_s), -pod.priority, pod.queued_at_s, number, pod))
 
-    def _park(self, pod: QueuedPod, waits_for: frozenset[Happening], now_s: float) -> None:
+    def _park(self, pod: QueuedPod, waits_for: frozenset[Happening], now_s: float, like: Hashable = None) -> None:
         pod.parked_at_s, pod.waits_for = now_s, waits_for
         self._place[pod.key] = ("unschedulable", next(self._numbers))
         self._parked[pod.key] = pod
-        for happening in _waited_for_alone(pod):
-            self._parked_by.setdefault(happening, {})[pod.key] = pod
-        if pod.like is not None:
+        if like is not None:
             shared = (happening for happening in waits_for if happening.subject is None)
             rank = (-pod.priority, pod.first_seen_s)
-            self._crowds.join(pod.like, pod.key, pod, rank=rank, waits_for=shared)
+            pod.crowd = self._crowds.join(like, pod.key, pod, rank=rank, waits_for=shared)
+        for happening in _waited_for_alone(pod):
+            self._parked_by.setdefault(happening, {})[pod.key] = pod
 
     def _unpark(self, pod: QueuedPod) -> None:
         del self._parked[pod.key]
@@ -272,25 +294,26 @@ class SchedulingQueue:
             del waiting[pod.key]
             if not waiting:
                 del self._parked_by[happening]
-        if pod.like is not None:
-            self._crowds.leave(pod.like, pod.key)
-        pod.waits_for, pod.like = frozenset(), None
+        if pod.crowd is not None:
+            self._crowds.leave(pod.crowd, pod.key)
+        pod.waits_for, pod.crowd = frozenset(), None
 
-    def _wake_first(self, like: Hashable) -> bool:
-        """Wake the first of a crowd, to be tried for all; whether there is one."""
-        pod = self._crowds.first(like)
+    def _send(self, crowd: Crowd[QueuedPod]) -> None:
+        """Wake one of the crowd, if there is any left, to be tried for all."""
+        pod = self._crowds.send(crowd)
         if pod is None:
-            return False
-        self._crowds.woken(like, pod.key)
-        self._tried_for[pod.key] = like
+            self._crowds.returned(crowd)
+            return
+        self._envoys[pod.key] = crowd
         self._unpark(pod)
-        self._back_off(pod, pod.rejections, self._now_s)
-        return True
+        # It is as old in the queue as if all had been woken together: who came since must not get ahead of them.
+        self._back_off(pod, pod.rejections, self._now_s, queued_at_s=crowd.woken_at_s)
 
-    def _go_on(self, like: Hashable, key: Hashable) -> None:
-        """The pod was tried for a crowd and has not shown that it is in vain: the next one."""
-        if like is not None and self._crowds.tried(like, key):
-            self._wake_first(like)
+    def _send_next(self, key: Hashable) -> None:
+        """If the pod was tried for a crowd, it has not shown that it is in vain: the next one."""
+        crowd = self._envoys.pop(key, None)
+        if crowd is not None:
+            self._send(crowd)
 
     def _take_ready(self) -> QueuedPod | None:
         while self._active:
@@ -325,7 +348,7 @@ class SchedulingQueue:
             yield pod.parked_at_s + PARKED_MOST_S, pod
 
     def _end(self, key: Hashable) -> _InFlight:
-        self._go_on(self._tried_for.pop(key, None), key)
+        self._send_next(key)
         flight = self._binding.pop(key, None) or self._in_flight.pop(key)
         self._forget_recent()
         return flight
@@ -342,7 +365,7 @@ class SchedulingQueue:
 
 def _waited_for_alone(pod: QueuedPod) -> Iterator[Happening]:
     """What the pod is woken by itself for; for the rest, its crowd is."""
-    return (happening for happening in pod.waits_for if pod.like is None or happening.subject is not None)
+    return (happening for happening in pod.waits_for if pod.crowd is None or happening.subject is not None)
 
 
 def _helps(waits_for: frozenset[Happening], happening: Happening) -> bool:

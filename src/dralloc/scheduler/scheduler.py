@@ -18,6 +18,7 @@ from zlib import crc32
 from dralloc.api.core_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.calls import Calls
+from dralloc.client.work_queue import WorkQueue
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler import metrics
@@ -39,6 +40,8 @@ NAME: Final = "dralloc"
 EARLY_S: Final = 5.0
 # A pod that others keep getting ahead of is told so after that many attempts in a row, which take some seconds.
 COLLISIONS_TOLD: Final = 7
+# How much later than a pod that was tried for them, too, pods are told that ask for the same.
+OTHERS_TOLD_S: Final = 30.0
 # How many pods are decided on before watches and writes get their turn.
 ATTEMPTS_AT_ONCE: Final = 8
 
@@ -101,6 +104,7 @@ class Scheduler:
             reporter=_DeviceReports(self._teller, self.counters),
         )
         self._kept_by: dict[QueueKey, frozenset[str]] = {}
+        self._crowds_to_tell: WorkQueue[bytes] = WorkQueue()
 
     async def run(self) -> None:
         """Schedule until cancelled."""
@@ -110,6 +114,7 @@ class Scheduler:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._teller.run())
+                tasks.create_task(self._tell_crowds())
                 await self._watches.start(tasks, taint_rules="DRADeviceTaintRules" in self._settings.gates)
                 await self._schedule(tasks)
         finally:
@@ -227,9 +232,12 @@ class Scheduler:
                 self._fail(pod, key, message)
 
     def _reject(self, pod: Pod, key: QueueKey, decision: Reject) -> None:
-        self._queue.rejected(key, waits_for=decision.waits_for, now_s=_now_s())
+        shape = decision.shape
+        is_for_others = self._queue.rejected(key, waits_for=decision.waits_for, now_s=_now_s(), like=shape)
         self._kept_by[key] = decision.plugins
-        self._teller.waits(pod, UNSCHEDULABLE, decision.message)
+        is_news = self._teller.waits(pod, UNSCHEDULABLE, decision.message)
+        if shape is not None and is_for_others and is_news:
+            self._crowds_to_tell.add_after(shape, OTHERS_TOLD_S)
         self._stirred.set()
 
     def _fail(self, pod: Pod, key: QueueKey, message: str) -> None:
@@ -252,6 +260,23 @@ class Scheduler:
     def _tell_if_still_early(self, key: QueueKey, decision: Reject) -> None:
         pod = self._find(key)
         if pod is not None and self._queue.waits_for(key) == decision.waits_for:
+            self._teller.waits(pod, UNSCHEDULABLE, decision.message)
+
+    async def _tell_crowds(self) -> None:
+        """Tell pods for which another one was tried what they would have been told."""
+        while (shape := await self._crowds_to_tell.get()) is not None:
+            for number, key in enumerate(self._queue.alike(shape), start=1):
+                self._tell_asleep(key, shape)  # type: ignore[arg-type]
+                if number % ATTEMPTS_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+            self._crowds_to_tell.done(shape)
+
+    def _tell_asleep(self, key: QueueKey, shape: bytes) -> None:
+        pod = self._find(key) if self._queue.waits_for(key) is not None else None
+        decision = self._cycle.decide(pod, self._clock.now()) if pod is not None else None
+        # Anything else is found out by the attempt that is about to be made for all of them, or for this one.
+        if pod is not None and isinstance(decision, Reject) and decision.shape == shape:
+            self._kept_by[key] = decision.plugins
             self._teller.waits(pod, UNSCHEDULABLE, decision.message)
 
     # --- Binding ----------------------------------------------------------------------------------------------------

@@ -1,0 +1,261 @@
+"""Pods that ask for the same: one of them is tried for all, and nobody is forgotten for that."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from dralloc.scheduler.news import Happening
+from dralloc.scheduler.queue import BACKOFF_MOST_S, SchedulingQueue
+
+DEVICES_FREED = Happening("devices freed")
+NODE_ADDED = Happening("node added")
+
+
+def popped(queue: SchedulingQueue, now_s: float) -> object:
+    pod = queue.pop(now_s=now_s)
+    return pod.key if pod else None
+
+
+def crowd_of(*keys: str) -> SchedulingQueue:
+    """A queue in which these pods are parked, all alike."""
+    queue = SchedulingQueue()
+    for key in keys:
+        queue.add(key, priority=0, now_s=0)
+        queue.pop(now_s=0)
+        queue.rejected(key, waits_for=frozenset({DEVICES_FREED, Happening("claim", key)}), now_s=0, like="shape")
+    return queue
+
+
+def test_one_of_a_crowd_is_tried_for_all_and_the_next_only_if_it_finds_a_node() -> None:
+    queue = crowd_of("a", "b", "c")
+    assert queue.happened(DEVICES_FREED, now_s=20) == 1
+    assert popped(queue, 20) == "a"
+    assert popped(queue, 20) is None
+    queue.binding("a")
+    assert popped(queue, 20) == "b"
+    queue.rejected("b", waits_for=frozenset({DEVICES_FREED}), now_s=20, like="shape")
+    assert popped(queue, 20) is None
+    assert queue.counts()["unschedulable"] == 2
+
+
+def test_the_first_of_a_crowd_is_the_most_important_and_then_the_oldest() -> None:
+    queue = SchedulingQueue()
+    for number, priority in enumerate((0, 5, 5)):
+        queue.add(f"p{number}", priority=priority, now_s=number)
+    for _ in range(3):
+        pod = queue.pop(now_s=3)
+        assert pod is not None
+        queue.rejected(pod.key, waits_for=frozenset({DEVICES_FREED}), now_s=3, like="shape")
+    tried = []
+    queue.happened(DEVICES_FREED, now_s=20)
+    while (key := popped(queue, 20)) is not None:
+        tried.append(key)
+        queue.binding(key)
+    assert tried == ["p1", "p2", "p0"]
+
+
+def test_a_pod_that_is_tried_for_a_crowd_and_vanishes_or_fails_does_not_hold_up_the_others() -> None:
+    queue = crowd_of("a", "b", "c")
+    queue.happened(DEVICES_FREED, now_s=20)
+    queue.discard("a")
+    assert popped(queue, 20) == "b"
+    queue.failed("b", now_s=20)
+    assert popped(queue, 20) == "c"
+
+
+def test_what_concerns_one_pod_of_a_crowd_wakes_that_one() -> None:
+    queue = crowd_of("a", "b", "c")
+    assert queue.happened(Happening("claim", "b"), now_s=20) == 1
+    assert popped(queue, 20) == "b"
+    assert queue.happened(DEVICES_FREED, now_s=20) == 1
+    assert popped(queue, 20) == "a"
+
+
+def test_a_crowd_that_is_about_to_be_tried_is_not_woken_twice() -> None:
+    queue = crowd_of("a", "b", "c")
+    assert [queue.happened(DEVICES_FREED, now_s=20) for _ in range(3)] == [1, 0, 0]
+
+
+@given(pods=st.integers(1, 30), freed=st.lists(st.integers(0, 5), max_size=10))
+def test_as_many_of_a_crowd_get_a_node_as_there_is_room_for_in_few_attempts(pods: int, freed: list[int]) -> None:
+    queue = crowd_of(*(f"p{number}" for number in range(pods)))
+    room = placed = attempts = 0
+    for now_s, more in enumerate(freed, start=20):
+        room += more
+        for _ in range(more):
+            queue.happened(DEVICES_FREED, now_s=now_s)
+        while (pod := queue.pop(now_s=now_s)) is not None:
+            attempts += 1
+            if room:
+                room, placed = room - 1, placed + 1
+                queue.binding(pod.key)
+            else:
+                queue.rejected(pod.key, waits_for=frozenset({DEVICES_FREED}), now_s=now_s, like="shape")
+        assert placed == min(pods, sum(freed[: now_s - 19]))
+    assert attempts <= placed + len(freed)
+
+
+def test_who_came_later_does_not_get_ahead_of_a_crowd_that_is_served_one_by_one() -> None:
+    queue = crowd_of("a", "b", "c")
+    queue.happened(DEVICES_FREED, now_s=20)
+    queue.add("new", priority=0, now_s=21)
+    tried = []
+    while (key := popped(queue, 21)) is not None:
+        tried.append(key)
+        queue.binding(key)
+    assert tried == ["a", "b", "c", "new"]
+
+
+def test_an_attempt_for_all_that_was_overtaken_by_news_is_made_again_for_all() -> None:
+    queue = crowd_of("a", "b", "c")
+    queue.happened(DEVICES_FREED, now_s=20)
+    assert popped(queue, 20) == "a"
+    queue.happened(DEVICES_FREED, now_s=20)
+    assert not queue.rejected("a", waits_for=frozenset({DEVICES_FREED}), now_s=20, like="shape")
+    assert popped(queue, 30) == "a"
+    queue.binding("a")
+    assert popped(queue, 30) == "b"
+
+
+def test_the_others_are_known_when_one_of_them_was_tried_in_vain() -> None:
+    queue = crowd_of("a", "b", "c")
+    queue.happened(DEVICES_FREED, now_s=20)
+    popped(queue, 20)
+    assert queue.rejected("a", waits_for=frozenset({DEVICES_FREED}), now_s=20, like="shape")
+    assert sorted(map(str, queue.alike("shape"))) == ["a", "b", "c"]
+    queue.happened(Happening("claim", "c"), now_s=21)
+    popped(queue, 21)
+    assert not queue.rejected("c", waits_for=frozenset({DEVICES_FREED}), now_s=21, like="shape")
+    assert queue.alike("another shape") == ()
+
+
+class CrowdMachine(RuleBasedStateMachine):
+    """Two kinds of pods, and room for each that comes and goes: no room is left while somebody sleeps who could have it.
+
+    Time passes slowly here, so that no pod is tried just because it has not been for long.
+    """
+
+    @initialize(asleep=st.lists(st.sampled_from("xxxy"), min_size=2, max_size=6))
+    def start(self, asleep: list[str]) -> None:
+        self.queue = SchedulingQueue()
+        self.now_s = 0.0
+        self.room = {"x": 0, "y": 0}
+        self.kinds: dict[int, str] = {}
+        self.present: set[int] = set()
+        # Decided, and not ended yet: in vain, or with a node.
+        self.refused: list[int] = []
+        self.bound: list[int] = []
+        # Waiting for something of their own.
+        self.gated: set[int] = set()
+        for kind in asleep:
+            self.add(kind, 0)
+            self.attempt("")
+
+    @rule(kind=st.sampled_from("xy"), priority=st.integers(0, 2))
+    def add(self, kind: str, priority: int) -> None:
+        key = len(self.kinds)
+        self.kinds[key] = kind
+        self.present.add(key)
+        self.queue.add(key, priority=priority, now_s=self.now_s)
+
+    @rule(seconds=st.floats(0, 2))
+    def pass_time(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    @rule(kind=st.sampled_from("xy"), amount=st.integers(1, 3))
+    def free(self, kind: str, amount: int) -> None:
+        for _ in range(amount):
+            self.room[kind] += 1
+            self.queue.happened(DEVICES_FREED, now_s=self.now_s)
+
+    @rule(kind=st.sampled_from("xy"))
+    def somebody_else_takes_it(self, kind: str) -> None:
+        self.room[kind] = max(self.room[kind] - 1, 0)
+
+    @rule()
+    def node_comes(self) -> None:
+        self.queue.happened(NODE_ADDED, now_s=self.now_s)
+
+    @rule(mishap=st.sampled_from(["", "", "", "slow", "failed", "gated"]))
+    def attempt(self, mishap: str) -> None:
+        if (pod := self.queue.pop(now_s=self.now_s)) is not None:
+            self.decide(pod.key, mishap)
+
+    def decide(self, key: Hashable, mishap: str) -> None:
+        assert isinstance(key, int)
+        assert key in self.present
+        if mishap == "failed":
+            self.queue.failed(key, now_s=self.now_s)
+        elif mishap == "gated":
+            self.gated.add(key)
+            self.queue.gated(key, waits_for=frozenset({Happening("claim", key)}), now_s=self.now_s)
+        elif self.room[self.kinds[key]]:
+            self.room[self.kinds[key]] -= 1
+            self.queue.binding(key)
+            self.bound.append(key)
+        else:
+            self.refused.append(key)
+            if mishap != "slow":
+                self.refuse(-1)
+
+    @precondition(lambda self: self.refused)
+    @rule(pick=st.integers(0, 100))
+    def refuse(self, pick: int) -> None:
+        key = self.refused.pop(pick % len(self.refused))
+        waits_for = frozenset({DEVICES_FREED, NODE_ADDED, Happening("claim", key)})
+        self.queue.rejected(key, waits_for=waits_for, now_s=self.now_s, like=self.kinds[key])
+
+    @precondition(lambda self: self.bound)
+    @rule(pick=st.integers(0, 100), works=st.booleans())
+    def bind(self, pick: int, works: bool) -> None:
+        key = self.bound.pop(pick % len(self.bound))
+        if works:
+            self.queue.placed(key)
+            self.present.discard(key)
+        else:
+            self.free(self.kinds[key], 1)
+            self.queue.collided(key, now_s=self.now_s)
+
+    @precondition(lambda self: self.present)
+    @rule(pick=st.integers(0, 100))
+    def news_of_one(self, pick: int) -> None:
+        key = sorted(self.present)[pick % len(self.present)]
+        self.gated.discard(key)
+        self.queue.happened(Happening("claim", key), now_s=self.now_s)
+
+    @precondition(lambda self: self.present)
+    @rule(pick=st.integers(0, 100))
+    def delete(self, pick: int) -> None:
+        key = sorted(self.present)[pick % len(self.present)]
+        self.present.discard(key)
+        self.queue.discard(key)
+
+    @invariant()
+    def while_there_is_room_somebody_is_about_to_be_tried(self) -> None:
+        if not hasattr(self, "queue"):
+            return
+        for kind in (kind for kind, room in self.room.items() if room):
+            alike = {key for key in self.present - self.gated if self.kinds[key] == kind}
+            asleep = {key for key in alike if self.queue.waits_for(key) is not None}
+            assert not asleep or alike - asleep - set(self.bound), f"{asleep} sleep while there is room for {kind}"
+
+    def teardown(self) -> None:
+        if not hasattr(self, "queue"):
+            return
+        for _ in self.refused[:]:
+            self.refuse(0)
+        for _ in self.bound[:]:
+            self.bind(0, works=True)
+        self.now_s += BACKOFF_MOST_S
+        while (pod := self.queue.pop(now_s=self.now_s)) is not None:
+            self.decide(pod.key, "")
+        asleep = {self.kinds[key] for key in self.present - self.gated - set(self.bound)}
+        assert not any(self.room[kind] for kind in asleep)
+
+
+TestCrowdMachine = CrowdMachine.TestCase
+TestCrowdMachine.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)

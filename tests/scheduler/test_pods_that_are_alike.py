@@ -1,0 +1,88 @@
+"""Many pods that ask for the same and wait: a change costs a few attempts, and each of them fares as if it had been tried."""
+
+from __future__ import annotations
+
+import re
+
+from dralloc.testing.builders import claim, device, device_class, request, resource_slice
+from dralloc.testing.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod
+
+PODS = 30
+NAMES = [f"p{number:02}" for number in range(PODS)]
+# Until all have been told: the others are told later than the one that was tried, and each at most once a minute.
+TOLD_S = 100.0
+
+
+async def create_pods_that_wait(cluster: ScheduledCluster) -> None:
+    """One device, which the first pod has; each of the others has a claim of its own."""
+    await cluster.create(device_class(), node("node-a"))
+    await cluster.create(resource_slice("a", device("gpu-0"), pool="node-a", node_name="node-a"))
+    await cluster.create(claim("first", request()), our_pod("first", "first"))
+    await cluster.settle()
+    for name in NAMES:
+        await cluster.create(claim(name, request()), our_pod(name, name))
+    await cluster.settle(15)
+    assert await waiting(cluster) == NAMES
+
+
+async def waiting(cluster: ScheduledCluster) -> list[str]:
+    return [name for name in NAMES if not await cluster.node_of(name)]
+
+
+async def free_one_device(cluster: ScheduledCluster) -> None:
+    await cluster.delete_pod("first")
+    await cluster.release("first")
+
+
+def unschedulable(cluster: ScheduledCluster) -> float:
+    return cluster.schedulers[0].counters.attempts.value("unschedulable", "dralloc")
+
+
+@in_cluster()
+async def test_a_device_that_comes_free_costs_few_attempts_and_goes_to_the_oldest(cluster: ScheduledCluster) -> None:
+    await create_pods_that_wait(cluster)
+    before = unschedulable(cluster)
+    await free_one_device(cluster)
+    await cluster.settle(15)
+    assert await waiting(cluster) == NAMES[1:]
+    assert unschedulable(cluster) - before <= 3
+
+
+@in_cluster()
+async def test_what_helps_nobody_costs_few_attempts_and_all_are_told_what_is_true_now(
+    cluster: ScheduledCluster,
+) -> None:
+    await create_pods_that_wait(cluster)
+    before = unschedulable(cluster)
+    await cluster.create(node("node-b"))
+    await cluster.settle(TOLD_S)
+    assert unschedulable(cluster) - before <= 3
+    said = [(await cluster.condition(name)).message for name in NAMES]
+    assert all(message.startswith("0/2 nodes are available") for message in said), said
+    events = [event for name in NAMES for event in await cluster.events_of(name)]
+    assert [(event.count, event.message) for event in events] == [(2, message) for message in said]
+
+
+@in_cluster()
+async def test_pods_that_were_not_tried_are_told_of_their_own_claims(cluster: ScheduledCluster) -> None:
+    await cluster.create(device_class(), node("node-a"))
+    await cluster.create(resource_slice("a", device("gpu-0"), pool="node-a", node_name="node-a"))
+    for name in NAMES[:4]:
+        await cluster.create(claim(f"{name}-1", request()), claim(f"{name}-2", request()))
+        await cluster.create(our_pod(name, f"{name}-1", f"{name}-2"))
+    await cluster.settle()
+    await cluster.create(node("node-b"))
+    await cluster.settle(TOLD_S)
+    for name in NAMES[:4]:
+        message = (await cluster.condition(name)).message
+        assert message.startswith("0/2 nodes are available")
+        assert {found[:3] for found in re.findall(r"p\d\d-\d", message)} == {name}, message
+
+
+@in_cluster()
+async def test_all_get_what_comes_for_all(cluster: ScheduledCluster) -> None:
+    await create_pods_that_wait(cluster)
+    devices = [device(f"gpu-{number}") for number in range(PODS)]
+    await cluster.create(node("node-b"), resource_slice("b", *devices, pool="node-b", node_name="node-b"))
+    await cluster.settle()
+    assert await waiting(cluster) == []
