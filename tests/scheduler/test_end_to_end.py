@@ -26,7 +26,7 @@ from dralloc.testing.builders import (
     toleration,
 )
 from dralloc.testing.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod
-from dralloc.testing.workloads import pod, template
+from dralloc.testing.workloads import existing, pod, template
 
 
 def gpus(node_name: str, count: int = 1, attributes: Mapping[str, Any] | None = None) -> ResourceSlice:
@@ -72,6 +72,16 @@ async def test_a_pod_gets_a_node_a_device_and_an_entry_in_its_claim(cluster: Sch
     assert CLAIM_FINALIZER in stored.metadata.finalizers
     assert [event.reason for event in await cluster.events_of("p")] == ["Scheduled"]
     assert (await cluster.condition("p")).status == "True"
+
+
+@in_cluster()
+async def test_a_claim_that_a_pod_names_twice_is_one_claim(cluster: ScheduledCluster) -> None:
+    twice = pod("p", {"one": existing("c"), "two": existing("c")}, scheduler="dralloc")
+    await cluster.create(device_class(), node("node-a"), gpus("node-a"), claim("c", request()), twice)
+    await cluster.settle()
+    assert await cluster.node_of("p") == "node-a"
+    assert await cluster.devices_of("c") == ["gpu-0"]
+    assert [entry.name for entry in (await cluster.claim("c")).status.reserved_for] == ["p"]
 
 
 @in_cluster()

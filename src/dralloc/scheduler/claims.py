@@ -39,8 +39,8 @@ FindClaim = Callable[[ClaimId], ResourceClaim | None]
 
 
 def claims_of(pod: Pod, find: FindClaim) -> tuple[ResourceClaim, ...] | Obstacle:
-    """The claims in the order in which the pod names them, each usable by the pod."""
-    claims: list[ResourceClaim] = []
+    """The claims in the order in which the pod names them, each once and usable by the pod."""
+    claims: dict[ClaimId, ResourceClaim] = {}
     for entry in pod.spec.resource_claims:
         name = _claim_name(pod, entry)
         if isinstance(name, Obstacle):
@@ -53,8 +53,8 @@ def claims_of(pod: Pod, find: FindClaim) -> tuple[ResourceClaim, ...] | Obstacle
             return Obstacle(f"claim {claim_id} does not exist", _until_another(pod, claim_id), is_early=True)
         if fault := _fault(pod, entry, claim):
             return Obstacle(f"claim {claim_id} {fault}", _until_another(pod, claim_id))
-        claims.append(claim)
-    return tuple(claims)
+        claims[claim_id] = claim
+    return tuple(claims.values())
 
 
 def _until_another(pod: Pod, claim_id: ClaimId) -> frozenset[Happening]:
