@@ -143,6 +143,7 @@ BAD = [
     (["--kubeconfig", "a", "--serve-kubeconfig", "b", "--", "x"], "not both"),
     (["--only", "nonsense", "--", "x"], "no check begins with nonsense; there are: registration, prepare"),
     (["--claim", "/proc/nonexistent", "--", "x"], "No such file"),
+    (["--claim", "/proc", "--", "x"], "/proc: Is a directory"),
     (["--kubeconfig", "/proc/nonexistent", "--", "x"], "/proc/nonexistent"),
     (["--", "/proc/nonexistent"], "cannot run /proc/nonexistent"),
     (["--socket", "/proc/nonexistent", "--wait", "0.1"], "there is no socket at /proc/nonexistent"),

@@ -73,7 +73,7 @@ def cel(
     dralloc cel 'device.allowMultipleAllocations' -f slices.yaml
 
     # Why does it not choose this one? The value of every part.
-    dralloc cel 'device.driver == "gpu.example.com"' --explain --device gpu-0
+    dralloc cel device.allowMultipleAllocations -f s.yaml --explain --device gpu-0
     """
     from dralloc.api.inventory import take_inventory
     from dralloc.cel.check import Refusal, check_selector, environment_for
@@ -283,7 +283,7 @@ def _explain(selector: Selector, candidates: list[Candidate], output: OutputForm
     from dralloc.cel.errors import CelError
 
     if not candidates:
-        fail("an explanation needs a device: name files with -f")
+        fail("an explanation needs a device: name files with -f, or a cluster with --kubeconfig or --context")
     # Without a name, the device about which there is most to tell.
     candidate = min(candidates, key=lambda one: {None: 0, False: 1, True: 2}[one.matches])
     try:

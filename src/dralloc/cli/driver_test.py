@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dralloc.cli.options import Output, OutputFormat
-from dralloc.cli.output import FINDINGS, fail, say
+from dralloc.cli.output import FINDINGS, fail, in_words, say
 
 if TYPE_CHECKING:
     from dralloc.driver.conformance.setup import KitResult, KitSettings
@@ -114,7 +114,7 @@ def _run(settings: KitSettings, junit: Path | None, output: OutputFormat, *, str
     try:
         result = asyncio.run(run_kit(settings, show, tell))
     except (BadSetup, BadKubeconfig, CommandFailed, NotFoundInTime, OSError) as error:
-        fail(str(error))
+        fail(in_words(error))
     answer(output, lambda: _values(result), lambda: [summary_of(result.verdicts)])
     if junit is not None:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import shlex
 import sys
 from collections.abc import Iterator, Mapping
@@ -117,6 +118,9 @@ class _Commands(TyperGroup):
                 ctx.fail(f"No such command {name!r}. Did you mean: dralloc --{name}")
             if name in OF_KUBECTL:
                 ctx.fail(f"No such command {name!r}. kubectl {name} works with the same kubeconfig.")
+            if name == "explain" and rest and (meant := re.fullmatch(r"(pods?|po|\w*claims?)/(\S+)", rest[0])):
+                sort = "claim" if "claim" in meant[1] else "pod"
+                ctx.fail(f"explain takes a name apart. Did you mean: dralloc explain {sort} {meant[2]}")
             if name in WITH_FILES_ONLY and rest and not rest[0].startswith("-"):
                 ctx.fail(f"{name} takes files with -f. Did you mean: dralloc {name} -f {shlex.join(rest)}")
         return super().resolve_command(ctx, args)

@@ -130,6 +130,10 @@ def _be_a_node(connection: Connection, settings: AgentSettings, metrics_address:
         finally:
             await transport.close()
 
+    try:
+        settings.directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        fail(f"cannot work in {settings.directory}: {error.strerror}; choose another place with --plugin-dir")
     say(f"node {settings.shape.name} on {connection.server}, drivers register in {settings.directory}/plugins_registry")
     until_told(run, BadCheckpoint, DirectoryInUse)
 

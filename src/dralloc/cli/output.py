@@ -39,6 +39,13 @@ def say(text: str, *, err: bool = False, prefix: str = "", newline: bool = True)
     typer.echo((prefix + text).encode(encoding, "backslashreplace").decode(encoding), err=err, nl=newline)
 
 
+def in_words(error: BaseException) -> str:
+    """What went wrong, without the numbers that systems have for it."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error)
+
+
 def paint(text: str, colour: str) -> str:
     """The text in a colour. Where it does not go to a terminal, `say` takes the colour out again."""
     return text if os.environ.get("NO_COLOR") else typer.style(text, fg=colour)

@@ -13,7 +13,7 @@ from uuid import uuid4
 import uvloop
 
 from dralloc.cli.observing import observable
-from dralloc.cli.output import fail, say
+from dralloc.cli.output import fail, in_words, say
 from dralloc.client.transport import TransportError
 from dralloc.primitives.errors import ApiError
 
@@ -72,12 +72,12 @@ def until_told(run: Callable[[], Coroutine[Any, Any, None]], *expected: type[Exc
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(until_signal())
     except known as error:
-        fail(str(error))
+        fail(in_words(error))
     except BaseExceptionGroup as group:
         matched, rest = group.split(known)
         if matched is None or rest is not None:
             raise
-        fail("; ".join(sorted({str(error) for error in _leaves(matched)})))
+        fail("; ".join(sorted({in_words(error) for error in _leaves(matched)})))
 
 
 def _leaves(group: BaseExceptionGroup[Any]) -> list[BaseException]:

@@ -193,7 +193,7 @@ def tell_derived_nodes(world: World) -> None:
 
 def _count_derived(world: World) -> str:
     if [node.name for node in world.nodes] == [SOME_NODE]:
-        return f"one without labels is assumed, called {SOME_NODE}"
+        return f"one without labels is assumed, called {SOME_NODE}; with --kubeconfig or --context, files are added to a cluster"
     return f"{len(world.nodes)} that slices and pods name are taken, without labels"
 
 
