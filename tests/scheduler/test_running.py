@@ -57,6 +57,9 @@ async def test_metrics_tell_how_pods_fare(cluster: ScheduledCluster) -> None:
     await cluster.create(claim("c", request()), our_pod("p", "c"))
     await cluster.create(claim("d", first_available("gpu", alternative("any"))), our_pod("q", "d"))
     await cluster.create(claim("e", request(count=2)), our_pod("r", "e"), our_pod("early", "nowhere"))
+    held_back = our_pod("held-back")
+    held_back["spec"]["schedulingGates"] = [{"name": "example.com/quota"}]
+    await cluster.create(held_back)
     await cluster.settle()
     text = cluster.schedulers[0].counters.text()
     for line in (
@@ -65,15 +68,21 @@ async def test_metrics_tell_how_pods_fare(cluster: ScheduledCluster) -> None:
         'scheduler_dra_claim_allocations_total{result="success",prioritized_list="true"} 1',
         'scheduler_unschedulable_pods{plugin="NodeResourcesFit",profile="dralloc"} 1',
         'scheduler_unschedulable_pods{plugin="DynamicResources",profile="dralloc"} 2',
-        'scheduler_pending_pods{queue="unschedulable"} 3',
+        'scheduler_pending_pods{queue="active"} 0',
+        'scheduler_pending_pods{queue="backoff"} 0',
+        'scheduler_pending_pods{queue="unschedulable"} 2',
+        'scheduler_pending_pods{queue="gated"} 2',
         "scheduler_pod_scheduling_attempts_count 2",
         'scheduler_plugin_execution_duration_seconds_count{plugin="DynamicResources",extension_point="Filter",status="Success"} 2',
         'scheduler_plugin_execution_duration_seconds_count{plugin="DynamicResources",extension_point="PreBind",status="Success"} 2',
     ):
         assert line in text.splitlines(), line
     await cluster.delete_pod("big")
+    await cluster.client.patch(Pod, "held-back", {"spec": {"schedulingGates": None}})
     await cluster.settle()
-    assert 'plugin="NodeResourcesFit"' not in cluster.schedulers[0].counters.text()
+    text = cluster.schedulers[0].counters.text()
+    assert 'plugin="NodeResourcesFit"' not in text
+    assert 'scheduler_pending_pods{queue="gated"} 1' in text.splitlines()
 
 
 @pytest.mark.slow

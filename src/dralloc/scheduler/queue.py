@@ -113,10 +113,11 @@ class SchedulingQueue:
         return pod.waits_for if pod is not None else None
 
     def counts(self) -> dict[str, int]:
-        """How many pods are in each place."""
-        counts = dict.fromkeys(("active", "backoff", "unschedulable", "in_flight"), 0)
+        """How many pods wait in each place; those that are being tried wait in none."""
+        counts = dict.fromkeys(("active", "backoff", "unschedulable", "gated"), 0)
         for place, _ in self._place.values():
-            counts[place] += 1
+            if place in counts:
+                counts[place] += 1
         return counts
 
     def add(self, key: Hashable, *, priority: int, now_s: float) -> None:
@@ -126,9 +127,9 @@ class SchedulingQueue:
 
     def discard(self, key: Hashable) -> None:
         """The pod is gone or has a node."""
-        place = self._place.pop(key, None)
-        if place is not None and place[0] == "unschedulable":
-            self._unpark(self._parked[key])
+        self._place.pop(key, None)
+        if (parked := self._parked.get(key)) is not None:
+            self._unpark(parked)
         self._send_next(key)
         for flights in (self._in_flight, self._binding):
             if key in flights:
@@ -278,7 +279,7 @@ class SchedulingQueue:
 
     def _park(self, pod: QueuedPod, waits_for: frozenset[Happening], now_s: float, like: Hashable = None) -> None:
         pod.parked_at_s, pod.waits_for = now_s, waits_for
-        self._place[pod.key] = ("unschedulable", next(self._numbers))
+        self._place[pod.key] = ("gated" if pod.is_gated else "unschedulable", next(self._numbers))
         self._parked[pod.key] = pod
         if like is not None:
             shared = (happening for happening in waits_for if happening.subject is None)

@@ -104,11 +104,13 @@ class Scheduler:
             reporter=_DeviceReports(self._teller, self.counters),
         )
         self._kept_by: dict[QueueKey, frozenset[str]] = {}
+        # Pods that others are not done with: they have scheduling gates.
+        self._held_back: set[QueueKey] = set()
         self._crowds_to_tell: WorkQueue[bytes] = WorkQueue()
 
     async def run(self) -> None:
         """Schedule until cancelled."""
-        self.counters.queued = self._queue.counts
+        self.counters.queued = self._count_queued
         self.counters.kept = self._count_kept
         self._watches.pods.subscribe(self._pod_changed)
         try:
@@ -123,6 +125,10 @@ class Scheduler:
     # --- News -------------------------------------------------------------------------------------------------------
 
     def _pod_changed(self, before: Pod | None, after: Pod | None) -> None:
+        if before is not None and before.spec.scheduling_gates:
+            self._held_back.discard(queue_key(before))
+        if after is not None and after.spec.scheduling_gates and after.spec.scheduler_name in self._settings.names:
+            self._held_back.add(queue_key(after))
         if after is not None and self._is_ours(after):
             self._queue.add(queue_key(after), priority=after.spec.priority or 0, now_s=_now_s())
             if before is None:
@@ -149,6 +155,10 @@ class Scheduler:
         spec = pod.spec
         is_waiting = not spec.node_name and not spec.scheduling_gates and not pod.is_finished and not pod.is_terminating
         return is_waiting and spec.scheduler_name in self._settings.names
+
+    def _count_queued(self) -> Mapping[str, int]:
+        counts = self._queue.counts()
+        return {**counts, "gated": counts["gated"] + len(self._held_back)}
 
     def _count_kept(self) -> Mapping[tuple[str, str], int]:
         counts: Counter[tuple[str, str]] = Counter()
@@ -367,4 +377,8 @@ def _now_s() -> float:
 
 def _is_news(before: Pod, after: Pod) -> bool:
     """Whether an attempt may end otherwise for what has changed in the pod itself."""
-    return before.spec != after.spec or before.status.resource_claim_statuses != after.status.resource_claim_statuses
+    return (
+        before.spec != after.spec
+        or before.metadata.labels != after.metadata.labels
+        or before.status.resource_claim_statuses != after.status.resource_claim_statuses
+    )
