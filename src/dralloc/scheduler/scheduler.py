@@ -276,16 +276,18 @@ class Scheduler:
         """Tell pods for which another one was tried what they would have been told."""
         while (shape := await self._crowds_to_tell.get()) is not None:
             for number, key in enumerate(self._queue.alike(shape), start=1):
-                self._tell_asleep(key, shape)  # type: ignore[arg-type]
+                self._tell_asleep(key)  # type: ignore[arg-type]
                 if number % ATTEMPTS_AT_ONCE == 0:
                     await asyncio.sleep(0)
             self._crowds_to_tell.done(shape)
 
-    def _tell_asleep(self, key: QueueKey, shape: bytes) -> None:
+    def _tell_asleep(self, key: QueueKey) -> None:
         pod = self._find(key) if self._queue.waits_for(key) is not None else None
-        decision = self._cycle.decide(pod, self._clock.now()) if pod is not None else None
+        if pod is None:
+            return
+        decision = self._cycle.decide(pod, self._clock.now())
         # Anything else is found out by the attempt that is about to be made for all of them, or for this one.
-        if pod is not None and isinstance(decision, Reject) and decision.shape == shape:
+        if isinstance(decision, Reject) and decision.shape is not None:
             self._kept_by[key] = decision.plugins
             self._teller.waits(pod, UNSCHEDULABLE, decision.message)
 
