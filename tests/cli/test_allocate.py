@@ -212,6 +212,25 @@ status:
     assert "there are no nodes" not in result.stderr
 
 
+def test_a_pod_that_others_do_not_want_near_is_told(tmp_path: Path) -> None:
+    lonely = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: lonely, namespace: ml}
+spec:
+  nodeName: n1
+  containers: [{name: c, image: i}]
+  affinity:
+    podAntiAffinity:
+      requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: zone, labelSelector: {}}]
+"""
+    (tmp_path / "nodes.yaml").write_text(NODES)
+    (tmp_path / "pod.yaml").write_text(POD.format(more=""))
+    result = run("-f", CLUSTER, "-f", CLAIMS, "-f", str(tmp_path), "-f", "-", "--pod", "ml/p", stdin=lonely)
+    assert result.exit_code == 1
+    assert "1 node: kept away by the anti-affinity of pod ml/lonely" in result.stdout
+
+
 def test_a_pod_goes_where_its_allocated_claim_is(tmp_path: Path) -> None:
     pod = POD.format(more="").replace(
         "{name: own, resourceClaimTemplateName: eight}",

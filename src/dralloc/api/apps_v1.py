@@ -7,21 +7,10 @@ from typing import ClassVar, Final
 from msgspec import field
 
 from dralloc.api.batch_v1 import PodTemplateSpec
-from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.meta_v1 import ApiObject, LabelSelector
 from dralloc.api.wire import Int32, Wire
 
 GROUP: Final = "apps"
-
-
-class LabelSelectorRequirement(Wire):
-    key: str = ""
-    operator: str = ""
-    values: tuple[str, ...] = ()
-
-
-class LabelSelector(Wire):
-    match_labels: dict[str, str] = field(default_factory=dict)
-    match_expressions: tuple[LabelSelectorRequirement, ...] = ()
 
 
 class DaemonSetSpec(Wire):

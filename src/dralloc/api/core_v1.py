@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 
 from msgspec import field
 
-from dralloc.api.meta_v1 import ApiObject, Condition, NodeSelector, NodeSelectorTerm
+from dralloc.api.meta_v1 import ApiObject, Condition, LabelSelector, NodeSelector, NodeSelectorTerm
 from dralloc.api.wire import Int32, Int64, Time, Wire, printed
 from dralloc.primitives.quantity import Quantity
 
@@ -103,10 +103,21 @@ class NodeAffinity(Wire):
     preferred_during_scheduling_ignored_during_execution: tuple[PreferredSchedulingTerm, ...] = ()
 
 
-class PodAffinity(Wire):
-    """Near to other pods or away from them. Only that it is asked for is read."""
+class PodAffinityTerm(Wire):
+    """Which pods are meant, and how far away counts as near: nodes with the same value of the label `topology_key` are."""
 
-    required_during_scheduling_ignored_during_execution: tuple[dict[str, Any], ...] = ()
+    label_selector: LabelSelector | None = None
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: LabelSelector | None = None
+    topology_key: str = printed("")
+    match_label_keys: tuple[str, ...] = ()
+    mismatch_label_keys: tuple[str, ...] = ()
+
+
+class PodAffinity(Wire):
+    """Near to other pods or away from them. Of preferences only that there are some is read."""
+
+    required_during_scheduling_ignored_during_execution: tuple[PodAffinityTerm, ...] = ()
     preferred_during_scheduling_ignored_during_execution: tuple[dict[str, Any], ...] = ()
 
 

@@ -1,7 +1,8 @@
-"""What every API object carries: type, metadata, owner references, conditions."""
+"""What every API object carries: type, metadata, owner references, conditions, selectors."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import field
@@ -43,6 +44,35 @@ class Condition(Wire):
     last_transition_time: Time | None = printed(None)
     reason: str = printed("")
     message: str = printed("")
+
+
+class LabelSelectorRequirement(Wire):
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] = ()
+
+    def holds(self, labels: Mapping[str, str]) -> bool:
+        match self.operator:
+            case "In":
+                return labels.get(self.key) in self.values
+            case "NotIn":
+                return labels.get(self.key) not in self.values
+            case "Exists":
+                return self.key in labels
+            case _:
+                return self.operator == "DoesNotExist" and self.key not in labels
+
+
+class LabelSelector(Wire):
+    """One that says nothing selects everything."""
+
+    match_labels: dict[str, str] = field(default_factory=dict)
+    match_expressions: tuple[LabelSelectorRequirement, ...] = ()
+
+    def selects(self, labels: Mapping[str, str]) -> bool:
+        return self.match_labels.items() <= labels.items() and all(
+            requirement.holds(labels) for requirement in self.match_expressions
+        )
 
 
 class NodeSelectorRequirement(Wire):

@@ -13,9 +13,10 @@ from dralloc.api.pod_claims import POD_CLAIM_NAME, controller_of
 from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimTemplate
 from dralloc.cli.world import World
 from dralloc.scheduler.asks import Held
-from dralloc.scheduler.needs import Needs, needs_of
+from dralloc.scheduler.needs import Needs, needs_on_node
 from dralloc.scheduler.node_fit import Wishes, misfit
 from dralloc.scheduler.node_state import EMPTY, Load, NodeOffer, NodeState
+from dralloc.scheduler.repulsion import Repulsion
 from dralloc.snapshot import node_selectors
 from dralloc.snapshot.identity import ClaimId
 
@@ -121,8 +122,11 @@ def _from_template(world: World, pod: Pod, entry: PodResourceClaim) -> ResourceC
 
 def excluded_nodes(world: World, pod: Pod, claims: PodClaims) -> Mapping[str, Reason]:
     """The nodes that cannot take the pod, whatever devices they have: as far as is known."""
-    wishes = Wishes.of(pod.spec)
     states = _node_states(world, pod)
+    repulsion = Repulsion()
+    for other in _pods_on_nodes(world, pod):
+        repulsion.add(other)
+    wishes = Wishes.of(pod.spec, repulsion.of(pod, states))
     excluded: dict[str, Reason] = {}
     for node in world.nodes:
         state = states.get(node.name) or NodeState(NodeOffer.of(Node(metadata=ObjectMeta(name=node.name))))
@@ -148,8 +152,11 @@ def _out_of_reach(claims: PodClaims, node: node_selectors.Node) -> ClaimId | Non
 def _node_states(world: World, pod: Pod) -> dict[str, NodeState]:
     """The nodes that are stated, with what the other pods take of them."""
     loads: dict[str, Load] = {}
-    for other in world.all(Pod).values():
-        node_name = other.spec.node_name
-        if node_name and other is not pod and not other.is_finished:
-            loads[node_name] = loads.get(node_name, EMPTY).plus(needs_of(other.spec))
+    for other in _pods_on_nodes(world, pod):
+        loads[other.spec.node_name] = loads.get(other.spec.node_name, EMPTY).plus(needs_on_node(other))
     return {name: NodeState(NodeOffer.of(node), loads.get(name, EMPTY)) for (_, name), node in world.all(Node).items()}
+
+
+def _pods_on_nodes(world: World, pod: Pod) -> list[Pod]:
+    others = (other for other in world.all(Pod).values() if other is not pod and not other.is_finished)
+    return [other for other in others if other.spec.node_name]

@@ -22,6 +22,7 @@ from dralloc.api.meta_v1 import NodeSelector
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.scheduler.claims import classes_of
 from dralloc.scheduler.node_fit import Wishes, names_in
+from dralloc.scheduler.repulsion import Repelled
 from dralloc.snapshot.identity import ClaimId
 from dralloc.snapshot.node_selectors import Node, NodeSelectorError, matches
 
@@ -77,9 +78,16 @@ class Ask:
     demand: Demand | None = None
 
     @classmethod
-    def of(cls, pod: Pod, claims: PodClaims, classes: Mapping[str, DeviceClass], features: Features) -> Ask:
+    def of(
+        cls,
+        pod: Pod,
+        claims: PodClaims,
+        classes: Mapping[str, DeviceClass],
+        features: Features,
+        repelled: tuple[Repelled, ...] = (),
+    ) -> Ask:
         return cls(
-            wishes=Wishes.of(pod.spec),
+            wishes=Wishes.of(pod.spec, repelled),
             held=tuple(Held(ClaimId.of(claim), _selector(claim)) for claim in claims.allocated),
             demand=compile_demand(_nameless(claims.unallocated), classes, features) if claims.unallocated else None,
         )
@@ -91,7 +99,9 @@ class Ask:
         return frozenset.intersection(*known) if known else None
 
 
-def shape_of(pod: Pod, claims: PodClaims, classes: Mapping[str, DeviceClass]) -> bytes:
+def shape_of(
+    pod: Pod, claims: PodClaims, classes: Mapping[str, DeviceClass], repelled: tuple[Repelled, ...] = ()
+) -> bytes:
     """The same for all pods that get the same answer from every node."""
     spec = pod.spec
     return encode(
@@ -103,6 +113,8 @@ def shape_of(pod: Pod, claims: PodClaims, classes: Mapping[str, DeviceClass]) ->
             [(ClaimId.of(claim), _selector(claim)) for claim in claims.allocated],
             [claim.spec.devices for claim in claims.unallocated],
             [_versions_of(classes, claim) for claim in claims.unallocated],
+            # What is repelled together now, need not be so later: that goes by names and labels.
+            (repelled, pod.metadata.namespace, pod.metadata.labels) if repelled else None,
         )
     )
 

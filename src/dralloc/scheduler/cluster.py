@@ -35,6 +35,7 @@ from dralloc.scheduler.news import (
     class_changed,
 )
 from dralloc.scheduler.node_state import EMPTY, Load, NodeOffer, NodeState
+from dralloc.scheduler.repulsion import Repelled, Repulsion
 from dralloc.scheduler.reservation import consumer_for
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.identity import ClaimId, PoolId
@@ -112,6 +113,7 @@ class Cluster:
         self._users: dict[ClaimId, set[PodKey]] = {}
         # Of nodes that are not known (yet): pods may be heard of before their node.
         self._loads: dict[str, Load] = {}
+        self._repulsion = Repulsion()
 
     # --- What is asked ----------------------------------------------------------------------------------------
 
@@ -129,6 +131,10 @@ class Cluster:
         """Whether something is decided about the claim that the pod needs and that is not stored yet."""
         state = self._claims[claim_id]
         return state.effective is not state.stored and (state.allocation is not None or pod_uid in state.consumers)
+
+    def repelled(self, pod: Pod) -> tuple[Repelled, ...]:
+        """From where the pod is kept away by pods that are there already."""
+        return self._repulsion.of(pod, self.nodes)
 
     def is_on_node(self, key: PodKey) -> bool:
         return key in self._pods
@@ -235,6 +241,7 @@ class Cluster:
             if known is None or known.uid != pod.metadata.uid:
                 return ()
             self._drop(key)
+            self._repulsion.remove(key)
             return (ROOM_FREED,)
         if not after.spec.node_name:
             return ()
@@ -242,6 +249,8 @@ class Cluster:
         if known is None or (known.uid, known.node, known.uses) != (after.metadata.uid, after.spec.node_name, uses):
             needs = needs_on_node(after)
             self._put(key, _OnNode(after.metadata.uid, after.spec.node_name, needs, uses, is_assumed=False))
+            self._repulsion.remove(key)
+            self._repulsion.add(after)
             return ()
         if known.is_assumed:
             self._pods[key] = replace(known, is_assumed=False)

@@ -45,6 +45,7 @@ from dralloc.scheduler.news import (
 )
 from dralloc.scheduler.node_fit import Wishes, misfit
 from dralloc.scheduler.node_state import NodeState
+from dralloc.scheduler.repulsion import Repelled
 from dralloc.scheduler.table import DEFAULT_DILIGENCE, Choice, Diligence, Table
 from dralloc.scheduler.unsupported import unsupported
 from dralloc.snapshot.identity import ClaimId
@@ -119,8 +120,9 @@ class Cycle:
         )
         if obstacle is not None:
             return _rejection(obstacle)
-        shape = shape_of(pod, split, cluster.classes)
-        table = self._table(shape, pod, split)
+        repelled = cluster.repelled(pod)
+        shape = shape_of(pod, split, cluster.classes, repelled)
+        table = self._table(shape, pod, split, repelled)
         unusable = tuple(claim for claim in split.allocated if is_unusable(claim, now))
         choice = table.best() if not unusable else None
         if choice is not None:
@@ -191,10 +193,10 @@ class Cycle:
 
     # --- Tables -----------------------------------------------------------------------------------------------------
 
-    def _table(self, shape: bytes, pod: Pod, claims: PodClaims) -> Table:
+    def _table(self, shape: bytes, pod: Pod, claims: PodClaims, repelled: tuple[Repelled, ...]) -> Table:
         table = self._tables.get(shape)
         if table is None:
-            ask = Ask.of(pod, claims, self._cluster.classes, self._features)
+            ask = Ask.of(pod, claims, self._cluster.classes, self._features, repelled)
             table = self._tables[shape] = Table(ask, self._cluster, start=self._start, diligence=self._diligence)
             self._start += 1009
             self._forget_oldest()

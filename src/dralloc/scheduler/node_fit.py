@@ -1,7 +1,7 @@
 """Whether a node can take a pod, devices aside; and if not, why not.
 
-The checks of Kubernetes' NodeUnschedulable, NodeName, TaintToleration, NodeAffinity, NodePorts and NodeResourcesFit, in
-that order; the first that fails is the reason, but of resources every one that is short is named.
+The checks of Kubernetes' NodeUnschedulable, NodeName, TaintToleration, NodeAffinity, NodePorts, NodeResourcesFit and, as far as
+pods on nodes ask for it, InterPodAffinity, in that order; the first that fails is the reason, but of resources every one that is short is named.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dralloc.api.core_v1 import PodSpec, PreferredSchedulingTerm, Taint, Tolerat
 from dralloc.api.meta_v1 import NodeSelector, NodeSelectorTerm
 from dralloc.scheduler.needs import PODS, HostPort, Needs, needs_of
 from dralloc.scheduler.node_state import NodeState
+from dralloc.scheduler.repulsion import Repelled
 from dralloc.snapshot.node_selectors import NAME_FIELD, NodeSelectorError, matches
 
 UNSCHEDULABLE_TAINT: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
@@ -40,9 +41,11 @@ class Wishes:
     required: NodeSelector | None = None
     preferred: tuple[PreferredSchedulingTerm, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
+    # No wish of the pod's, but of others.
+    repelled: tuple[Repelled, ...] = ()
 
     @classmethod
-    def of(cls, spec: PodSpec) -> Wishes:
+    def of(cls, spec: PodSpec, repelled: tuple[Repelled, ...] = ()) -> Wishes:
         affinity = spec.affinity.node_affinity if spec.affinity is not None else None
         return cls(
             needs=needs_of(spec),
@@ -51,6 +54,7 @@ class Wishes:
             required=affinity.required_during_scheduling_ignored_during_execution if affinity else None,
             preferred=affinity.preferred_during_scheduling_ignored_during_execution if affinity else (),
             tolerations=spec.tolerations,
+            repelled=repelled,
         )
 
     def only_nodes(self) -> frozenset[str] | None:
@@ -87,6 +91,9 @@ def misfit(wishes: Wishes, node: NodeState) -> Misfit | None:
         return Misfit("NodePorts", f"port {clash.number} of the host is taken")
     if short := _shortage(wishes.needs, node):
         return Misfit("NodeResourcesFit", short)
+    for repelled in wishes.repelled:
+        if offer.labels.get(repelled.topology_key) == repelled.value:
+            return Misfit("InterPodAffinity", f"kept away by the anti-affinity of {repelled.kept_by}")
     return None
 
 

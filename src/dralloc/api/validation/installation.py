@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
-from dralloc.api.apps_v1 import DaemonSet, Deployment, DeploymentSpec, LabelSelector
+from dralloc.api.apps_v1 import DaemonSet, Deployment, DeploymentSpec
 from dralloc.api.core_v1 import ServiceAccount
 from dralloc.api.rbac_v1 import GROUP, ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, Subject
 from dralloc.api.validation.formats import validate_choice
@@ -38,7 +38,7 @@ def _validate_workload_spec(workload: Workload) -> Iterator[FieldError]:
         yield invalid(SPEC.child("replicas"), spec.replicas, "must be greater than or equal to 0")
     if spec.selector is None or not (spec.selector.match_labels or spec.selector.match_expressions):
         yield required(SPEC.child("selector"), "it says which pods are its own")
-    elif not _selects(spec.selector, spec.template.metadata.labels):
+    elif not spec.selector.selects(spec.template.metadata.labels):
         labels = spec.template.metadata.labels
         yield invalid(template.child("metadata", "labels"), labels, "`selector` does not match template `labels`")
     yield from validate_pod_spec(spec.template.spec, template.child("spec"))
@@ -46,23 +46,6 @@ def _validate_workload_spec(workload: Workload) -> Iterator[FieldError]:
         yield from validate_choice(
             spec.template.spec.restart_policy, template.child("spec", "restartPolicy"), ("Always",)
         )
-
-
-def _selects(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
-    def holds(key: str, operator: str, values: tuple[str, ...]) -> bool:
-        match operator:
-            case "In":
-                return labels.get(key) in values
-            case "NotIn":
-                return labels.get(key) not in values
-            case "Exists":
-                return key in labels
-            case _:
-                return operator == "DoesNotExist" and key not in labels
-
-    return selector.match_labels.items() <= labels.items() and all(
-        holds(each.key, each.operator, each.values) for each in selector.match_expressions
-    )
 
 
 def validate_service_account(account: ServiceAccount) -> Iterator[FieldError]:

@@ -1,0 +1,129 @@
+"""A pod that has a node and must not be near others keeps them away, also those that ask for nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import pytest
+
+from dralloc.api.codec import decode, encode
+from dralloc.api.core_v1 import Node, Pod
+from dralloc.primitives.features import FeatureGates
+from dralloc.scheduler.cluster import Cluster
+from dralloc.scheduler.cycle import Cycle, Place, Reject
+from dralloc.testing.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod
+from dralloc.testing.workloads import Document, pod, seen
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+WEB = {"matchLabels": {"app": "web"}}
+ZONES = {"a": "east", "b": "east", "c": "west"}
+
+
+def lonely(name: str, *terms: Document, on: str = "a", namespace: str = "default") -> Document:
+    """A pod with a node that is not to be near the pods that the terms name."""
+    document = pod(name, node=on, namespace=namespace, labels={"app": "web", "track": "new"})
+    document["spec"]["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": list(terms)}}
+    return document
+
+
+def term(selector: Document | None = WEB, key: str = "kubernetes.io/hostname", **more: object) -> Document:
+    return {"topologyKey": key, **more} | ({"labelSelector": selector} if selector is not None else {})
+
+
+@dataclass(frozen=True)
+class RepulsionCase:
+    id: str
+    there: tuple[Document, ...]
+    labels: dict[str, str] = field(default_factory=lambda: {"app": "web"})
+    namespace: str = "default"
+    # Nodes that the newcomer is kept away from.
+    want: str = "a"
+    told: str = "pod default/e"
+
+
+OTHERS = "pods of another namespace"
+CASES = [
+    RepulsionCase("from its node", (lonely("e", term()),)),
+    RepulsionCase("from its zone", (lonely("e", term(key="zone")),), want="ab"),
+    RepulsionCase("from nowhere where its node has no such label", (lonely("e", term(key="rack")),), want=""),
+    RepulsionCase("from nowhere while its node is not known", (lonely("e", term(), on="z"),), want=""),
+    RepulsionCase("pods with other labels are welcome", (lonely("e", term()),), {"app": "db"}, want=""),
+    RepulsionCase("pods of other namespaces are welcome", (lonely("e", term()),), namespace="other", want=""),
+    RepulsionCase(
+        "pods of namespaces that it names", (lonely("e", term(namespaces=["other"])),), namespace="other", told=OTHERS
+    ),
+    RepulsionCase("pods of all namespaces", (lonely("e", term(namespaceSelector={})),), namespace="other", told=OTHERS),
+    RepulsionCase("all pods", (lonely("e", term({})),), {}),
+    RepulsionCase("nobody", (lonely("e", term(None)),), want=""),
+    RepulsionCase(
+        "pods by an expression", (lonely("e", term({"matchExpressions": [{"key": "app", "operator": "Exists"}]})),)
+    ),
+    RepulsionCase("only pods of the same track", (lonely("e", term(matchLabelKeys=["track"])),), want=""),
+    RepulsionCase("only pods of another track", (lonely("e", term(mismatchLabelKeys=["track"])),)),
+    RepulsionCase("either term", (lonely("e", term({"matchLabels": {"app": "db"}}), term()),)),
+    RepulsionCase(
+        "several pods of one make",
+        (lonely("f", term()), lonely("e", term(), on="c")),
+        want="ac",
+        told="pod default/e and others",
+    ),
+    RepulsionCase(
+        "everywhere",
+        (lonely("e", term(key="zone")), lonely("f", term(key="zone"), on="c")),
+        want="abc",
+        told="pod default/e and others",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_whom_a_pod_keeps_away_from_where(case: RepulsionCase) -> None:
+    cluster = Cluster()
+    for document in case.there:
+        cluster.pod_changed(None, seen(document))
+    for name, zone in ZONES.items():
+        cluster.node_changed(None, decode(encode(node(name, labels={"zone": zone})), Node))
+    cycle = Cycle(cluster, FeatureGates.defaults(), lambda: "share")
+
+    def refusals() -> dict[str, str]:
+        """By node, what a newcomer that asks for this node is told."""
+        told: dict[str, str] = {}
+        for name in ZONES:
+            document = our_pod("newcomer", labels=case.labels, namespace=case.namespace)
+            document["spec"]["nodeSelector"] = {"kubernetes.io/hostname": name}
+            decision = cycle.decide(seen(document), NOW)
+            if not isinstance(decision, Place):
+                told[name] = decision.message
+        return told
+
+    before = refusals()
+    assert "".join(before) == case.want
+    assert all(f"1 node: kept away by the anti-affinity of {case.told}" in message for message in before.values())
+    for document in case.there:
+        cluster.pod_changed(seen(document), None)
+    assert not refusals()
+
+
+def test_pods_that_are_kept_away_do_not_speak_for_pods_with_other_labels() -> None:
+    cluster = Cluster()
+    cluster.node_changed(None, decode(encode(node("a")), Node))
+    cluster.pod_changed(None, seen(lonely("e", term())))
+    cycle = Cycle(cluster, FeatureGates.defaults(), lambda: "share")
+    decisions = [cycle.decide(seen(our_pod("p", labels={"app": "web", "of": name})), NOW) for name in "xxy"]
+    first, second, third = (decision.shape for decision in decisions if isinstance(decision, Reject))
+    assert first == second != third
+
+
+@in_cluster()
+async def test_a_pod_goes_where_it_was_kept_away_once_that_is_over(cluster: ScheduledCluster) -> None:
+    await cluster.create(node("a"), lonely("e", term()))
+    await cluster.create(*(our_pod(name, labels={"app": "web"}) for name in ("stays", "changes")))
+    await cluster.settle()
+    assert [await cluster.node_of(name) for name in ("stays", "changes")] == ["", ""]
+    await cluster.client.patch(Pod, "changes", {"metadata": {"labels": {"app": "db"}}})
+    await cluster.settle()
+    assert [await cluster.node_of(name) for name in ("stays", "changes")] == ["", "a"]
+    await cluster.client.patch(Pod, "e", {"status": {"phase": "Succeeded"}}, subresource="status")
+    await cluster.settle()
+    assert await cluster.node_of("stays") == "a"
