@@ -62,6 +62,16 @@ async def test_a_pod_is_bound_when_its_devices_are_ready(cluster: ScheduledClust
 
 
 @in_cluster()
+async def test_all_pods_of_a_claim_are_bound_in_the_moment_that_its_devices_are_ready(cluster: ScheduledCluster) -> None:
+    await create_cluster(cluster, "node-a")
+    await cluster.create(claim("c", request()), our_pod("p", "c"), our_pod("q", "c"))
+    await cluster.settle(100)
+    await tell(cluster, "c", "attached")
+    await cluster.settle(0.1)
+    assert [await cluster.node_of(name) for name in ("p", "q")] == ["node-a"] * 2
+
+
+@in_cluster()
 async def test_shares_of_one_device_get_ready_one_by_one(cluster: ScheduledCluster) -> None:
     await create_cluster(cluster, "node-a", shareable=True)
     for name in ("one", "two"):

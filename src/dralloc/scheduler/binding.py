@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Any, Final, Protocol
 
 from msgspec import Struct
@@ -26,12 +27,14 @@ from dralloc.scheduler.binding_conditions import Failed, Ready, binding_deadline
 from dralloc.scheduler.claim_writer import ClaimLost, ClaimWriter, Collision
 from dralloc.scheduler.cluster import Cluster
 from dralloc.scheduler.cycle import Place
+from dralloc.scheduler.news import Happening, claim_changed
 from dralloc.scheduler.watch_progress import WatchProgress
 from dralloc.snapshot.identity import ClaimId
 
 PODS: Final = resource_for(Pod)
 SEEN_TIMEOUT_S: Final = 60.0
-DEVICES_POLL_S: Final = 1.0
+# How often devices that are made ready are looked at where nothing is heard of them.
+DEVICES_LOOK_S: Final = 60.0
 
 
 class Bound(Struct, frozen=True, gc=False):
@@ -140,6 +143,13 @@ class Binder:
         self._progress = progress
         self._clock = clock
         self._reporter = reporter
+        # Changes of claims whose devices are made ready.
+        self._awaited: dict[Happening, asyncio.Event] = {}
+
+    def happened(self, happening: Happening) -> None:
+        """Something has changed, maybe a claim whose devices are waited for."""
+        if self._awaited and (awaited := self._awaited.pop(happening, None)) is not None:
+            awaited.set()
 
     async def bind(self, pod: Pod, place: Place) -> BindingOutcome:
         """Write the decision, which the cluster has assumed."""
@@ -248,7 +258,18 @@ class Binder:
             deadline = binding_deadline(claim)
             if deadline is not None and self._clock.now() >= deadline:
                 raise _DevicesFailed(f"claim {claim_id}: its devices were not ready in time", "timeout")
-            await asyncio.sleep(DEVICES_POLL_S)
+            await self._next_change(claim_id, deadline)
+
+    async def _next_change(self, claim_id: ClaimId, deadline: datetime | None) -> None:
+        """Return when the claim has changed, or its devices are late; or in any case after a while."""
+        # Pods that share a claim wait for the same.
+        awaited = self._awaited.setdefault(claim_changed(claim_id), asyncio.Event())
+        left_s = (deadline - self._clock.now()).total_seconds() if deadline is not None else DEVICES_LOOK_S
+        try:
+            async with asyncio.timeout(min(left_s, DEVICES_LOOK_S)):
+                await awaited.wait()
+        except TimeoutError:
+            return
 
     # --- The pod ----------------------------------------------------------------------------------------------------
 

@@ -146,6 +146,7 @@ class Scheduler:
             return
         now_s = _now_s()
         for happening in news:
+            self._binder.happened(happening)
             woken = self._queue.happened(happening, now_s=now_s)
             if woken:
                 self.counters.incoming.add("backoff", happening.kind, amount=woken)
