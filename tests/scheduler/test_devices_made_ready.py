@@ -62,7 +62,9 @@ async def test_a_pod_is_bound_when_its_devices_are_ready(cluster: ScheduledClust
 
 
 @in_cluster()
-async def test_all_pods_of_a_claim_are_bound_in_the_moment_that_its_devices_are_ready(cluster: ScheduledCluster) -> None:
+async def test_all_pods_of_a_claim_are_bound_in_the_moment_that_its_devices_are_ready(
+    cluster: ScheduledCluster,
+) -> None:
     await create_cluster(cluster, "node-a")
     await cluster.create(claim("c", request()), our_pod("p", "c"), our_pod("q", "c"))
     await cluster.settle(100)
