@@ -103,10 +103,12 @@ spec:
       containers: [{{name: c, image: i}}]
       resourceClaims: [{{name: own, {source}}}]
 ---
+"""
+TEMPLATE = """\
 apiVersion: resource.k8s.io/v1
 kind: ResourceClaimTemplate
-metadata: {{name: eight, namespace: ml}}
-spec: {{spec: {{devices: {{requests: [{{name: gpu, exactly: {{deviceClassName: gpu}}}}]}}}}}}
+metadata: {name: eight, namespace: ml}
+spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu}}]}}}
 """
 
 
@@ -125,9 +127,39 @@ spec: {{spec: {{devices: {{requests: [{{name: gpu, exactly: {{deviceClassName: g
 )
 def test_a_job_is_its_pods(job: dict[str, object], claims: list[str]) -> None:
     source = JOB.format(**{"more": "", "annotations": "", "source": "resourceClaimTemplateName: eight", **job})
-    result = run("-f", CLUSTER, "-f", "-", stdin=source)
+    result = run("-f", CLUSTER, "-f", "-", stdin=source + TEMPLATE)
     assert [row[0] for row in rows(result)] == claims
     assert ("note: job ml/sweep: taken as the" in result.stderr) == bool(claims)
+
+
+DEPLOYMENT = """\
+apiVersion: apps/v1
+kind: {kind}
+metadata: {{name: serve, namespace: ml}}
+spec:
+  {more}
+  selector: {{matchLabels: {{app: serve}}}}
+  template:
+    metadata: {{labels: {{app: serve}}}}
+    spec:
+      containers: [{{name: c, image: i}}]
+      resourceClaims: [{{name: own, resourceClaimTemplateName: eight}}]
+---
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "claims", "note"),
+    [
+        ("Deployment", "replicas: 2", ["ml/serve-0-own", "ml/serve-1-own"], "taken as the 2 pods"),
+        ("Deployment", "", ["ml/serve-0-own"], "taken as the 1 pod that"),
+        ("DaemonSet", "", [], "its pods, one for each node, are not looked at"),
+    ],
+)
+def test_a_deployment_is_its_pods(kind: str, more: str, claims: list[str], note: str) -> None:
+    result = run("-f", CLUSTER, "-f", "-", stdin=DEPLOYMENT.format(kind=kind, more=more) + TEMPLATE)
+    assert [row[0] for row in rows(result)] == claims
+    assert f"note: {kind.lower()} ml/serve: {note}" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -145,12 +177,23 @@ def test_a_job_whose_claims_cannot_be_told_is_refused(annotation: str, said: str
     assert (result.exit_code, said in result.stderr) == (2, True)
 
 
-def test_the_pods_that_a_job_has_count_and_not_the_job() -> None:
+@pytest.mark.parametrize(
+    ("workload", "owner"),
+    [
+        (
+            JOB.format(more="", pods=2, annotations="", source="resourceClaimTemplateName: eight"),
+            "kind: Job, name: sweep",
+        ),
+        (DEPLOYMENT.format(kind="Deployment", more="replicas: 2"), "kind: ReplicaSet, name: serve-5d8f"),
+    ],
+    ids=["job", "deployment"],
+)
+def test_the_pods_that_a_workload_has_count_and_not_the_workload(workload: str, owner: str) -> None:
     """As in what kubectl printed of a cluster."""
-    owner = "ownerReferences: [{apiVersion: batch/v1, kind: Job, name: sweep, uid: u, controller: true}]"
-    pod = POD.format(more="").replace("uid: uid-of-p", f"uid: uid-of-p, {owner}")
-    job = JOB.format(more="", pods=2, annotations="", source="resourceClaimTemplateName: eight")
-    assert [row[0] for row in rows(run("-f", CLUSTER, "-f", "-", stdin=f"{pod}---\n{job}"))] == ["ml/p-own"]
+    owners = f"ownerReferences: [{{apiVersion: x/v1, {owner}, uid: u, controller: true}}]"
+    pod = POD.format(more="").replace("uid: uid-of-p", f"uid: uid-of-p, {owners}")
+    result = run("-f", CLUSTER, "-f", "-", stdin=f"{pod}---\n{workload}{TEMPLATE}")
+    assert [row[0] for row in rows(result)] == ["ml/p-own"]
 
 
 def test_only_on_the_node_that_is_asked_for() -> None:

@@ -36,7 +36,7 @@ def allocate(
     """Say which devices claims would get, by Kubernetes' own rules. Exits with 1 if one of them does not fit.
 
     Claims that have devices keep them, and each claim takes from what is left. A pod's claims are served together, those
-    included that are still to be made from templates; a job of the files is taken as its pods. Of several nodes, the first
+    included that are still to be made from templates; jobs and deployments of the files are taken as their pods. Of several nodes, the first
     is taken on which the most preferred
     alternatives fit.
 

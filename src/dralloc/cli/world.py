@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from dralloc.allocator.features import Features
 from dralloc.api import core_v1
+from dralloc.api.apps_v1 import DaemonSet, Deployment
 from dralloc.api.batch_v1 import Job
 from dralloc.api.codec import DecodeError, decode
 from dralloc.api.convert import V1BETA1, to_hub
@@ -176,10 +177,10 @@ def load_world(
     for record in read_records(origin.files) if origin.files else ():
         if (obj := _object(record, world.namespace)) is not None:
             world.add(obj)
-    if world.all(Job):
-        from dralloc.cli.jobs import add_what_jobs_make
+    if any(world.all(kind) for kind in (Job, Deployment, DaemonSet)):
+        from dralloc.cli.workloads import add_what_workloads_make
 
-        add_what_jobs_make(world)
+        add_what_workloads_make(world)
     if not world.objects:
         named = ", ".join(origin.files or ()) or world.place
         fail(f"there is nothing in {named} that devices are allocated from or to")
@@ -199,7 +200,13 @@ def _count_derived(world: World) -> str:
 
 # --- Objects --------------------------------------------------------------------------------------------------------------
 
-_VIEWS: Mapping[str, type[ApiObject]] = {"Pod": core_v1.Pod, "Node": core_v1.Node, "Job": Job}
+_VIEWS: Mapping[str, type[ApiObject]] = {
+    "Pod": core_v1.Pod,
+    "Node": core_v1.Node,
+    "Job": Job,
+    "Deployment": Deployment,
+    "DaemonSet": DaemonSet,
+}
 _HUBS = (ResourceSlice, DeviceClass, ResourceClaim, ResourceClaimTemplate, DeviceTaintRule)
 
 
