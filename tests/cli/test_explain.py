@@ -170,6 +170,25 @@ spec:
     assert "  ml/held: request r has gpu.example.com/n1/gpu-0 (memory=17Gi)" in result.stdout
 
 
+def test_a_claim_that_a_pod_names_twice_is_one_claim() -> None:
+    objects = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: p, namespace: ml}
+spec:
+  containers: [{name: c, image: i}]
+  resourceClaims: [{name: a, resourceClaimName: once}, {name: b, resourceClaimName: once}]
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: once, namespace: ml}
+spec: {devices: {requests: [{name: r, exactly: {deviceClassName: gpu, capacity: {requests: {memory: 14Gi}}}}]}}
+"""
+    result = run("pod", "ml/p", "-f", "-", stdin=objects)
+    assert result.exit_code == 0
+    assert result.stdout.startswith("pod ml/p fits on 1 of 2 nodes; on n1 it gets gpu.example.com/n1/gpu-0\n")
+
+
 def test_for_machines_as_json_and_yaml() -> None:
     result = run("claim", "ml/big", "-o", "json")
     assert result.exit_code == 1

@@ -36,7 +36,8 @@ class PodClaims:
 
     @property
     def claims(self) -> tuple[ResourceClaim, ...]:
-        return tuple(self.by_entry.values())
+        """Each once, as a pod may name a claim twice."""
+        return tuple({ClaimId.of(claim): claim for claim in self.by_entry.values()}.values())
 
     @property
     def allocated(self) -> tuple[ResourceClaim, ...]:
