@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from dralloc.api.core_v1 import Node
+from dralloc.api.core_v1 import Node, Pod
 from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.client.resource import ObjectKey
 from dralloc.client.resources import resource_for
-from dralloc.client.transport import Request, Response
+from dralloc.client.transport import Request, Response, Transport
 from dralloc.testing.builders import DRIVER, claim, device, device_class, request, resource_slice
 from dralloc.testing.faults import Loss, ScriptedTransport
 from dralloc.testing.scheduled_cluster import ScheduledCluster, node, our_pod, scheduled_cluster
@@ -112,3 +112,25 @@ def test_a_pod_that_others_are_always_faster_than_is_told_so_once() -> None:
         assert [event.count for event in await cluster.events_of("p")] == [1]
 
     run_with(lambda sent: taken if sent.path.endswith("/c/status") else Loss.NOTHING, test)
+
+
+def test_room_that_was_meant_for_a_pod_which_somebody_else_put_elsewhere_is_free_for_others() -> None:
+    """Their binding comes first, and so does the news of it; ours arrives long after."""
+
+    async def main() -> None:
+        def delayed(sound: Transport) -> Transport:
+            return ScriptedTransport(
+                sound, lambda _: Loss.NOTHING, lambda sent: 100.0 * sent.path.endswith("/p/binding")
+            )
+
+        async with scheduled_cluster(wrap=delayed) as cluster:
+            await cluster.create(node("node-a", cpu="1"), our_pod("p", requests={"cpu": "1"}))
+            await cluster.settle()
+            await cluster.create(our_pod("q", requests={"cpu": "1"}), node("node-b", cpu="0"))
+            await cluster.settle(HELD_BACK_S)
+            binding = {"target": {"apiVersion": "v1", "kind": "Node", "name": "node-b"}}
+            await cluster.client.calls.post(resource_for(Pod), ObjectKey("default", "p"), "binding", binding)
+            await cluster.settle(HELD_BACK_S)
+            assert [await cluster.node_of(name) for name in ("p", "q")] == ["node-b", "node-a"]
+
+    run_virtual(main())

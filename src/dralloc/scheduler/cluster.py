@@ -251,7 +251,8 @@ class Cluster:
             self._put(key, _OnNode(after.metadata.uid, after.spec.node_name, needs, uses, is_assumed=False))
             self._repulsion.remove(key)
             self._repulsion.add(after)
-            return ()
+            # It may be on another node than we have decided on.
+            return (ROOM_FREED,) if known is not None and known.node != after.spec.node_name else ()
         if known.is_assumed:
             self._pods[key] = replace(known, is_assumed=False)
         return self._resize(key, needs_on_node(after)) if before is None or size_of(before) != size_of(after) else ()
