@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 
+from dralloc.api.core_v1 import Pod
+from dralloc.api.pod_claims import pod_reference
+from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice
 from dralloc.testing.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod
 
@@ -86,3 +89,28 @@ async def test_all_get_what_comes_for_all(cluster: ScheduledCluster) -> None:
     await cluster.create(node("node-b"), resource_slice("b", *devices, pool="node-b", node_name="node-b"))
     await cluster.settle()
     assert await waiting(cluster) == []
+
+
+@in_cluster()
+async def test_a_pod_that_holds_its_claim_is_not_like_others_that_wait_for_it(cluster: ScheduledCluster) -> None:
+    """It may have the claim's devices given back, which are of no use where they are. An attempt that died has listed it."""
+    await cluster.create(device_class(), node("node-a", cpu="1"))
+    for name in ("node-a", "node-b"):
+        await cluster.create(resource_slice(name, device("gpu-0"), pool=name, node_name=name))
+    await cluster.create(claim("c", request()), our_pod("before", "c"))
+    await cluster.settle()
+    await cluster.delete_pod("before")
+    holder = our_pod("holder", "c", requests={"cpu": "1"})
+    holder["spec"]["schedulingGates"] = [{"name": "example.com/wait"}]
+    await cluster.create(our_pod("filler", requests={"cpu": "1"}), holder)
+    await cluster.settle()
+    await cluster.create(our_pod("older", "c", requests={"cpu": "1"}))
+    listed = {"reservedFor": [pod_reference(await cluster.client.get(Pod, "holder"))]}
+    await cluster.client.patch(ResourceClaim, "c", {"status": listed}, subresource="status")
+    await cluster.settle()
+    await cluster.client.patch(Pod, "holder", {"spec": {"schedulingGates": None}})
+    await cluster.settle(15)
+    assert [await cluster.node_of(name) for name in ("older", "holder")] == ["", ""]
+    await cluster.create(node("node-b"))
+    await cluster.settle(15)
+    assert [await cluster.node_of(name) for name in ("older", "holder")] == ["node-b", "node-b"]

@@ -110,7 +110,7 @@ def shape_of(
             [_shape_of_container(container) for container in spec.init_containers],
             (spec.resources, spec.overhead, spec.node_name, spec.node_selector, spec.tolerations),
             spec.affinity.node_affinity if spec.affinity is not None else None,
-            [(ClaimId.of(claim), _selector(claim)) for claim in claims.allocated],
+            [(ClaimId.of(claim), _selector(claim), _is_listed(claim, pod)) for claim in claims.allocated],
             [claim.spec.devices for claim in claims.unallocated],
             [_versions_of(classes, claim) for claim in claims.unallocated],
             # What is repelled together now, need not be so later: that goes by names and labels.
@@ -132,6 +132,11 @@ def _nameless_id(number: int) -> ClaimId:
 
 def _shape_of_container(container: Container) -> tuple[object, ...]:
     return container.resources.requests, container.ports, container.restart_policy
+
+
+def _is_listed(claim: ResourceClaim, pod: Pod) -> bool:
+    """Whether the pod holds the claim already: then it alone may have its devices given back."""
+    return any(reference.uid == pod.metadata.uid for reference in claim.status.reserved_for)
 
 
 def _selector(claim: ResourceClaim) -> NodeSelector | None:
