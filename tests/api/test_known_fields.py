@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
 
 import msgspec
 import pytest
-from lightkube.models import apps_v1, batch_v1, coordination_v1, core_v1, meta_v1, rbac_v1
 from msgspec import inspect
 
 from dralloc.api.registry import KINDS
 
-MODULES = (core_v1, batch_v1, apps_v1, coordination_v1, rbac_v1, meta_v1)
+NAMES = {f"{kind.group.partition('.')[0] or 'core'}_{kind.hub_version}" for kind in KINDS if kind.view}
+MODULES = [import_module(f"lightkube.models.{name}") for name in ("meta_v1", *sorted(NAMES))]
 OTHER_NAMES = {"ContainerClaim": "ResourceClaim"}
 
 
