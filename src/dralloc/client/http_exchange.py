@@ -69,7 +69,7 @@ class Exchanges:
         self._idle.clear()
         closing = tuple(self._open)
         for connection in closing:
-            connection.close()
+            connection.abort()
         for connection in closing:
             await connection.lost.wait()
 
@@ -142,6 +142,11 @@ class _Connection(asyncio.Protocol):
         if not self.is_closed:
             self.is_closed = True
             self._transport.close()
+
+    def abort(self) -> None:
+        """Close it without the goodbye of TLS, which a server that is busy or gone may take long to answer."""
+        self.is_closed = True
+        self._transport.abort()
 
     # --- What the event loop calls ----------------------------------------------------------------------------------
 

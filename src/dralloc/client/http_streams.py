@@ -63,6 +63,10 @@ class HttpStream:
             raise TransportError(f"the stream broke: {_told(error)}") from error
 
     def close(self) -> None:
+        """Hang up, without the goodbye of TLS: nobody would wait for its answer, and the connection stay open for so long."""
+        connection = self._response.connection
+        if connection is not None and connection.transport is not None:
+            connection.transport.abort()
         self._response.close()
 
 
