@@ -38,6 +38,7 @@ PATIENT = Patience()
 # For what never comes.
 QUICK = Patience(start_s=5.0, repair_s=1.0, health_s=0.3)
 BY_ID = {check.id: check for check in ALL}
+NO_MESSAGE = b"\xff\xff\xff no message"
 
 
 class GoodDriver(Driver):
@@ -314,6 +315,15 @@ async def in_progress_after_restart(call: FrontCall) -> Any:
     return await call.fail("preparation is in progress")
 
 
+async def garbage(call: FrontCall) -> Any:
+    return NO_MESSAGE
+
+
+async def garbage_stream(call: FrontCall) -> AsyncIterator[Any]:
+    yield NO_MESSAGE
+    await asyncio.sleep(30)
+
+
 async def nothing(call: FrontCall) -> AsyncIterator[Any]:
     await asyncio.sleep(30)
     yield
@@ -389,9 +399,16 @@ CASES = [
         Broken(notify=lambda call: call.forward() if call.number == 1 else call.fail("enough")),
         "INTERNAL: enough",
     ),
+    Case(
+        "garbage",
+        "registration.status",
+        Broken(notify=lambda call: call.forward() if call.number == 1 else garbage(call)),
+        "NotifyRegistrationStatus answers is no message",
+    ),
     Case("offers what it does not serve", "registration.versions", Broken(served=(DRA_V1,)), "UNIMPLEMENTED"),
     Case("an error", "prepare.answer", Broken(prepare=with_errors("no")), "failed: no"),
     Case("a failing call", "prepare.answer", Broken(prepare=lambda call: call.fail("broken")), "INTERNAL: broken"),
+    Case("garbage", "prepare.answer", Broken(prepare=garbage), "NodePrepareResources answers is no message"),
     Case(
         "another device",
         "prepare.answer",
@@ -457,6 +474,7 @@ CASES = [
         "neighbour failed",
     ),
     Case("cannot release", "unprepare.answer", Broken(unprepare=with_errors("in use")), "in use"),
+    Case("garbage", "unprepare.answer", Broken(unprepare=garbage), "NodeUnprepareResources answers is no message"),
     Case("releases once", "unprepare.repeat", Broken(unprepare=from_second_call_on), "already done"),
     Case("releases what it knows", "unprepare.unknown", Broken(unprepare=needs_the_claim), "unknown"),
     Case(
@@ -475,6 +493,7 @@ CASES = [
     ),
     Case("says nothing of health", "health.first", Broken(health=nothing), "no health came", patience=QUICK),
     Case("times and healths that mean nothing", "health.first", Broken(health=milliseconds), "not a time in seconds"),
+    Case("garbage", "health.first", Broken(health=garbage_stream), "NodeWatchResources answers is no message"),
     Case("health of strangers", "health.devices", Broken(health=a_stranger), "nobody is not published"),
     Case("one stream in its life", "health.reopen", Broken(health=one_stream_only), "there is a stream already"),
     Case(

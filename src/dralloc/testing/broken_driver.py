@@ -127,7 +127,7 @@ class BrokenDriver:
     async def _serve(self, socket: Path, handlers: list[grpc.GenericRpcHandler]) -> None:
         socket.unlink(missing_ok=True)
         server = grpc.aio.server()
-        server.add_generic_rpc_handlers(handlers)
+        server.add_generic_rpc_handlers([_RawHandlers(each) for each in handlers])
         server.add_insecure_port(f"unix:{socket}")
         await server.start()
         self._stack.push_async_callback(server.stop, None)
@@ -183,6 +183,22 @@ class BrokenDriver:
         self._counts[method] = self._counts.get(method, 0) + 1
         client = AsyncClient(self.transport)
         return FrontCall(service, method, request, context, self._counts[method], channel, client, self._memory)
+
+
+class _RawHandlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # gRPC has no types
+    """Handlers that may answer in bytes, which go out as they are."""
+
+    def __init__(self, handlers: grpc.GenericRpcHandler) -> None:
+        self._handlers = handlers
+
+    def service(self, handler_call_details: Any) -> Any:
+        found: Any = self._handlers.service(handler_call_details)
+        if found is None:
+            return None
+        serialized = found.response_serializer
+        return found._replace(
+            response_serializer=lambda answer: answer if isinstance(answer, bytes) else serialized(answer)
+        )
 
 
 @asynccontextmanager

@@ -30,7 +30,7 @@ CALL_S: Final = 45.0
 
 
 class CallFailed(Exception):
-    """A call that got no answer; `code` is gRPC's, in capitals."""
+    """A call that got no answer, or none that can be read; `code` is gRPC's, in capitals."""
 
     def __init__(self, code: str, details: str) -> None:
         super().__init__(f"{code}: {details}" if details else code)
@@ -109,13 +109,13 @@ class Caller:
         watch = service.callable_on(self._channel, NODE_WATCH_RESOURCES)
         try:
             async for message in watch(service.messages.NodeWatchResourcesRequest()):
-                yield message
+                yield _read(message, NODE_WATCH_RESOURCES)
         except grpc.aio.AioRpcError as error:
             raise CallFailed(error.code().name, error.details() or "") from None
 
     async def _call(self, service: Service, name: str, request: Any, timeout_s: float) -> Any:
         try:
-            return await service.callable_on(self._channel, name)(request, timeout=timeout_s)
+            return _read(await service.callable_on(self._channel, name)(request, timeout=timeout_s), name)
         except grpc.aio.AioRpcError as error:
             raise CallFailed(error.code().name, error.details() or "") from None
 
@@ -132,6 +132,12 @@ async def calling(socket: Path | str, *, dial_s: float = DIAL_S) -> AsyncIterato
         except TimeoutError:
             raise CallFailed("UNAVAILABLE", f"nobody answers at {socket}") from None
         yield Caller(channel)
+
+
+def _read(message: Any | None, name: str) -> Any:
+    if message is None:
+        raise CallFailed("INTERNAL", f"what {name} answers is no message that can be read")
+    return message
 
 
 def _claims(claims: Iterable[ClaimName], service: Service) -> list[Any]:
