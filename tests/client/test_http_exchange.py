@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
+import uvloop
 
 from dralloc.client.credentials import Connection
 from dralloc.client.http import HttpTransport
@@ -167,3 +168,22 @@ def test_a_server_that_is_not_there_is_named(address: str) -> None:
         await transport.close()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("turns", range(12))
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_a_request_that_is_given_up_while_it_connects_keeps_nobody_from_closing(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], turns: int
+) -> None:
+    async def main() -> None:
+        async with scripted(OK) as (transport, _):
+            asking = asyncio.create_task(transport.send(GET))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+            async with asyncio.timeout(60):
+                await transport.close()
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(main())

@@ -96,6 +96,10 @@ class Exchanges:
             _, connection = await loop.create_connection(
                 lambda: _Connection(self._open), self._host, self._port, ssl=self._tls
             )
+        if connection.is_closed:
+            raise Disconnected(answered=False)
+        # Not before: of one that is given up while it connects, a loop may not say that it was lost.
+        self._open.add(connection)
         return connection
 
     async def _exchange_on(self, connection: _Connection, message: bytes, timeout_s: float) -> Response:
@@ -152,7 +156,6 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._transport = transport
-        self._open.add(self)
 
     def data_received(self, data: bytes) -> None:
         if self._answer is None:
