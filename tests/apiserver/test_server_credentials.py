@@ -5,11 +5,13 @@ from __future__ import annotations
 import stat
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from cryptography import x509
 
+from dralloc.api.documents import read_manifest
 from dralloc.apiserver.authentication import (
     ADMINISTRATOR,
     Authenticator,
@@ -19,7 +21,7 @@ from dralloc.apiserver.authentication import (
     load_token_file,
 )
 from dralloc.apiserver.certificates import ensure_certificates
-from dralloc.apiserver.kubeconfig import write_kubeconfig
+from dralloc.apiserver.kubeconfig import UnusableKubeconfig, write_kubeconfig
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 ANN = User(name="ann", groups=("devs",))
@@ -97,17 +99,93 @@ def test_the_server_certificate_is_renewed_under_the_same_authority(
     renewed.verify_directly_issued_by(x509.load_pem_x509_certificate(authority))
 
 
-def test_a_kubeconfig_is_complete_and_private(tmp_path: Path) -> None:
+# --- The kubeconfig -----------------------------------------------------------------------------------------------
+
+
+def written(path: Path, server: str = "https://127.0.0.1:6443") -> dict[str, Any]:
+    """The kubeconfig, once a server was added to what is there."""
+    write_kubeconfig(path, server=server, authority_pem=b"pem", token="secret")
+    document: dict[str, Any] = yaml.safe_load(path.read_text())
+    return document
+
+
+OURS = {
+    "clusters": [
+        {"name": "dralloc", "cluster": {"server": "https://127.0.0.1:6443", "certificate-authority-data": "cGVt"}}
+    ],
+    "users": [{"name": "dralloc-admin", "user": {"token": "secret"}}],
+    "contexts": [{"name": "dralloc", "context": {"cluster": "dralloc", "user": "dralloc-admin"}}],
+}
+# With what people have in theirs: dates and words that are texts, and parts that we know nothing of.
+OTHERS = """\
+apiVersion: v1
+kind: Config
+preferences: {colors: true}
+current-context: work
+clusters:
+- name: work
+  cluster: {server: "https://work.example:6443", tls-server-name: "on"}
+  extensions: [{name: notes, extension: {last-update: 2026-01-01T00:00:00Z}}]
+users: [{name: me, user: {token: "0123"}}]
+contexts: [{name: work, context: {cluster: work, user: me, namespace: tëam}}]
+"""
+
+
+def test_a_new_kubeconfig_is_complete_and_private(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "kubeconfig"
-    path.parent.mkdir()
-    path.write_text("old")
-    path.chmod(0o644)
-    write_kubeconfig(path, server="https://127.0.0.1:6443", authority_pem=b"pem", token="secret")
+    assert written(path) == {"apiVersion": "v1", "kind": "Config", **OURS, "current-context": "dralloc"}
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    document = yaml.safe_load(path.read_text())
-    assert document["current-context"] == "dralloc"
-    assert document["users"][0]["user"]["token"] == "secret"
-    assert document["clusters"][0]["cluster"] == {
-        "server": "https://127.0.0.1:6443",
-        "certificate-authority-data": "cGVt",
-    }
+
+
+def test_what_a_kubeconfig_says_of_other_clusters_stays(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text(OTHERS)
+    path.chmod(0o640)
+    (tmp_path / "link").symlink_to(path)
+    before = read_manifest(OTHERS.encode()).documents[0].tree
+    written(tmp_path / "link", "http://127.0.0.1:1")
+    # The second start finds our own entries, too.
+    written(tmp_path / "link")
+    after = read_manifest(path.read_bytes()).documents[0].tree
+    assert after == {**before, **{part: before[part] + OURS[part] for part in OURS}, "current-context": "dralloc"}
+    assert (stat.S_IMODE(path.stat().st_mode), (tmp_path / "link").is_symlink()) == (0o640, True)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["config", "link"]
+
+
+@pytest.mark.parametrize("text", ["", "# nothing yet\n", "{}", "clusters: null\nusers: []\n", '{"kind": "Config"}'])
+def test_a_kubeconfig_that_says_nothing_is_filled(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "config"
+    path.write_text(text)
+    assert {part: written(path)[part] for part in OURS} == OURS
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"my notes", "something else than a kubeconfig"),
+        (b"apiVersion: v1\nkind: Pod\n", "something else than a kubeconfig"),
+        (b"name: mine\n", "something else than a kubeconfig"),
+        (b"clusters: {work: {}}\n", "something else than a kubeconfig"),
+        (b"clusters: [work]\n", "something else than a kubeconfig"),
+        (b"kind: Config\n---\nkind: Config\n", "something else than a kubeconfig"),
+        (b"clusters:\n- name: [\n", "line 3: not YAML"),
+        (b"\xff\xfe", "line 1: not UTF-8"),
+        (b"[" * 10_000, "nested too deeply"),
+    ],
+)
+def test_a_file_that_is_no_kubeconfig_is_left_as_it_is(tmp_path: Path, content: bytes, says: str) -> None:
+    path = tmp_path / "notes"
+    path.write_bytes(content)
+    with pytest.raises(UnusableKubeconfig, match=f"cannot write the kubeconfig {path}: .*{says}"):
+        written(path)
+    assert path.read_bytes() == content
+    assert [each.name for each in tmp_path.iterdir()] == ["notes"]
+
+
+def test_a_kubeconfig_is_written_to_files_only(tmp_path: Path) -> None:
+    for place in (tmp_path, Path("/dev/null")):
+        with pytest.raises(UnusableKubeconfig, match="it is no file"):
+            written(place)
+    (tmp_path / "file").touch()
+    with pytest.raises(UnusableKubeconfig, match=f"{tmp_path}/file/config: "):
+        written(tmp_path / "file" / "config")

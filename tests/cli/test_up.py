@@ -227,6 +227,10 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
             ("--data-dir", "/dev/null/x"),
             "cannot start from /dev/null/x: Not a directory .*; choose another place with --data-dir",
         ),
+        (
+            ("--ephemeral", "--kubeconfig", "/dev"),
+            "cannot write the kubeconfig /dev: it is no file; choose another place with --kubeconfig",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_said_in_a_line(

@@ -25,7 +25,12 @@ def apiserver(
     store: Annotated[
         str | None, typer.Option(help="memory://, sqlite:///PATH or etcd://HOST:PORT; a file in the data directory.")
     ] = None,
-    kubeconfig: Annotated[Path | None, typer.Option(help="Where to write the kubeconfig.")] = None,
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where to write the kubeconfig, or the file to add to; in the data directory unless told. Others' entries stay."
+        ),
+    ] = None,
     feature_gates: Gates = "",
     token_file: Annotated[
         Path | None, typer.Option(help='More users, one a line: token,user,uid,"group,group".')
@@ -68,6 +73,7 @@ def _serve(settings: ServerSettings) -> None:
     import uvloop
 
     from dralloc.apiserver.authentication import BadTokenFile
+    from dralloc.apiserver.kubeconfig import UnusableKubeconfig
     from dralloc.apiserver.running import BadSettings
     from dralloc.store.errors import StoreError
 
@@ -79,6 +85,8 @@ def _serve(settings: ServerSettings) -> None:
             runner.run(_serve_until_told(settings))
     except (BadSettings, BadTokenFile, StoreError) as error:
         fail(str(error))
+    except UnusableKubeconfig as error:
+        fail(f"{error}; choose another place with --kubeconfig")
     except OSError as error:
         fail(f"cannot serve on {settings.bind}:{settings.port} from {settings.data_dir}: {error.strerror or error}")
 

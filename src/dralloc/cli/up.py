@@ -41,7 +41,10 @@ def up(
         int, typer.Option(metavar="PORT", help="The port of loopback; 0 takes a free one.", min=0, max=65535)
     ] = PORT,
     kubeconfig: Annotated[
-        Path | None, typer.Option(help="Where to write the kubeconfig; into the data directory unless told.")
+        Path | None,
+        typer.Option(
+            help="Where to write the kubeconfig, or the file to add to; in the data directory unless told. Others' entries stay."
+        ),
     ] = None,
     nodes: Annotated[
         str | None,
@@ -187,6 +190,7 @@ def _run(start: Start) -> None:
 
     import uvloop
 
+    from dralloc.apiserver.kubeconfig import UnusableKubeconfig
     from dralloc.assembly.components import ComponentDied
     from dralloc.store.errors import StoreError, StoreInUse
 
@@ -200,6 +204,8 @@ def _run(start: Start) -> None:
         _fail_in_use(start.server)
     except (StoreError, ComponentDied) as error:
         fail(str(error))
+    except UnusableKubeconfig as error:
+        fail(f"{error}; choose another place with --kubeconfig")
     except BrokenPipeError:
         raise
     except OSError as error:
