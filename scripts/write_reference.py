@@ -57,7 +57,8 @@ def commands_page() -> Iterator[str]:
     root: Any = typer.main.get_command(app)
     yield "# Commands"
     yield "Exit codes: 0 is a yes, 1 a no (a manifest that would be refused, a pod that does not fit, a test that failed), 2 says that the command"
-    yield "could not do what it was asked to; then the last line says what to do about it. `dralloc COMMAND --help` shows the same as this page."
+    yield "could not do what it was asked to; then the last line says what to do about it. 130 and 143 say that it was ended before it was done, by Ctrl-C and by"
+    yield "SIGTERM; what it had started has ended, too. `dralloc COMMAND --help` shows the same as this page."
     yield ""
     listed = list(commands(root, "dralloc"))
     yield from table(

@@ -239,3 +239,34 @@ def test_a_short_command_loads_only_what_it_uses(tmp_path: Path, arguments: list
         env={**os.environ, "KUBECONFIG": str(kubeconfig)},
     )
     assert finished.stdout.splitlines()[-1] == "loaded: []"
+
+
+HANGING = ("driver-test", "--", "sh", "-c", 'touch "$TMPDIR/started"; exec sleep 600')
+MEASURING = ("bench", "throughput", "shared", "--nodes", "5", "--pods", "100000")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "started"), [(HANGING, "started"), (MEASURING, "*/kubeconfig")], ids=["driver-test", "bench"]
+)
+def test_what_a_command_started_ends_with_it_when_it_is_told_to(
+    tmp_path: Path, arguments: tuple[str, ...], started: str
+) -> None:
+    """As `timeout` tells it, and a build that is cancelled."""
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-m", "dralloc", *arguments], env=environment) as process:
+        while not list(tmp_path.glob(started)):
+            with suppress(subprocess.TimeoutExpired):
+                pytest.fail(f"it has ended too early, with {process.wait(0.05)}")
+        process.terminate()
+        assert process.wait(60) == 143
+    (tmp_path / "started").unlink(missing_ok=True)
+    assert not list(tmp_path.iterdir())
+    assert not [each for each in Path("/proc").glob("[0-9]*/environ") if f"TMPDIR={tmp_path}\0" in readable(each)]
+
+
+def readable(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""

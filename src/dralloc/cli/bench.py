@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dralloc.cli.options import Context, Kubeconfig, Output, OutputFormat
-from dralloc.cli.output import FINDINGS, fail
+from dralloc.cli.options import Context, Output, OutputFormat
+from dralloc.cli.output import FINDINGS, fail, in_words
 
 if TYPE_CHECKING:
     from dralloc.assembly.throughput import Scale, Throughput
@@ -43,7 +43,9 @@ def throughput(
     pods: Annotated[
         int, typer.Option(metavar="COUNT", help="How many pods are created, each with one claim.", min=1)
     ] = 4000,
-    kubeconfig: Kubeconfig = None,
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="The cluster to measure; without this and --context, one is started for it.")
+    ] = None,
     context: Context = None,
     scheduler_name: Annotated[str, typer.Option(help="The schedulerName of the pods.")] = "dralloc",
     in_process: Annotated[
@@ -54,20 +56,17 @@ def throughput(
 ) -> None:
     """How many pods a second get a node, from the first create to the last bind.
 
-    Without a kubeconfig, an API server, a scheduler and, for claims from templates, controllers are started for it, on a store in
-    SQLite, each in a process of its own. With one, that server and the scheduler that works on it are measured, and cleaned up after.
+    Without --kubeconfig or --context, an API server, a scheduler and, for claims from templates, controllers are started for it, on a store in
+    SQLite, each in a process of its own. With one of them, that server and the scheduler that works on it are measured, and cleaned up after.
+    Eight pods fill a node, as in the measurements of Kubernetes.
 
     # A quick look, then what a larger cluster does.
-    dralloc bench throughput shared --nodes 50 --pods 500
+    dralloc bench throughput shared --nodes 50 --pods 400
     dralloc bench throughput --nodes 5000 --pods 10000
 
     # Another scheduler on another server; for a program: -o json.
     dralloc bench throughput plain --kubeconfig other --scheduler-name theirs
     """
-    import asyncio
-
-    import uvloop
-
     from dralloc.assembly.throughput import Scale, TooSlow
     from dralloc.assembly.workloads import USUAL, WORKLOADS
     from dralloc.cli.answers import answer
@@ -76,12 +75,17 @@ def throughput(
     names = workload or list(USUAL)
     if unknown := [name for name in names if name not in WORKLOADS]:
         fail(f"there is no workload {unknown[0]!r}; there are {', '.join(WORKLOADS)}")
+    if in_process and (kubeconfig or context):
+        fail("--in-process measures no other server, so it takes neither --kubeconfig nor --context")
+    for name in names:
+        if pods > (room := WORKLOADS[name].pods_max(nodes)):
+            fail(f"{name}: {nodes} nodes have room for {room} pods; give no more with --pods, or more --nodes")
     scale = Scale(nodes=nodes, pods=pods, scheduler_name=scheduler_name, timeout_s=timeout)
+    measure = _measurement(kubeconfig, context, in_process)
     measured: dict[str, Throughput] = {}
     for name in progress(names, total=len(names), what="measuring"):
         try:
-            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                measured[name] = runner.run(_measure(WORKLOADS[name], scale, kubeconfig, context, in_process))
+            measured[name] = measure(WORKLOADS[name], scale)
         except TooSlow as error:
             fail(f"{name}: {error}", FINDINGS)
     answer(output, lambda: _values(measured, scale), lambda: _lines(measured, scale))
@@ -106,13 +110,35 @@ def _values(measured: dict[str, Throughput], scale: Scale) -> dict[str, Any]:
     }
 
 
-async def _measure(
-    workload: Workload, scale: Scale, kubeconfig: Path | None, context: str | None, in_process: bool
-) -> Throughput:
-    from dralloc.assembly.measuring import measure_in_process, measure_local_cluster, measure_server
+def _measurement(
+    kubeconfig: Path | None, context: str | None, in_process: bool
+) -> Callable[[Workload, Scale], Throughput]:
+    """What measures the cluster that is meant. Ends the command where that cannot be reached or started."""
+    import uvloop
 
-    if in_process:
-        return await measure_in_process(workload, scale)
+    from dralloc.assembly.measuring import measure_in_process, measure_local_cluster, measure_server
+    from dralloc.assembly.processes import DidNotStart
+    from dralloc.cli.ending import run_in_order
+
+    def on_our_own(workload: Workload, scale: Scale) -> Throughput:
+        measuring = measure_in_process if in_process else measure_local_cluster
+        try:
+            return run_in_order(measuring(workload, scale), uvloop.new_event_loop)
+        except (DidNotStart, OSError) as error:
+            fail(f"the cluster to measure cannot be started: {in_words(error)}")
+
     if kubeconfig is None and context is None:
-        return await measure_local_cluster(workload, scale)
-    return await measure_server(kubeconfig, context, workload, scale)
+        return on_our_own
+
+    from dralloc.cli.reaching import ask_server, find_server
+
+    connection = find_server(kubeconfig, context)
+
+    def on_a_server(workload: Workload, scale: Scale) -> Throughput:
+        return ask_server(
+            connection,
+            lambda transport: measure_server(transport, workload, scale),
+            loop_factory=uvloop.new_event_loop,
+        )
+
+    return on_a_server

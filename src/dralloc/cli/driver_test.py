@@ -91,9 +91,8 @@ def driver_test(
 
 
 def _run(settings: KitSettings, junit: Path | None, output: OutputFormat, *, strict: bool) -> None:
-    import asyncio
-
     from dralloc.cli.answers import answer
+    from dralloc.cli.ending import run_in_order
     from dralloc.client.credentials import BadKubeconfig
     from dralloc.driver.conformance.checking import Outcome
     from dralloc.driver.conformance.launching import CommandFailed
@@ -112,7 +111,7 @@ def _run(settings: KitSettings, junit: Path | None, output: OutputFormat, *, str
         say(text, err=not is_for_people)
 
     try:
-        result = asyncio.run(run_kit(settings, show, tell))
+        result = run_in_order(run_kit(settings, show, tell))
     except (BadSetup, BadKubeconfig, CommandFailed, NotFoundInTime, OSError) as error:
         fail(in_words(error))
     answer(output, lambda: _values(result), lambda: [summary_of(result.verdicts)])

@@ -6,6 +6,7 @@
 | 1 | done; the answer is no: something is wrong, does not fit, does not agree, is not there |
 | 2 | not done: wrong use, bad input, or no server that answers |
 | 130 | interrupted |
+| 143 | told to end by SIGTERM, and all that was started has ended |
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 FINDINGS: Final = 1
 BAD_INPUT: Final = 2
 INTERRUPTED: Final = 130
+TERMINATED: Final = 143
 
 FEATURE_GATES_HELP: Final = "Features that differ from their defaults, such as DRAAdminAccess=false."
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import ssl
 import sys
+from asyncio import AbstractEventLoop
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Final, TypeVar
@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 from msgspec import MsgspecError
 
 from dralloc.api.codec import DecodeError
+from dralloc.cli.ending import run_in_order
 from dralloc.cli.output import INTERRUPTED, fail
 from dralloc.cli.progress import patience
 from dralloc.client.credentials import BadKubeconfig, Connection, find_connection
@@ -50,6 +51,7 @@ def ask_server(
     is_endless: bool = False,
     doing: str = "",
     otherwise: str = "",
+    loop_factory: Callable[[], AbstractEventLoop] | None = None,
 ) -> Answer:
     """What the work answers. Ends the command with a line that says what to do where the server does not.
 
@@ -66,7 +68,7 @@ def ask_server(
             await transport.close()
 
     try:
-        return asyncio.run(run())
+        return run_in_order(run(), loop_factory)
     except (ApiError, TransportError, DecodeError, MsgspecError, UnknownKind) as error:
         fail(what_to_do(error, connection.server) + (otherwise if isinstance(error, TransportError) else ""))
     except KeyboardInterrupt:
