@@ -59,6 +59,7 @@ class Case:
 
 
 CLAIM, SLICE, RULE = (DRA, "ResourceClaim"), (DRA, "ResourceSlice"), (DRA, "DeviceTaintRule")
+PRIORITY = ("scheduling.k8s.io", "PriorityClass")
 POD, NODE, JOB = ("", "Pod"), ("", "Node"), ("batch", "Job")
 JOBS = {"apiGroup": "batch", "resource": "jobs", "name": "j"}
 TAINTED = {"taint": {"key": "k", "value": "v", "effect": "NoExecute"}}
@@ -100,6 +101,7 @@ CASES = [
     Case("pods and a workload", CLAIM, named(status={"reservedFor": [{"resource": "pods", "name": "p"}] * 4 + [JOBS]}), {"Reserved For": "4 pods,1 jobs.batch"}),
     Case("shares add up", CLAIM, allocated(result("nic", "1", bw="1Gi", ports="1"), result("nic", "2", bw="2Gi", ports="1")), {"Devices": "p/nic (x2)", "Shares": 2, "Consumed": "bw=3Gi,ports=2"}),
     Case("many devices are counted", CLAIM, allocated(*(result(f"gpu-{number}") for number in range(8))), {"Devices": "8 devices"}),
+    Case("a priority class", PRIORITY, named(value=7, preemptionPolicy="Never"), {"Name": "x", "Value": 7, "Global-Default": False, "Age": "60s", "PreemptionPolicy": "Never"}),
     Case("a claim that goes", CLAIM, named(metadata={"deletionTimestamp": "2026-01-01T12:00:00Z"}), {"State": "deleted"}),
     Case("a claim that goes and is in use", CLAIM, {**allocated(result("gpu-0"), consumers=1), "metadata": {"name": "x", "deletionTimestamp": "t"}}, {"State": "deleted,allocated,reserved", "Age": "<unknown>"}),
     Case("what a claim asks", CLAIM, named(spec={"devices": {"requests": [{"name": "a", "exactly": {"deviceClassName": "gpu", "count": 2}}, {"name": "b", "firstAvailable": [{"deviceClassName": "big"}, {"deviceClassName": "small", "allocationMode": "All"}]}]}}), {"Requests": "a=2:gpu,b=1:big|all:small"}),

@@ -16,10 +16,12 @@ from dralloc.api.core_v1 import PENDING, Event, Namespace, Node, Pod, ResourceQu
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_defaults import default_pod_spec, default_template_spec, quality_of_service
 from dralloc.api.rbac_v1 import ClusterRole, ClusterRoleBinding, Role, RoleBinding
+from dralloc.api.scheduling_v1 import PREEMPT_LOWER, PriorityClass
 from dralloc.api.strategy import StatusStrategy, with_generation
 from dralloc.api.validation import core, installation
 from dralloc.api.validation.job_update import validate_job_spec_update
 from dralloc.api.validation.pod import SPEC, validate_pod, validate_pod_status_update, validate_pod_update
+from dralloc.api.validation.priority_class import validate_priority_class, validate_priority_class_update
 from dralloc.primitives.field_errors import FieldError, forbidden
 
 ViewT = TypeVar("ViewT", bound=ApiObject)
@@ -154,6 +156,14 @@ class JobStrategy(CoreStrategy):
         yield from validate_job_spec_update(new.member("spec"), old.member("spec"), has_pods=has_pods)
 
 
+class PriorityClassStrategy(CoreStrategy):
+    rules = Rules(PriorityClass, validate_priority_class, validate_priority_class_update)
+    has_generation = True
+
+    def default(self, obj: CoreObject) -> CoreObject:
+        return replace(obj, content={"value": 0, "preemptionPolicy": PREEMPT_LOWER, **obj.content})
+
+
 class ServiceAccountStrategy(CoreStrategy):
     rules = Rules(ServiceAccount, installation.validate_service_account, installation.validate_service_account_update)
 
@@ -197,12 +207,23 @@ class ClusterRoleBindingStrategy(CoreStrategy):
     rules = Rules(ClusterRoleBinding, installation.validate_binding, installation.validate_binding_update)
 
 
+_USUAL_PRIORITY: Final = {"priority": 0, "preemptionPolicy": PREEMPT_LOWER}
+
+
 class PodStrategy(CoreStrategy):
     rules = Rules(Pod, validate_pod, validate_pod_update, validate_pod_status_update)
     has_generation = True
 
     def default(self, obj: CoreObject) -> CoreObject:
         return with_members(obj, spec=default_pod_spec(obj.member("spec")))
+
+    def prepare_create(self, new: CoreObject) -> CoreObject:
+        """A pod that was given no priority, because nobody knows of classes, has the usual one."""
+        return super().prepare_create(with_members(new, spec={**_USUAL_PRIORITY, **new.member("spec")}))
+
+    def prepare_update(self, new: CoreObject, old: CoreObject) -> CoreObject:
+        before = {name: value for name, value in old.member("spec").items() if name in _USUAL_PRIORITY}
+        return super().prepare_update(with_members(new, spec={**before, **new.member("spec")}), old)
 
     def initial_status(self, new: CoreObject) -> dict[str, Any]:
         return {"phase": PENDING, "qosClass": quality_of_service(view(new, Pod).spec)}

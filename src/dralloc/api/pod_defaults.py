@@ -19,8 +19,6 @@ _POD_DEFAULTS: Final[Mapping[str, Any]] = {
     "securityContext": {},
     "schedulerName": DEFAULT_SCHEDULER,
     "enableServiceLinks": True,
-    "priority": 0,
-    "preemptionPolicy": "PreemptLowerPriority",
 }
 
 _CONTAINER_DEFAULTS: Final[Mapping[str, Any]] = {
@@ -36,11 +34,7 @@ _UNHEALTHY_NODE_SECONDS: Final = 300
 
 def default_template_spec(spec: Tree) -> Tree:
     """The spec of a pod to be, as a job holds it: without what only a real pod gets."""
-    defaulted = {**_POD_DEFAULTS, **spec}
-    for member in ("priority", "preemptionPolicy"):
-        if member not in spec:
-            del defaulted[member]
-    return _with_container_defaults(defaulted)
+    return _with_container_defaults({**_POD_DEFAULTS, **spec})
 
 
 def default_pod_spec(spec: Tree) -> Tree:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dralloc.api import apps_v1, batch_v1, coordination_v1, rbac_v1, resource_v1, v1beta1
+from dralloc.api import apps_v1, batch_v1, coordination_v1, rbac_v1, resource_v1, scheduling_v1, v1beta1
 from dralloc.api.codec import decode, encode
 from dralloc.api.convert import V1, V1BETA1, V1BETA2
 from dralloc.api.core_object import CoreObject, print_core_object, read_core_object
@@ -25,6 +25,7 @@ from dralloc.api.core_strategies import (
     NamespaceStrategy,
     NodeStrategy,
     PodStrategy,
+    PriorityClassStrategy,
     ResourceQuotaStrategy,
     RoleBindingStrategy,
     RoleStrategy,
@@ -250,6 +251,15 @@ RESOURCE_QUOTA: Final = _core_kind(
 )
 LEASE: Final = _core_kind("Lease", "leases", LeaseStrategy, group=coordination_v1.GROUP)
 JOB: Final = _core_kind("Job", "jobs", JobStrategy, group=batch_v1.GROUP, subresources=("status",))
+PRIORITY_CLASS: Final = _core_kind(
+    "PriorityClass",
+    "priorityclasses",
+    PriorityClassStrategy,
+    group=scheduling_v1.GROUP,
+    namespaced=False,
+    short_names=("pc",),
+    selectable_fields=("metadata.name",),
+)
 
 # --- What programs are installed with: manifests of drivers can be tried, but who runs them is somebody else ---
 
@@ -314,6 +324,7 @@ KINDS: Final[tuple[Kind, ...]] = (
     RESOURCE_QUOTA,
     LEASE,
     JOB,
+    PRIORITY_CLASS,
     SERVICE_ACCOUNT,
     DEPLOYMENT,
     DAEMON_SET,

@@ -286,6 +286,13 @@ CORE_COLUMNS: Final[Mapping[tuple[str, str], tuple[Column, ...]]] = {
         Column("Holder", field("spec", "holderIdentity", absent=""), "Who holds the lease."),
         AGE,
     ),
+    ("scheduling.k8s.io", "PriorityClass"): (
+        NAME,
+        Column("Value", field("value", absent=0), "How important pods of the class are."),
+        Column("Global-Default", field("globalDefault", absent=False), "Whether pods that name no class have it."),
+        AGE,
+        Column("PreemptionPolicy", field("preemptionPolicy"), "Whether its pods may take the place of others."),
+    ),
     ("batch", "Job"): (
         NAME,
         Column("Status", _job_status, "Whether the job runs, has ended, and how."),

@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from dralloc.api.registry import Kind
+from dralloc.api.registry import PRIORITY_CLASS, Kind
+from dralloc.api.scheduling_v1 import SYSTEM_CLASSES
 from dralloc.apiserver.deletion import AlreadyMarked, DeleteOptions, Removed, decide_deletion
 from dralloc.apiserver.resources import ResourceTable, name_of
-from dralloc.apiserver.statuses import conflict, not_found
+from dralloc.apiserver.statuses import conflict, forbidden, not_found
 from dralloc.apiserver.stored_form import document_to_stored, read_metadata
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import NotFound
@@ -42,6 +43,8 @@ class Deleter:
 
     async def delete(self, kind: Kind, key: str, options: DeleteOptions) -> Deleted:
         """Delete the object that is stored under the key, or begin to."""
+        if kind is PRIORITY_CLASS and name_of(key) in SYSTEM_CLASSES:
+            raise forbidden(kind.group, kind.plural, name_of(key), "the system needs this class")
         record = await self._store.get(key)
         for _ in range(DELETE_ATTEMPTS_MAX):
             if record is None:

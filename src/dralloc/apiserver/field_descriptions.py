@@ -272,6 +272,12 @@ DESCRIPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "spec": "What the claims ask for.",
     },
     "DeviceTaintRule": {"spec": "Which devices get which taint.", "status": "How far the taint has taken effect."},
+    "PriorityClass": {
+        "value": "How important pods of the class are: those with more are placed first. It cannot change.",
+        "globalDefault": "Pods that name no class have this one. There can be only one such class.",
+        "description": "For whom the class is meant.",
+        "preemptionPolicy": "Whether its pods may take the place of others (PreemptLowerPriority) or not (Never). Nobody does here.",
+    },
     "DeviceTaintRuleSpec": {
         "deviceSelector": "The devices that are tainted. Empty: all of them; absent: none.",
         "taint": "The taint.",
@@ -299,6 +305,7 @@ KINDS: Final[Mapping[str, str]] = {
     "ResourceQuota": "How much the objects of a namespace may ask for.",
     "Lease": "Who leads, and until when.",
     "Job": "Work that some pods do until they succeed. Only fields that matter here are explained; all are kept.",
+    "PriorityClass": "How important pods are that name it, and whether they may take the place of others.",
     "Deployment": "Pods of which so many are to run. Kept, and not run here.",
     "DaemonSet": "A pod for every node, such as a driver. Kept, and not run here.",
     "ServiceAccount": "Who a program in a pod is. Kept; there are no tokens for it here.",

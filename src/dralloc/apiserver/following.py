@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Final, Protocol
 
+from dralloc.api.registry import Kind
 from dralloc.apiserver.listing import read_all
+from dralloc.apiserver.resources import prefix_of
 from dralloc.store.errors import Compacted, StoreClosed, StoreError, StoreUnavailable, WatcherTooSlow
 from dralloc.store.interface import Event, Record, Store, Watch
 
@@ -83,3 +86,35 @@ class Following:
     async def _take(self, watch: Watch, timeout_s: float | None = None) -> None:
         for event in await watch.next(timeout_s=timeout_s):
             self._follower.apply(event)
+
+
+class Derived(ABC):
+    """What the objects of one kind say, followed from the first time that somebody needs it."""
+
+    def __init__(self, store: Store, kind: Kind) -> None:
+        self._store = store
+        self._kind = kind
+        self._following: Following | None = None
+
+    async def ready(self) -> None:
+        if self._following is None:
+            self._following = Following(self._store, prefix_of(self._kind), self)
+        await self._following.ready()
+
+    async def stop(self) -> None:
+        if self._following is not None:
+            await self._following.stop()
+
+    def reset(self, records: Iterable[Record], revision: int) -> None:  # noqa: ARG002
+        self._forget_all()
+        for record in records:
+            self._learn(record.key, record)
+
+    def apply(self, event: Event) -> None:
+        self._learn(event.key, event.record)
+
+    @abstractmethod
+    def _forget_all(self) -> None: ...
+
+    @abstractmethod
+    def _learn(self, key: str, record: Record | None) -> None: ...

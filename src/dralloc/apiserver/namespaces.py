@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Final
 
 from dralloc.api.registry import NAMESPACE, Kind
-from dralloc.api.timestamps import print_timestamp
 from dralloc.apiserver.deletion import is_released
 from dralloc.apiserver.json_documents import Document
 from dralloc.apiserver.resources import key_of
 from dralloc.apiserver.statuses import conflict, forbidden, not_found
 from dralloc.apiserver.stored_form import document_to_stored, read_document, read_metadata
-from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import Cause
-from dralloc.store.errors import KeyExists, RevisionConflict
+from dralloc.store.errors import RevisionConflict
 from dralloc.store.interface import Store
 
-# There from the start, as in every cluster.
-FIRST: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
 # Holds a namespace until everything in it is gone.
 CONTENT_FINALIZER: Final = "kubernetes"
 
@@ -29,35 +25,19 @@ _ATTEMPTS_MAX: Final = 20
 _metadata_of: Final = lru_cache(maxsize=256)(read_metadata)
 
 
+def first_namespaces() -> Iterator[tuple[str, Document]]:
+    """The namespaces that are there from the start, as in every cluster, by name."""
+    for name in ("default", "kube-node-lease", "kube-public", "kube-system"):
+        labels = {"kubernetes.io/metadata.name": name}
+        spec = {"finalizers": [CONTENT_FINALIZER]}
+        yield name, {"metadata": {"labels": labels}, "spec": spec, "status": {"phase": "Active"}}
+
+
 class Namespaces:
     """What is known of namespaces when something is written into one."""
 
-    def __init__(self, store: Store, clock: Clock, new_uid: Callable[[], str]) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._clock = clock
-        self._new_uid = new_uid
-
-    async def create_first(self) -> None:
-        """Make sure that the namespaces are there that everybody expects."""
-        for name in FIRST:
-            key = key_of(NAMESPACE, "", name)
-            if await self._store.get(key) is None:
-                try:
-                    await self._store.create(key, document_to_stored(self._new(name)))
-                except KeyExists:
-                    continue
-
-    def _new(self, name: str) -> Document:
-        return {
-            "metadata": {
-                "name": name,
-                "uid": self._new_uid(),
-                "creationTimestamp": print_timestamp(self._clock.now()),
-                "labels": {"kubernetes.io/metadata.name": name},
-            },
-            "spec": {"finalizers": [CONTENT_FINALIZER]},
-            "status": {"phase": "Active"},
-        }
 
     async def labels_of(self, kind: Kind, namespace: str) -> Mapping[str, str] | None:
         """The labels of the namespace; `None` where the kind has none, or it is not there."""

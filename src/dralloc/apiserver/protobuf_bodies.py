@@ -26,7 +26,12 @@ from dralloc.primitives.errors import BadRequest
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 
 _MAGIC: Final = b"k8s\x00"
-_GROUPS: Final = {"": "core", "resource.k8s.io": "resource", "coordination.k8s.io": "coordination"}
+_GROUPS: Final = {
+    "": "core",
+    "resource.k8s.io": "resource",
+    "coordination.k8s.io": "coordination",
+    "scheduling.k8s.io": "scheduling",
+}
 
 _BYTES: Final = 2
 

@@ -7,9 +7,8 @@ pass a limit together. Amounts in the status of quotas are a controller's work.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from dralloc.api.codec import decode
@@ -19,14 +18,14 @@ from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.quota import QuotaFacts, explain_excess, find_excess, usage_of_claim
 from dralloc.api.registry import DEVICE_CLASS, RESOURCE_QUOTA, Kind
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
-from dralloc.apiserver.following import Following
+from dralloc.apiserver.following import Derived, Following
 from dralloc.apiserver.reservations import Ledger, Promise
 from dralloc.apiserver.resources import name_of, namespace_of, prefix_of
 from dralloc.apiserver.statuses import forbidden
 from dralloc.apiserver.stored_form import from_stored
 from dralloc.primitives.features import FeatureGates
 from dralloc.primitives.quantity import Quantity
-from dralloc.store.interface import Event, Record, Store
+from dralloc.store.interface import Record, Store
 
 Charges = Mapping[str, Quantity]
 
@@ -103,39 +102,7 @@ class _NamespaceUsage:
             self.used[name] = before + amount if sign > 0 else before - amount
 
 
-class _Derived(ABC):
-    """What the objects of one kind say, followed from the first time that somebody needs it."""
-
-    def __init__(self, store: Store, kind: Kind) -> None:
-        self._store = store
-        self._kind = kind
-        self._following: Following | None = None
-
-    async def ready(self) -> None:
-        if self._following is None:
-            self._following = Following(self._store, prefix_of(self._kind), self)
-        await self._following.ready()
-
-    async def stop(self) -> None:
-        if self._following is not None:
-            await self._following.stop()
-
-    def reset(self, records: Iterable[Record], revision: int) -> None:  # noqa: ARG002
-        self._forget_all()
-        for record in records:
-            self._learn(record.key, record)
-
-    def apply(self, event: Event) -> None:
-        self._learn(event.key, event.record)
-
-    @abstractmethod
-    def _forget_all(self) -> None: ...
-
-    @abstractmethod
-    def _learn(self, key: str, record: Record | None) -> None: ...
-
-
-class Limits(_Derived):
+class Limits(Derived):
     """What the quotas of each namespace allow, by their names."""
 
     def __init__(self, store: Store) -> None:
@@ -154,7 +121,7 @@ class Limits(_Derived):
             limits[name_of(key)] = view(quota, ResourceQuota).spec.hard
 
 
-class ExtendedNames(_Derived):
+class ExtendedNames(Derived):
     """Which extended resource each class stands for."""
 
     def __init__(self, store: Store) -> None:

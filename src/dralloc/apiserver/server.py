@@ -11,17 +11,19 @@ import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from dralloc.api.registry import KINDS, RESOURCE_CLAIM
+from dralloc.api.registry import KINDS, PRIORITY_CLASS, RESOURCE_CLAIM
 from dralloc.apiserver.collecting import Collector
 from dralloc.apiserver.deleting import Deleter
 from dralloc.apiserver.device_guard import DeviceGuard
 from dralloc.apiserver.endpoints import Endpoints
 from dralloc.apiserver.expiring import EventExpiry
+from dralloc.apiserver.first_objects import create_first_objects
 from dralloc.apiserver.http import JSON, TEXT, Request, Response
 from dralloc.apiserver.metrics import ServerMetrics
 from dralloc.apiserver.namespaces import Namespaces
 from dralloc.apiserver.negotiation import YAML, wants_yaml
 from dralloc.apiserver.pods import Pods
+from dralloc.apiserver.priorities import Priorities
 from dralloc.apiserver.quota_admission import ExtendedNames, Limits, QuotaGate
 from dralloc.apiserver.reading import Reader
 from dralloc.apiserver.reservations import Gatekeeper
@@ -64,22 +66,26 @@ class ApiServer:
         guards_devices: bool = True,
     ) -> None:
         self._store = store
+        self._clock = clock
+        self._new_uid = new_uid
         self._resources = ResourceTable(KINDS)
         self._watches = WatchTable(store)
         self._description = SelfDescription(self._resources)
-        self._namespaces = Namespaces(store, clock, new_uid)
+        namespaces, priorities = Namespaces(store), Priorities(store)
         deleter = Deleter(store, clock, self._resources)
-        self._collector = Collector(store, self._resources, deleter, self._namespaces)
+        self._collector = Collector(store, self._resources, deleter, namespaces)
         self._expiry = EventExpiry(store, clock, deleter)
         limits, classes, guard = Limits(store), ExtendedNames(store), DeviceGuard(store)
         quotas = {kind.kind: QuotaGate(store, kind, limits, classes, gates) for kind in KINDS if kind.namespaced}
         gatekeepers: dict[str, tuple[Gatekeeper, ...]] = {name: (quota,) for name, quota in quotas.items()}
         if guards_devices:
             gatekeepers[RESOURCE_CLAIM.kind] += (guard,)
-        self._beside: tuple[Stoppable, ...] = (self._collector, self._expiry, guard, limits, classes, *quotas.values())
+        gatekeepers[PRIORITY_CLASS.kind] = (priorities,)
+        derived = (guard, limits, classes, priorities)
+        self._beside: tuple[Stoppable, ...] = (self._collector, self._expiry, *derived, *quotas.values())
         self._endpoints = Endpoints(
             reader=Reader(store, clock, self._watches),
-            writer=Writer(store, clock, gates, self._namespaces, new_uid, gatekeepers),
+            writer=Writer(store, clock, gates, namespaces, priorities, new_uid, gatekeepers),
             deleter=deleter,
             pods=Pods(store, clock, deleter),
         )
@@ -88,7 +94,7 @@ class ApiServer:
 
     async def start(self) -> None:
         """Get ready to serve."""
-        await self._namespaces.create_first()
+        await create_first_objects(self._store, self._clock, self._new_uid)
         self._collector.start()
         self._expiry.start()
         self._ready = True

@@ -18,8 +18,9 @@ from msgspec.structs import replace
 
 from dralloc.api.admission import Admitted, Refused, Verb, WriteRequest, admit
 from dralloc.api.codec import encode
+from dralloc.api.core_object import CoreObject
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta
-from dralloc.api.registry import Kind
+from dralloc.api.registry import POD, Kind
 from dralloc.api.strategy import Surroundings
 from dralloc.api.timestamps import print_timestamp
 from dralloc.apiserver.authentication import User
@@ -29,6 +30,7 @@ from dralloc.apiserver.deletion import is_released
 from dralloc.apiserver.json_documents import Document
 from dralloc.apiserver.merge_rules import merge_rule
 from dralloc.apiserver.namespaces import Namespaces
+from dralloc.apiserver.priorities import Priorities
 from dralloc.apiserver.reservations import Gatekeeper, reserve_all
 from dralloc.apiserver.resources import Resource, key_of
 from dralloc.apiserver.server_side_apply import Write, record_update, settled
@@ -103,6 +105,7 @@ class Writer:
     clock: Clock
     gates: FeatureGates
     namespaces: Namespaces
+    priorities: Priorities
     new_uid: Callable[[], str]
     # By kind.
     gatekeepers: Mapping[str, Sequence[Gatekeeper]] = field(default_factory=dict)
@@ -110,6 +113,8 @@ class Writer:
     async def create(self, target: Target, sent: SentObject, *, settles_owners: bool = False) -> Written:
         """Store a new object."""
         labels = await self.namespaces.labels_for_create(target.kind, target.namespace)
+        if isinstance(sent.object, CoreObject) and target.kind is POD:
+            sent = replace(sent, object=await self.priorities.given_to(sent.object))
         kind, generates_name = target.kind, not sent.object.metadata.name and bool(sent.object.metadata.generate_name)
         for _ in range(NAME_ATTEMPTS_MAX):
             admitted = self._admit(target, sent, None, labels)

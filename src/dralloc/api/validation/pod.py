@@ -19,6 +19,7 @@ from dralloc.api.core_v1 import (
     ResourceRequirements,
     Toleration,
 )
+from dralloc.api.scheduling_v1 import PREEMPTION_POLICIES
 from dralloc.api.validation.formats import validate_choice, validate_dns_label, validate_dns_subdomain, validate_format
 from dralloc.api.validation.metadata import validate_labels, validate_metadata, validate_metadata_update
 from dralloc.api.validation.node_selector import validate_label_requirement, validate_node_selector
@@ -34,7 +35,6 @@ from dralloc.primitives.field_errors import (
 )
 
 RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
-PREEMPTION_POLICIES: Final = ("PreemptLowerPriority", "Never")
 TAINT_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 TOLERATION_OPERATORS: Final = ("Equal", "Exists")
 
