@@ -242,7 +242,7 @@ def test_a_short_command_loads_only_what_it_uses(tmp_path: Path, arguments: list
 
 
 HANGING = ("driver-test", "--", "sh", "-c", 'touch "$TMPDIR/started"; exec sleep 600')
-MEASURING = ("bench", "throughput", "shared", "--nodes", "5", "--pods", "100000")
+MEASURING = ("bench", "throughput", "shared", "--nodes", "5000", "--pods", "40000")
 
 
 @pytest.mark.slow

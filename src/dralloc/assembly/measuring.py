@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 from dralloc.assembly.cluster import ClusterSettings, cluster_in_process
@@ -13,18 +11,19 @@ from dralloc.assembly.processes import local_cluster
 from dralloc.assembly.throughput import Scale, Throughput, clean_up, measure
 from dralloc.assembly.workloads import Claims, Workload
 from dralloc.client.calls import Calls
-from dralloc.client.credentials import find_connection
+from dralloc.client.credentials import read_kubeconfig
 from dralloc.client.http import HttpTransport
+from dralloc.client.transport import Transport
 from dralloc.controllers.running import CONTROLLERS
 
 
-async def measure_server(kubeconfig: Path | None, context: str | None, workload: Workload, scale: Scale) -> Throughput:
+async def measure_server(transport: Transport, workload: Workload, scale: Scale) -> Throughput:
     """On a server with a scheduler that somebody else runs; nothing is left behind."""
-    async with _calls(kubeconfig, context) as calls:
-        try:
-            return await measure(calls, workload, scale)
-        finally:
-            await clean_up(calls, workload, scale)
+    calls = _calls(transport)
+    try:
+        return await measure(calls, workload, scale)
+    finally:
+        await clean_up(calls, workload, scale)
 
 
 async def measure_local_cluster(workload: Workload, scale: Scale) -> Throughput:
@@ -33,18 +32,16 @@ async def measure_local_cluster(workload: Workload, scale: Scale) -> Throughput:
         tempfile.TemporaryDirectory() as directory,
         local_cluster(Path(directory), with_controllers=workload.claims is Claims.TEMPLATE) as kubeconfig,
     ):
-        async with _calls(kubeconfig) as calls:
+        calls = _calls(HttpTransport(read_kubeconfig(kubeconfig)))
+        try:
             return await measure(calls, workload, scale)
+        finally:
+            await calls.close()
 
 
-@asynccontextmanager
-async def _calls(kubeconfig: Path | None, context: str | None = None) -> AsyncIterator[Calls]:
+def _calls(transport: Transport) -> Calls:
     """Calls of a client that, like most programs, says nothing about who owns fields."""
-    calls = Calls(HttpTransport(find_connection(kubeconfig, context=context)), field_manager="")
-    try:
-        yield calls
-    finally:
-        await calls.close()
+    return Calls(transport, field_manager="")
 
 
 async def measure_in_process(workload: Workload, scale: Scale) -> Throughput:
@@ -54,4 +51,4 @@ async def measure_in_process(workload: Workload, scale: Scale) -> Throughput:
     async with cluster_in_process(settings) as cluster:
         # As `dralloc up` does.
         collect_rarely()
-        return await cluster.components.guard(measure(Calls(cluster.transport, field_manager=""), workload, scale))
+        return await cluster.components.guard(measure(_calls(cluster.transport), workload, scale))

@@ -127,6 +127,11 @@ async def _for_all(documents: Iterable[Document], act: Callable[[Document], Awai
         for document in waiting:
             await act(document)
 
-    async with asyncio.TaskGroup() as tasks:
-        for _ in range(AT_ONCE):
-            tasks.create_task(work())
+    workers = [asyncio.ensure_future(work()) for _ in range(AT_ONCE)]
+    try:
+        # The first failure as it is: where one request is refused, so are the others, and one reason is enough.
+        await asyncio.gather(*workers)
+    finally:
+        for worker in workers:
+            worker.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)

@@ -11,11 +11,16 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
+from dralloc.api.validation.resource_claim_status import RESERVED_FOR_COUNT_MAX
+
 Document = dict[str, Any]
 
 API: Final = "resource.k8s.io/v1"
 DRIVER: Final = "dra.example.com"
 INDEX: Final = f"{DRIVER}/index"
+# How many pods have devices on a node that has its own, and how many a node takes at all.
+FILLING: Final = 8
+NODE_PODS_MAX: Final = 110
 
 
 class Claims(Enum):
@@ -35,6 +40,14 @@ class Workload:
     classes: tuple[Document, ...]
     claim: Document
     claims: Claims = Claims.OWN
+
+    def pods_max(self, nodes: int) -> int:
+        """How many pods find room on so many nodes."""
+        if self.claims is not Claims.ONE:
+            return FILLING * nodes
+        # A claim that is reserved for a job has no list of pods that could be full.
+        at_once = NODE_PODS_MAX * nodes
+        return at_once if "reservedFor" in self.claim else min(at_once, RESERVED_FOR_COUNT_MAX)
 
     def cluster(self, nodes: int) -> Iterator[Document]:
         """Everything that is there before the first pod."""
@@ -95,7 +108,7 @@ def _object(kind: str, name: str, spec: Document) -> Document:
 
 def _node(number: int) -> Document:
     name = f"node-{number}"
-    amounts = {"cpu": "4", "memory": "32Gi", "pods": "110"}
+    amounts = {"cpu": "4", "memory": "32Gi", "pods": str(NODE_PODS_MAX)}
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -151,7 +164,7 @@ def _first_claim() -> Document:
     return {"devices": {"requests": [{"name": "device", "firstAvailable": wanted}]}}
 
 
-_PLAIN: Final = tuple(map(_plain_device, range(8)))
+_PLAIN: Final = tuple(map(_plain_device, range(FILLING)))
 _SHAREABLE: Final = tuple(map(_shareable_device, range(4)))
 _PLAIN_CLASS: Final = _device_class("plain", f'device.driver == "{DRIVER}"')
 _SHAREABLE_CLASS: Final = _device_class("shareable", f'device.driver == "{DRIVER}"', "device.allowMultipleAllocations")

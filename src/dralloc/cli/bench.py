@@ -79,7 +79,9 @@ def throughput(
         fail("--in-process measures no other server, so it takes neither --kubeconfig nor --context")
     for name in names:
         if pods > (room := WORKLOADS[name].pods_max(nodes)):
-            fail(f"{name}: {nodes} nodes have room for {room} pods; give no more with --pods, or more --nodes")
+            fail(
+                f"{name}: with --nodes {nodes} there is room for {room} pods at most, not for {pods}; change one of them"
+            )
     scale = Scale(nodes=nodes, pods=pods, scheduler_name=scheduler_name, timeout_s=timeout)
     measure = _measurement(kubeconfig, context, in_process)
     measured: dict[str, Throughput] = {}
