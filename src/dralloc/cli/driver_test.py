@@ -27,10 +27,12 @@ def driver_test(
         Path | None, typer.Option(help="The socket of a driver that runs: for registration, or for calls.")
     ] = None,
     registry: Annotated[Path | None, typer.Option(help="The directory in which a driver that runs registers.")] = None,
-    kubeconfig: Annotated[Path | None, typer.Option(help="The cluster that the driver uses.")] = None,
+    kubeconfig: Annotated[Path | None, typer.Option(help="The cluster that the driver uses; for a driver that runs already, the one that kubectl uses.")] = None,
     serve_kubeconfig: Annotated[
         Path | None,
-        typer.Option(help="Serve an API for a driver that somebody else starts, and write its kubeconfig here."),
+        typer.Option(
+            help="Serve an API for a driver that somebody else starts, and write its kubeconfig here, or add to the one there."
+        ),
     ] = None,
     node: Annotated[str, typer.Option(help="The node that the driver believes to run on.")] = "driver-test",
     driver: Annotated[str, typer.Option(help="The driver's name, where it cannot be asked for it.")] = "",
@@ -53,14 +55,17 @@ def driver_test(
     show_output: Annotated[bool, typer.Option("--show-output", help="Show what the driver prints.")] = False,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Check that a driver keeps its contract with the node. Exits with 0 if it does, with 1 if not.
+    """Check that a driver keeps its contract with the node.
+
+    Exits with 0 if it does, with 1 if not, or if much could not be asked: without a server there are no claims to ask about.
 
     # A driver that this command starts, with an API server that it brings along.
     dralloc driver-test -- ./my-driver --kubeconfig {kubeconfig} --node {node}
 
-    # A driver that runs already, on a node with a kubelet.
+    # A driver that runs already, on a node with a kubelet, and the cluster that
+    # kubectl uses.
     cd /var/lib/kubelet
-    dralloc driver-test --registry plugins_registry --kubeconfig admin --node n7
+    dralloc driver-test --socket plugins_registry/my-reg.sock --node n7
 
     # In continuous integration.
     dralloc driver-test --strict --junit report.xml -- ./my-driver
@@ -91,14 +96,17 @@ def driver_test(
 
 
 def _run(settings: KitSettings, junit: Path | None, output: OutputFormat, *, strict: bool) -> None:
+    from dralloc.apiserver.kubeconfig import UnusableKubeconfig
     from dralloc.cli.answers import answer
     from dralloc.cli.ending import run_in_order
     from dralloc.client.credentials import BadKubeconfig
+    from dralloc.client.transport import TransportError
     from dralloc.driver.conformance.checking import Outcome
     from dralloc.driver.conformance.launching import CommandFailed
     from dralloc.driver.conformance.report import junit_of, lines_of, summary_of
     from dralloc.driver.conformance.setup import BadSetup, run_kit
     from dralloc.driver.conformance.subject import NotFoundInTime
+    from dralloc.primitives.errors import ApiError
 
     is_for_people = output in (OutputFormat.TABLE, OutputFormat.WIDE)
 
@@ -112,16 +120,18 @@ def _run(settings: KitSettings, junit: Path | None, output: OutputFormat, *, str
 
     try:
         result = run_in_order(run_kit(settings, show, tell))
-    except (BadSetup, BadKubeconfig, CommandFailed, NotFoundInTime, OSError) as error:
+    except (BadSetup, BadKubeconfig, CommandFailed, NotFoundInTime, ApiError, TransportError, OSError) as error:
         fail(in_words(error))
-    answer(output, lambda: _values(result), lambda: [summary_of(result.verdicts)])
+    except UnusableKubeconfig as error:
+        fail(f"{error}; choose another place with --serve-kubeconfig")
+    answer(output, lambda: _values(result), lambda: summary_of(result.verdicts))
     if junit is not None:
         try:
             junit.write_bytes(junit_of(result.verdicts, result.driver))
         except OSError as error:
             fail(f"{junit}: {error.strerror or error}")
     bad = {Outcome.FAILED, Outcome.REMARKED, Outcome.SKIPPED} if strict else {Outcome.FAILED}
-    if any(verdict.outcome in bad for verdict in result.verdicts):
+    if any(verdict.outcome in bad or not verdict.is_asked for verdict in result.verdicts):
         raise typer.Exit(FINDINGS)
 
 
@@ -135,6 +145,7 @@ def _values(result: KitResult) -> dict[str, Any]:
                 "outcome": verdict.outcome.value,
                 "findings": [finding.text for finding in verdict.findings],
                 "skipped": verdict.skipped or None,
+                "asked": verdict.is_asked,
                 "seconds": verdict.seconds,
             }
             for verdict in result.verdicts
