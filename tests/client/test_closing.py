@@ -39,7 +39,7 @@ def falling_silent(directory: Path, *answers: bytes) -> Iterator[Connection]:
             held[-1].sendall(answer)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        serving = threading.Thread(target=serve, args=(listener,))
+        serving = threading.Thread(target=serve, args=(listener,), daemon=True)
         serving.start()
         address = f"https://127.0.0.1:{listener.getsockname()[1]}"
         yield Connection(server=address, authority_pem=files.authority_pem.decode())
