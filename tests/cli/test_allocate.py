@@ -75,6 +75,25 @@ def test_what_is_given_can_be_read_back() -> None:
     assert rows(again) == [["default/small", "gpu/one", "n1", "gpu.example.com/n1/gpu-0", "memory=3Gi"]]
 
 
+@pytest.mark.parametrize("form", ["json", "yaml"])
+def test_what_does_not_fit_is_told_to_machines_too(form: str) -> None:
+    refused = run("-f", CLUSTER, "-f", CLAIMS, "--pod", "ml/hungry", "-o", form)
+    told = yaml.safe_load(refused.stdout)
+    assert (refused.exit_code, told["kind"], told["items"]) == (1, "List", [])
+    [refusal] = told["refusals"]
+    assert refusal["subject"] == "pod ml/hungry"
+    assert refusal["message"].startswith("does not fit: 0/2 nodes are available: ")
+    assert f"pod ml/hungry {refusal['message']}" in refused.stderr
+    everything = run("-f", CLUSTER, "-f", CLAIMS, "-o", form)
+    told = yaml.safe_load(everything.stdout)
+    assert ([each["metadata"]["name"] for each in told["items"]], len(told["refusals"])) == (["train-own", "small"], 2)
+    # Claims in such a list are read like any others.
+    again = run("-f", CLUSTER, "-f", "-", "-o", form, stdin=everything.stdout)
+    assert "refusals" not in again.stdout
+    nothing = run("-f", CLUSTER, "-o", form)
+    assert (nothing.exit_code, yaml.safe_load(nothing.stdout)["items"]) == (0, [])
+
+
 def test_asking_twice_gives_the_same_answer() -> None:
     arguments = ("-f", CLUSTER, "-f", CLAIMS, "--pod", "ml/train", "-o", "json")
     first, second = run(*arguments), run(*arguments)

@@ -168,6 +168,17 @@ def test_fields_of_others_are_taken_over_only_by_force(api: ApiThread) -> None:
     assert "configured" in apply(api, ours, options=("--force-conflicts",)).stdout
 
 
+def test_what_was_applied_is_there_for_machines(api: ApiThread) -> None:
+    [one] = yaml.safe_load_all(apply(api, claim("c"), options=("-o", "yaml")).stdout)
+    assert one == json.loads(run(api, "get", "claim", "c", "-o", "json").stdout)
+    told = apply(api, claim("c", count=2), claim("d"), options=("--dry-run", "-o", "json"))
+    assert (told.exit_code, "c refused: " in told.stderr) == (1, True)
+    listed = json.loads(told.stdout)
+    assert [item["metadata"]["name"] for item in listed["items"]] == ["d"]
+    [refusal] = listed["refusals"]
+    assert (refusal["subject"], "field is immutable" in refusal["message"]) == ("resourceclaim.resource.k8s.io/c", True)
+
+
 def test_nothing_to_apply(api: ApiThread) -> None:
     assert "there is no object in -" in run(api, "apply", "-f", "-", stdin="").stderr
 
@@ -224,6 +235,8 @@ def test_what_is_not_there(api: ApiThread) -> None:
     assert 'resourceclaims.resource.k8s.io "nope" not found' in told.stderr
     nothing = run(api, "get", "claim", "nope", "-o", "json")
     assert (nothing.exit_code, nothing.stdout) == (1, "")
+    for form in ("json", "yaml"):
+        assert yaml.safe_load(run(api, "get", "pods", "-o", form).stdout)["items"] == []
     empty = run(api, "get", "pods")
     assert (empty.exit_code, empty.stdout, empty.stderr) == (0, "", "nothing found in namespace default\n")
     unknown = run(api, "get", "resourceclaimz")
@@ -281,6 +294,29 @@ def test_what_somebody_holds_is_marked_and_goes_when_they_let_go(api: ApiThread)
     assert told.stdout == "resourceclaim.resource.k8s.io/c marked for deletion; held by example.com/a, example.com/b\n"
     apply(api, claim("c"))
     assert run(api, "get", "claim", "c").exit_code == 1
+
+
+def test_what_became_of_each_is_there_for_machines(api: ApiThread) -> None:
+    apply(api, CLASS, claim("c"), claim("held", finalizers=["example.com/a"]))
+    told = run(api, "delete", "claims", "c", "held", "nope", "-o", "json")
+    assert (told.exit_code, told.stderr) == (1, 'resourceclaims.resource.k8s.io "nope" not found\n')
+    named = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "namespace": "default"}
+    missing = {
+        **named,
+        "name": "nope",
+        "outcome": "missing",
+        "reason": 'resourceclaims.resource.k8s.io "nope" not found',
+    }
+    assert json.loads(told.stdout) == {
+        "objects": [
+            {**named, "name": "c", "outcome": "deleted"},
+            {**named, "name": "held", "outcome": "marked for deletion", "reason": "held by example.com/a"},
+            missing,
+        ]
+    }
+    again = run(api, "delete", "claims", "nope", "--ignore-not-found", "-o", "yaml")
+    assert (again.exit_code, yaml.safe_load(again.stdout), again.stderr) == (0, {"objects": [missing]}, "")
+    apply(api, claim("held"))
 
 
 def test_a_claim_in_use_is_marked_and_its_users_are_named() -> None:

@@ -88,16 +88,16 @@ def allocate(
 
 
 def _print(service: Service, output: OutputFormat) -> None:
-    from dralloc.cli.objects import as_manifest, to_json, to_yaml
+    from dralloc.cli.answers import answer_objects
+    from dralloc.cli.objects import as_manifest
 
-    if output in (OutputFormat.TABLE, OutputFormat.WIDE):
+    if output.is_for_people:
         _print_table(service, is_wide=output is OutputFormat.WIDE)
         return
-    bodies = [as_manifest(given.claim, "v1") for given in service.given]
-    if bodies:
-        say(to_yaml(bodies), newline=False) if output is OutputFormat.YAML else say(to_json(bodies))
-    for refusal in service.refusals:
-        say(f"{refusal.subject} {refusal.message}", err=True)
+    refusals = [(refusal.subject, refusal.message) for refusal in service.refusals]
+    answer_objects(output, [as_manifest(given.claim, "v1") for given in service.given], refusals)
+    for subject, message in refusals:
+        say(f"{subject} {message}", err=True)
 
 
 def _print_table(service: Service, *, is_wide: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from dralloc.cli.options import OutputFormat
@@ -22,3 +22,13 @@ def answer(output: OutputFormat, values: Callable[[], dict[str, Any]], lines: Ca
             # At once: line by line, a large cluster takes longer to print than to work out.
             if text := "\n".join(lines()):
                 say(text)
+
+
+def answer_objects(output: OutputFormat, bodies: Sequence[bytes], refusals: Sequence[tuple[str, str]]) -> None:
+    """Prints objects for machines, so that they can be read again. Where someone got none, a list says who, and why."""
+    from dralloc.cli.objects import as_list, to_json, to_yaml
+
+    if refusals:
+        told = [{"subject": subject, "message": message} for subject, message in refusals]
+        bodies = [as_list(bodies, refusals=told)]
+    say(to_yaml(bodies), newline=False) if output is OutputFormat.YAML else say(to_json(bodies))

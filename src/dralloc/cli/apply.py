@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dralloc.cli.options import Context, Gates, Kubeconfig, Namespace
+from dralloc.cli.options import Context, Gates, Kubeconfig, Namespace, Output, OutputFormat
 from dralloc.cli.output import FINDINGS, fail, parse_gates, say
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ def apply(
     ] = False,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
+    output: Output = OutputFormat.TABLE,
     feature_gates: Gates = "",
 ) -> None:
     """Create what is not there, and change what is different. Exits with 1 if something is wrong or refused.
@@ -37,10 +38,12 @@ def apply(
     dralloc apply -f examples/first-look
     dralloc convert -f old.yaml --to v1 | dralloc apply -f -
 
-    # What would change?
+    # What would change? And what would be stored then?
     dralloc apply -f cluster/ --dry-run
+    dralloc apply -f cluster/ --dry-run -o yaml
     """
-    from dralloc.cli.applying import Applying, in_order
+    from dralloc.cli.answers import answer_objects
+    from dralloc.cli.applying import Applied, Applying, in_order
     from dralloc.cli.reaching import ask_server, find_server
     from dralloc.cli.reading import readable_sources, records_of
     from dralloc.client.discovery import discover
@@ -52,12 +55,16 @@ def apply(
         fail(f"there is no object in {', '.join(files)}")
     connection = find_server(kubeconfig, context)
 
-    async def work(transport: Transport) -> bool:
+    async def work(transport: Transport) -> list[Applied]:
         found = in_order(await discover(transport), records, namespace or connection.namespace)
         applying = Applying(transport, is_dry=dry_run, is_forced=force_conflicts, warned=warned)
-        return await applying.apply_all(found)
+        return [await applying.apply(each, tell=output.is_for_people) for each in found]
 
-    if not ask_server(connection, work):
+    applied = ask_server(connection, work)
+    refusals = [(each.subject, each.refusal) for each in applied if each.refusal]
+    if not output.is_for_people:
+        answer_objects(output, [each.body for each in applied if not each.refusal], refusals)
+    if refusals:
         raise typer.Exit(FINDINGS)
 
 

@@ -10,6 +10,7 @@ import msgspec
 
 from dralloc.cli.any_kind import Document, Target
 from dralloc.cli.differences import find_differences, told
+from dralloc.cli.getting import objects_in
 from dralloc.cli.output import fail, paint, say
 from dralloc.cli.reading import Record
 from dralloc.client.calls import PatchType
@@ -70,6 +71,15 @@ def _wanted(discovery: Discovery, record: Record, namespace: str) -> Wanted:
     return Wanted(Target(resource, place, metadata.name), record.body)
 
 
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """An object as the server has it now, or why it refused it."""
+
+    subject: str
+    body: bytes = b""
+    refusal: str = ""
+
+
 class Applying:
     """Applies objects one after the other, and tells what became of each."""
 
@@ -79,22 +89,22 @@ class Applying:
         self._is_forced = is_forced
         self._warned = warned
 
-    async def apply_all(self, wanted: Iterable[Wanted]) -> bool:
-        """False if the server refused one of them; the others are applied all the same."""
-        is_complete = True
-        for each in wanted:
-            before: Document | None = None
-            try:
-                before = await self._stored(each.target)
-                outcome = await self._apply(each, before)
-            except ApiError as error:
-                is_complete = False
-                say(f"{each.called} {paint('refused', 'red')}: {error}{_hint(error, each, before)}", err=True)
-                continue
-            say(f"{each.called} {paint(outcome, OUTCOMES[outcome])}{' (dry run)' if self._is_dry else ''}")
-        return is_complete
+    async def apply(self, wanted: Wanted, *, tell: bool) -> Applied:
+        """What became of the object; that it was refused is told in any case."""
+        before: Document | None = None
+        try:
+            before = await self._stored(wanted.target)
+            answer = await self._send(wanted)
+        except ApiError as error:
+            reason = f"{error}{_hint(error, wanted, before)}"
+            say(f"{wanted.called} {paint('refused', 'red')}: {reason}", err=True)
+            return Applied(wanted.called, refusal=reason)
+        if tell:
+            outcome = _outcome(answer, before)
+            say(f"{wanted.called} {paint(outcome, OUTCOMES[outcome])}{' (dry run)' if self._is_dry else ''}")
+        return Applied(wanted.called, next(objects_in(wanted.target, answer)))
 
-    async def _apply(self, wanted: Wanted, before: Document | None) -> str:
+    async def _send(self, wanted: Wanted) -> bytes:
         query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
         query |= {"force": "true"} if self._is_forced else {}
         query |= {"dryRun": "All"} if self._is_dry else {}
@@ -103,15 +113,19 @@ class Applying:
         for warning in answer.warnings:
             if not any(told in warning for told in self._warned):
                 say(f"warning: {wanted.called}: {warning}", err=True)
-        if before is None:
-            return "created"
-        return "unchanged" if _content(answer.body) == before else "configured"
+        return answer.body
 
     async def _stored(self, target: Target) -> Document | None:
         try:
             return _content((await ask(self._transport, "GET", target.path)).body)
         except NotFound:
             return None
+
+
+def _outcome(answer: bytes, before: Document | None) -> str:
+    if before is None:
+        return "created"
+    return "unchanged" if _content(answer) == before else "configured"
 
 
 def _hint(error: ApiError, wanted: Wanted, before: Document | None) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from dralloc.cli.options import Context, Kubeconfig, Namespace, kinds_starting_with
+from dralloc.cli.options import Context, Kubeconfig, Namespace, Output, OutputFormat, kinds_starting_with
 from dralloc.cli.output import FINDINGS, fail, say
 
 if TYPE_CHECKING:
@@ -16,6 +18,15 @@ if TYPE_CHECKING:
     from dralloc.client.transport import Transport
 
 USERS_SHOWN_MAX: Final = 3
+
+
+class Outcome(StrEnum):
+    """What becomes of an object that is to be deleted."""
+
+    DELETED = "deleted"
+    MARKED = "marked for deletion"
+    MISSING = "missing"
+    REFUSED = "refused"
 
 
 def delete(
@@ -38,6 +49,7 @@ def delete(
     ] = False,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
+    output: Output = OutputFormat.TABLE,
 ) -> None:
     """Delete objects. Exits with 1 if one of them is not there, or may not be deleted.
 
@@ -49,6 +61,7 @@ def delete(
     dralloc delete resourceclaims -l team=vision
     dralloc delete -f examples/first-look --ignore-not-found
     """
+    from dralloc.cli.answers import answer
     from dralloc.cli.any_kind import Target, find_resource
     from dralloc.cli.applying import in_order
     from dralloc.cli.get import split_words
@@ -75,16 +88,18 @@ def delete(
         # What was created last goes first, and namespaces at the end.
         return found[::-1] if records else found
 
-    async def work(transport: Transport) -> bool:
-        gone = [
-            await _delete(transport, target, is_missing_fine=ignore_not_found)
-            for target in await targets(transport, await discover(transport))
-        ]
-        if not gone:
-            say("nothing found", err=True)
-        return all(gone)
+    async def work(transport: Transport) -> list[Fate]:
+        fates: list[Fate] = []
+        for target in await targets(transport, await discover(transport)):
+            fates.append(await _delete(transport, target))
+            _tell(fates[-1], output, is_missing_fine=ignore_not_found)
+        return fates
 
-    if not ask_server(connection, work):
+    fates = ask_server(connection, work)
+    if not fates:
+        say("nothing found", err=True)
+    answer(output, lambda: {"objects": [_values(fate) for fate in fates]}, lambda: ())
+    if not all(fate.is_good(is_missing_fine=ignore_not_found) for fate in fates):
         raise typer.Exit(FINDINGS)
 
 
@@ -99,35 +114,69 @@ async def _labelled(transport: Transport, target: Target) -> list[str]:
     return names
 
 
-async def _delete(transport: Transport, target: Target, *, is_missing_fine: bool) -> bool:
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What became of an object, and why."""
+
+    target: Target
+    outcome: Outcome
+    reason: str = ""
+
+    def is_good(self, *, is_missing_fine: bool) -> bool:
+        return self.outcome in (Outcome.DELETED, Outcome.MARKED) or (
+            self.outcome == Outcome.MISSING and is_missing_fine
+        )
+
+
+async def _delete(transport: Transport, target: Target) -> Fate:
     from dralloc.client.refusals import ask
     from dralloc.primitives.errors import ApiError, NotFound
 
     try:
         answer = await ask(transport, "DELETE", target.path, {"propagationPolicy": "Background"})
     except NotFound as error:
-        if not is_missing_fine:
-            say(str(error), err=True)
-        return is_missing_fine
+        return Fate(target, Outcome.MISSING, str(error))
     except ApiError as error:
-        say(f"{target.called(target.name)} refused: {error}", err=True)
-        return False
-    say(f"{target.called(target.name)} {_outcome(answer.body)}")
-    return True
+        return Fate(target, Outcome.REFUSED, str(error))
+    held = _holders(answer.body)
+    return Fate(target, Outcome.MARKED if held else Outcome.DELETED, held)
 
 
-def _outcome(answer: bytes) -> str:
-    """What became of the object: an answer that shows finalizers shows an object that stays until they are gone."""
+def _tell(fate: Fate, output: OutputFormat, *, is_missing_fine: bool) -> None:
+    """For people all of it, as it happens; otherwise only what is wrong."""
+    called = fate.target.called(fate.target.name)
+    match fate.outcome:
+        case Outcome.MISSING if not is_missing_fine:
+            say(fate.reason, err=True)
+        case Outcome.REFUSED:
+            say(f"{called} refused: {fate.reason}", err=True)
+        case Outcome.DELETED | Outcome.MARKED if output.is_for_people:
+            say(f"{called} {fate.outcome}{'; ' if fate.reason else ''}{fate.reason}")
+
+
+def _values(fate: Fate) -> dict[str, str]:
+    resource = fate.target.resource
+    known = {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "namespace": fate.target.namespace,
+        "name": fate.target.name,
+        "outcome": fate.outcome.value,
+        "reason": fate.reason,
+    }
+    return {name: value for name, value in known.items() if value}
+
+
+def _holders(answer: bytes) -> str:
+    """What keeps the object, if anything: an answer that shows finalizers shows an object that stays until they are gone."""
     import msgspec
 
     left = msgspec.json.decode(answer)
     finalizers = (left.get("metadata") or {}).get("finalizers")
     if not finalizers:
-        return "deleted"
+        return ""
     users = (left.get("status") or {}).get("reservedFor") or ()
     names = [f"{user['resource']}/{user['name']}" for user in users]
     more = len(names) - USERS_SHOWN_MAX
     shown = ", ".join((*names[:USERS_SHOWN_MAX], f"{more} more") if more > 0 else names)
-    return (
-        f"marked for deletion; in use by {shown}" if names else f"marked for deletion; held by {', '.join(finalizers)}"
-    )
+    return f"in use by {shown}" if names else f"held by {', '.join(finalizers)}"

@@ -152,7 +152,7 @@ class Follower:
     async def _print(self, output: OutputFormat) -> None:
         shown = self._reports()
         trouble = ""
-        if output in (OutputFormat.TABLE, OutputFormat.WIDE):
+        if output.is_for_people:
             say("\n".join(tree(shown, is_wide=output is OutputFormat.WIDE, with_bars=False)))
         else:
             _print_pools(output, shown)
@@ -163,7 +163,7 @@ class Follower:
                 trouble = self._trouble[1]
                 say(trouble, err=True, prefix="note: ")
             before, shown = shown, self._reports()
-            if output in (OutputFormat.TABLE, OutputFormat.WIDE):
+            if output.is_for_people:
                 for line in change_lines(before, shown):
                     say(f"{datetime.now():%H:%M:%S}  {line}")
             elif changed := changed_pools(before, shown):

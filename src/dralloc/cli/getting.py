@@ -82,7 +82,7 @@ class Getting:
             try:
                 async for page in read_pages(self._transport, target, AS_OBJECTS):
                     revision = revision_of(page)
-                    bodies += _objects(target, page)
+                    bodies += objects_in(target, page)
             except NotFound as error:
                 is_complete = False
                 say(str(error), err=True)
@@ -99,11 +99,11 @@ class Getting:
                 async for kind, body in follow(self._transport, target, revision, AS_OBJECTS):
                     revision = revision_of(body)
                     if kind != "BOOKMARK":
-                        self._print([target], list(_objects(target, body)), is_list=False)
+                        self._print([target], list(objects_in(target, body)), is_list=False)
             except Gone:
                 async for page in read_pages(self._transport, target, AS_OBJECTS):
                     revision = revision_of(page)
-                    self._print([target], list(_objects(target, page)), is_list=False)
+                    self._print([target], list(objects_in(target, page)), is_list=False)
             await asyncio.sleep(PAUSE_S)
 
     def _print(self, targets: list[Target], bodies: list[bytes], *, is_list: bool) -> None:
@@ -202,7 +202,7 @@ def _by_resource(targets: list[Target]) -> Iterator[list[Target]]:
     yield from groups.values()
 
 
-def _objects(target: Target, page: bytes) -> Iterator[bytes]:
+def objects_in(target: Target, page: bytes) -> Iterator[bytes]:
     """The objects of a list, or the one that it is, each with what it is, and without who owns which field."""
     tree = read_json(page.decode())
     for each in tree["items"] or () if "items" in tree else (tree,):

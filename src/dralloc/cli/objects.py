@@ -31,15 +31,18 @@ def as_manifest(obj: ApiObject, version: str) -> bytes:
 
 
 def to_yaml(bodies: Sequence[bytes]) -> str:
-    """One document after the other."""
-    return "---\n".join(write_yaml(read_json(body.decode())) for body in bodies)
+    """One document after the other; an empty list where there is none."""
+    return "---\n".join(write_yaml(read_json(body.decode())) for body in bodies or (as_list(()),))
 
 
 def to_json(bodies: Sequence[bytes], *, is_list: bool = False) -> str:
     """The one object, or a list of all."""
-    if len(bodies) == 1 and not is_list:
-        return pretty(bodies[0])
-    return pretty(msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": [*map(Raw, bodies)]}))
+    return pretty(bodies[0] if len(bodies) == 1 and not is_list else as_list(bodies))
+
+
+def as_list(bodies: Sequence[bytes], **more: Any) -> bytes:
+    """A list that every tool takes apart, with whatever else there is to say."""
+    return msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": [*map(Raw, bodies)], **more})
 
 
 def plain_yaml(value: dict[str, Any]) -> str:

@@ -24,6 +24,10 @@ class OutputFormat(StrEnum):
     JSON = "json"
     YAML = "yaml"
 
+    @property
+    def is_for_people(self) -> bool:
+        return self in (OutputFormat.TABLE, OutputFormat.WIDE)
+
 
 Files = Annotated[list[str] | None, typer.Option("--filename", "-f", help=FILES_HELP)]
 Output = Annotated[
