@@ -14,7 +14,11 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner, Result
 
+from dralloc.api.core_v1 import Node
+from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
+from dralloc.apiserver.kubeconfig import write_kubeconfig
 from dralloc.cli.main import app
+from dralloc.testing.api_thread import ApiThread, api_thread
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "drivers"
 GPU = EXAMPLES / "gpu-memory"
@@ -133,6 +137,69 @@ def test_a_driver_that_somebody_else_runs(directory: Path) -> None:
             finally:
                 driver.terminate()
     assert "7 of 7 checks passed" in output
+
+
+@pytest.fixture
+def running(directory: Path) -> Iterator[ApiThread]:
+    """A driver that runs already, and the server that it uses."""
+    environment = {
+        **os.environ,
+        "KUBECONFIG": str(directory / "kubeconfig"),
+        "NODE_NAME": "n7",
+        "DRA_REGISTRY_DIR": str(directory),
+        "DRA_PLUGINS_DIR": str(directory / "plugins"),
+        "DRA_CDI_DIR": str(directory / "cdi"),
+        "GPU_MEMORY_CARDS": str(GPU / "cards.json"),
+    }
+    with api_thread(directory) as api:
+        api.client.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n7"}})
+        with subprocess.Popen([sys.executable, GPU / "driver.py"], env=environment) as driver:
+            try:
+                yield api
+            finally:
+                driver.terminate()
+
+
+@pytest.mark.slow
+def test_a_driver_that_runs_is_asked_about_claims_of_the_cluster_that_kubectl_uses(
+    running: ApiThread, directory: Path
+) -> None:
+    socket = directory / "gpu.example.com-reg.sock"
+    environment = {"KUBECONFIG": str(running.kubeconfig)}
+    result = run("--socket", socket, "--node", "n7", "--only", "unprepare", "--only", "slices.published", **environment)
+    assert result.exit_code == 0, result.output
+    assert f"making claims on {running.url}\n" in result.output
+    assert "8 of 8 checks passed" in result.output
+    # What was not there before is not there afterwards.
+    assert [item.metadata.name for item in running.client.list(Node)] == ["n7"]
+    assert [*running.client.list(DeviceClass), *running.client.list(ResourceClaim)] == []
+    wrong = run("--socket", socket, "--only", "slices.published", "--wait", "0.1", **environment)
+    assert wrong.exit_code == 1
+    assert "it has published for n7: give --node, if it runs there" in wrong.output
+
+
+@pytest.mark.slow
+def test_a_driver_of_which_little_can_be_asked_has_not_passed(running: ApiThread, directory: Path) -> None:
+    registration, calls = directory / "gpu.example.com-reg.sock", directory / "plugins/gpu.example.com"
+    nowhere = {"KUBECONFIG": str(directory / "nonexistent")}
+    only = ("--only", "registration", "--only", "prepare.answer")
+    result = run("--socket", registration, *only, **nowhere)
+    assert result.exit_code == 1
+    assert "nonexistent, which does not exist, or have one served with --serve-kubeconfig" in result.output
+    assert "this is not a pass: 1 checks were not asked, because there is no server to make claims on" in result.output
+    report = json.loads(run("--socket", registration, *only, "-o", "json", **nowhere).stdout)
+    assert {check["id"]: check["asked"] for check in report["checks"]}["prepare.answer"] is False
+    # What needs no claims is complete without a server.
+    assert run("--socket", registration, *only[:2], **nowhere).exit_code == 0
+    nameless = run("--socket", calls / "dra.sock", *only, KUBECONFIG=str(running.kubeconfig))
+    assert nameless.exit_code == 1
+    assert "because the name of the driver is not known; give it with --driver" in nameless.output
+
+
+def test_a_server_that_does_not_answer_is_named(tmp_path: Path) -> None:
+    write_kubeconfig(tmp_path / "dead", server="http://127.0.0.1:1", authority_pem=None, token="t")
+    result = run("--socket", tmp_path / "driver.sock", KUBECONFIG=str(tmp_path / "dead"))
+    assert (result.exit_code, "http://127.0.0.1:1" in result.output) == (2, True), result.output
 
 
 BAD = [

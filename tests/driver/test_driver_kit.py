@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,9 @@ from dralloc.driver import (
     capacity,
     device,
 )
-from dralloc.driver.conformance.checking import Check, Outcome, Remark, Verdict
+from dralloc.driver.conformance.checking import Check, Finding, Outcome, Remark, Verdict
 from dralloc.driver.conformance.checks import ALL
+from dralloc.driver.conformance.claim_maker import exactly
 from dralloc.driver.conformance.kit import run_checks
 from dralloc.driver.conformance.subject import Patience, Subject
 from dralloc.driver.settings import Settings
@@ -545,6 +546,31 @@ def test_what_kubernetes_own_helper_does_is_a_remark(directory: Path) -> None:
     (verdict,) = verdicts_of(directory, [BY_ID["prepare.partial"]], Broken(prepare=one_bad_apple_fails_the_call))
     assert verdict.outcome is Outcome.REMARKED
     assert [type(finding) for finding in verdict.findings] == [Remark]
+
+
+@pytest.mark.slow
+def test_claims_are_cleared_away_whatever_the_driver_offers(directory: Path) -> None:
+    """One that offers no version can be given claims, and cannot be asked to release them."""
+
+    async def count_claims(subject: Subject) -> Iterable[Finding]:
+        return [Remark(f"{len(await subject.server.list(ResourceClaim))} claims")]
+
+    none = Broken(get_info=changed(lambda info: info.supported_versions.__setitem__(slice(None), ["v1alpha4.Node"])))
+    counting = replace(BY_ID["prepare.answer"], run=count_claims)
+    first, second = verdicts_of(directory, [BY_ID["prepare.answer"], counting], none)
+    assert first.skipped == "the driver offers no version that a node knows"
+    assert second.findings == (Remark("0 claims"),)
+
+
+@pytest.mark.slow
+def test_devices_that_do_not_do_are_spoken_of_in_words(directory: Path) -> None:
+    async def ask_for_many(subject: Subject) -> Iterable[Finding]:
+        await subject.claim([exactly("many", subject.claims.class_name, count=30)])
+        return []
+
+    (verdict,) = verdicts_of(directory, [replace(BY_ID["prepare.answer"], run=ask_for_many)])
+    assert verdict.skipped.startswith("no devices of gpu.example.com fit claim driver-test-1: ")
+    assert "Impossible" not in verdict.skipped
 
 
 @pytest.mark.slow

@@ -192,9 +192,13 @@ def test_lines_say_what_was_found_and_why_it_matters() -> None:
         "why it matters: nodes ask again",
     ]
     assert [line.strip() for line in lines_of(SKIPPED)][1:] == ["no server"]
-    assert summary_of([PASSED, REMARKED, FAILED, SKIPPED]) == (
+    assert list(summary_of([PASSED, REMARKED, FAILED, SKIPPED])) == [
         "2 of 4 checks passed (1 with remarks), 1 failed, 1 skipped"
-    )
+    ]
+    assert list(summary_of([PASSED, Verdict(SKIPPED.check, skipped="no server", is_asked=False)])) == [
+        "1 of 2 checks passed (0 with remarks), 0 failed, 1 skipped",
+        "this is not a pass: 1 checks were not asked, because no server",
+    ]
 
 
 def test_the_junit_report_is_xml_that_a_build_understands() -> None:

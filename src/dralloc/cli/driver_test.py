@@ -27,7 +27,12 @@ def driver_test(
         Path | None, typer.Option(help="The socket of a driver that runs: for registration, or for calls.")
     ] = None,
     registry: Annotated[Path | None, typer.Option(help="The directory in which a driver that runs registers.")] = None,
-    kubeconfig: Annotated[Path | None, typer.Option(help="The cluster that the driver uses; for a driver that runs already, the one that kubectl uses.")] = None,
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(
+            help="The cluster that the driver uses; for a driver that runs already, the one that kubectl uses."
+        ),
+    ] = None,
     serve_kubeconfig: Annotated[
         Path | None,
         typer.Option(

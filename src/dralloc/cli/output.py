@@ -3,7 +3,7 @@
 | exit code | means |
 |---|---|
 | 0 | done; the answer is yes |
-| 1 | done; the answer is no: something is wrong, does not fit, does not agree, is not there |
+| 1 | done; the answer is no: something is wrong, does not fit, does not agree, is not there; or not all that matters could be asked |
 | 2 | not done: wrong use, bad input, or no server that answers |
 | 130 | interrupted |
 | 143 | told to end by SIGTERM, and all that was started has ended |

@@ -32,6 +32,10 @@ class Skip(Exception):
     """The check says nothing here; the message says why."""
 
 
+class NotAsked(Skip):
+    """The driver could not be asked, for want of something that whoever tests it can give; the message says what."""
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """One question to a driver. `title` says what must hold, `why` what goes wrong on a node where it does not."""
@@ -57,6 +61,8 @@ class Verdict:
     findings: tuple[Finding, ...] = ()
     skipped: str = ""
     seconds: float = 0.0
+    # A driver of which nothing was asked has not passed.
+    is_asked: bool = True
 
     @property
     def outcome(self) -> Outcome:

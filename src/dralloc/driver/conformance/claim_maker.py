@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 from uuid import uuid4
 
 from dralloc.allocator.allocate import AllocationProblem, allocate
+from dralloc.allocator.explanation.explainer import Explainer
 from dralloc.allocator.features import Features
 from dralloc.allocator.outcome import Allocated
 from dralloc.allocator.requests import compile_demand
@@ -65,6 +67,10 @@ class ClaimMaker:
                 await self._client.delete(DeviceClass, self.class_name)
                 await self._client.create(wanted)
 
+    async def delete_class(self) -> None:
+        with suppress(NotFound):
+            await self._client.delete(DeviceClass, self.class_name)
+
     async def create(
         self, name: str, requests: Sequence[DeviceRequest], config: Sequence[DeviceClaimConfiguration] = ()
     ) -> ResourceClaim:
@@ -106,10 +112,8 @@ class ClaimMaker:
         )
 
     async def delete(self, claim: ResourceClaim) -> None:
-        try:
+        with suppress(NotFound):
             await self._client.delete(ResourceClaim, claim.metadata.name, namespace=claim.metadata.namespace)
-        except NotFound:
-            return
 
     async def find(self, claim: ResourceClaim) -> AllocationResult:
         """The devices that a scheduler would give to the claim; raises `CannotAllocate`."""
@@ -122,7 +126,8 @@ class ClaimMaker:
         demand = compile_demand([claim], classes, Features.of(FeatureGates.defaults()))
         outcome = allocate(AllocationProblem(demand, self._node, snapshot), lambda: str(uuid4()))
         if not isinstance(outcome, Allocated):
-            raise CannotAllocate(f"no devices of {self._driver} fit claim {claim.metadata.name}: {outcome}")
+            why = Explainer(demand, snapshot).reason(self._node, outcome).line
+            raise CannotAllocate(f"no devices of {self._driver} fit claim {claim.metadata.name}: {why}")
         return outcome.results[0]
 
 

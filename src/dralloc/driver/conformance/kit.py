@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from dralloc.client.transport import TransportError
 from dralloc.driver.conformance.caller import CallFailed
-from dralloc.driver.conformance.checking import Check, Fault, Finding, Skip, Verdict
+from dralloc.driver.conformance.checking import Check, Fault, Finding, NotAsked, Skip, Verdict
 from dralloc.driver.conformance.slice_rules import are_complete
 from dralloc.driver.conformance.subject import LOOK_AGAIN_S, NotFoundInTime, Subject
 from dralloc.primitives.errors import ApiError
@@ -38,11 +38,11 @@ async def _run(check: Check, subject: Subject) -> Verdict:
     loop = asyncio.get_running_loop()
     begun_s = loop.time()
     findings: tuple[Finding, ...] = ()
-    skipped = ""
+    skipped, is_asked = "", True
     try:
         findings = tuple(await check.run(subject))
     except Skip as reason:
-        skipped = str(reason)
+        skipped, is_asked = str(reason), not isinstance(reason, NotAsked)
     except CallFailed as error:
         findings = (Fault(f"a call failed: {error}"),)
     except NotFoundInTime as error:
@@ -50,7 +50,7 @@ async def _run(check: Check, subject: Subject) -> Verdict:
     except (ApiError, TransportError) as error:
         skipped = f"the server did not do as asked: {error}"
     problem = await _clear_away(subject)
-    return Verdict(check, (*findings, *problem), skipped if not problem else "", loop.time() - begun_s)
+    return Verdict(check, (*findings, *problem), skipped if not problem else "", loop.time() - begun_s, is_asked)
 
 
 async def _clear_away(subject: Subject) -> tuple[Finding, ...]:

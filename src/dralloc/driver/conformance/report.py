@@ -25,13 +25,15 @@ def lines_of(verdict: Verdict) -> Iterator[str]:
         yield f"{indent}why it matters: {verdict.check.why}"
 
 
-def summary_of(verdicts: Sequence[Verdict]) -> str:
+def summary_of(verdicts: Sequence[Verdict]) -> Iterator[str]:
     counts = Counter(verdict.outcome for verdict in verdicts)
     passed = counts[Outcome.PASSED] + counts[Outcome.REMARKED]
-    return (
+    yield (
         f"{passed} of {len(verdicts)} checks passed ({counts[Outcome.REMARKED]} with remarks), "
         f"{counts[Outcome.FAILED]} failed, {counts[Outcome.SKIPPED]} skipped"
     )
+    if left_out := [verdict for verdict in verdicts if not verdict.is_asked]:
+        yield f"this is not a pass: {len(left_out)} checks were not asked, because {left_out[0].skipped}"
 
 
 def junit_of(verdicts: Sequence[Verdict], driver: str) -> bytes:

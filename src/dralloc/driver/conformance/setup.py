@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,12 +18,14 @@ from dralloc.api.registry import find_kind, read_object
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.apiserver.running import ServerSettings, run_server
 from dralloc.client.client import AsyncClient, connect_async
-from dralloc.driver.conformance.checking import Check, Verdict
+from dralloc.client.credentials import BadKubeconfig, find_connection
+from dralloc.client.http import HttpTransport
+from dralloc.driver.conformance.checking import Check, Skip, Verdict
 from dralloc.driver.conformance.checks import ALL
 from dralloc.driver.conformance.kit import run_checks
 from dralloc.driver.conformance.launching import DriverProcess, RestartCommand, filled_in
 from dralloc.driver.conformance.subject import ClaimShape, NotFoundInTime, Patience, Subject
-from dralloc.primitives.errors import AlreadyExists
+from dralloc.primitives.errors import AlreadyExists, NotFound
 
 LAST_LINES: Final = 10
 
@@ -95,7 +97,9 @@ async def _subject(
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dt-")))
         client, kubeconfig = await _server(settings, directory, stack, say)
         if client is not None:
-            await _create(client, (Node(metadata=ObjectMeta(name=settings.node_name)), *objects))
+            await stack.enter_async_context(
+                _created(client, (Node(metadata=ObjectMeta(name=settings.node_name)), *objects))
+            )
         subject = Subject(
             place=settings.place or directory / "registry",
             node_name=settings.node_name,
@@ -105,7 +109,7 @@ async def _subject(
             cdi_dirs=settings.cdi_dirs or ((directory / "cdi",) if settings.command else ()),
             driver_name=settings.driver_name,
         )
-        stack.push_async_callback(subject.disconnect)
+        stack.push_async_callback(_leave, subject)
         if settings.command:
             async with _process(settings, directory, kubeconfig) as process:
                 subject.restarter = process
@@ -122,13 +126,24 @@ async def _server(
     kubeconfig = settings.kubeconfig
     if kubeconfig is None:
         if not settings.command and settings.serve_kubeconfig is None:
-            return None, None
+            return await _server_of_kubectl(stack, say), None
         kubeconfig = settings.serve_kubeconfig or directory / "kubeconfig"
         server = ServerSettings(data_dir=directory / "server", port=0, store="memory://", kubeconfig=kubeconfig)
         running = await stack.enter_async_context(run_server(server))
         if settings.serve_kubeconfig is not None:
             say(f"serving on {running.url}; kubeconfig: {kubeconfig}")
     return await stack.enter_async_context(connect_async(kubeconfig)), kubeconfig
+
+
+async def _server_of_kubectl(stack: AsyncExitStack, say: Callable[[str], None]) -> AsyncClient | None:
+    """The server that is meant where none is named, as for every other command."""
+    try:
+        connection = find_connection()
+    except BadKubeconfig as error:
+        say(f"{error}, or have one served with --serve-kubeconfig; what needs claims is not asked")
+        return None
+    say(f"making claims on {connection.server}")
+    return await stack.enter_async_context(AsyncClient(HttpTransport(connection)))
 
 
 @asynccontextmanager
@@ -166,14 +181,30 @@ def _last_words(log: Path) -> str:
     return "\nthe driver said:\n" + "\n".join(f"  {line}" for line in lines) if lines else ""
 
 
-async def _create(client: AsyncClient, objects: tuple[ApiObject, ...]) -> None:
-    """What the checks need; claims of the user's manifest are a model only."""
-    for item in objects:
-        if not isinstance(item, ResourceClaim):
-            try:
-                await client.create(item)
-            except AlreadyExists:
-                continue
+@asynccontextmanager
+async def _created(client: AsyncClient, objects: tuple[ApiObject, ...]) -> AsyncIterator[None]:
+    """What the checks need, and was not there, inside the block; claims of the user's manifest are a model only."""
+    async with AsyncExitStack() as stack:
+        for item in objects:
+            if not isinstance(item, ResourceClaim):
+                with suppress(AlreadyExists):
+                    await client.create(item)
+                    stack.push_async_callback(_delete, client, item)
+        yield
+
+
+async def _delete(client: AsyncClient, item: ApiObject) -> None:
+    with suppress(NotFound):
+        await client.delete(type(item), item.metadata.name)
+
+
+async def _leave(subject: Subject) -> None:
+    """Take away what a check that did not end has made, and what all have used."""
+    with suppress(Skip):
+        if subject.is_connected:
+            await subject.clear_away()
+        await subject.claims.delete_class()
+    await subject.disconnect()
 
 
 def _read_claim(path: Path) -> tuple[ApiObject, ...]:

@@ -21,7 +21,7 @@ from dralloc.api.resource_v1 import (
 )
 from dralloc.client.client import AsyncClient
 from dralloc.driver.conformance.caller import Caller, CallFailed, ClaimName, PluginInfo, calling
-from dralloc.driver.conformance.checking import Skip
+from dralloc.driver.conformance.checking import NotAsked, Skip
 from dralloc.driver.conformance.claim_maker import CannotAllocate, ClaimMaker, exactly
 from dralloc.driver.conformance.judging import health_services_in, services_in
 from dralloc.driver.conformance.slice_rules import SliceHistory
@@ -189,9 +189,9 @@ class Subject:
     def server(self) -> AsyncClient:
         """The server that the driver uses too."""
         if self.client is None:
-            raise Skip("the kit and the driver have no server in common; give it a kubeconfig")
+            raise NotAsked("there is no server to make claims on; give --kubeconfig of the one that the driver uses")
         if not self.driver:
-            raise Skip("the name of the driver is not known")
+            raise NotAsked("the name of the driver is not known; give it with --driver")
         return self.client
 
     @property
@@ -226,7 +226,8 @@ class Subject:
         """Release and delete what a check has left."""
         made, self._made = self._made, []
         for claim in made:
-            with suppress(CallFailed):
+            # One that cannot be called has nothing to release.
+            with suppress(CallFailed, Skip):
                 await self.caller.unprepare([name_of(claim)], self.service)
             await self.claims.delete(claim)
 
@@ -234,8 +235,11 @@ class Subject:
 
     async def slices(self) -> tuple[ResourceSlice, ...]:
         """What the driver has published for this node, or for no node."""
-        found = await self.server.list(ResourceSlice, fields=f"spec.driver={self.driver}")
+        found = await self.slices_of_all_nodes()
         return tuple(item for item in found if item.spec.node_name in (None, "", self.node_name))
+
+    async def slices_of_all_nodes(self) -> tuple[ResourceSlice, ...]:
+        return tuple(await self.server.list(ResourceSlice, fields=f"spec.driver={self.driver}"))
 
     @asynccontextmanager
     async def watching_slices(self) -> AsyncIterator[None]:

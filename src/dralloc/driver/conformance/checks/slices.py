@@ -16,7 +16,9 @@ from dralloc.primitives.errors import NotFound
 async def _published(subject: Subject) -> Iterable[Finding]:
     slices = await subject.slices()
     if not slices:
-        return [Fault("no slices are published, so nothing of this driver can be allocated on this node")]
+        elsewhere = sorted({item.spec.node_name or "" for item in await subject.slices_of_all_nodes()})
+        hint = f"; it has published for {', '.join(elsewhere)}: give --node, if it runs there" if elsewhere else ""
+        return [Fault(f"no slices are published, so nothing of this driver can be allocated on this node{hint}")]
     return judge_published(slices, subject.node_name)
 
 
