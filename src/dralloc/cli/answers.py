@@ -28,7 +28,7 @@ def answer_objects(output: OutputFormat, bodies: Sequence[bytes], refusals: Sequ
     """Prints objects for machines, so that they can be read again. Where someone got none, a list says who, and why."""
     from dralloc.cli.objects import as_list, to_json, to_yaml
 
-    if refusals:
-        told = [{"subject": subject, "message": message} for subject, message in refusals]
-        bodies = [as_list(bodies, refusals=told)]
+    told = [{"subject": subject, "message": message} for subject, message in refusals]
+    if told or not bodies:
+        bodies = [as_list(bodies, **({"refusals": told} if told else {}))]
     say(to_yaml(bodies), newline=False) if output is OutputFormat.YAML else say(to_json(bodies))

@@ -108,13 +108,13 @@ class Getting:
 
     def _print(self, targets: list[Target], bodies: list[bytes], *, is_list: bool) -> None:
         # Tables need none of it.
-        from dralloc.cli.objects import to_json, to_yaml
+        from dralloc.cli.objects import as_list, to_json, to_yaml
 
         match self._output:
             case "json":
                 say(to_json(bodies, is_list=is_list))
             case "yaml":
-                say(to_yaml(bodies), newline=False)
+                say(to_yaml(bodies or [as_list(())]), newline=False)
             case _:
                 by_kind = {target.resource.kind: target for target in targets}
                 for body in bodies:

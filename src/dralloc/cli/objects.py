@@ -31,8 +31,8 @@ def as_manifest(obj: ApiObject, version: str) -> bytes:
 
 
 def to_yaml(bodies: Sequence[bytes]) -> str:
-    """One document after the other; an empty list where there is none."""
-    return "---\n".join(write_yaml(read_json(body.decode())) for body in bodies or (as_list(()),))
+    """One document after the other."""
+    return "---\n".join(write_yaml(read_json(body.decode())) for body in bodies)
 
 
 def to_json(bodies: Sequence[bytes], *, is_list: bool = False) -> str:
