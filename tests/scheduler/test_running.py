@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,26 @@ def test_of_several_one_schedules_and_the_next_takes_over_when_it_ends() -> None
             await asyncio.gather(*running, return_exceptions=True)
 
     run_virtual(main())
+
+
+@pytest.mark.parametrize("elected", [False, True], ids=["alone", "elected"])
+def test_whoever_runs_it_is_told_why_it_does_nothing(caplog: pytest.LogCaptureFixture, elected: bool) -> None:
+    async def main() -> None:
+        clock = VirtualClock(asyncio.get_running_loop())
+        async with api_application(clock=clock) as application:
+            transport = InProcessTransport(application, token="not ours")
+            terms = SchedulerTerms(transport, clock=clock, settings=SchedulerSettings())
+            with suppress(TimeoutError):
+                async with asyncio.timeout(30):
+                    await (terms.run_elected("s") if elected else terms.run())
+
+    run_virtual(main())
+    told = [(record.levelname, record.getMessage()) for record in caplog.records]
+    if elected:
+        assert told == [("WARNING", "being elected by lease kube-system/dralloc-scheduler: Unauthorized")]
+    else:
+        watched = ("nodes", "deviceclasses", "resourceslices", "devicetaintrules")
+        assert {("WARNING", f"watching {plural}: Unauthorized") for plural in watched} == set(told)
 
 
 @in_cluster()

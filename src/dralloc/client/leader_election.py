@@ -7,6 +7,7 @@ our time of day with a time that another machine wrote. So clocks may differ, an
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,7 +21,9 @@ from dralloc.client.calls import Calls
 from dralloc.client.resource import ObjectKey, Resource
 from dralloc.client.transport import TransportError
 from dralloc.primitives.clock import Clock
-from dralloc.primitives.errors import AlreadyExists, ApiError, NotFound
+from dralloc.primitives.errors import AlreadyExists, ApiError, Conflict, NotFound
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +93,7 @@ class LeaderElection:
         self._clock = clock
         self._timing = timing
         self._seen: Seen | None = None
+        self._problem = ""
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
         """Wait until we are in charge and run `lead`; when we lose the lease, cancel it and wait again.
@@ -137,10 +141,21 @@ class LeaderElection:
             written = await self._calls.replace(
                 self._leases, claimed(lease, self._identity, self._clock.now(), self._timing)
             )
-        except (ApiError, TransportError):
+        except (Conflict, AlreadyExists):
+            # Somebody else was faster.
+            return False
+        except (ApiError, TransportError) as error:
+            self._tell(error)
             return False
         self._seen = Seen(written, now_s)
+        self._problem = ""
         return True
+
+    def _tell(self, error: Exception) -> None:
+        """Once for as long as it stays the same: it is tried again every other second."""
+        if self._problem != str(error):
+            self._problem = str(error)
+            _logger.warning("being elected by lease %s: %s", self._key, error)
 
     async def _read(self) -> Lease:
         try:

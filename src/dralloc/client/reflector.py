@@ -8,8 +8,9 @@ watch begins.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
-from typing import Final, Generic
+from typing import Any, Final, Generic
 
 from dralloc.client.calls import Calls, WatchEvent
 from dralloc.client.informer import Informer
@@ -18,10 +19,18 @@ from dralloc.client.transport import TransportError
 from dralloc.client.work_queue import Backoff
 from dralloc.primitives.errors import ApiError, Gone
 
+_logger = logging.getLogger(__name__)
+
 RECONNECT: Final = Backoff(first_s=0.1, most_s=10.0)
 PAGE_SIZE: Final = 500
 WATCH_TIMEOUT_S: Final = 300
 SHORT_WATCH_S: Final = 1.0
+
+
+def tell_problem(resource: Resource[Any], problem: Exception) -> None:
+    """Tells whoever runs a component why it does not see what it works on: until then it does nothing."""
+    level = logging.INFO if isinstance(problem, Gone) else logging.WARNING
+    _logger.log(level, "watching %s: %s", resource.plural, problem)
 
 
 class Reflector(Generic[Object]):

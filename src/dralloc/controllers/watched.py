@@ -7,7 +7,6 @@ must still reach the objects made from them.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
@@ -20,13 +19,11 @@ from dralloc.api.pod_claims import claims_of, controller_of, is_pod
 from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimTemplate
 from dralloc.client.calls import Calls
 from dralloc.client.informer import Informer
-from dralloc.client.reflector import Reflector
+from dralloc.client.reflector import Reflector, tell_problem
 from dralloc.client.resource import Object, Resource
 from dralloc.client.resources import resource_for
-from dralloc.primitives.errors import Gone, NotFound
+from dralloc.primitives.errors import NotFound
 from dralloc.snapshot.identity import DeviceId
-
-_logger = logging.getLogger(__name__)
 
 
 def _whole(view_type: type[ApiObject]) -> Resource[CoreObject]:
@@ -130,5 +127,4 @@ def _judge(resource: Resource[Any], informer: Informer[Any], problem: Exception)
         # An older server, or a feature that is off there: nobody can have made such objects. Should it come to serve
         # them, the reflector, which goes on asking, finds them.
         informer.synced.set()
-    level = logging.INFO if isinstance(problem, Gone) else logging.WARNING
-    _logger.log(level, "watching %s: %s", resource.plural, problem)
+    tell_problem(resource, problem)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -13,7 +14,7 @@ from dralloc.api.registry import DEVICE_TAINT_RULE
 from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from dralloc.client.calls import Calls
 from dralloc.client.informer import Informer
-from dralloc.client.reflector import RECONNECT, Reflector
+from dralloc.client.reflector import RECONNECT, Reflector, tell_problem
 from dralloc.client.resource import Object, Resource
 from dralloc.client.resources import resource_for
 from dralloc.client.transport import TransportError
@@ -56,7 +57,8 @@ class Watches:
     ) -> None:
         informer.subscribe(lambda before, after: self._report(handle(before, after)))
         self._informers.append(informer)
-        tasks.create_task(Reflector(self._calls, resource, informer).run())
+        on_problem = partial(tell_problem, resource)
+        tasks.create_task(Reflector(self._calls, resource, informer, on_problem=on_problem).run())
 
     async def _served_rules(self) -> Resource[DeviceTaintRule] | None:
         """Where the server has taint rules: they came to older ones as a beta, and to the oldest not at all."""
@@ -73,7 +75,8 @@ class Watches:
                 await self._calls.page(resource, query={"limit": "1"})
             except NotFound:
                 return False
-            except (ApiError, TransportError):
+            except (ApiError, TransportError) as error:
+                tell_problem(resource, error)
                 await asyncio.sleep(RECONNECT.delay_s(failures))
             else:
                 break
