@@ -237,6 +237,29 @@ def test_older_versions_of_the_api_are_read(tmp_path: Path) -> None:
     assert run("-f", str(tmp_path)).stdout == run("-f", str(CASES)).stdout
 
 
+@pytest.mark.parametrize(
+    "command",
+    [("allocate",), ("explain", "claim", "ml/big"), ("top", "devices"), ("plan", "--shape", "gpu"), ("cel", "true")],
+    ids=lambda command: command[0],
+)
+def test_devices_in_a_version_that_cannot_be_read_are_not_left_out(command: tuple[str, ...]) -> None:
+    slices = "apiVersion: resource.k8s.io/v1alpha3\nkind: ResourceSlice\nmetadata: {name: old}\n"
+    result = CliRunner().invoke(app, [*command, "-f", CLUSTER, "-f", CLAIMS, "-f", "-"], input=slices)
+    assert (result.exit_code, result.stdout, result.stderr) == (
+        2,
+        "",
+        "dralloc: <stdin>: ResourceSlice old: there is no ResourceSlice in resource.k8s.io/v1alpha3; "
+        "it exists in v1, v1beta2, v1beta1\n",
+    )
+
+
+def test_kinds_to_come_are_left_out_with_a_note() -> None:
+    kinds = "apiVersion: resource.k8s.io/v2\nkind: DeviceDream\nmetadata: {name: a}\n---\n"
+    result = run("-f", CLUSTER, "-f", CLAIMS, "-f", "-", "--claim", "small", stdin=2 * kinds)
+    assert result.exit_code == 0
+    assert result.stderr.count("note: <stdin>: DeviceDream of resource.k8s.io/v2 is not known, and left out\n") == 1
+
+
 def test_features_that_are_off_are_heeded() -> None:
     result = run("-f", CLUSTER, "-f", CLAIMS, "--claim", "ml/big", "--feature-gates", "DRAConsumableCapacity=false")
     assert result.exit_code == 1

@@ -50,6 +50,24 @@ def test_there_and_back_is_the_same(version: str) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (CLAIM.replace("/v1\n", "/v9\n"), "<stdin>: ResourceClaim a: there is no ResourceClaim in resource.k8s.io/v9; it exists in v1, v1beta2, v1beta1"),
+        ("apiVersion: resource.k8s.io/v1alpha3\nkind: ResourceSlice\nmetadata: {name: s}", "ResourceSlice s: there is no ResourceSlice in resource.k8s.io/v1alpha3"),
+        (CLAIM.replace("ResourceClaim", "ResourceKlaim"), "<stdin>: ResourceKlaim a: no kind of resource.k8s.io/v1 that dralloc knows"),
+        ("hello", "<stdin>: an object is expected, with apiVersion and kind"),
+        ("[]", "<stdin>: an object is expected, with apiVersion and kind"),
+        (f"{CLAIM}---\nkind: Pod\n", "<stdin>: an object is expected, with apiVersion and kind"),
+        ("# nothing\n", "there is no object in -"),
+    ],
+    ids=["a version to come", "a version that is gone", "a kind", "a text", "a list", "no version", "nothing"],
+)  # fmt: skip
+def test_what_is_no_object_of_a_known_version_is_told(source: str, said: str) -> None:
+    result = run("--to", "v1", stdin=source)
+    assert (result.exit_code, result.stdout, said in result.stderr) == (2, "", True), result.stderr
+
+
 def test_other_kinds_stay_as_they_are_and_order_is_kept() -> None:
     result = run("--to", "v1beta1", stdin=f"apiVersion: v1\nkind: Pod\n---\n{CLAIM}")
     pod, claim = yaml.safe_load_all(result.stdout)

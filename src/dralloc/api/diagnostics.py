@@ -23,7 +23,7 @@ from dralloc.api.convert import V1BETA1
 from dralloc.api.documents import Document, Manifest, read_manifest
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.positions import Position, Steps, nearest
-from dralloc.api.registry import KINDS, Kind, find_kind, read_object
+from dralloc.api.registry import KINDS, Kind, find_in_other_versions, find_kind, read_object
 from dralloc.api.schema import MisfitKind, find_misfits
 from dralloc.api.strategy import Surroundings
 from dralloc.primitives.errors import BadRequest
@@ -195,14 +195,10 @@ def _unknown_kind(document: Document) -> _Finding:
     missing = [name for name in ("apiVersion", "kind") if not document.tree.get(name)]
     if missing:
         return _Finding(document, Severity.ERROR, f"{' and '.join(missing)} must be given")
+    if (known := find_in_other_versions(document.api_version, document.kind)) is not None:
+        return _Finding(document, Severity.ERROR, known.lacks(document.api_version), steps=("apiVersion",))
     group = document.api_version.rpartition("/")[0]
-    ours = [kind for kind in KINDS if kind.group == group]
-    same_name = [kind for kind in ours if kind.kind == document.kind]
-    if same_name:
-        versions = ", ".join(served.version for served in same_name[0].versions)
-        message = f"there is no {document.kind} in {document.api_version}; it exists in {versions}"
-        return _Finding(document, Severity.ERROR, message, steps=("apiVersion",))
-    close = difflib.get_close_matches(document.kind, [kind.kind for kind in ours], n=1)
+    close = difflib.get_close_matches(document.kind, [kind.kind for kind in KINDS if kind.group == group], n=1)
     if close:
         message = f'there is no kind "{document.kind}" in {document.api_version}, did you mean "{close[0]}"?'
         return _Finding(document, Severity.ERROR, message, steps=("kind",))

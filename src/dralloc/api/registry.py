@@ -96,6 +96,11 @@ class Kind:
                 return served
         return None
 
+    def lacks(self, api_version: str) -> str:
+        """What to tell who names a version that the kind does not have."""
+        versions = ", ".join(served.version for served in self.versions)
+        return f"there is no {self.kind} in {api_version}; it exists in {versions}"
+
     def deprecation_warning(self, version: str) -> str | None:
         """What to tell a client that uses an old version."""
         served = self.served(version)
@@ -337,6 +342,7 @@ KINDS: Final[tuple[Kind, ...]] = (
 _BY_KIND: Final[Mapping[tuple[str, str], Kind]] = {
     (kind.api_version(served.version), kind.kind): kind for kind in KINDS for served in kind.versions
 }
+_BY_NAME: Final[Mapping[tuple[str, str], Kind]] = {(kind.group, kind.kind): kind for kind in KINDS}
 _BY_RESOURCE: Final[Mapping[tuple[str, str, str], Kind]] = {
     (kind.group, served.version, kind.plural): kind for kind in KINDS for served in kind.versions
 }
@@ -345,6 +351,11 @@ _BY_RESOURCE: Final[Mapping[tuple[str, str, str], Kind]] = {
 def find_kind(api_version: str, kind: str) -> Kind | None:
     """The kind that a manifest's `apiVersion` and `kind` name."""
     return _BY_KIND.get((api_version, kind))
+
+
+def find_in_other_versions(api_version: str, kind: str) -> Kind | None:
+    """The kind of that group and name, whatever the version."""
+    return _BY_NAME.get((api_version.rpartition("/")[0], kind))
 
 
 def find_resource(group: str, version: str, plural: str) -> Kind | None:

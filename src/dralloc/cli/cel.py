@@ -107,28 +107,23 @@ def cel(
 def _read_slices(files: list[str]) -> Iterator[ResourceSlice]:
     from dralloc.api.codec import DecodeError
     from dralloc.api.convert import to_hub
-    from dralloc.api.documents import read_manifest
-    from dralloc.api.registry import find_kind, read_object
+    from dralloc.api.registry import find_in_other_versions, find_kind, read_object
     from dralloc.api.resource_v1 import ResourceSlice
-    from dralloc.cli.manifests import read_sources
+    from dralloc.cli.reading import fail_unread, read_records
 
-    for source in read_sources(files):
-        if source.error:
-            fail(f"{source.name}: {source.error}")
-        manifest = read_manifest(source.content)
-        if manifest.error is not None:
-            place = manifest.error.position
-            fail(f"{source.name}:{place.line}:{place.column}: {manifest.error}")
-        for document in manifest.documents:
-            kind = find_kind(document.api_version, document.kind)
-            if kind is None or kind.hub is not ResourceSlice:
-                continue
-            try:
-                found = to_hub(read_object(kind, document.api_version.rpartition("/")[2], document.body))
-            except DecodeError as error:
-                fail(f"{source.name}: {error}; dralloc validate {source.name} says where")
-            assert isinstance(found, ResourceSlice)
-            yield found
+    for record in read_records(files):
+        named = find_in_other_versions(record.api_version, record.kind)
+        if named is None or named.hub is not ResourceSlice:
+            continue
+        kind = find_kind(record.api_version, record.kind)
+        if kind is None:
+            fail_unread(record)
+        try:
+            found = to_hub(read_object(kind, record.api_version.rpartition("/")[2], record.body))
+        except DecodeError as error:
+            fail(f"{record.file}: {error}; dralloc validate {record.file} says where")
+        assert isinstance(found, ResourceSlice)
+        yield found
 
 
 def _slices_of_cluster(kubeconfig: Path | None, context: str | None) -> list[ResourceSlice]:

@@ -10,7 +10,7 @@ import typer
 from dralloc.cli.output import fail, say
 
 if TYPE_CHECKING:
-    from dralloc.api.documents import Document
+    from dralloc.cli.reading import Record
 
 
 class Version(StrEnum):
@@ -39,41 +39,38 @@ def convert(
     dralloc convert -f claims.yaml --to v1beta1 > old.yaml
     dralloc convert -f old.yaml --to v1
     """
-    from dralloc.api.documents import read_manifest
-    from dralloc.cli.manifests import read_sources
     from dralloc.cli.objects import to_json, to_yaml
+    from dralloc.cli.reading import read_records
 
-    bodies: list[bytes] = []
-    for source in read_sources(files):
-        if source.error:
-            fail(f"{source.name}: {source.error}")
-        manifest = read_manifest(source.content)
-        if manifest.error is not None:
-            place = manifest.error.position
-            fail(f"{source.name}:{place.line}:{place.column}: {manifest.error}")
-        bodies.extend(_converted(source.name, document, to.value) for document in manifest.documents)
+    bodies = [_converted(record, to.value) for record in read_records(files)]
+    if not bodies:
+        fail(f"there is no object in {', '.join(files)}")
     if output is OutputFormat.YAML:
         say(to_yaml(bodies), newline=False)
     else:
         say(to_json(bodies))
 
 
-def _converted(file: str, document: Document, version: str) -> bytes:
+def _converted(record: Record, version: str) -> bytes:
     """The object in the other version; an object of another group as it is."""
     from dralloc.api.codec import DecodeError, decode, encode
     from dralloc.api.convert import from_hub, to_hub
     from dralloc.api.registry import find_kind
     from dralloc.api.resource_v1 import GROUP
+    from dralloc.cli.reading import fail_unread
 
-    kind = find_kind(document.api_version, document.kind)
-    if kind is None or kind.group != GROUP:
-        return document.body
-    served = kind.served(document.api_version.rpartition("/")[2])
+    if not record.api_version or not record.kind:
+        fail(f"{record.file}: an object is expected, with apiVersion and kind")
+    if record.api_version.rpartition("/")[0] != GROUP:
+        return record.body
+    kind = find_kind(record.api_version, record.kind)
+    if kind is None:
+        fail_unread(record)
+    served = kind.served(record.api_version.rpartition("/")[2])
     assert served is not None, "the kind was found by its version"
     if kind.served(version) is None:
-        versions = ", ".join(existing.version for existing in kind.versions)
-        fail(f"{file}: there is no {kind.kind} in {kind.group}/{version}; it exists in {versions}")
+        fail(f"{record.file}: {kind.lacks(kind.api_version(version))}")
     try:
-        return encode(from_hub(to_hub(decode(document.body, served.wire_type)), version))
+        return encode(from_hub(to_hub(decode(record.body, served.wire_type)), version))
     except DecodeError as error:
-        fail(f"{file}: {error}; dralloc validate {file} says where")
+        fail(f"{record.file}: {error}; dralloc validate {record.file} says where")

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NoReturn
+
+import msgspec
 
 from dralloc.api.documents import read_manifest
 from dralloc.cli.manifests import Source, read_sources
@@ -62,6 +64,17 @@ def records_of(sources: list[Source]) -> list[Record]:
             fail(read.error)
         records.extend(read.records)
     return records
+
+
+def fail_unread(record: Record) -> NoReturn:
+    """Ends the command at an object in a version that cannot be read: an answer without it would be wrong."""
+    from dralloc.api.registry import find_in_other_versions
+
+    known = find_in_other_versions(record.api_version, record.kind)
+    reason = known.lacks(record.api_version) if known else f"no kind of {record.api_version} that dralloc knows"
+    metadata = msgspec.json.decode(record.body).get("metadata")
+    name = metadata.get("name", "") if isinstance(metadata, dict) else ""
+    fail(f"{record.file}: {record.kind} {name}: {reason}")
 
 
 def cut_list(part: Part, size_min: int) -> Iterator[Part]:

@@ -23,8 +23,9 @@ from dralloc.api.codec import DecodeError, decode
 from dralloc.api.convert import V1BETA1, to_hub
 from dralloc.api.defaulting import default_resource_claim, default_resource_claim_template
 from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.registry import Kind, find_kind
+from dralloc.api.registry import Kind, find_in_other_versions, find_kind
 from dralloc.api.resource_v1 import (
+    GROUP,
     DeviceClass,
     DeviceTaintRule,
     ResourceClaim,
@@ -32,7 +33,7 @@ from dralloc.api.resource_v1 import (
     ResourceSlice,
 )
 from dralloc.cli.output import FINDINGS, fail, say
-from dralloc.cli.reading import Record, read_records
+from dralloc.cli.reading import Record, fail_unread, read_records
 from dralloc.primitives.features import FeatureGates
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.node_selectors import Node
@@ -174,9 +175,7 @@ def load_world(
         from dralloc.cli.cluster_reading import add_cluster
 
         add_cluster(world, origin, needed, useful)
-    for record in read_records(origin.files) if origin.files else ():
-        if (obj := _object(record, world.namespace)) is not None:
-            world.add(obj)
+    _add_records(world, read_records(origin.files) if origin.files else [])
     if any(world.all(kind) for kind in (Job, Deployment, DaemonSet)):
         from dralloc.cli.workloads import add_what_workloads_make
 
@@ -226,10 +225,24 @@ def read_known(kind: Kind, version: str, body: bytes) -> ApiObject:
     return obj if obj.kind else replace(obj, api_version=kind.api_version(kind.hub_version), kind=kind.kind)
 
 
+def _add_records(world: World, records: list[Record]) -> None:
+    strange: set[tuple[str, str, str]] = set()
+    for record in records:
+        if (obj := _object(record, world.namespace)) is not None:
+            world.add(obj)
+        elif record.api_version.startswith(f"{GROUP}/"):
+            strange.add((record.file, record.kind, record.api_version))
+    for file, kind, api_version in sorted(strange):
+        say(f"{file}: {kind} of {api_version} is not known, and left out", err=True, prefix="note: ")
+
+
 def _object(record: Record, namespace: str) -> ApiObject | None:
-    kind = find_kind(record.api_version, record.kind)
-    if kind is None or known_type(kind) is None:
+    named = find_in_other_versions(record.api_version, record.kind)
+    if named is None or known_type(named) is None:
         return None
+    kind = find_kind(record.api_version, record.kind)
+    if kind is None:
+        fail_unread(record)
     try:
         obj = read_known(kind, record.api_version.rpartition("/")[2], record.body)
     except DecodeError as error:
