@@ -137,6 +137,14 @@ def test_killed_and_started_again_it_goes_on_with_what_was_there(
         assert client.get(Pod, "before").status.phase == "Running"
 
 
+def test_none_is_a_number_of_nodes_that_is_kept_too(tmp_path: Path) -> None:
+    place = ("--data-dir", str(tmp_path))
+    for options in (("--no-nodes",), ()):
+        with cluster_process(*place, *options) as cluster, connect(cluster.kubeconfig) as client:
+            assert "fake nodes  none\n" in cluster.said
+            assert not client.list(Node)
+
+
 def uids(items: Iterable[ApiObject]) -> dict[str, str]:
     return {item.metadata.name: item.metadata.uid for item in items}
 
@@ -220,6 +228,7 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
         (("--nodes", "gpu=0"), "--nodes: 'gpu=0' is not PROFILE=COUNT"),
         (("--nodes", "gpu=2,gpu=3"), "--nodes: gpu is there twice"),
         (("--nodes", "quantum=2"), "--nodes: no profile 'quantum'"),
+        (("--nodes", "gpu=1", "--no-nodes"), "--no-nodes that there are none: give one of them"),
         (("--feature-gates", "DRAMagic=true"), "--feature-gates: .*DRAMagic"),
         (("--store", "floppy://a"), "no store 'floppy'"),
         (("--ephemeral", "--store", "memory://"), "--ephemeral keeps nothing"),

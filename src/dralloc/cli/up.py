@@ -80,13 +80,15 @@ def up(
     _end_at_once_on_signals()
     if ephemeral and (data_dir or store):
         fail("--ephemeral keeps nothing, so it takes neither --data-dir nor --store")
+    if no_nodes and nodes is not None:
+        fail("--nodes says which fake nodes there are, and --no-nodes that there are none: give one of them")
     gates = parse_gates(feature_gates)
     with _directory(data_dir, ephemeral) as directory:
         from dralloc.apiserver.running import ServerSettings
         from dralloc.assembly.cluster import ClusterSettings
         from dralloc.web.page import device_page
 
-        chosen = "" if no_nodes else nodes or _nodes_of_last_time(directory) or NODES
+        chosen = _chosen_nodes(directory, "" if no_nodes else nodes)
         server = ServerSettings(
             data_dir=directory,
             port=port,
@@ -134,11 +136,17 @@ def default_directory() -> Path:
     return home / "dralloc"
 
 
-def _nodes_of_last_time(directory: Path) -> str:
+def _chosen_nodes(directory: Path, asked: str | None) -> str:
+    """Those that are asked for; otherwise those of last time, which may have been none."""
+    chosen = asked if asked is not None else _nodes_of_last_time(directory)
+    return chosen if chosen is not None else NODES
+
+
+def _nodes_of_last_time(directory: Path) -> str | None:
     try:
         return (directory / NODES_FILE).read_text()
     except (OSError, UnicodeDecodeError):
-        return ""
+        return None
 
 
 def _fleets(text: str) -> Iterator[FleetSettings]:
@@ -269,7 +277,7 @@ async def _retire_nodes(start: Start, running: RunningServer) -> None:
     from dralloc.client.in_process import InProcessTransport
 
     directory = start.server.data_dir
-    earlier = {Path(profile).stem: count for profile, count in _counts(_nodes_of_last_time(directory)).items()}
+    earlier = {Path(profile).stem: count for profile, count in _counts(_nodes_of_last_time(directory) or "").items()}
     client = AsyncClient(InProcessTransport(running.application, token=running.token))
     if gone := await retire(client, earlier, start.cluster.fleets):
         say(f"fake nodes that are not asked for any more are gone, with their pods: {', '.join(gone)}")
