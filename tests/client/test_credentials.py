@@ -110,6 +110,28 @@ def test_a_user_that_we_cannot_be_is_a_clear_error(tmp_path: Path, user: dict[st
         read_kubeconfig(kubeconfig(tmp_path / "config", user))
 
 
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("[" * 100_000, "cannot read kubeconfig .*: line 1: .*nested too deeply"),
+        ("a: " + "[" * 100_000, "cannot read kubeconfig .*: line 1: nested more than"),
+        (
+            "".join(f"{' ' * depth}a:\n" for depth in range(2_000)),
+            "cannot read kubeconfig .*: line .*: nested more than",
+        ),
+        ("a: [", "cannot read kubeconfig .*: line 2: not YAML"),
+        ("", "is not a kubeconfig"),
+        ("kind: Config\n---\nkind: Config\n", "is not a kubeconfig"),
+        ("just a text", "is not a kubeconfig"),
+    ],
+    ids=["lists", "lists inside", "mappings", "no YAML", "nothing", "two", "a text"],
+)
+def test_a_file_that_cannot_be_understood_is_a_clear_error(tmp_path: Path, text: str, complaint: str) -> None:
+    (tmp_path / "config").write_text(text)
+    with pytest.raises(BadKubeconfig, match=complaint):
+        read_kubeconfig(tmp_path / "config")
+
+
 def test_of_several_files_the_first_that_says_something_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Contexts, clusters and users may stand in different files; paths are relative to the file that they stand in."""
     (tmp_path / "users").mkdir()

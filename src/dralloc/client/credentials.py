@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-import yaml
-
+from dralloc.api.documents import read_manifest
 from dralloc.client.credential_programs import ProgramFailed, run_credential_program
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -96,14 +95,17 @@ class _Lacking(Exception):
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        document = yaml.safe_load(path.read_text())
+        manifest = read_manifest(path.read_bytes())
     except FileNotFoundError:
         raise BadKubeconfig(f"there is no kubeconfig {path}; give one with --kubeconfig or KUBECONFIG") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except OSError as error:
         raise BadKubeconfig(f"cannot read kubeconfig {path}: {' '.join(str(error).split())}") from error
-    if not isinstance(document, dict):
+    if manifest.error is not None:
+        raise BadKubeconfig(f"cannot read kubeconfig {path}: line {manifest.error.position.line}: {manifest.error}")
+    trees = [document.tree for document in manifest.documents]
+    if len(trees) != 1 or not isinstance(trees[0], dict):
         raise BadKubeconfig(f"{path} is not a kubeconfig: it names no clusters, users and contexts")
-    return document
+    return trees[0]
 
 
 def _connection_in(files: _Files, context: str | None) -> Connection:
