@@ -77,9 +77,10 @@ ALL = {path: leaf for name in COMMANDS for path, leaf in leaves(name, get_comman
 WITH_OUTPUT = [path for path in ALL if path != "record" and "output" in {each.name for each in ALL[path].params}]
 
 
-@pytest.mark.parametrize("path", ALL)
+@pytest.mark.parametrize("path", ["top", "bench", *ALL])
 def test_every_help_teaches_by_example(path: str) -> None:
-    command = ALL[path]
+    command = ALL.get(path) or get_command(app).commands[path]  # type: ignore[attr-defined]
+    assert any(map(is_example, command.help.split("\n\n")))
     told = run(*path.split(), "--help", env={"COLUMNS": "250"}).stdout
     assert f"dralloc {path}" in told
     for parameter in command.params:

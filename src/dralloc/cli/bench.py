@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dralloc.assembly.throughput import Scale, Throughput
     from dralloc.assembly.workloads import Workload
 
-app = typer.Typer(help="Measure a cluster as its users have it.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(no_args_is_help=True, add_completion=False)
 
 
 def _workloads(incomplete: str) -> list[str]:
@@ -26,7 +26,12 @@ def _workloads(incomplete: str) -> list[str]:
 
 @app.callback()
 def bench() -> None:
-    """Measure a cluster as its users have it."""
+    """Measure a cluster as its users have it.
+
+    # How many pods a second get a node, in a cluster that is started for it. More
+    # of it: dralloc bench throughput --help
+    dralloc bench throughput shared --nodes 50 --pods 400
+    """
 
 
 @app.command()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from dralloc.cli.answers import answer
-from dralloc.cli.options import Context, Gates, Kubeconfig, Output, OutputFormat
+from dralloc.cli.options import Context, Gates, Output, OutputFormat
 from dralloc.cli.output import FINDINGS, fail, parse_gates, say
 
 if TYPE_CHECKING:
@@ -51,18 +51,23 @@ def cel(
         ),
     ] = None,
     explain: Annotated[
-        bool, typer.Option(help="Show the value of each part of the expression for one device.")
+        bool, typer.Option("--explain", help="Show the value of each part of the expression for one device.")
     ] = False,
     device: Annotated[
         str | None,
         typer.Option(help="Only devices of this name; driver/pool/device where the name alone is not enough."),
     ] = None,
-    kubeconfig: Kubeconfig = None,
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(
+            help="A cluster whose devices it is tried on; without this and --context, those of files, if any."
+        ),
+    ] = None,
     context: Context = None,
     output: Output = OutputFormat.TABLE,
     feature_gates: Gates = "",
 ) -> None:
-    """Try a selector on devices. Exits with 1 if it fails on one of them, or would be refused in a new object.
+    """Try a selector on devices. Exits with 1 if it fails on one of them, or would be refused in a new object; with 2 if it is no selector.
 
     # Can it be used, and what does it cost at most?
     dralloc cel 'device.attributes["gpu.example.com"].model == "a100"'

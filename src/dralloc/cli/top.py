@@ -11,14 +11,17 @@ import typer
 from dralloc.cli.options import Context, Files, Gates, Kubeconfig, Output, OutputFormat
 from dralloc.cli.output import fail, parse_gates
 
-app = typer.Typer(
-    help="Show what is used of devices, by whom, and what is left.", no_args_is_help=True, add_completion=False
-)
+app = typer.Typer(no_args_is_help=True, add_completion=False)
 
 
 @app.callback()
 def top() -> None:
-    """Show what is used of devices, by whom, and what is left."""
+    """Show what is used of devices, by whom, and what is left.
+
+    # Now, and live. All that it can show: dralloc top devices --help
+    dralloc top devices
+    dralloc top devices --watch
+    """
 
 
 @app.command()
