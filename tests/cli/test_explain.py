@@ -124,6 +124,35 @@ spec: {nodeName: n1, containers: [{name: c, image: i}], resourceClaims: [{name: 
 
 
 @pytest.mark.parametrize(
+    ("ready", "phase", "told"),
+    [
+        ("True", "Pending", ""),
+        (
+            "False",
+            "Pending",
+            " and does not run, because that node is not ready (the node agent has ended); delete the pod to have it placed anew",
+        ),
+        ("False", "Running", ""),
+    ],
+)
+def test_a_pod_whose_node_is_not_ready(ready: str, phase: str, told: str) -> None:
+    objects = f"""\
+apiVersion: v1
+kind: Pod
+metadata: {{name: p, namespace: ml}}
+spec: {{nodeName: n1, containers: [{{name: c, image: i}}]}}
+status: {{phase: {phase}}}
+---
+apiVersion: v1
+kind: Node
+metadata: {{name: n1}}
+status: {{conditions: [{{type: Ready, status: "{ready}", message: the node agent has ended}}]}}
+"""
+    result = run("pod", "ml/p", "-f", "-", stdin=objects)
+    assert (result.exit_code, result.stdout) == (0, f"pod ml/p is on node n1 already{told}\n")
+
+
+@pytest.mark.parametrize(
     ("node", "code", "told"),
     [
         (

@@ -365,6 +365,27 @@ def test_an_agent_that_starts_again_takes_up_its_containers_and_forgets_no_claim
     play(scenario, keeps_containers=True)
 
 
+def test_a_node_says_that_its_agent_has_ended_until_it_is_back() -> None:
+    """Left ready, it would be given pods that never run."""
+
+    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+        before = await world.client.get(Node, "node-a")
+        await world.stop_agent()
+        ended = await world.client.get(Node, "node-a")
+        (condition,) = ended.status.conditions
+        assert (condition.status, condition.reason) == ("False", "KubeletNotReady")
+        assert condition.message == "the node agent has ended"
+        assert [(taint.key, taint.effect) for taint in ended.spec.taints] == [
+            ("node.kubernetes.io/not-ready", "NoSchedule")
+        ]
+        assert ended.status.capacity == before.status.capacity
+        await world.start_agent()
+        back = await world.client.get(Node, "node-a")
+        assert ([each.status for each in back.status.conditions], back.spec.taints) == (["True"], ())
+
+    play(scenario)
+
+
 def test_what_is_held_for_pods_that_are_no_more_is_taken_back_as_soon_as_the_driver_is_there() -> None:
     async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
         describe_devices(world, claim=[])

@@ -24,6 +24,7 @@ from dralloc.node.fleet import Fleet, FleetSettings
 from dralloc.node.pod_view import NODE_PODS, NodePod
 from dralloc.node.profiles import load_profile, profile_names
 from dralloc.node.runtime_fake import PREFIX, Behaviour, read_behaviour
+from dralloc.node.timings import DEFAULT_TIMINGS
 from dralloc.testing.api import TOKEN, api_application
 from dralloc.testing.builders import allocation, claim, device_class, held, request
 from dralloc.testing.faults import Faults, FaultyTransport
@@ -245,6 +246,68 @@ def test_a_fleet_that_starts_again_goes_on_where_it_was() -> None:
         assert await made.phase_after(1, "short") == "Succeeded"
         (status,) = (await made.pod("forever")).status.container_statuses
         assert (status.ready, status.restart_count) == (True, 0)
+
+    play(scenario)
+
+
+async def shown(client: AsyncClient) -> dict[str, tuple[str, list[str]]]:
+    """Of each node whether it is ready, and its taints."""
+    return {
+        node.metadata.name: (
+            next(each.status for each in node.status.conditions if each.type == "Ready"),
+            [f"{taint.key}:{taint.effect}" for taint in node.spec.taints],
+        )
+        for node in await client.list(Node)
+    }
+
+
+def test_nodes_say_that_nobody_looks_after_them_any_more_until_somebody_does_again() -> None:
+    """Left ready, they would be given pods that never run."""
+
+    async def scenario(made: World) -> None:
+        mine = {"spec": {"taints": [{"key": "mine", "effect": "NoExecute"}]}}
+        await made.client.patch(Node, "fake-1", mine)
+        left = "node.kubernetes.io/not-ready:NoSchedule"
+        for _ in range(2):
+            await made.stop()
+            assert await shown(made.client) == {
+                "fake-0": ("False", [left]),
+                "fake-1": ("False", ["mine:NoExecute", left]),
+                "fake-2": ("False", [left]),
+            }
+            assert {str(node.status.allocatable["cpu"]) for node in await made.client.list(Node)} == {"96"}
+            await made.start()
+            assert await shown(made.client) == {
+                "fake-0": ("True", []),
+                "fake-1": ("True", ["mine:NoExecute"]),
+                "fake-2": ("True", []),
+            }
+
+    play(scenario)
+
+
+def test_nodes_that_another_process_looks_after_by_now_are_left_to_it() -> None:
+    async def scenario(made: World) -> None:
+        await asyncio.sleep(60)
+        settings = FleetSettings(profile=load_profile("gpu"), profile_name="gpu", count=2)
+        await Fleet(made.network, settings, made.clock).come_up()
+        await made.stop()
+        assert {name: ready for name, (ready, _) in (await shown(made.client)).items()} == {
+            "fake-0": "True",
+            "fake-1": "True",
+            "fake-2": "False",
+        }
+
+    play(scenario)
+
+
+def test_ending_takes_no_longer_than_it_may_where_the_server_does_not_answer() -> None:
+    async def scenario(made: World) -> None:
+        made.network.faults = Faults(slow=1.0, delay_max_s=100_000)
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        await made.stop()
+        assert loop.time() - begun <= DEFAULT_TIMINGS.leave_s
 
     play(scenario)
 

@@ -14,6 +14,7 @@ from dralloc.cli.output import FINDINGS, paint, parse_gates
 
 if TYPE_CHECKING:
     from dralloc.allocator.explanation.report import Explanation
+    from dralloc.api.core_v1 import Pod
     from dralloc.api.resource_v1 import ResourceClaim
     from dralloc.cli.orders import Order
     from dralloc.cli.world import World
@@ -84,7 +85,7 @@ def explain(
         answer(output, lambda: plain, lambda: [_fault(order)])
         raise typer.Exit(FINDINGS)
     explanation = explain_order(world, order, nodes)
-    _tell_explanation(output, order, explanation)
+    _tell_explanation(output, world, order, explanation)
     if explanation.verdict is not Verdict.FITS:
         raise typer.Exit(FINDINGS)
 
@@ -116,12 +117,12 @@ def _fault(order: Order) -> str:
     return f"{order.subject} cannot be served: {order.fault}"
 
 
-def _tell_explanation(output: OutputFormat, order: Order, explanation: Explanation) -> None:
+def _tell_explanation(output: OutputFormat, world: World, order: Order, explanation: Explanation) -> None:
     from dralloc.allocator.explanation.plain import plain_explanation
     from dralloc.allocator.explanation.report import Verdict
 
     held = _all_held(order)
-    if (message := _settled(order)) is not None:
+    if (message := _settled(world, order)) is not None:
         plain = {"subject": order.subject, "verdict": "Allocated", "message": message, "devices": held}
         answer(output, lambda: plain, lambda: [message, *held])
         return
@@ -138,14 +139,30 @@ def _tell_explanation(output: OutputFormat, order: Order, explanation: Explanati
     answer(output, values, text)
 
 
-def _settled(order: Order) -> str | None:
+def _settled(world: World, order: Order) -> str | None:
     """What there is to say where nothing is left to decide."""
     if order.claims:
         return None
     if order.pod is None:
         return f"{order.subject} has its devices already" if order.allocated else None
     node = order.pod.spec.node_name
-    return f"{order.subject} is on node {node} already{_going(order)}" if node else None
+    if not node:
+        return None
+    return f"{order.subject} is on node {node} already{_going(order)}{_idle(world, order.pod)}"
+
+
+def _idle(world: World, pod: Pod) -> str:
+    """Why a pod that has its node does not run there, as far as the node says."""
+    from dralloc.api import core_v1
+
+    found = world.all(core_v1.Node).get(("", pod.spec.node_name or ""))
+    if found is None or pod.status.phase not in ("", "Pending"):
+        return ""
+    for each in found.status.conditions:
+        if each.type == "Ready" and each.status != "True":
+            why = f" ({each.message or each.reason})" if each.message or each.reason else ""
+            return f" and does not run, because that node is not ready{why}; delete the pod to have it placed anew"
+    return ""
 
 
 def _going(order: Order) -> str:

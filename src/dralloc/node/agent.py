@@ -33,7 +33,7 @@ from dralloc.node.drivers import DriverInstance, Drivers
 from dralloc.node.health import HealthWatch
 from dralloc.node.metrics import NodeMetrics
 from dralloc.node.node_object import NodeHeart, NodeShape
-from dralloc.node.persistence import until_done
+from dralloc.node.persistence import in_time, until_done
 from dralloc.node.pod_sync import PodSync, Surroundings
 from dralloc.node.pod_view import NODE_PODS, NodePod
 from dralloc.node.registration import PluginWatcher
@@ -119,12 +119,15 @@ class Agent:
     async def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
         """Be the node until cancelled."""
         name = self._settings.shape.name
+        timings = self._settings.timings
         informer: Informer[NodePod] = Informer()
+        is_registered = False
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._events.run())
                 waiting = f"node {name} is not registered yet"
-                await until_done(waiting, self._heart.register, self._settings.timings.reach_again)
+                await until_done(waiting, self._heart.register, timings.reach_again)
+                is_registered = True
                 self._wiper.wipe_all()
                 self._health.load()
                 tasks.create_task(self._heart.beat())
@@ -139,6 +142,8 @@ class Agent:
                 tasks.create_task(self._reconcile())
                 on_ready()
         finally:
+            if is_registered:
+                await in_time(f"node {name} does not say that it ends", self._heart.leave(), timings.leave_s)
             await self._close()
 
     async def _reconcile(self) -> None:

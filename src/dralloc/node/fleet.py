@@ -8,21 +8,24 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 import msgspec
 
+from dralloc.api.core_v1 import Node
 from dralloc.api.meta_v1 import OwnerReference
 from dralloc.api.resource_v1 import DeviceClass, ResourceSlice
+from dralloc.api.timestamps import print_timestamp
 from dralloc.client.calls import Calls
 from dralloc.client.resource import key_of
 from dralloc.client.resources import resource_for
 from dralloc.client.transport import Transport
 from dralloc.node.fake_pods import FIELD_MANAGER, TOGETHER, FakePods
 from dralloc.node.node_object import NodeHeart, NodeShape
-from dralloc.node.persistence import until_done
+from dralloc.node.persistence import in_time, until_done
 from dralloc.node.profiles import FAKE_LABEL, FakeNode, Profile, classes_of, nodes_of, shared_slices
 from dralloc.node.publication import CreateSlice, DeleteSlice, PoolKey, ReplaceSlice, plan_pool, pool_of
 from dralloc.node.timings import DEFAULT_TIMINGS, Timings
@@ -51,20 +54,26 @@ class Fleet:
         self._calls = Calls(transport, field_manager=FIELD_MANAGER)
         self._settings = settings
         self._clock = clock
+        self._since = clock.now()
         self.names: frozenset[str] = frozenset(f"{settings.prefix}-{number}" for number in range(settings.count))
 
     async def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
-        """Publish everything, and let pods live until cancelled."""
-        await self.come_up()
-        pods = FakePods(self._calls, self._clock, self._settings.timings, self.names)
-        async with asyncio.TaskGroup() as tasks:
-            await pods.start(tasks)
-            if self._settings.beats:
-                tasks.create_task(self._beat())
-            on_ready()
+        """Publish everything, and let pods live until cancelled; then say that nobody looks after the nodes any more."""
+        timings = self._settings.timings
+        try:
+            await self.come_up()
+            pods = FakePods(self._calls, self._clock, timings, self.names)
+            async with asyncio.TaskGroup() as tasks:
+                await pods.start(tasks)
+                if self._settings.beats:
+                    tasks.create_task(self._beat())
+                on_ready()
+        finally:
+            await in_time("not all nodes say that nobody looks after them", self._leave(), timings.leave_s)
 
     async def come_up(self) -> None:
         """Publish everything, however long it takes until a server is there."""
+        self._since = self._clock.now()
         waiting = f"not all of {self._settings.count} nodes are published yet"
         await until_done(waiting, self.publish, self._settings.timings.reach_again)
 
@@ -84,7 +93,7 @@ class Fleet:
     async def _publish_node(self, node: FakeNode, existing: dict[PoolKey, dict[str, ResourceSlice]]) -> None:
         labels = {**node.shape.labels, FAKE_LABEL: self._settings.profile_name}
         shape = NodeShape(name=node.shape.name, labels=labels, capacity=node.shape.capacity)
-        uid = await NodeHeart(self._calls, shape, self._clock, self._settings.timings).register()
+        uid = await self._heart(shape).register()
         owner = OwnerReference(api_version="v1", kind="Node", name=shape.name, uid=uid, controller=True)
         slices = [self._marked(item, owner) for item in node.slices]
         for _, pool in groupby(slices, key=pool_of):
@@ -102,10 +111,8 @@ class Fleet:
                 case ReplaceSlice(item):
                     await self._calls.replace(resource, item)
                 case DeleteSlice(item):
-                    try:
+                    with suppress(NotFound):
                         await self._calls.delete(resource, key_of(item), uid=item.metadata.uid)
-                    except NotFound:
-                        continue
 
     async def _existing_slices(self) -> dict[PoolKey, dict[str, ResourceSlice]]:
         """What an earlier fleet left, by pool and name."""
@@ -133,9 +140,7 @@ class Fleet:
 
     async def _beat(self) -> None:
         """Renew the leases of all nodes, over and over, a beat apart."""
-        hearts = [
-            NodeHeart(self._calls, NodeShape(name=name), self._clock, self._settings.timings) for name in self.names
-        ]
+        hearts = [self._heart(NodeShape(name=name)) for name in self.names]
         while True:
             started = asyncio.get_running_loop().time()
             await _together(heart.beat_once() for heart in hearts)
@@ -143,6 +148,25 @@ class Fleet:
             if took_s > self._settings.timings.lease_s:
                 _logger.warning("renewing %d leases took %.0f s: nodes will be taken for dead", len(hearts), took_s)
             await asyncio.sleep(max(self._settings.timings.heartbeat_s - took_s, 0.0))
+
+    async def _leave(self) -> None:
+        """All nodes but those that another process has made ready since."""
+        nodes, _ = await self._calls.list_all(resource_for(Node), label_selector=FAKE_LABEL)
+        since = print_timestamp(self._since)
+        ours = [
+            node.metadata.name
+            for node in nodes
+            if node.metadata.name in self.names
+            and any(each.type == "Ready" and each.last_transition_time == since for each in node.status.conditions)
+        ]
+        await _together(map(self._leave_node, ours))
+
+    async def _leave_node(self, name: str) -> None:
+        with suppress(NotFound):
+            await self._heart(NodeShape(name=name)).leave()
+
+    def _heart(self, shape: NodeShape) -> NodeHeart:
+        return NodeHeart(self._calls, shape, self._clock, self._settings.timings, since=self._since)
 
 
 async def _together(work: Iterable[Awaitable[None]]) -> None:

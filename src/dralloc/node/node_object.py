@@ -1,4 +1,4 @@
-"""The node as the API shows it: that it is there, what it has, and that it is alive."""
+"""The node as the API shows it: that it is there, what it has, that it is alive, and that nobody looks after it any more."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from dralloc.api.coordination_v1 import Lease
-from dralloc.api.core_v1 import Node
+from dralloc.api.core_v1 import Node, Taint
 from dralloc.api.timestamps import print_timestamp
 from dralloc.client.calls import Calls, PatchType
 from dralloc.client.resource import ObjectKey
@@ -20,11 +20,14 @@ from dralloc.client.resources import resource_for
 from dralloc.client.transport import TransportError
 from dralloc.node.timings import Timings
 from dralloc.primitives.clock import Clock
-from dralloc.primitives.errors import AlreadyExists, ApiError, NotFound
+from dralloc.primitives.errors import AlreadyExists, ApiError, Conflict, NotFound
 
 _logger = logging.getLogger(__name__)
 
 LEASES: Final = "kube-node-lease"
+# Schedulers go by taints, people by conditions.
+NOT_READY: Final = Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")
+_NOT_READY: Final = (NOT_READY.key, NOT_READY.effect)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,18 +63,18 @@ def node_document(shape: NodeShape) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
 
 
-def node_status(shape: NodeShape, now: datetime, ready_since: datetime) -> dict[str, Any]:
+def node_status(shape: NodeShape, now: datetime, since: datetime, *, is_ready: bool) -> dict[str, Any]:
     status: dict[str, Any] = {
         "capacity": dict(shape.capacity),
         "allocatable": dict(shape.capacity),
         "conditions": [
             {
                 "type": "Ready",
-                "status": "True",
-                "reason": "KubeletReady",
-                "message": "the node agent is running",
+                "status": "True" if is_ready else "False",
+                "reason": "KubeletReady" if is_ready else "KubeletNotReady",
+                "message": "the node agent is running" if is_ready else "the node agent has ended",
                 "lastHeartbeatTime": print_timestamp(now),
-                "lastTransitionTime": print_timestamp(ready_since),
+                "lastTransitionTime": print_timestamp(since),
             }
         ],
     }
@@ -86,12 +89,15 @@ def node_status(shape: NodeShape, now: datetime, ready_since: datetime) -> dict[
 class NodeHeart:
     """Registers a node, and keeps saying that it is alive: often by its lease, now and then by its status."""
 
-    def __init__(self, calls: Calls, shape: NodeShape, clock: Clock, timings: Timings) -> None:
+    def __init__(
+        self, calls: Calls, shape: NodeShape, clock: Clock, timings: Timings, *, since: datetime | None = None
+    ) -> None:
         self._calls = calls
         self._shape = shape
         self._clock = clock
         self._timings = timings
-        self._ready_since = clock.now()
+        self._since = since or clock.now()
+        self._is_ready = True
 
     async def register(self) -> str:
         """Make the node be there as we describe it; its UID."""
@@ -102,9 +108,33 @@ class NodeHeart:
         except AlreadyExists:
             metadata = {name: value for name, value in document["metadata"].items() if name != "name"}
             await self._calls.patch(nodes, key, {"metadata": metadata})
-            node = await self._send_status()
+            node = await self._show()
         # Servers take the status of a new node as it comes; one that does not gets it in a second write.
-        return (node if node.status.conditions else await self._send_status()).metadata.uid
+        return (node if node.status.conditions else await self._show()).metadata.uid
+
+    async def leave(self) -> None:
+        """Say that nobody looks after the node any more: pods would be sent there, and wait for ever."""
+        self._since, self._is_ready = self._clock.now(), False
+        await self._show()
+
+    async def _show(self) -> Node:
+        """Write the status, and the taint that goes with it, among those that others have put there."""
+        while True:
+            node = await self._send_status()
+            taints = [taint for taint in node.spec.taints if (taint.key, taint.effect) != _NOT_READY]
+            if not self._is_ready:
+                taints.append(NOT_READY)
+            if len(taints) == len(node.spec.taints):
+                return node
+            change = {
+                "metadata": {"resourceVersion": node.metadata.resource_version},
+                "spec": {"taints": taints or None},
+            }
+            try:
+                return await self._calls.patch(resource_for(Node), ObjectKey("", self._shape.name), change)
+            except Conflict:
+                # Somebody else has changed the node; perhaps its taints.
+                continue
 
     async def beat(self) -> None:
         """Until cancelled."""
@@ -135,7 +165,7 @@ class NodeHeart:
         )
 
     def _status(self) -> dict[str, Any]:
-        return node_status(self._shape, self._clock.now(), self._ready_since)
+        return node_status(self._shape, self._clock.now(), self._since, is_ready=self._is_ready)
 
     async def _renew_lease(self) -> None:
         moment = self._clock.now().isoformat(timespec="microseconds").replace("+00:00", "Z")

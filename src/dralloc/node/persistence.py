@@ -1,4 +1,4 @@
-"""Work that needs the server, done however long the server is away."""
+"""Work that needs the server: done however long the server is away, or left where there is no time for that."""
 
 from __future__ import annotations
 
@@ -36,6 +36,17 @@ async def until_done(
             delay_s = backoff.delay_s(failures)
             _logger.warning("%s: %s; trying again in %.1f s", what, error, delay_s)
         await asyncio.sleep(delay_s)
+
+
+async def in_time(what: str, work: Awaitable[None], timeout_s: float) -> None:
+    """Do the work once; say so where it fails or takes too long. Nobody waits longer for somebody who ends."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            await work
+    except (ApiError, TransportError) as error:
+        _logger.warning("%s: %s", what, error)
+    except TimeoutError:
+        _logger.warning("%s: it takes longer than %.0f s", what, timeout_s)
 
 
 def is_refusal(error: Exception) -> bool:

@@ -40,6 +40,8 @@ class Timings:
     lease_s: int = 40
     heartbeat_s: float = 10.0
     node_status_s: float = 300.0
+    # How long it may take to say that nobody looks after it any more.
+    leave_s: float = 10.0
 
 
 DEFAULT_TIMINGS: Final = Timings()
