@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from dralloc.api.codec import encode
 from dralloc.api.core_v1 import Event, Node, Pod
 from dralloc.api.pod_claims import pod_reference
 from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
@@ -20,6 +21,7 @@ from dralloc.client.client import AsyncClient
 from dralloc.client.in_process import InProcessTransport
 from dralloc.client.resource import ObjectKey
 from dralloc.client.resources import resource_for
+from dralloc.client.transport import Request, Response
 from dralloc.node.fleet import Fleet, FleetSettings
 from dralloc.node.pod_view import NODE_PODS, NodePod
 from dralloc.node.profiles import load_profile, profile_names
@@ -299,6 +301,38 @@ def test_nodes_that_another_process_looks_after_by_now_are_left_to_it() -> None:
         }
 
     play(scenario)
+
+
+class KeepsTaints(InProcessTransport):
+    """As a cluster does that holds nodes to their rights: its own controller changes taints."""
+
+    async def send(self, request: Request) -> Response:
+        if b'"taints"' in request.body:
+            refusal = {"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403}
+            return Response(status=403, body=encode(refusal))
+        return await super().send(request)
+
+
+def test_nodes_that_may_not_change_taints_come_and_go_all_the_same() -> None:
+    async def scenario() -> None:
+        clock = VirtualClock(asyncio.get_running_loop())
+        async with api_application(clock=clock) as application:
+            client = AsyncClient(InProcessTransport(application, token=TOKEN))
+            settings = FleetSettings(profile=load_profile("gpu"), profile_name="gpu", count=1)
+            taint = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+            tainted = {"metadata": {"name": "fake-0"}, "spec": {"taints": [taint]}}
+            await client.create({"apiVersion": "v1", "kind": "Node", **tainted})
+            ready = asyncio.Event()
+            transport = KeepsTaints(application, token=TOKEN)
+            running = asyncio.create_task(Fleet(transport, settings, clock).run(ready.set))
+            await ready.wait()
+            assert (await shown(client))["fake-0"][0] == "True"
+            await client.patch(Node, "fake-0", {"spec": {"taints": None}})
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            assert await shown(client) == {"fake-0": ("False", [])}
+
+    run_virtual(scenario())
 
 
 def test_ending_takes_no_longer_than_it_may_where_the_server_does_not_answer() -> None:

@@ -20,7 +20,7 @@ from dralloc.client.resources import resource_for
 from dralloc.client.transport import TransportError
 from dralloc.node.timings import Timings
 from dralloc.primitives.clock import Clock
-from dralloc.primitives.errors import AlreadyExists, ApiError, Conflict, NotFound
+from dralloc.primitives.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
 
 _logger = logging.getLogger(__name__)
 
@@ -135,6 +135,9 @@ class NodeHeart:
             except Conflict:
                 # Somebody else has changed the node; perhaps its taints.
                 continue
+            except Forbidden:
+                # A cluster that keeps nodes from changing taints does it itself, by the condition.
+                return node
 
     async def beat(self) -> None:
         """Until cancelled."""
