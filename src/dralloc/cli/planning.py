@@ -96,7 +96,7 @@ class Growths:
 
 
 def _node(fake: FakeNode, now: datetime) -> Node:
-    document = {**node_document(fake.shape), "status": node_status(fake.shape, now, now)}
+    document = {**node_document(fake.shape), "status": node_status(fake.shape, now, now, is_ready=True)}
     return _with_room(decode(encode(document), Node))
 
 
