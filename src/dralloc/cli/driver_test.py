@@ -113,15 +113,13 @@ def _run(settings: KitSettings, junit: Path | None, output: OutputFormat, *, str
     from dralloc.driver.conformance.subject import NotFoundInTime
     from dralloc.primitives.errors import ApiError
 
-    is_for_people = output in (OutputFormat.TABLE, OutputFormat.WIDE)
-
     def show(verdict: object) -> None:
-        for line in lines_of(verdict) if is_for_people else ():  # type: ignore[arg-type]
+        for line in lines_of(verdict) if output.is_for_people else ():  # type: ignore[arg-type]
             say(line)
 
     def tell(text: str) -> None:
         # Standard output is for the report, where a machine reads it.
-        say(text, err=not is_for_people)
+        say(text, err=not output.is_for_people)
 
     try:
         result = run_in_order(run_kit(settings, show, tell))
