@@ -335,6 +335,37 @@ def test_nodes_that_may_not_change_taints_come_and_go_all_the_same() -> None:
     run_virtual(scenario())
 
 
+class WritesNoStatus(InProcessTransport):
+    """Answers no write of a status any more, once it is told so."""
+
+    is_busy = False
+
+    async def send(self, request: Request) -> Response:
+        if self.is_busy and request.path.endswith("/status"):
+            await asyncio.Event().wait()
+        return await super().send(request)
+
+
+def test_pods_are_kept_away_from_all_nodes_before_anything_else_is_said() -> None:
+    """There may be thousands of them, and not much time."""
+
+    async def scenario() -> None:
+        clock = VirtualClock(asyncio.get_running_loop())
+        async with api_application(clock=clock) as application:
+            transport, ready = WritesNoStatus(application, token=TOKEN), asyncio.Event()
+            settings = FleetSettings(profile=load_profile("gpu"), profile_name="gpu", count=80)
+            running = asyncio.create_task(Fleet(transport, settings, clock).run(ready.set))
+            await ready.wait()
+            transport.is_busy = True
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            shown_by_all = await shown(AsyncClient(InProcessTransport(application, token=TOKEN)))
+            left = ("True", ["node.kubernetes.io/not-ready:NoSchedule"])
+            assert list(shown_by_all.values()) == [left] * 80
+
+    run_virtual(scenario())
+
+
 def test_ending_takes_no_longer_than_it_may_where_the_server_does_not_answer() -> None:
     async def scenario(made: World) -> None:
         made.network.faults = Faults(slow=1.0, delay_max_s=100_000)

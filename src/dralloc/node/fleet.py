@@ -150,20 +150,25 @@ class Fleet:
             await asyncio.sleep(max(self._settings.timings.heartbeat_s - took_s, 0.0))
 
     async def _leave(self) -> None:
-        """All nodes but those that another process has made ready since."""
+        """All nodes but those that another process has made ready since; of each first what schedulers look at."""
         nodes, _ = await self._calls.list_all(resource_for(Node), label_selector=FAKE_LABEL)
         since = print_timestamp(self._since)
         ours = [
-            node.metadata.name
+            node
             for node in nodes
             if node.metadata.name in self.names
             and any(each.type == "Ready" and each.last_transition_time == since for each in node.status.conditions)
         ]
+        await _together(map(self._keep_pods_away, ours))
         await _together(map(self._leave_node, ours))
 
-    async def _leave_node(self, name: str) -> None:
+    async def _keep_pods_away(self, node: Node) -> None:
         with suppress(NotFound):
-            await self._heart(NodeShape(name=name)).leave()
+            await self._heart(NodeShape(name=node.metadata.name)).keep_pods_away(node)
+
+    async def _leave_node(self, node: Node) -> None:
+        with suppress(NotFound):
+            await self._heart(NodeShape(name=node.metadata.name)).leave()
 
     def _heart(self, shape: NodeShape) -> NodeHeart:
         return NodeHeart(self._calls, shape, self._clock, self._settings.timings, since=self._since)

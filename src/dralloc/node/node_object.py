@@ -7,6 +7,7 @@ import logging
 import os
 import platform
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -117,27 +118,36 @@ class NodeHeart:
         self._since, self._is_ready = self._clock.now(), False
         await self._show()
 
+    async def keep_pods_away(self, node: Node) -> None:
+        """The half of leaving that must not be late, for the node as it was last seen; one that has changed since is left to `leave`."""
+        self._is_ready = False
+        with suppress(Conflict):
+            await self._taint(node)
+
     async def _show(self) -> Node:
         """Write the status, and the taint that goes with it, among those that others have put there."""
         while True:
-            node = await self._send_status()
-            taints = [taint for taint in node.spec.taints if (taint.key, taint.effect) != _NOT_READY]
-            if not self._is_ready:
-                taints.append(NOT_READY)
-            if len(taints) == len(node.spec.taints):
-                return node
-            change = {
-                "metadata": {"resourceVersion": node.metadata.resource_version},
-                "spec": {"taints": taints or None},
-            }
             try:
-                return await self._calls.patch(resource_for(Node), ObjectKey("", self._shape.name), change)
+                return await self._taint(await self._send_status())
             except Conflict:
                 # Somebody else has changed the node; perhaps its taints.
                 continue
-            except Forbidden:
-                # A cluster that keeps nodes from changing taints does it itself, by the condition.
-                return node
+
+    async def _taint(self, node: Node) -> Node:
+        taints = [taint for taint in node.spec.taints if (taint.key, taint.effect) != _NOT_READY]
+        if not self._is_ready:
+            taints.append(NOT_READY)
+        if len(taints) == len(node.spec.taints):
+            return node
+        change = {
+            "metadata": {"resourceVersion": node.metadata.resource_version},
+            "spec": {"taints": taints or None},
+        }
+        try:
+            return await self._calls.patch(resource_for(Node), ObjectKey("", self._shape.name), change)
+        except Forbidden:
+            # A cluster that keeps nodes from changing taints does it itself, by the condition.
+            return node
 
     async def beat(self) -> None:
         """Until cancelled."""
