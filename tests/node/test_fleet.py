@@ -346,6 +346,7 @@ class WritesNoStatus(InProcessTransport):
         return await super().send(request)
 
 
+@pytest.mark.slow
 def test_pods_are_kept_away_from_all_nodes_before_anything_else_is_said() -> None:
     """There may be thousands of them, and not much time."""
 
