@@ -101,7 +101,10 @@ def test_a_watch_that_missed_what_is_compacted_ends_and_the_next_one_works(own_s
 @pytest.mark.slow
 def test_a_call_to_a_server_that_ended_says_so(own_server: EtcdServer) -> None:
     async def run() -> None:
-        async with await open_store(f"etcd://{own_server.endpoint}?timeout=1") as store:
+        # A server that has just started has no leader yet, and answers nobody until it has.
+        async with await open_store(own_server.url()):
+            pass
+        async with await open_store(f"etcd://{own_server.endpoint}?timeout=5") as store:
             own_server.kill()
             with pytest.raises(StoreUnavailable, match=own_server.endpoint):
                 await store.get("/a")
