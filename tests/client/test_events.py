@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from random import Random
 
 from dralloc.api.core_v1 import Event, ObjectReference
@@ -22,19 +24,26 @@ def report(message: str, *, is_latest: bool = False) -> Report:
     return Report(POD, "Warning", "FailedScheduling", message, "Scheduling", is_latest=is_latest)
 
 
+@asynccontextmanager
+async def recording() -> AsyncIterator[tuple[AsyncClient, EventRecorder]]:
+    """A recorder that writes inside the block, and a client that sees what it has written."""
+    clock = VirtualClock(asyncio.get_running_loop())
+    async with api_application(clock=clock) as application:
+        client = AsyncClient(InProcessTransport(application, token=TOKEN))
+        recorder = EventRecorder(client.calls, resource_for(Event), component="scheduler", clock=clock)
+        writing = asyncio.ensure_future(recorder.run())
+        yield client, recorder
+        writing.cancel()
+
+
 def test_a_repeated_event_is_one_object_with_a_count() -> None:
     async def scenario() -> None:
-        clock = VirtualClock(asyncio.get_running_loop())
-        async with api_application(clock=clock) as application:
-            client = AsyncClient(InProcessTransport(application, token=TOKEN))
-            recorder = EventRecorder(client.calls, resource_for(Event), component="scheduler", clock=clock)
-            writing = asyncio.ensure_future(recorder.run())
+        async with recording() as (client, recorder):
             for _ in range(3):
                 recorder.report(report("bandwidth short"))
                 await asyncio.sleep(60)
             recorder.report(report("something else"))
             await asyncio.sleep(1)
-            writing.cancel()
             events = {event.message: event for event in await client.list(Event)}
             assert {message: event.count for message, event in events.items()} == {
                 "bandwidth short": 3,
@@ -52,15 +61,10 @@ def test_a_repeated_event_is_one_object_with_a_count() -> None:
 
 def test_reports_that_take_the_place_of_the_last_are_one_object_with_the_last_message() -> None:
     async def scenario() -> None:
-        clock = VirtualClock(asyncio.get_running_loop())
-        async with api_application(clock=clock) as application:
-            client = AsyncClient(InProcessTransport(application, token=TOKEN))
-            recorder = EventRecorder(client.calls, resource_for(Event), component="scheduler", clock=clock)
-            writing = asyncio.ensure_future(recorder.run())
+        async with recording() as (client, recorder):
             for nodes in (1, 2, 3):
                 recorder.report(report(f"0/{nodes} nodes are available", is_latest=True))
                 await asyncio.sleep(60)
-            writing.cancel()
             (event,) = await client.list(Event)
             assert (event.count, event.message) == (3, "0/3 nodes are available")
             assert (event.first_timestamp, event.last_timestamp) == ("2026-01-01T00:00:00Z", "2026-01-01T00:02:00Z")
@@ -70,14 +74,9 @@ def test_reports_that_take_the_place_of_the_last_are_one_object_with_the_last_me
 
 def test_long_messages_are_cut() -> None:
     async def scenario() -> None:
-        clock = VirtualClock(asyncio.get_running_loop())
-        async with api_application(clock=clock) as application:
-            client = AsyncClient(InProcessTransport(application, token=TOKEN))
-            recorder = EventRecorder(client.calls, resource_for(Event), component="scheduler", clock=clock)
-            writing = asyncio.ensure_future(recorder.run())
+        async with recording() as (client, recorder):
             recorder.report(report("x" * 5000))
             await asyncio.sleep(1)
-            writing.cancel()
             (event,) = await client.list(Event)
             assert len(event.message) == 1024
             assert event.message.endswith("x ...")
