@@ -130,8 +130,9 @@ def test_a_job_whose_pod_is_stopped_is_not_done(is_evicted: bool) -> None:
                 await cluster.client.patch(Job, "j", {"spec": {"suspend": True}})
             await asyncio.sleep(60)
             after = await cluster.client.get(Job, "j")
-            assert (after.status.succeeded, [each.type for each in after.status.conditions]) == (
-                (0, []) if is_evicted else (0, ["Suspended"])
+            counts = (after.status.succeeded, after.status.failed)
+            assert (counts, [each.type for each in after.status.conditions]) == (
+                ((0, 1), []) if is_evicted else ((0, 0), ["Suspended"])
             )
             pods = await cluster.client.list(Pod)
             assert first.metadata.name not in [each.metadata.name for each in pods]

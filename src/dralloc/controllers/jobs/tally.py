@@ -31,7 +31,7 @@ class Fate(Enum):
     ACTIVE = "active"
     # Deleted by somebody else before it succeeded: it counts as failed, because it will never tell.
     TERMINATING = "terminating"
-    # Deleted by the job itself.
+    # Deleted by the job itself, so that it does not matter how it ends.
     DISMISSED = "dismissed"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -103,7 +103,8 @@ class Tally:
     def put(self, pod: Pod, now: datetime) -> None:
         """The pod came, or changed."""
         metadata = pod.metadata
-        was, fate = self.fates.get(metadata.uid), self._fate(pod)
+        was = self.fates.get(metadata.uid)
+        fate = self._fate(pod, was)
         if was is None:
             self.expected.pop(metadata.name, None)
             self.slots.take(metadata.name, index_of(pod))
@@ -132,12 +133,12 @@ class Tally:
             self.departed[Fate.SUCCEEDED if last is Fate.SUCCEEDED else Fate.FAILED] += 1
         self.dismissed.discard(uid)
 
-    def _fate(self, pod: Pod) -> Fate:
+    def _fate(self, pod: Pod, was: Fate | None) -> Fate:
+        if pod.is_terminating and pod.metadata.uid in self.dismissed and was not in (Fate.SUCCEEDED, Fate.FAILED):
+            return Fate.DISMISSED
         if pod.is_finished:
             return Fate.SUCCEEDED if pod.status.phase == SUCCEEDED else Fate.FAILED
-        if not pod.is_terminating:
-            return Fate.ACTIVE
-        return Fate.DISMISSED if pod.metadata.uid in self.dismissed else Fate.TERMINATING
+        return Fate.TERMINATING if pod.is_terminating else Fate.ACTIVE
 
     def _lose(self, name: str, fate: Fate, now: datetime) -> None:
         """The pod is active no more and did not succeed."""
