@@ -11,8 +11,9 @@ import uvloop
 
 from bench.frame import Figure, benchmark
 from dralloc.api.codec import decode, encode
-from dralloc.api.core_v1 import Node, Pod
+from dralloc.api.core_v1 import Node
 from dralloc.api.defaulting import default_resource_claim
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
 from dralloc.assembly.measuring import measure_in_process, measure_local_cluster
 from dralloc.assembly.throughput import Scale, Throughput

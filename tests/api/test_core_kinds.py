@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from dralloc.api.admission import Admitted, Refused
 from dralloc.api.codec import DecodeError
 from dralloc.api.core_object import CoreObject, print_core_object, read_core_object, view
-from dralloc.api.core_v1 import Event, Pod
+from dralloc.api.core_v1 import Event
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.registry import KINDS, find_kind
 from dralloc.testing.admission import causes, create, document_of, stored, update, update_status
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from dralloc.api.batch_v1 import Job
-from dralloc.api.core_v1 import Node, Pod
+from dralloc.api.core_v1 import Node
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.assembly.cluster import Cluster, ClusterSettings, cluster_in_process, fleet
 from dralloc.assembly.components import ComponentDied

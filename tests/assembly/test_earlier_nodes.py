@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from dralloc.api.core_v1 import Node, Pod
+from dralloc.api.core_v1 import Node
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceSlice
 from dralloc.assembly.cluster import ClusterSettings, cluster_in_process, fleet
 from dralloc.assembly.earlier_nodes import retire

@@ -19,8 +19,9 @@ import pytest
 
 from dralloc import connect
 from dralloc.api.coordination_v1 import Lease
-from dralloc.api.core_v1 import Node, Pod
+from dralloc.api.core_v1 import Node
 from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
 from dralloc.cli.main import app
 from dralloc.client.blocking import Client

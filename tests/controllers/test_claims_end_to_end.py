@@ -8,9 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from dralloc.api.batch_v1 import Job
-from dralloc.api.core_v1 import Event, Pod
+from dralloc.api.core_v1 import Event
 from dralloc.api.meta_v1 import OwnerReference
 from dralloc.api.pod_claims import CLAIM_FINALIZER, pod_reference
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.primitives.features import FeatureGates
 from dralloc.testing.builders import allocation, alternative, claim, first_available, held, request

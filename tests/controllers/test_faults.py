@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from dralloc.api.core_v1 import Pod
 from dralloc.api.pod_claims import POD_CLAIM_NAME
+from dralloc.api.pod_v1 import Pod
 from dralloc.primitives.errors import Conflict, NotFound
 from dralloc.testing.builders import allocation, claim, held, request
 from dralloc.testing.controlled_cluster import ControlledCluster, controlled_cluster

@@ -10,7 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from dralloc.api.batch_v1 import Job
-from dralloc.api.core_v1 import FAILED, SUCCEEDED, Event, Pod, ResourceQuota
+from dralloc.api.core_v1 import Event, ResourceQuota
+from dralloc.api.pod_v1 import FAILED, SUCCEEDED, Pod
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.client.resource import ObjectKey
 from dralloc.client.resources import resource_for

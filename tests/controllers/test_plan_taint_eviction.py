@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dralloc.api.core_v1 import Pod
 from dralloc.api.meta_v1 import Condition
 from dralloc.api.pod_claims import claims_of, pod_reference
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import (
     EFFECT_NONE,
     NO_EXECUTE,

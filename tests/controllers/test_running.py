@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dralloc.api.coordination_v1 import Lease
-from dralloc.api.core_v1 import Pod
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.cli.main import app
 from dralloc.client.client import AsyncClient, connect_async

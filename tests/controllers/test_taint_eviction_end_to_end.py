@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dralloc.api.core_v1 import Event, Pod
+from dralloc.api.core_v1 import Event
 from dralloc.api.meta_v1 import Condition
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import (
     EFFECT_NONE,
     NO_EXECUTE,

@@ -15,8 +15,9 @@ import pytest
 import yaml
 
 from dralloc.api.batch_v1 import Job
-from dralloc.api.core_v1 import Event, Pod
+from dralloc.api.core_v1 import Event
 from dralloc.api.pod_claims import pod_reference
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceClass, DeviceTaint, DeviceTaintRule, DeviceToleration, ResourceClaim
 from dralloc.apiserver.server import ApiServer
 from dralloc.apiserver.serving import Endpoint, serving

@@ -19,7 +19,8 @@ import pytest
 import yaml
 
 from dralloc.api.batch_v1 import Job
-from dralloc.api.core_v1 import Event, Pod
+from dralloc.api.core_v1 import Event
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceRequestAllocationResult, ResourceClaim, ResourceSlice
 from dralloc.client.resource import ObjectKey
 from dralloc.node.agent import CHECKPOINT

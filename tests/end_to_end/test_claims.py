@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dralloc.api.core_v1 import Pod
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
 from dralloc.primitives.errors import Forbidden
 from dralloc.simulator.running_cluster import RunningCluster, in_running_cluster

@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from dralloc.api.core_v1 import Event, Pod
+from dralloc.api.core_v1 import Event
 from dralloc.api.device_parts import capacity
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import (
     DeviceClaimConfiguration,
     DeviceClassConfiguration,

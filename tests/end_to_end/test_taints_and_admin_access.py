@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from dralloc.api.core_v1 import Namespace, Pod
+from dralloc.api.core_v1 import Namespace
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceTaint, DeviceTaintRule, DeviceToleration, ResourceClaim, ResourceSlice
 from dralloc.primitives.errors import ApiError
 from dralloc.simulator.running_cluster import RunningCluster, in_running_cluster

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dralloc.api.core_v1 import Pod
 from dralloc.api.device_parts import capacity
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from dralloc.primitives.errors import Invalid
 from dralloc.simulator.running_cluster import RunningCluster, in_running_cluster

@@ -8,8 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from dralloc.api.batch_v1 import Job
-from dralloc.api.core_v1 import Node, Pod
+from dralloc.api.core_v1 import Node
 from dralloc.api.pod_claims import pod_reference
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.controllers.jobs.plan_claims import SHARED_CLAIMS
 from dralloc.simulator.running_cluster import RunningCluster, in_running_cluster

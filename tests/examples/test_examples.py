@@ -15,8 +15,8 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from dralloc.api.batch_v1 import Job
-from dralloc.api.core_v1 import Pod
 from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceTaintRule, ResourceClaim
 from dralloc.cli.main import app
 from dralloc.primitives.errors import Forbidden

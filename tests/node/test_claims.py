@@ -10,8 +10,8 @@ from random import Random
 import msgspec
 import pytest
 
-from dralloc.api.core_v1 import Pod
 from dralloc.api.pod_claims import pod_reference
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.resource import ObjectKey
 from dralloc.node.checkpoint import read_checkpoint

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from dralloc.api.core_v1 import Pod
 from dralloc.api.pod_claims import pod_reference
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.apiserver.serving import Endpoint, serving
 from dralloc.client.client import AsyncClient, connect_async

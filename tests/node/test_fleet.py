@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from dralloc.api.codec import encode
-from dralloc.api.core_v1 import Event, Node, Pod
+from dralloc.api.core_v1 import Event, Node
 from dralloc.api.pod_claims import pod_reference
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.client.client import AsyncClient
 from dralloc.client.in_process import InProcessTransport

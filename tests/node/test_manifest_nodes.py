@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from dralloc.api.core_v1 import Node, Pod
+from dralloc.api.core_v1 import Node
+from dralloc.api.pod_v1 import Pod
 from dralloc.client.client import AsyncClient
 from dralloc.client.in_process import InProcessTransport
 from dralloc.node.manifest_nodes import CAPACITY, ManifestNodes

@@ -14,7 +14,8 @@ import pytest
 
 from dralloc import connect
 from dralloc.api.batch_v1 import Job
-from dralloc.api.core_v1 import Event, Node, Pod
+from dralloc.api.core_v1 import Event, Node
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.assembly.components import ComponentDied
 from dralloc.primitives.errors import BadRequest, Invalid, NotFound

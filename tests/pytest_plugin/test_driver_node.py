@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dralloc.api.core_v1 import Pod
+from dralloc.api.pod_v1 import Pod
 from dralloc.pytest_plugin.cluster import BadCluster, DraCluster
 from dralloc.pytest_plugin.nodes import DriverNode
 

@@ -7,8 +7,8 @@ from contextlib import AbstractAsyncContextManager
 
 import pytest
 
-from dralloc.api.core_v1 import Pod
 from dralloc.api.pod_claims import is_reserved_for
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.transport import Request, Response, Stream, Transport
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice

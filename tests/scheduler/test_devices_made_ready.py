@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dralloc.api.core_v1 import Pod
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.scheduler.scheduler import SchedulerSettings
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice

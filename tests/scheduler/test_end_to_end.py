@@ -7,10 +7,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from dralloc.api.core_v1 import Node, Pod
+from dralloc.api.core_v1 import Node
 from dralloc.api.device_parts import capacity
 from dralloc.api.meta_v1 import OwnerReference
 from dralloc.api.pod_claims import CLAIM_FINALIZER
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
 from dralloc.testing.builders import (
     alternative,

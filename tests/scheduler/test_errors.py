@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from dralloc.api.core_v1 import Node, Pod
+from dralloc.api.core_v1 import Node
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.client.resource import ObjectKey
 from dralloc.client.resources import resource_for

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dralloc.api.core_v1 import Node, Pod
+from dralloc.api.core_v1 import Node
 from dralloc.api.pod_claims import is_reserved_for, pod_reference
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.transport import Request
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice

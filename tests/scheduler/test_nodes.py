@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from dralloc.api.codec import decode, encode
-from dralloc.api.core_v1 import Node, PodSpec
+from dralloc.api.core_v1 import Node
+from dralloc.api.pod_v1 import PodSpec
 from dralloc.primitives.quantity import Quantity
 from dralloc.scheduler.cluster import Cluster
 from dralloc.scheduler.needs import needs_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from dralloc.api.core_v1 import Pod
 from dralloc.api.pod_claims import pod_reference
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice
 from dralloc.testing.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from dralloc.api.core_v1 import Pod
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.client import AsyncClient
 from dralloc.scheduler.scheduler import Scheduler, SchedulerSettings

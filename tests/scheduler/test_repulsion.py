@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 import pytest
 
 from dralloc.api.codec import decode, encode
-from dralloc.api.core_v1 import Node, Pod
+from dralloc.api.core_v1 import Node
+from dralloc.api.pod_v1 import Pod
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.cluster import Cluster
 from dralloc.scheduler.cycle import Cycle, Place, Reject

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from dralloc import connect
-from dralloc.api.core_v1 import Pod
+from dralloc.api.pod_v1 import Pod
 from dralloc.client.client import AsyncClient
 from dralloc.client.in_process import InProcessTransport
 from dralloc.scheduler.running import SchedulerTerms

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dralloc.api.core_v1 import Node, Pod
+from dralloc.api.core_v1 import Node
+from dralloc.api.pod_v1 import Pod
 from dralloc.client.resource import ObjectKey
 from dralloc.client.resources import resource_for
 from dralloc.scheduler.telling import SAME_AGAIN_S

@@ -14,8 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from msgspec.structs import replace
 
 from dralloc.api.codec import decode, encode
-from dralloc.api.core_v1 import Node, Pod
+from dralloc.api.core_v1 import Node
 from dralloc.api.meta_v1 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceRequest, ResourceClaim, ResourceSlice
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.cluster import Cluster

@@ -14,7 +14,7 @@ import uvloop
 import yaml
 
 from dralloc import connect
-from dralloc.api.core_v1 import Pod
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.blocking import Client
 from dralloc.testing.browser import Page, browser_page, browser_windows, find_chromium

@@ -6,8 +6,8 @@ from typing import ClassVar, Final
 
 from msgspec import field
 
-from dralloc.api.core_v1 import PodSpec
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta
+from dralloc.api.pod_v1 import PodSpec
 from dralloc.api.wire import Int32, Int64, Time, Wire, printed
 
 GROUP: Final = "batch"

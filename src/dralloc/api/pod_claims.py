@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from dralloc.api.core_v1 import Pod
 from dralloc.api.meta_v1 import ObjectMeta, OwnerReference
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 
 # Keeps a claim that is allocated from vanishing: whoever allocates sets it first, whoever deallocates takes it off last.

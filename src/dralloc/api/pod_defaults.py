@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from dralloc.api.core_v1 import DEFAULT_SCHEDULER, PodSpec
+from dralloc.api.pod_v1 import DEFAULT_SCHEDULER, PodSpec
 
 Tree = dict[str, Any]
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dralloc.api.coordination_v1 import Lease
-from dralloc.api.core_v1 import DEFAULT_SCHEDULER
+from dralloc.api.pod_v1 import DEFAULT_SCHEDULER
 from dralloc.apiserver.app import ApiApplication
 from dralloc.apiserver.authentication import ADMINISTRATOR, Authenticator
 from dralloc.apiserver.server import ApiServer

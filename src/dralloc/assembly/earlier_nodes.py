@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
-from dralloc.api.core_v1 import Node, Pod
+from dralloc.api.core_v1 import Node
 from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceSlice
 from dralloc.client.client import AsyncClient
 from dralloc.client.resource import key_of

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from dralloc.api.core_v1 import Pod
+from dralloc.api.pod_v1 import Pod
 from dralloc.assembly.workloads import Document, Workload
 from dralloc.client.calls import Calls
 from dralloc.client.informer import Informer

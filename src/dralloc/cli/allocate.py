@@ -54,8 +54,9 @@ def allocate(
     # The claim as it would be stored, on one node.
     dralloc allocate -f cluster.json --claim ml/shared-gpu --node node-7 -o yaml
     """
-    from dralloc.api.core_v1 import Node, Pod
+    from dralloc.api.core_v1 import Node
     from dralloc.api.meta_v1 import ApiObject
+    from dralloc.api.pod_v1 import Pod
     from dralloc.api.resource_v1 import (
         DeviceClass,
         DeviceTaintRule,

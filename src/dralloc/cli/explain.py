@@ -14,7 +14,7 @@ from dralloc.cli.output import FINDINGS, paint, parse_gates
 
 if TYPE_CHECKING:
     from dralloc.allocator.explanation.report import Explanation
-    from dralloc.api.core_v1 import Pod
+    from dralloc.api.pod_v1 import Pod
     from dralloc.api.resource_v1 import ResourceClaim
     from dralloc.cli.orders import Order
     from dralloc.cli.world import World
@@ -58,8 +58,9 @@ def explain(
     dralloc explain claim wanted -f wanted.yaml --context production
     """
     from dralloc.allocator.explanation.report import Verdict
-    from dralloc.api.core_v1 import Node, Pod
+    from dralloc.api.core_v1 import Node
     from dralloc.api.meta_v1 import ApiObject
+    from dralloc.api.pod_v1 import Pod
     from dralloc.api.resource_v1 import (
         DeviceClass,
         DeviceTaintRule,

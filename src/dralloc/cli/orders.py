@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from dralloc.allocator.explanation.reasons import Reason
-from dralloc.api.core_v1 import Pod
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.cli.output import say
 from dralloc.cli.pods import BadPod, claims_of, excluded_nodes

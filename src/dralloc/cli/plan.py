@@ -57,8 +57,9 @@ def plan(
     """
     from datetime import UTC, datetime
 
-    from dralloc.api.core_v1 import Node, Pod
+    from dralloc.api.core_v1 import Node
     from dralloc.api.meta_v1 import ApiObject
+    from dralloc.api.pod_v1 import Pod
     from dralloc.api.resource_v1 import (
         DeviceClass,
         DeviceTaintRule,

@@ -13,7 +13,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from dralloc.api.codec import decode, encode
-from dralloc.api.core_v1 import Node, Pod, PodResourceClaimStatus
+from dralloc.api.core_v1 import Node
+from dralloc.api.pod_v1 import Pod, PodResourceClaimStatus
 from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from dralloc.cli.orders import turn
 from dralloc.cli.output import fail

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from dralloc.allocator.explanation.reasons import Cause, Reason
-from dralloc.api.core_v1 import Node, Pod, PodResourceClaim
+from dralloc.api.core_v1 import Node
 from dralloc.api.meta_v1 import ObjectMeta, OwnerReference
 from dralloc.api.pod_claims import POD_CLAIM_NAME, controller_of
+from dralloc.api.pod_v1 import Pod, PodResourceClaim
 from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimTemplate
 from dralloc.cli.world import World
 from dralloc.scheduler.asks import Held

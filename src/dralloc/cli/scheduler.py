@@ -45,7 +45,7 @@ def scheduler(
     # The only scheduler of a server of ours; two replicas of which one works.
     dralloc scheduler --default-scheduler --leader-elect
     """
-    from dralloc.api.core_v1 import DEFAULT_SCHEDULER
+    from dralloc.api.pod_v1 import DEFAULT_SCHEDULER
     from dralloc.cli.reaching import find_server
     from dralloc.cli.working import work
     from dralloc.client.http import HttpTransport

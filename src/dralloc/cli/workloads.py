@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from dralloc.allocator.explanation.reasons import counted
 from dralloc.api.apps_v1 import DaemonSet, Deployment
 from dralloc.api.batch_v1 import Job
-from dralloc.api.core_v1 import Pod
 from dralloc.api.meta_v1 import ObjectMeta, OwnerReference
 from dralloc.api.pod_claims import controller_of
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimTemplate
 from dralloc.cli.output import fail, say
 from dralloc.cli.world import World

@@ -23,6 +23,7 @@ from dralloc.api.codec import DecodeError, decode
 from dralloc.api.convert import V1BETA1, to_hub
 from dralloc.api.defaulting import default_resource_claim, default_resource_claim_template
 from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.registry import Kind, find_in_other_versions, find_kind
 from dralloc.api.resource_v1 import (
     GROUP,
@@ -88,7 +89,7 @@ class World:
             named.add(resource_slice.spec.node_name)
             if resource_slice.spec.per_device_node_selection:
                 named.update(device.node_name for device in resource_slice.spec.devices or ())
-        named.update(pod.spec.node_name for pod in self.all(core_v1.Pod).values())
+        named.update(pod.spec.node_name for pod in self.all(Pod).values())
         return {name for name in named if name}
 
     @property
@@ -113,8 +114,8 @@ class World:
     def claim(self, text: str) -> ResourceClaim:
         return self._find(ResourceClaim, "claim", text)
 
-    def pod(self, text: str) -> core_v1.Pod:
-        return self._find(core_v1.Pod, "pod", text)
+    def pod(self, text: str) -> Pod:
+        return self._find(Pod, "pod", text)
 
     def _find(self, kind: type[ObjectT], noun: str, text: str) -> ObjectT:
         """The object that `NAMESPACE/NAME` means, or a name alone in the namespace that is meant."""
@@ -200,7 +201,7 @@ def _count_derived(world: World) -> str:
 # --- Objects --------------------------------------------------------------------------------------------------------------
 
 _VIEWS: Mapping[str, type[ApiObject]] = {
-    "Pod": core_v1.Pod,
+    "Pod": Pod,
     "Node": core_v1.Node,
     "Job": Job,
     "Deployment": Deployment,

@@ -13,9 +13,10 @@ from typing import Any, Final
 
 from dralloc.api.batch_v1 import Job
 from dralloc.api.core_object import CoreObject, read_core_object
-from dralloc.api.core_v1 import Pod, ResourceQuota
+from dralloc.api.core_v1 import ResourceQuota
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_claims import claims_of, controller_of, is_pod
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimTemplate
 from dralloc.client.calls import Calls
 from dralloc.client.informer import Informer

@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
 from typing import Protocol
 
-from dralloc.api.core_v1 import Pod
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.resource import ObjectKey, key_of
 from dralloc.client.transport import TransportError

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from dralloc.api.core_v1 import FAILED, PENDING, SUCCEEDED, PodCondition
+from dralloc.api.pod_v1 import FAILED, PENDING, SUCCEEDED, PodCondition
 from dralloc.api.timestamps import parse_timestamp, print_timestamp
 from dralloc.node.pod_view import (
     ContainerState,

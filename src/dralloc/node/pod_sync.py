@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from dralloc.api.core_v1 import PodCondition
+from dralloc.api.pod_v1 import PodCondition
 from dralloc.api.timestamps import parse_timestamp
 from dralloc.client.calls import Calls, PatchType
 from dralloc.client.events import EventRecorder, Report, reference_to

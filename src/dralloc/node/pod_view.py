@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from msgspec import field
 
-from dralloc.api.core_v1 import Container, ContainerStatus, Pod, PodSpec, PodStatus
+from dralloc.api.pod_v1 import Container, ContainerStatus, Pod, PodSpec, PodStatus
 from dralloc.api.wire import Int32, Time, Wire, printed
 from dralloc.client.resource import Resource
 from dralloc.client.resources import resource_for

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from dralloc.api.core_v1 import Pod
 from dralloc.api.pod_claims import ClaimUse, claims_of, is_reserved_for, may_use
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import AllocationResult, ResourceClaim
 from dralloc.node.claim_book import Entry
 from dralloc.node.claim_records import PREPARE, UNPREPARE, ClaimRecord

@@ -18,8 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from dralloc.api.core_v1 import Pod, PodCondition
 from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.pod_v1 import Pod, PodCondition
 from dralloc.api.resource_v1 import DeviceRequestAllocationResult, ResourceClaim
 from dralloc.apiserver.kubeconfig import write_kubeconfig
 from dralloc.assembly.cluster import TOKEN, Cluster, ClusterSettings, fleet

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from dralloc.api.core_v1 import Pod
+from dralloc.api.pod_v1 import Pod
 from dralloc.assembly.cluster import Cluster, ClusterSettings
 from dralloc.client.work_queue import Backoff
 from dralloc.node.agent import PLUGINS, REGISTRY, Agent, AgentSettings

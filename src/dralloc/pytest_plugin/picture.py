@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
-from dralloc.api.core_v1 import Event, Node, Pod
+from dralloc.api.core_v1 import Event, Node
 from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.api.timestamps import parse_timestamp
 from dralloc.cli.tables import table

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from dralloc.allocator.features import Features
 from dralloc.allocator.requests import Demand, compile_demand
 from dralloc.api.codec import encode
-from dralloc.api.core_v1 import Container, Pod
 from dralloc.api.meta_v1 import NodeSelector
+from dralloc.api.pod_v1 import Container, Pod
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.scheduler.claims import classes_of
 from dralloc.scheduler.node_fit import Wishes, names_in

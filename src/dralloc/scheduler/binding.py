@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 
 from msgspec import Struct
 
-from dralloc.api.core_v1 import Pod
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.calls import Calls
 from dralloc.client.resource import ObjectKey

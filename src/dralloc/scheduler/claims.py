@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from dralloc.api.core_v1 import Pod, PodResourceClaim
 from dralloc.api.pod_claims import is_made_for
+from dralloc.api.pod_v1 import Pod, PodResourceClaim
 from dralloc.api.resource_v1 import DeviceClass, DeviceRequest, ResourceClaim
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.news import Happening, claim_changed, class_changed, pod_changed

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from dralloc.api.core_v1 import Node, Pod
+from dralloc.api.core_v1 import Node
 from dralloc.api.pod_claims import claims_of, is_pod
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import (
     AllocationResult,
     ConsumerReference,

@@ -16,8 +16,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from dralloc.allocator.features import Features
-from dralloc.api.core_v1 import Pod
 from dralloc.api.pod_claims import is_held_by_workload
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import AllocationResult, ResourceClaim
 from dralloc.api.timestamps import print_timestamp
 from dralloc.primitives.features import FeatureGates

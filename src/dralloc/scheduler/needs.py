@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dralloc.api.core_v1 import Container, ContainerStatus, Pod, PodSpec
+from dralloc.api.pod_v1 import Container, ContainerStatus, Pod, PodSpec
 from dralloc.primitives.quantity import NANOS, Quantity
 
 CPU: Final = "cpu"

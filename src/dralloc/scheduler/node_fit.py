@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from dralloc.api.core_v1 import PodSpec, PreferredSchedulingTerm, Taint, Toleration
+from dralloc.api.core_v1 import Taint
 from dralloc.api.meta_v1 import NodeSelector, NodeSelectorTerm
+from dralloc.api.pod_v1 import PodSpec, PreferredSchedulingTerm, Toleration
 from dralloc.scheduler.needs import PODS, HostPort, Needs, needs_of
 from dralloc.scheduler.node_state import NodeState
 from dralloc.scheduler.repulsion import Repelled

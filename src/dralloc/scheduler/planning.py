@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from dralloc.allocator.allocate import ALTERNATIVES_MAX
-from dralloc.api.core_v1 import Node, Pod
+from dralloc.api.core_v1 import Node
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import AllocationResult, ResourceClaim, ResourceSlice
 from dralloc.scheduler.cluster import Cluster
 from dralloc.scheduler.cycle import Cycle, Decision, Place, Reject

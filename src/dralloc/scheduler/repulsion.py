@@ -13,8 +13,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dralloc.api.codec import encode
-from dralloc.api.core_v1 import Pod, PodAffinityTerm
 from dralloc.api.meta_v1 import LabelSelector, LabelSelectorRequirement
+from dralloc.api.pod_v1 import Pod, PodAffinityTerm
 from dralloc.scheduler.claims import pod_key
 from dralloc.scheduler.node_state import NodeState
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from dralloc.api.core_v1 import Pod
 from dralloc.api.pod_claims import is_held_by_workload, pod_reference
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 
 RESERVATIONS_MAX: Final = 256

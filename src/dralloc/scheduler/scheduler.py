@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from zlib import crc32
 
-from dralloc.api.core_v1 import Pod
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.calls import Calls
 from dralloc.client.work_queue import WorkQueue

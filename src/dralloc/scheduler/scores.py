@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
-from dralloc.api.core_v1 import PreferredSchedulingTerm, Toleration
+from dralloc.api.pod_v1 import PreferredSchedulingTerm, Toleration
 from dralloc.scheduler.needs import Needs
 from dralloc.scheduler.node_fit import Wishes, is_tolerated, preference_matches
 from dralloc.scheduler.node_state import NodeState

@@ -14,7 +14,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from dralloc.api.core_v1 import Event, Pod
+from dralloc.api.core_v1 import Event
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.api.timestamps import print_timestamp
 from dralloc.client.calls import Calls, PatchType

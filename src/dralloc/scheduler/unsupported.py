@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dralloc.api.core_v1 import Affinity, PodSpec
+from dralloc.api.pod_v1 import Affinity, PodSpec
 
 
 def unsupported(spec: PodSpec) -> tuple[str, ...]:

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dralloc.api.batch_v1 import Job
-from dralloc.api.core_v1 import Node, Pod
+from dralloc.api.core_v1 import Node
 from dralloc.api.pod_claims import claims_of, is_pod, is_reserved_for
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import (
     Device,
     DeviceClass,

@@ -17,7 +17,8 @@ from uuid import UUID
 
 from dralloc.api.batch_v1 import Job
 from dralloc.api.codec import decode
-from dralloc.api.core_v1 import Node, Pod
+from dralloc.api.core_v1 import Node
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.registry import DEVICE_CLASS, DEVICE_TAINT_RULE, JOB, NODE, POD, RESOURCE_CLAIM, RESOURCE_SLICE, Kind
 from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from dralloc.apiserver.app import ApiApplication

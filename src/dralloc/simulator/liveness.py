@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from uuid import uuid4
 
-from dralloc.api.core_v1 import Pod
+from dralloc.api.pod_v1 import Pod
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.cluster import Cluster
 from dralloc.scheduler.cycle import Cycle, Place

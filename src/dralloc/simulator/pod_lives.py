@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
-from dralloc.api.core_v1 import Pod
 from dralloc.api.pod_claims import claims_of, is_reserved_for, may_use
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.api.timestamps import parse_timestamp
 from dralloc.client.calls import Calls

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import uvloop
 
 from dralloc.api.codec import encode
-from dralloc.api.core_v1 import Pod, PodCondition
+from dralloc.api.pod_v1 import Pod, PodCondition
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.apiserver.app import ApiApplication
 from dralloc.apiserver.authentication import ADMINISTRATOR, Authenticator

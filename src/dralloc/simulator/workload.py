@@ -7,8 +7,9 @@ from random import Random
 from typing import Any, Final
 
 from dralloc.api.batch_v1 import Job
-from dralloc.api.core_v1 import Node, Pod
+from dralloc.api.core_v1 import Node
 from dralloc.api.pod_claims import claims_of, is_pod
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceTaintRule, ResourceClaim
 from dralloc.client.resource import ObjectKey
 from dralloc.client.resources import resource_for

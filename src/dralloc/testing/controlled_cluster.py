@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
 
-from dralloc.api.core_v1 import SUCCEEDED, Pod
 from dralloc.api.pod_claims import CLAIM_FINALIZER, pod_reference
+from dralloc.api.pod_v1 import SUCCEEDED, Pod
 from dralloc.api.resource_v1 import AllocationResult, ConsumerReference, ResourceClaim
 from dralloc.client.client import AsyncClient
 from dralloc.client.in_process import InProcessTransport

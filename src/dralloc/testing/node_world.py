@@ -17,8 +17,9 @@ from typing import Any, Final
 
 import msgspec
 
-from dralloc.api.core_v1 import Event, Pod
+from dralloc.api.core_v1 import Event
 from dralloc.api.pod_claims import pod_reference
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import AllocationResult, ResourceClaim
 from dralloc.client.client import AsyncClient
 from dralloc.client.in_process import InProcessTransport

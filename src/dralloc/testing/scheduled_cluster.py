@@ -11,7 +11,8 @@ from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
 
-from dralloc.api.core_v1 import Event, Pod, PodCondition
+from dralloc.api.core_v1 import Event
+from dralloc.api.pod_v1 import Pod, PodCondition
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.calls import Calls
 from dralloc.client.client import AsyncClient

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from dralloc.api.codec import decode, encode
-from dralloc.api.core_v1 import Pod
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceRequest
 
 Document = dict[str, Any]

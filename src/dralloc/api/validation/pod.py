@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from dralloc.api.core_v1 import (
+from dralloc.api.pod_v1 import (
     Container,
     ContainerClaim,
     Pod,

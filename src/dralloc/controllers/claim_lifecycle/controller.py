@@ -6,8 +6,8 @@ import asyncio
 from collections import OrderedDict
 from typing import ClassVar, Final, assert_never
 
-from dralloc.api.core_v1 import Pod
 from dralloc.api.pod_claims import CLAIM_FINALIZER, claims_of, controller_of, is_pod, may_use
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.client.resource import ObjectKey, key_of
 from dralloc.client.resources import resource_for

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dralloc.api.core_v1 import Pod
 from dralloc.api.pod_claims import CLAIM_FINALIZER
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 
 

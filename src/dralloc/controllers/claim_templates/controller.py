@@ -7,8 +7,8 @@ from functools import partial
 from typing import ClassVar, Final, assert_never
 
 from dralloc.api.core_object import CoreObject
-from dralloc.api.core_v1 import Pod
 from dralloc.api.pod_claims import claims_of, controller_of, is_made_for, pod_reference
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.events import Report, reference_to
 from dralloc.client.resource import ObjectKey, key_of

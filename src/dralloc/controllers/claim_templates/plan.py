@@ -10,7 +10,6 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from dralloc.api.core_object import CoreObject, view
-from dralloc.api.core_v1 import Pod, PodResourceClaim, PodResourceClaimStatus
 from dralloc.api.pod_claims import (
     POD_CLAIM_NAME,
     claims_of,
@@ -19,6 +18,7 @@ from dralloc.api.pod_claims import (
     is_reserved_for,
     may_use,
 )
+from dralloc.api.pod_v1 import Pod, PodResourceClaim, PodResourceClaimStatus
 from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimTemplate
 from dralloc.api.timestamps import parse_timestamp
 from dralloc.controllers.metrics import SpecLabels

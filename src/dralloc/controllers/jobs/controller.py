@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Final, assert_never
 
 from dralloc.api.batch_v1 import GROUP, Job, JobStatus
 from dralloc.api.core_object import CoreObject
-from dralloc.api.core_v1 import Pod
 from dralloc.api.pod_claims import controller_of
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.client.events import Report, reference_to
 from dralloc.client.resource import ObjectKey, key_of

@@ -11,8 +11,8 @@ from typing import Final, TypeVar
 
 from dralloc.api.batch_v1 import Job
 from dralloc.api.core_object import CoreObject, view
-from dralloc.api.core_v1 import Pod
 from dralloc.api.pod_claims import controller_of
+from dralloc.api.pod_v1 import Pod
 from dralloc.client.calls import Calls
 from dralloc.client.informer import Informer
 from dralloc.client.resource import ObjectKey, key_of

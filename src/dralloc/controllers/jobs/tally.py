@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from dralloc.api.batch_v1 import JobStatus
-from dralloc.api.core_v1 import SUCCEEDED, Pod
+from dralloc.api.pod_v1 import SUCCEEDED, Pod
 from dralloc.controllers.jobs.indexes import parse_indexes
 
 COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"

@@ -6,8 +6,9 @@ import asyncio
 from functools import partial
 from typing import Any, ClassVar, Final
 
-from dralloc.api.core_v1 import Pod, ResourceQuota
+from dralloc.api.core_v1 import ResourceQuota
 from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.client.resource import ObjectKey, Resource, key_of
 from dralloc.client.resources import resource_for

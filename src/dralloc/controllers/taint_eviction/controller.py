@@ -11,8 +11,8 @@ from typing import ClassVar, Final, assert_never
 
 from msgspec.structs import replace
 
-from dralloc.api.core_v1 import Pod
 from dralloc.api.pod_claims import ClaimUse, claims_of
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import NO_EXECUTE, DeviceTaintRule, ResourceClaim, ResourceSlice
 from dralloc.api.timestamps import print_timestamp
 from dralloc.client.calls import PatchType

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from dralloc.allocator.taints import tolerates
-from dralloc.api.core_v1 import Pod
 from dralloc.api.pod_claims import ClaimUse, is_held_by_workload, is_reserved_for, may_use
+from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceTaint, DeviceToleration, ResourceClaim
 from dralloc.api.timestamps import parse_timestamp
 from dralloc.controllers.taint_eviction.tainted_devices import ActiveTaint

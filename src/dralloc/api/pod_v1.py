@@ -1,0 +1,325 @@
+"""What we read of pods: which claims they use, what keeps them to nodes, and how they fare.
+
+A view, like those of the other core kinds (`core_v1`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Final
+
+from msgspec import field
+
+from dralloc.api.meta_v1 import ApiObject, LabelSelector, NodeSelector, NodeSelectorTerm
+from dralloc.api.wire import Int32, Int64, Time, Wire, printed
+from dralloc.primitives.quantity import Quantity
+
+PENDING: Final = "Pending"
+SUCCEEDED: Final = "Succeeded"
+FAILED: Final = "Failed"
+DEFAULT_SCHEDULER: Final = "default-scheduler"
+
+
+class PodResourceClaim(Wire):
+    """A claim that a pod uses: one that exists, or one to be made from a template for this pod."""
+
+    name: str = printed("")
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class ContainerClaim(Wire):
+    """A claim of the pod that a container gets, or the devices of one request of it."""
+
+    name: str = printed("")
+    request: str = ""
+
+
+class ResourceRequirements(Wire):
+    limits: dict[str, Quantity] = field(default_factory=dict)
+    requests: dict[str, Quantity] = field(default_factory=dict)
+    claims: tuple[ContainerClaim, ...] = ()
+
+
+class ContainerPort(Wire):
+    UNREAD: ClassVar = ("name",)
+
+    container_port: Int32 = printed(0)
+    host_port: Int32 = 0
+    host_ip: str = field(default="", name="hostIP")
+    protocol: str = ""
+
+
+class Container(Wire):
+    UNREAD: ClassVar = (
+        "args",
+        "command",
+        "env",
+        "envFrom",
+        "imagePullPolicy",
+        "lifecycle",
+        "livenessProbe",
+        "readinessProbe",
+        "resizePolicy",
+        "restartPolicyRules",
+        "securityContext",
+        "startupProbe",
+        "stdin",
+        "stdinOnce",
+        "terminationMessagePath",
+        "terminationMessagePolicy",
+        "tty",
+        "volumeDevices",
+        "volumeMounts",
+        "workingDir",
+    )
+
+    name: str = printed("")
+    image: str = ""
+    ports: tuple[ContainerPort, ...] = ()
+    resources: ResourceRequirements = field(default_factory=lambda: ResourceRequirements())
+    restart_policy: str | None = None
+
+
+class Toleration(Wire):
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: Int64 | None = None
+
+
+class PreferredSchedulingTerm(Wire):
+    weight: Int32 = printed(0)
+    preference: NodeSelectorTerm = field(default_factory=lambda: NodeSelectorTerm())
+
+
+class NodeAffinity(Wire):
+    required_during_scheduling_ignored_during_execution: NodeSelector | None = None
+    preferred_during_scheduling_ignored_during_execution: tuple[PreferredSchedulingTerm, ...] = ()
+
+
+class PodAffinityTerm(Wire):
+    """Which pods are meant, and how far away counts as near: nodes with the same value of the label `topology_key` are."""
+
+    label_selector: LabelSelector | None = None
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: LabelSelector | None = None
+    topology_key: str = printed("")
+    match_label_keys: tuple[str, ...] = ()
+    mismatch_label_keys: tuple[str, ...] = ()
+
+
+class PodAffinity(Wire):
+    """Near to other pods or away from them. Of preferences only that there are some is read."""
+
+    required_during_scheduling_ignored_during_execution: tuple[PodAffinityTerm, ...] = ()
+    preferred_during_scheduling_ignored_during_execution: tuple[dict[str, Any], ...] = ()
+
+
+class Affinity(Wire):
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class TopologySpreadConstraint(Wire):
+    UNREAD: ClassVar = (
+        "labelSelector",
+        "matchLabelKeys",
+        "maxSkew",
+        "minDomains",
+        "nodeAffinityPolicy",
+        "nodeTaintsPolicy",
+    )
+
+    topology_key: str = printed("")
+    when_unsatisfiable: str = printed("")
+
+
+class Volume(Wire):
+    """Of a volume only what ties a pod to nodes."""
+
+    UNREAD: ClassVar = (
+        "awsElasticBlockStore",
+        "azureDisk",
+        "azureFile",
+        "cephfs",
+        "cinder",
+        "configMap",
+        "csi",
+        "downwardAPI",
+        "emptyDir",
+        "fc",
+        "flexVolume",
+        "flocker",
+        "gcePersistentDisk",
+        "gitRepo",
+        "glusterfs",
+        "hostPath",
+        "image",
+        "iscsi",
+        "nfs",
+        "photonPersistentDisk",
+        "portworxVolume",
+        "projected",
+        "quobyte",
+        "rbd",
+        "scaleIO",
+        "secret",
+        "storageos",
+        "vsphereVolume",
+    )
+
+    name: str = printed("")
+    persistent_volume_claim: dict[str, Any] | None = None
+    ephemeral: dict[str, Any] | None = None
+
+
+class PodSchedulingGate(Wire):
+    name: str = printed("")
+
+
+class PodSchedulingGroup(Wire):
+    pod_group_name: str | None = None
+
+
+class PodSpec(Wire):
+    UNREAD: ClassVar = (
+        "automountServiceAccountToken",
+        "dnsConfig",
+        "dnsPolicy",
+        "enableServiceLinks",
+        "ephemeralContainers",
+        "evictionResponders",
+        "hostAliases",
+        "hostIPC",
+        "hostPID",
+        "hostUsers",
+        "hostname",
+        "hostnameOverride",
+        "imagePullSecrets",
+        "os",
+        "readinessGates",
+        "runtimeClassName",
+        "securityContext",
+        "serviceAccount",
+        "serviceAccountName",
+        "setHostnameAsFQDN",
+        "shareProcessNamespace",
+        "subdomain",
+    )
+
+    containers: tuple[Container, ...] = printed(())
+    init_containers: tuple[Container, ...] = ()
+    resource_claims: tuple[PodResourceClaim, ...] = ()
+    resources: ResourceRequirements | None = None
+    overhead: dict[str, Quantity] = field(default_factory=dict)
+    host_network: bool = False
+    node_name: str = ""
+    node_selector: dict[str, str] = field(default_factory=dict)
+    affinity: Affinity | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
+    volumes: tuple[Volume, ...] = ()
+    scheduler_name: str = ""
+    scheduling_gates: tuple[PodSchedulingGate, ...] = ()
+    scheduling_group: PodSchedulingGroup | None = None
+    priority: Int32 | None = None
+    priority_class_name: str = ""
+    preemption_policy: str | None = None
+    restart_policy: str = ""
+    termination_grace_period_seconds: Int64 | None = None
+    active_deadline_seconds: Int64 | None = None
+
+
+class PodCondition(Wire):
+    type: str = printed("")
+    status: str = printed("")
+    observed_generation: Int64 = 0
+    last_probe_time: Time | None = None
+    last_transition_time: Time | None = None
+    reason: str = ""
+    message: str = ""
+
+
+class PodResourceClaimStatus(Wire):
+    """Which claim was made for an entry of the pod; none where none was needed."""
+
+    name: str = printed("")
+    resource_claim_name: str | None = None
+
+
+class ContainerExtendedResourceRequest(Wire):
+    container_name: str = printed("")
+    resource_name: str = printed("")
+    request_name: str = printed("")
+
+
+class PodExtendedResourceClaimStatus(Wire):
+    request_mappings: tuple[ContainerExtendedResourceRequest, ...] = printed(())
+    resource_claim_name: str = printed("")
+
+
+class ContainerStatus(Wire):
+    """Of how a container is, only what it has of the node: after a change of its size that may not be what it asks for."""
+
+    UNREAD: ClassVar = (
+        "allocatedResourcesStatus",
+        "containerID",
+        "image",
+        "imageID",
+        "lastState",
+        "ready",
+        "restartCount",
+        "started",
+        "state",
+        "stopSignal",
+        "user",
+        "volumeMounts",
+    )
+
+    name: str = printed("")
+    allocated_resources: dict[str, Quantity] = field(default_factory=dict)
+    resources: ResourceRequirements | None = None
+
+
+class PodStatus(Wire):
+    UNREAD: ClassVar = (
+        "allocatedResources",
+        "ephemeralContainerStatuses",
+        "hostIP",
+        "hostIPs",
+        "nodeAllocatableResourceClaimStatuses",
+        "observedGeneration",
+        "podIP",
+        "podIPs",
+        "qosClass",
+        "resize",
+        "resources",
+        "volumeHealth",
+    )
+
+    phase: str = ""
+    conditions: tuple[PodCondition, ...] = ()
+    message: str = ""
+    reason: str = ""
+    nominated_node_name: str = ""
+    start_time: Time | None = None
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+    resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
+    extended_resource_claim_status: PodExtendedResourceClaimStatus | None = None
+
+
+class Pod(ApiObject):
+    spec: PodSpec = field(default_factory=lambda: PodSpec())
+    status: PodStatus = field(default_factory=lambda: PodStatus())
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether its containers will never run again."""
+        return self.status.phase in (SUCCEEDED, FAILED)
+
+    @property
+    def is_terminating(self) -> bool:
+        return self.metadata.deletion_timestamp is not None
