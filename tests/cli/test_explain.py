@@ -184,15 +184,19 @@ status:
     assert (result.exit_code, result.stdout.splitlines(keepends=True)[0]) == (code, told)
 
 
-def test_a_pod_some_of_whose_claims_have_devices() -> None:
-    pod = """\
+def pod_with(claims: str) -> str:
+    return f"""\
 apiVersion: v1
 kind: Pod
-metadata: {name: p, namespace: ml}
+metadata: {{name: p, namespace: ml}}
 spec:
-  containers: [{name: c, image: i}]
-  resourceClaims: [{name: a, resourceClaimName: held}, {name: b, resourceClaimTemplateName: eight}]
+  containers: [{{name: c, image: i}}]
+  resourceClaims: [{claims}]
 """
+
+
+def test_a_pod_some_of_whose_claims_have_devices() -> None:
+    pod = pod_with("{name: a, resourceClaimName: held}, {name: b, resourceClaimTemplateName: eight}")
     result = run("pod", "ml/p", "-f", "-", stdin=pod)
     assert result.exit_code == 0
     assert "  1  claim ml/held has devices that are out of reach  [n2]" in result.stdout
@@ -200,20 +204,15 @@ spec:
 
 
 def test_a_claim_that_a_pod_names_twice_is_one_claim() -> None:
-    objects = """\
-apiVersion: v1
-kind: Pod
-metadata: {name: p, namespace: ml}
-spec:
-  containers: [{name: c, image: i}]
-  resourceClaims: [{name: a, resourceClaimName: once}, {name: b, resourceClaimName: once}]
+    pod = pod_with("{name: a, resourceClaimName: once}, {name: b, resourceClaimName: once}")
+    claim = """\
 ---
 apiVersion: resource.k8s.io/v1
 kind: ResourceClaim
 metadata: {name: once, namespace: ml}
 spec: {devices: {requests: [{name: r, exactly: {deviceClassName: gpu, capacity: {requests: {memory: 14Gi}}}}]}}
 """
-    result = run("pod", "ml/p", "-f", "-", stdin=objects)
+    result = run("pod", "ml/p", "-f", "-", stdin=pod + claim)
     assert result.exit_code == 0
     assert result.stdout.startswith("pod ml/p fits on 1 of 2 nodes; on n1 it gets gpu.example.com/n1/gpu-0\n")
 

@@ -229,10 +229,7 @@ TestLazyDecisions.settings = STEPS
 
 @pytest.mark.parametrize("few", [0, 64], ids=["many nodes", "few nodes"])
 def test_a_port_that_is_freed_helps_every_node_that_reaches_it(few: int) -> None:
-    machine = Decisions()
-    machine.begin()
-    machine.cycle = machine.new_cycle(Diligence(few=few))
-    machine.place_one("fabric", "")
+    machine = with_the_port_taken(few)
     machine.place_one("fabric", "")
     [(pod, place)] = machine.placed.values()
     # It is the very node that had the port which cannot take the next pod.
@@ -245,10 +242,7 @@ def test_a_port_that_is_freed_helps_every_node_that_reaches_it(few: int) -> None
 
 @pytest.mark.parametrize("few", [0, 64], ids=["many nodes", "few nodes"])
 def test_a_port_that_is_freed_is_given_to_a_pod_that_prefers_it_to_what_it_could_have_before(few: int) -> None:
-    machine = Decisions()
-    machine.begin()
-    machine.cycle = machine.new_cycle(Diligence(few=few))
-    machine.place_one("fabric", "")
+    machine = with_the_port_taken(few)
     machine.place_one("either", "")
     assert used_by(machine, "p2") == ["any/near"]
     # The claim alone goes, so that no node changes but for the port.
@@ -256,6 +250,15 @@ def test_a_port_that_is_freed_is_given_to_a_pod_that_prefers_it_to_what_it_could
     machine.place_one("either", "")
     machine.place_one("either", "")
     assert [used_by(machine, name) for name in ("p3", "p4")] == [["any/far"], ["any/near"]]
+
+
+def with_the_port_taken(few: int) -> Decisions:
+    """By pod p1."""
+    machine = Decisions()
+    machine.begin()
+    machine.cycle = machine.new_cycle(Diligence(few=few))
+    machine.place_one("fabric", "")
+    return machine
 
 
 def used_by(machine: Decisions, name: str) -> list[str]:
