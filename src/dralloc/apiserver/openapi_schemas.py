@@ -171,7 +171,8 @@ def _is_required(field: inspect.Field) -> bool:
 def _schema_name(wire_type: type, version: str) -> str:
     """The name that Kubernetes has for the type, or would have."""
     module, name = wire_type.__module__.rpartition(".")[2], wire_type.__name__
-    if name.startswith("NodeSelector"):
+    # Pods have a module of their own, and node selectors one that all kinds share.
+    if module == "pod_v1" or name.startswith("NodeSelector"):
         return f"io.k8s.api.core.v1.{name}"
     if module == "meta_v1":
         return f"{_META}.{name}"
