@@ -13,10 +13,11 @@ SOURCE = Path(__file__).parents[2] / "src" / "dralloc"
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"primitives", "rpc", "system_clock"}),
     frozenset({"cel", "api"}),
-    frozenset({"store", "snapshot", "allocator"}),
-    frozenset({"apiserver", "client"}),
-    frozenset({"scheduler", "controllers", "node", "driver"}),
-    frozenset({"simulator", "assembly", "conformance", "testing"}),
+    frozenset({"store", "devices", "snapshot", "allocator"}),
+    frozenset({"apiserver", "client", "kubelet"}),
+    frozenset({"scheduler", "controllers", "node", "driver", "fleet"}),
+    frozenset({"whatif", "driver_kit", "assembly", "conformance"}),
+    frozenset({"simulator", "testing"}),
     frozenset({"cli", "web", "pytest_plugin"}),
 )
 
@@ -24,15 +25,17 @@ LAYERS: tuple[frozenset[str], ...] = (
 SIDEWAYS = frozenset(
     {
         ("api", "cel"),
+        ("allocator", "devices"),
         ("allocator", "snapshot"),
-        ("simulator", "assembly"),
+        ("snapshot", "devices"),
+        ("fleet", "node"),
         ("simulator", "testing"),
         ("cli", "web"),
         ("pytest_plugin", "cli"),
     }
 )
 
-PURE = ("primitives", "cel", "api", "snapshot", "allocator")
+PURE = ("primitives", "cel", "api", "devices", "snapshot", "allocator")
 
 # Clock, randomness, logging and everything that leaves the process. Locks are allowed: a cache that threads share is still a value.
 IMPURE_MODULES = frozenset(
