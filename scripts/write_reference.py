@@ -21,7 +21,7 @@ from dralloc.node.metrics import NodeMetrics
 from dralloc.primitives.features import GATES
 from dralloc.primitives.metrics import Metric
 from dralloc.primitives.quantity import Quantity
-from dralloc.scheduler.metrics import SchedulerMetrics
+from dralloc.scheduler.report.metrics import SchedulerMetrics
 
 PLACE: Final = Path(__file__).parents[1] / "docs" / "reference"
 GENERATED: Final = "<!-- Written by `make reference` from the code. -->"

@@ -12,7 +12,7 @@ from dralloc.apiserver.app import BODY_BYTES_MAX, BODY_TIME_MAX_S
 from dralloc.apiserver.certificates import AUTHORITY_LIFETIME, RENEW_BEFORE, SERVER_LIFETIME
 from dralloc.apiserver.serving import CONNECTIONS_MAX, HEAD_BYTES_MAX, STALLED_READER_S
 from dralloc.client.leader_election import DEFAULT
-from dralloc.scheduler.queue import BACKOFF_FIRST_S, BACKOFF_MOST_S, PARKED_MOST_S
+from dralloc.scheduler.queue.scheduling_queue import BACKOFF_FIRST_S, BACKOFF_MOST_S, PARKED_MOST_S
 from dralloc.store.interface import HistoryLimits
 
 PAGE = " ".join((Path(__file__).parents[2] / "docs" / "operations.md").read_text().split())

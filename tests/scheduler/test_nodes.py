@@ -11,12 +11,12 @@ from dralloc.api.codec import decode, encode
 from dralloc.api.core_v1 import Node
 from dralloc.api.pod_v1 import PodSpec
 from dralloc.primitives.quantity import Quantity
-from dralloc.scheduler.cluster import Cluster
 from dralloc.scheduler.needs import needs_of
-from dralloc.scheduler.news import ROOM_FREED
 from dralloc.scheduler.node_fit import Wishes, misfit
 from dralloc.scheduler.node_state import EMPTY, NodeOffer, NodeState
 from dralloc.scheduler.scores import Raw, compared, emptiness, raw_scores
+from dralloc.scheduler.state.cluster_events import ROOM_FREED
+from dralloc.scheduler.state.cluster_state import Cluster
 from dralloc.testing.scheduled_cluster import node
 from dralloc.testing.workloads import Document, pod, seen
 

@@ -7,8 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from dralloc.scheduler.news import Happening
-from dralloc.scheduler.queue import BACKOFF_MOST_S, PARKED_MOST_S, SchedulingQueue
+from dralloc.scheduler.queue.scheduling_queue import BACKOFF_MOST_S, PARKED_MOST_S, SchedulingQueue
+from dralloc.scheduler.state.cluster_events import Happening
 
 DEVICES_FREED = Happening("devices freed")
 NODE_ADDED = Happening("node added")

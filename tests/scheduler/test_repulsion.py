@@ -11,8 +11,8 @@ from dralloc.api.codec import decode, encode
 from dralloc.api.core_v1 import Node
 from dralloc.api.pod_v1 import Pod
 from dralloc.primitives.features import FeatureGates
-from dralloc.scheduler.cluster import Cluster
 from dralloc.scheduler.cycle import Cycle, Place, Reject
+from dralloc.scheduler.state.cluster_state import Cluster
 from dralloc.testing.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod
 from dralloc.testing.workloads import Document, pod, seen
 

@@ -17,7 +17,7 @@ from dralloc import connect
 from dralloc.api.pod_v1 import Pod
 from dralloc.client.client import AsyncClient
 from dralloc.client.in_process import InProcessTransport
-from dralloc.scheduler.running import SchedulerTerms
+from dralloc.scheduler.leader_loop import SchedulerTerms
 from dralloc.scheduler.scheduler import SchedulerSettings
 from dralloc.testing.api import TOKEN, api_application
 from dralloc.testing.builders import alternative, claim, device, device_class, first_available, request, resource_slice

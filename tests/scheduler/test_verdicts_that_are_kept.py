@@ -19,8 +19,8 @@ from dralloc.api.meta_v1 import NodeSelector, NodeSelectorRequirement, NodeSelec
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceRequest, ResourceClaim, ResourceSlice
 from dralloc.primitives.features import FeatureGates
-from dralloc.scheduler.cluster import Cluster
 from dralloc.scheduler.cycle import Cycle, Decision, Place
+from dralloc.scheduler.state.cluster_state import Cluster
 from dralloc.scheduler.table import Diligence
 from dralloc.snapshot.identity import ClaimId
 from dralloc.snapshot.node_selectors import NAME_FIELD

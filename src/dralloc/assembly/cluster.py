@@ -38,7 +38,7 @@ from dralloc.node.profiles import load_profile
 from dralloc.node.timings import DEFAULT_TIMINGS
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
-from dralloc.scheduler.running import SchedulerTerms
+from dralloc.scheduler.leader_loop import SchedulerTerms
 from dralloc.scheduler.scheduler import NAME, SchedulerSettings
 from dralloc.store.interface import Store
 from dralloc.store.memory import MemoryStore

@@ -14,8 +14,8 @@ from dralloc.cli.output import FINDINGS, fail, parse_gates
 if TYPE_CHECKING:
     from dralloc.api.resource_v1 import ResourceClaim
     from dralloc.cli.planning import Shape
-    from dralloc.scheduler.cluster import Cluster
     from dralloc.scheduler.planning import Placement, Plan, Preference
+    from dralloc.scheduler.state.cluster_state import Cluster
 
 
 def plan(

@@ -32,9 +32,9 @@ from dralloc.node.profiles import (
     shared_slices,
 )
 from dralloc.primitives.quantity import Quantity
-from dralloc.scheduler.cluster import Cluster
 from dralloc.scheduler.cycle import Cycle
 from dralloc.scheduler.planning import Growth, Plan, Planner, Refusal
+from dralloc.scheduler.state.cluster_state import Cluster
 from dralloc.snapshot.identity import ClaimId
 
 NODES_MAX: Final = 10_000

@@ -49,9 +49,9 @@ def scheduler(
     from dralloc.cli.reaching import find_server
     from dralloc.cli.working import work
     from dralloc.client.http import HttpTransport
-    from dralloc.scheduler.pool_ownership import owner_of
-    from dralloc.scheduler.running import SchedulerTerms
+    from dralloc.scheduler.leader_loop import SchedulerTerms
     from dralloc.scheduler.scheduler import NAME, SchedulerSettings
+    from dralloc.scheduler.state.pool_ownership import owner_of
     from dralloc.system_clock import SystemClock
 
     names = frozenset(scheduler_name or [NAME]) | ({DEFAULT_SCHEDULER} if default_scheduler else frozenset())

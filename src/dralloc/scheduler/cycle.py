@@ -22,7 +22,6 @@ from dralloc.api.resource_v1 import AllocationResult, ResourceClaim
 from dralloc.api.timestamps import print_timestamp
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.asks import Ask, Held, PodClaims, shape_of
-from dralloc.scheduler.binding_conditions import is_unusable
 from dralloc.scheduler.claims import (
     PLUGIN,
     Obstacle,
@@ -32,8 +31,11 @@ from dralloc.scheduler.claims import (
     pod_key,
     reservation_obstacle,
 )
-from dralloc.scheduler.cluster import Cluster
-from dralloc.scheduler.news import (
+from dralloc.scheduler.node_fit import Wishes, misfit
+from dralloc.scheduler.node_state import NodeState
+from dralloc.scheduler.repulsion import Repelled
+from dralloc.scheduler.state.binding_conditions import is_unusable
+from dralloc.scheduler.state.cluster_events import (
     DEVICES_CHANGED,
     DEVICES_FREED,
     NODE_OFFERS,
@@ -43,9 +45,7 @@ from dralloc.scheduler.news import (
     class_changed,
     pod_changed,
 )
-from dralloc.scheduler.node_fit import Wishes, misfit
-from dralloc.scheduler.node_state import NodeState
-from dralloc.scheduler.repulsion import Repelled
+from dralloc.scheduler.state.cluster_state import Cluster
 from dralloc.scheduler.table import DEFAULT_DILIGENCE, Choice, Diligence, Table
 from dralloc.scheduler.unsupported import unsupported
 from dralloc.snapshot.identity import ClaimId

@@ -21,18 +21,18 @@ from dralloc.client.calls import Calls
 from dralloc.client.work_queue import WorkQueue
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
-from dralloc.scheduler import metrics
-from dralloc.scheduler.binding import Binder, BindingOutcome, Bound, Gone, Undone, WritingSlots
-from dralloc.scheduler.binding_conditions import results_with_conditions
-from dralloc.scheduler.claim_writer import ClaimWriter
+from dralloc.scheduler.bind.binder import Binder, BindingOutcome, Bound, Gone, Undone, WritingSlots
+from dralloc.scheduler.bind.claim_writer import ClaimWriter
 from dralloc.scheduler.claims import asks_alternatives, pod_key
-from dralloc.scheduler.cluster import Cluster
 from dralloc.scheduler.cycle import Cycle, Decision, Fail, Place, Reject
-from dralloc.scheduler.metrics import SchedulerMetrics
-from dralloc.scheduler.news import Happening, pod_changed
-from dralloc.scheduler.queue import QueuedPod, SchedulingQueue
-from dralloc.scheduler.telling import ERROR, UNSCHEDULABLE, Teller
-from dralloc.scheduler.watches import Watches
+from dralloc.scheduler.queue.scheduling_queue import QueuedPod, SchedulingQueue
+from dralloc.scheduler.report import metrics
+from dralloc.scheduler.report.metrics import SchedulerMetrics
+from dralloc.scheduler.report.pod_conditions import ERROR, UNSCHEDULABLE, Teller
+from dralloc.scheduler.state.binding_conditions import results_with_conditions
+from dralloc.scheduler.state.cluster_events import Happening, pod_changed
+from dralloc.scheduler.state.cluster_state import Cluster
+from dralloc.scheduler.state.watches import Watches
 from dralloc.snapshot.identity import PoolId
 
 NAME: Final = "dralloc"

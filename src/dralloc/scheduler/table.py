@@ -22,11 +22,11 @@ from msgspec import Struct
 
 from dralloc.allocator.allocate import score_max
 from dralloc.scheduler.asks import Ask
-from dralloc.scheduler.changes import EverythingChanged, NodeChanged, PoolFreed, PoolTaken
-from dralloc.scheduler.cluster import Cluster
 from dralloc.scheduler.node_state import NodeState
 from dralloc.scheduler.reasons import Reasons, plugins
 from dralloc.scheduler.scores import Raw, compared
+from dralloc.scheduler.state.change_log import EverythingChanged, NodeChanged, PoolFreed, PoolTaken
+from dralloc.scheduler.state.cluster_state import Cluster
 from dralloc.scheduler.verdicts import Faulty, Fits, Judge, Lacking, Verdict
 from dralloc.snapshot.identity import PoolId
 

@@ -32,7 +32,7 @@ from dralloc.client.in_process import InProcessTransport
 from dralloc.client.resource import Object
 from dralloc.controllers.running import Controllers
 from dralloc.primitives.features import FeatureGates
-from dralloc.scheduler.running import SchedulerTerms
+from dralloc.scheduler.leader_loop import SchedulerTerms
 from dralloc.scheduler.scheduler import SchedulerSettings
 from dralloc.simulator.checkers import World
 from dralloc.simulator.meddler import Meddler

@@ -12,8 +12,8 @@ from uuid import uuid4
 
 from dralloc.api.pod_v1 import Pod
 from dralloc.primitives.features import FeatureGates
-from dralloc.scheduler.cluster import Cluster
 from dralloc.scheduler.cycle import Cycle, Place
+from dralloc.scheduler.state.cluster_state import Cluster
 from dralloc.simulator.checkers import World
 
 

@@ -11,7 +11,7 @@ from dralloc.client.resource import ObjectKey
 from dralloc.client.resources import resource_for
 from dralloc.client.transport import Transport
 from dralloc.primitives.clock import Clock
-from dralloc.scheduler.metrics import SchedulerMetrics
+from dralloc.scheduler.report.metrics import SchedulerMetrics
 from dralloc.scheduler.scheduler import Scheduler, SchedulerSettings
 
 LEASE: Final = ObjectKey("kube-system", "dralloc-scheduler")

@@ -19,8 +19,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from dralloc.scheduler.crowds import Crowd, Crowds
-from dralloc.scheduler.news import Happening
+from dralloc.scheduler.queue.equivalence_groups import Crowd, Crowds
+from dralloc.scheduler.state.cluster_events import Happening
 
 BACKOFF_FIRST_S: Final = 1.0
 BACKOFF_MOST_S: Final = 10.0

@@ -23,12 +23,18 @@ from dralloc.client.resources import resource_for
 from dralloc.client.transport import TransportError
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import ApiError, Conflict, NotFound
-from dralloc.scheduler.binding_conditions import Failed, Ready, binding_deadline, readiness, results_with_conditions
-from dralloc.scheduler.claim_writer import ClaimLost, ClaimWriter, Collision
-from dralloc.scheduler.cluster import Cluster
+from dralloc.scheduler.bind.claim_writer import ClaimLost, ClaimWriter, Collision
 from dralloc.scheduler.cycle import Place
-from dralloc.scheduler.news import Happening, claim_changed
-from dralloc.scheduler.watch_progress import WatchProgress
+from dralloc.scheduler.state.binding_conditions import (
+    Failed,
+    Ready,
+    binding_deadline,
+    readiness,
+    results_with_conditions,
+)
+from dralloc.scheduler.state.cluster_events import Happening, claim_changed
+from dralloc.scheduler.state.cluster_state import Cluster
+from dralloc.scheduler.state.watch_progress import WatchProgress
 from dralloc.snapshot.identity import ClaimId
 
 PODS: Final = resource_for(Pod)

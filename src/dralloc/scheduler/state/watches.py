@@ -20,9 +20,9 @@ from dralloc.client.resource import Object, Resource
 from dralloc.client.resources import resource_for
 from dralloc.client.transport import TransportError
 from dralloc.primitives.errors import ApiError, NotFound
-from dralloc.scheduler.cluster import Cluster
-from dralloc.scheduler.news import Happening
-from dralloc.scheduler.watch_progress import WatchProgress
+from dralloc.scheduler.state.cluster_events import Happening
+from dralloc.scheduler.state.cluster_state import Cluster
+from dralloc.scheduler.state.watch_progress import WatchProgress
 
 
 class Watches:

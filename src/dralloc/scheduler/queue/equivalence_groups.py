@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Generic, TypeVar
 
-from dralloc.scheduler.news import Happening
+from dralloc.scheduler.state.cluster_events import Happening
 
 Member = TypeVar("Member")
 

@@ -18,8 +18,8 @@ from dralloc.client.resource import ObjectKey
 from dralloc.client.resources import resource_for
 from dralloc.client.transport import TransportError
 from dralloc.primitives.errors import Conflict, NotFound
-from dralloc.scheduler.cluster import Cluster
-from dralloc.scheduler.news import Happening
+from dralloc.scheduler.state.cluster_events import Happening
+from dralloc.scheduler.state.cluster_state import Cluster
 from dralloc.snapshot.identity import ClaimId
 
 ATTEMPTS_MAX: Final = 5

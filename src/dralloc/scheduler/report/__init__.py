@@ -1,0 +1,1 @@
+"""What users and dashboards see of scheduling: pod conditions, events and metrics."""
