@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import typer.main
 
-from dralloc.allocator.explanation.reasons import Cause, Reason
+from dralloc.allocator.diagnosis.reasons import Cause, Reason
 from dralloc.api.registry import KINDS
 from dralloc.apiserver.metrics import ServerMetrics
 from dralloc.apiserver.openapi import openapi_document

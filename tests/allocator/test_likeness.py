@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dralloc.allocator.allocate import AllocationProblem, allocate
-from dralloc.allocator.explanation.explainer import Explainer
-from dralloc.allocator.explanation.findings import investigate
-from dralloc.allocator.explanation.reasons import Reason
+from dralloc.allocator.diagnosis.diagnoser import Diagnoser
+from dralloc.allocator.diagnosis.reasons import Reason
 from dralloc.allocator.features import Features
 from dralloc.allocator.likeness import Likeness
 from dralloc.allocator.outcome import Allocated
@@ -24,6 +23,7 @@ from dralloc.snapshot.node_selectors import Node
 from dralloc.testing import builders as build
 from dralloc.testing.builders import claim, device, request, resource_slice
 from dralloc.testing.random_worlds import random_world
+from dralloc.whatif.explanation.node_findings import investigate
 
 UUID = 'device.attributes["gpu.example.com"].?uuid.orValue("") == "1"'
 
@@ -170,9 +170,9 @@ def test_nodes_that_are_alike_get_the_same_answer(seed: int, keeps_usage: bool) 
     if likeness.key(world.node) == likeness.key(other):
         assert type(outcomes[0]) is type(outcomes[1])
     for (node, found), outcome in zip(
-        investigate(Explainer(demand, snapshot), (world.node, other)), outcomes, strict=True
+        investigate(Diagnoser(demand, snapshot), (world.node, other)), outcomes, strict=True
     ):
         assert isinstance(found, Reason) == (not isinstance(outcome, Allocated)), node.name
         if isinstance(found, Reason):
-            own = Explainer(demand, snapshot).reason(node, outcome)
+            own = Diagnoser(demand, snapshot).reason(node, outcome)
             assert found.key == own.key

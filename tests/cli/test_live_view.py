@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from dralloc.allocator.features import Features
-from dralloc.allocator.usage_report import PoolReport, UsageReporter, usage_report
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.cli.live_view import change_lines, changed_pools, frame, text_of
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.testing import builders as build
+from dralloc.whatif.device_usage import PoolReport, UsageReporter, usage_report
 
 
 def cluster(nodes: int, used: dict[int, str] | None = None) -> Snapshot:

@@ -9,11 +9,11 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from dralloc.allocator.features import Features
-from dralloc.allocator.usage_report import usage_report
 from dralloc.cli.device_tree import tree
 from dralloc.cli.main import app
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.testing import builders as build
+from dralloc.whatif.device_usage import usage_report
 
 CLUSTER = str(Path(__file__).parents[1] / "cases" / "explain" / "cluster.yaml")
 

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from dralloc.allocator.features import Features
-from dralloc.allocator.usage_report import PoolReport, usage_report
 from dralloc.api import device_parts as parts
 from dralloc.api.codec import encode
 from dralloc.api.resource_v1 import DeviceCapacity, ResourceClaim, ResourceSlice
@@ -25,6 +24,7 @@ from dralloc.snapshot.cluster import Snapshot
 from dralloc.testing import builders as build
 from dralloc.testing.plain_pools import World
 from dralloc.testing.random_worlds import random_world
+from dralloc.whatif.device_usage import PoolReport, usage_report
 
 HERE = Path(__file__).parent
 STATIC = Path(__file__).parents[2] / "src" / "dralloc" / "web" / "static"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from dralloc.allocator.usage_report import CapacityReport, DeviceReport, DeviceState, Holding, PoolReport
 from dralloc.api.resource_v1 import Device
 from dralloc.snapshot.taint_rules import text_of_taint
+from dralloc.whatif.device_usage import CapacityReport, DeviceReport, DeviceState, Holding, PoolReport
 
 BAR_WIDTH: Final = 10
 

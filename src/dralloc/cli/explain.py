@@ -13,12 +13,12 @@ from dralloc.cli.options import Context, Files, Gates, Kubeconfig, Namespace, Ou
 from dralloc.cli.output import FINDINGS, paint, parse_gates
 
 if TYPE_CHECKING:
-    from dralloc.allocator.explanation.report import Explanation
     from dralloc.api.pod_v1 import Pod
     from dralloc.api.resource_v1 import ResourceClaim
     from dralloc.cli.orders import Order
     from dralloc.cli.world import World
     from dralloc.snapshot.node_selectors import Node
+    from dralloc.whatif.explanation.report import Explanation
 
 
 class Sort(StrEnum):
@@ -57,7 +57,6 @@ def explain(
     # Would this claim fit, if I created it in the cluster?
     dralloc explain claim wanted -f wanted.yaml --context production
     """
-    from dralloc.allocator.explanation.report import Verdict
     from dralloc.api.core_v1 import Node
     from dralloc.api.meta_v1 import ApiObject
     from dralloc.api.pod_v1 import Pod
@@ -70,6 +69,7 @@ def explain(
     )
     from dralloc.cli.orders import order_of_claim, order_of_pod
     from dralloc.cli.world import Origin, load_world, tell_derived_nodes
+    from dralloc.whatif.explanation.report import Verdict
 
     needed: set[type[ApiObject]] = {ResourceSlice, DeviceClass, ResourceClaim}
     useful: set[type[ApiObject]] = {Node, DeviceTaintRule}
@@ -92,7 +92,7 @@ def explain(
 
 
 def explain_order(world: World, order: Order, nodes: tuple[Node, ...]) -> Explanation:
-    from dralloc.allocator.explanation.report import Question, explain
+    from dralloc.whatif.explanation.report import Question, explain
 
     question = Question(
         claims=order.claims,
@@ -107,7 +107,7 @@ def explain_order(world: World, order: Order, nodes: tuple[Node, ...]) -> Explan
 
 def explanation_lines(order: Order, explanation: Explanation) -> Iterator[str]:
     """The explanation for people."""
-    from dralloc.allocator.explanation.text import lines
+    from dralloc.whatif.explanation.text import lines
 
     yield from lines(explanation, order.subject)
     if held := _all_held(order):
@@ -119,8 +119,8 @@ def _fault(order: Order) -> str:
 
 
 def _tell_explanation(output: OutputFormat, world: World, order: Order, explanation: Explanation) -> None:
-    from dralloc.allocator.explanation.plain import plain_explanation
-    from dralloc.allocator.explanation.report import Verdict
+    from dralloc.whatif.explanation.json_form import plain_explanation
+    from dralloc.whatif.explanation.report import Verdict
 
     held = _all_held(order)
     if (message := _settled(world, order)) is not None:

@@ -11,7 +11,6 @@ from typing import Any, Final
 import msgspec
 
 from dralloc.allocator.features import Features
-from dralloc.allocator.usage_report import PoolReport, UsageReporter
 from dralloc.api.core_v1 import Node
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.resource_v1 import DeviceTaintRule, ResourceClaim, ResourceSlice
@@ -32,6 +31,7 @@ from dralloc.client.transport import Transport
 from dralloc.primitives.errors import Forbidden
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.identity import ClaimId
+from dralloc.whatif.device_usage import PoolReport, UsageReporter
 
 # Between two drawings; a cluster that changes a thousand times a second is drawn no more often.
 PAUSE_S: Final = 0.5

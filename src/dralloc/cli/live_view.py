@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from dralloc.allocator.headroom import quantity_like
-from dralloc.allocator.usage_report import CapacityReport, DeviceReport, DeviceState, PoolReport
 from dralloc.primitives.quantity import Quantity
+from dralloc.whatif.device_usage import CapacityReport, DeviceReport, DeviceState, PoolReport
 
 BAR_WIDTH: Final = 20
 ANY_NODE: Final = "(any node)"

@@ -14,8 +14,8 @@ from dralloc.cli.output import FINDINGS, fail, parse_gates
 if TYPE_CHECKING:
     from dralloc.api.resource_v1 import ResourceClaim
     from dralloc.cli.planning import Shape
-    from dralloc.scheduler.planning import Placement, Plan, Preference
     from dralloc.scheduler.state.cluster_state import Cluster
+    from dralloc.whatif.planner import Placement, Plan, Preference
 
 
 def plan(
@@ -101,12 +101,12 @@ class Trial:
 
     @property
     def preference(self) -> Preference:
-        from dralloc.scheduler.planning import Preference
+        from dralloc.whatif.planner import Preference
 
         return sum(map(self.preference_of, self.plan.placements), Preference())
 
     def preference_of(self, placement: Placement) -> Preference:
-        from dralloc.scheduler.planning import Preference, preference
+        from dralloc.whatif.planner import Preference, preference
 
         found = Preference()
         for claim_id in placement.new:

@@ -33,9 +33,9 @@ from dralloc.node.profiles import (
 )
 from dralloc.primitives.quantity import Quantity
 from dralloc.scheduler.cycle import Cycle
-from dralloc.scheduler.planning import Growth, Plan, Planner, Refusal
 from dralloc.scheduler.state.cluster_state import Cluster
 from dralloc.snapshot.identity import ClaimId
+from dralloc.whatif.planner import Growth, Plan, Planner, Refusal
 
 NODES_MAX: Final = 10_000
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from dralloc.allocator.explanation.reasons import Cause, Reason
+from dralloc.allocator.diagnosis.reasons import Cause, Reason
 from dralloc.api.core_v1 import Node
 from dralloc.api.meta_v1 import ObjectMeta, OwnerReference
 from dralloc.api.pod_claims import POD_CLAIM_NAME, controller_of

@@ -8,9 +8,8 @@ from uuid import NAMESPACE_URL, uuid5
 
 from msgspec.structs import replace
 
-from dralloc.allocator.explanation.explainer import Explainer, reason_of_error
-from dralloc.allocator.explanation.findings import investigate
-from dralloc.allocator.explanation.reasons import Reason, availability, grouped
+from dralloc.allocator.diagnosis.diagnoser import Diagnoser, reason_of_error
+from dralloc.allocator.diagnosis.reasons import Reason, availability, grouped
 from dralloc.allocator.outcome import Fatal
 from dralloc.allocator.placing import Placed, Refuted, Unplaced, place
 from dralloc.allocator.requests import Demand, compile_demand
@@ -21,6 +20,7 @@ from dralloc.cli.world import World
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.identity import ClaimId, DeviceId
 from dralloc.snapshot.node_selectors import Node
+from dralloc.whatif.explanation.node_findings import investigate
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Service:
         if known is not None and known[0] is self._snapshot and not order.excluded:
             return known[1]
         nodes = [node for node in self._nodes if node.name not in order.excluded]
-        findings = investigate(Explainer(demand, self._snapshot), nodes)
+        findings = investigate(Diagnoser(demand, self._snapshot), nodes)
         reasons = [(node.name, found) for node, found in findings if isinstance(found, Reason)]
         reasons += [(node.name, order.excluded[node.name]) for node in self._nodes if node.name in order.excluded]
         message = availability(grouped(reasons), total=len(self._nodes))

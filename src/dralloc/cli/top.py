@@ -58,12 +58,12 @@ def devices(
     kubectl get nodes,resourceslices,resourceclaims -A -o json > cluster.json
     dralloc top devices -f cluster.json
     """
-    from dralloc.allocator.usage_report import usage_report
     from dralloc.api.core_v1 import Node
     from dralloc.api.resource_v1 import DeviceTaintRule, ResourceClaim, ResourceSlice
     from dralloc.cli.answers import answer
     from dralloc.cli.device_tree import plain_pool, tree
     from dralloc.cli.world import Origin, load_world
+    from dralloc.whatif.device_usage import usage_report
 
     if watch:
         if files:

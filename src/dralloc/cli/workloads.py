@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from dralloc.allocator.explanation.reasons import counted
+from dralloc.allocator.diagnosis.reasons import counted
 from dralloc.api.apps_v1 import DaemonSet, Deployment
 from dralloc.api.batch_v1 import Job
 from dralloc.api.meta_v1 import ObjectMeta, OwnerReference

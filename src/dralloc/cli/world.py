@@ -125,7 +125,7 @@ class World:
         return known.get(key) or fail(self._unknown(noun, "/".join(key), map("/".join, known)), FINDINGS)
 
     def _unknown(self, noun: str, name: str, known: Iterable[str]) -> str:
-        from dralloc.allocator.explanation.text import listed
+        from dralloc.whatif.explanation.text import listed
 
         here = name.rpartition("/")[0]
         names = sorted(known, key=lambda other: (other.rpartition("/")[0] != here, other))

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Final
 
-from dralloc.allocator.explanation.explainer import Explainer
-from dralloc.allocator.explanation.reasons import Cause, Reason, availability, grouped
+from dralloc.allocator.diagnosis.diagnoser import Diagnoser
+from dralloc.allocator.diagnosis.reasons import Cause, Reason, availability, grouped
 from dralloc.scheduler.asks import Ask
 from dralloc.scheduler.claims import PLUGIN
 from dralloc.scheduler.node_fit import NOT_SELECTED
@@ -45,9 +45,9 @@ class Reasons:
         known = self._known
         self._known = {name: known[name] for name in verdicts if name in known and known[name][0] is verdicts[name]}
         new = islice((name for name in verdicts if name not in self._known), EXPLAINED_MAX)
-        explainer = Explainer(self._ask.demand, snapshot) if self._ask.demand is not None else None
+        diagnoser = Diagnoser(self._ask.demand, snapshot) if self._ask.demand is not None else None
         for name in list(new):
-            self._known[name] = verdicts[name], _reason(verdicts[name], nodes[name], explainer)
+            self._known[name] = verdicts[name], _reason(verdicts[name], nodes[name], diagnoser)
 
     def _ruled_out(
         self, verdicts: Mapping[str, Verdict], nodes: Mapping[str, NodeState]
@@ -63,15 +63,15 @@ class Reasons:
                 yield name, next(because, _about_node(UNEXPLAINED))
 
 
-def _reason(verdict: Verdict, node: NodeState, explainer: Explainer | None) -> Reason:
+def _reason(verdict: Verdict, node: NodeState, diagnoser: Diagnoser | None) -> Reason:
     match verdict:
         case Unfit(misfit):
             return _about_node(misfit.reason)
         case OutOfReach(claim_id):
             return _out_of_reach(claim_id)
         case Lacking(outcome) | Faulty(outcome):
-            assert explainer is not None, "only an ask for devices fails for them"
-            return explainer.reason(node.offer.place, outcome)
+            assert diagnoser is not None, "only an ask for devices fails for them"
+            return diagnoser.reason(node.offer.place, outcome)
         case Fits():
             raise AssertionError(f"{node.name} fits")
 

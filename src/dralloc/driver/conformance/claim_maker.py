@@ -9,7 +9,7 @@ from typing import Final
 from uuid import uuid4
 
 from dralloc.allocator.allocate import AllocationProblem, allocate
-from dralloc.allocator.explanation.explainer import Explainer
+from dralloc.allocator.diagnosis.diagnoser import Diagnoser
 from dralloc.allocator.features import Features
 from dralloc.allocator.outcome import Allocated
 from dralloc.allocator.requests import compile_demand
@@ -126,7 +126,7 @@ class ClaimMaker:
         demand = compile_demand([claim], classes, Features.of(FeatureGates.defaults()))
         outcome = allocate(AllocationProblem(demand, self._node, snapshot), lambda: str(uuid4()))
         if not isinstance(outcome, Allocated):
-            why = Explainer(demand, snapshot).reason(self._node, outcome).line
+            why = Diagnoser(demand, snapshot).reason(self._node, outcome).line
             raise CannotAllocate(f"no devices of {self._driver} fit claim {claim.metadata.name}: {why}")
         return outcome.results[0]
 

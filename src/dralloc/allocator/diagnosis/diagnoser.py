@@ -1,4 +1,4 @@
-"""`Explainer.reason`: why a node does not do, as one reason, for as little work as possible.
+"""`Diagnoser.reason`: why a node does not do, as one reason, for as little work as possible.
 
 Most of the time a single request has too few devices, each taken by itself, and its funnel says why. Where every request
 would find its devices, parts of the claims are put to the allocator itself, with little effort allowed, until a part is
@@ -14,11 +14,11 @@ from typing import Final, TypeVar
 
 from dralloc.allocator.allocate import AllocationProblem, allocate
 from dralloc.allocator.constraints import Values
-from dralloc.allocator.explanation.edits import Claims, with_requests_only, without_constraint
-from dralloc.allocator.explanation.funnel import Spot, spots
-from dralloc.allocator.explanation.obstacles import obstacle
-from dralloc.allocator.explanation.reasons import Cause, Reason, counted, distance
-from dralloc.allocator.explanation.survey import Survey
+from dralloc.allocator.diagnosis.claim_edits import Claims, with_requests_only, without_constraint
+from dralloc.allocator.diagnosis.device_funnel import Spot, spots
+from dralloc.allocator.diagnosis.device_survey import Survey
+from dralloc.allocator.diagnosis.obstacles import obstacle
+from dralloc.allocator.diagnosis.reasons import Cause, Reason, counted, distance
 from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal, Impossible, Outcome
 from dralloc.allocator.requests import ClaimDemand, Demand, Request, compile_demand
 from dralloc.allocator.solve import Effort
@@ -33,7 +33,7 @@ PartT = TypeVar("PartT")
 PROBE_EFFORT: Final = Effort(steps_max=500)
 
 
-class Explainer:
+class Diagnoser:
     """The reasons of one demand at one revision of the cluster. Ask it about as many nodes as there are."""
 
     def __init__(self, demand: Demand, snapshot: Snapshot) -> None:

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dralloc.allocator.features import Features
-from dralloc.allocator.usage_report import DeviceState, PoolReport, usage_report
 from dralloc.api.device_parts import capacity
 from dralloc.api.resource_v1 import Device, ResourceClaim, ResourceSlice
 from dralloc.primitives.quantity import Quantity
@@ -15,6 +14,7 @@ from dralloc.snapshot.cluster import Snapshot
 from dralloc.testing import builders as build
 from dralloc.testing.builders import allocation, claim, device, held, resource_slice
 from dralloc.testing.random_worlds import random_world
+from dralloc.whatif.device_usage import DeviceState, PoolReport, usage_report
 
 STEPPED = {"memory": capacity("40Gi", default="1Gi", minimum="2Gi", step="4Gi")}
 

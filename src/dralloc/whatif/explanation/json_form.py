@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from dralloc.allocator.explanation.attribute_statistics import SelectorStatistics
-from dralloc.allocator.explanation.choice import Choice
-from dralloc.allocator.explanation.reasons import Group, Reason, availability
-from dralloc.allocator.explanation.report import Explanation, Miss, NodeDetail, RequestFunnel
-from dralloc.allocator.explanation.text import headline
+from dralloc.allocator.diagnosis.reasons import Group, Reason, availability
+from dralloc.whatif.explanation.attribute_statistics import SelectorStatistics
+from dralloc.whatif.explanation.choice import Choice
+from dralloc.whatif.explanation.report import Explanation, Miss, NodeDetail, RequestFunnel
+from dralloc.whatif.explanation.text import headline
 
 Plain = dict[str, Any]
 

@@ -7,9 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from dralloc.allocator.explanation.reasons import Cause, Reason
-from dralloc.allocator.explanation.report import Explanation, Question, Verdict, explain
-from dralloc.allocator.explanation.text import headline, lines
+from dralloc.allocator.diagnosis.reasons import Cause, Reason
 from dralloc.allocator.features import Features
 from dralloc.api.device_parts import capacity
 from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
@@ -31,6 +29,8 @@ from dralloc.testing.builders import (
     taint,
     taint_rule,
 )
+from dralloc.whatif.explanation.report import Explanation, Question, Verdict, explain
+from dralloc.whatif.explanation.text import headline, lines
 
 MODEL = 'device.attributes["gpu.example.com"].model == "h100"'
 NUMA = "gpu.example.com/numa"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from dralloc.allocator.explanation.attribute_statistics import AttributeStatistics, SelectorStatistics
-from dralloc.allocator.explanation.choice import Choice, ChosenDevice
-from dralloc.allocator.explanation.reasons import Group, counted, text_of_loss
-from dralloc.allocator.explanation.report import Explanation, NodeDetail, RequestFunnel, Standing, Step, Verdict
+from dralloc.allocator.diagnosis.reasons import Group, counted, text_of_loss
+from dralloc.whatif.explanation.attribute_statistics import AttributeStatistics, SelectorStatistics
+from dralloc.whatif.explanation.choice import Choice, ChosenDevice
+from dralloc.whatif.explanation.report import Explanation, NodeDetail, RequestFunnel, Standing, Step, Verdict
 
 NAMES_SHOWN_MAX: Final = 3
 GROUPS_SHOWN_MAX: Final = 20

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator
 
 from dralloc.allocator.allocate import AllocationProblem, allocate
-from dralloc.allocator.explanation.explainer import Explainer
-from dralloc.allocator.explanation.reasons import Reason
+from dralloc.allocator.diagnosis.diagnoser import Diagnoser
+from dralloc.allocator.diagnosis.reasons import Reason
 from dralloc.allocator.likeness import Likeness
 from dralloc.allocator.outcome import Allocated
 from dralloc.allocator.solve import DEFAULT_EFFORT, Effort
@@ -17,21 +17,21 @@ Finding = Allocated | Reason
 
 
 def investigate(
-    explainer: Explainer, nodes: Iterable[Node], effort: Effort = DEFAULT_EFFORT
+    diagnoser: Diagnoser, nodes: Iterable[Node], effort: Effort = DEFAULT_EFFORT
 ) -> Iterator[tuple[Node, Finding]]:
-    snapshot = explainer.survey.snapshot
-    likeness = Likeness(explainer.demand, snapshot)
+    snapshot = diagnoser.survey.snapshot
+    likeness = Likeness(diagnoser.demand, snapshot)
     known: dict[Hashable, Finding] = {}
     for node in nodes:
-        if not explainer.demand.claims:
+        if not diagnoser.demand.claims:
             # Who asks for no devices is not concerned by what is wrong with them.
             yield node, Allocated(())
             continue
         # Pools that a node does not see yet have a part in its reason.
-        key = node.name if explainer.survey.unready_pools(node) else likeness.key(node)
+        key = node.name if diagnoser.survey.unready_pools(node) else likeness.key(node)
         found = known.get(key)
         if found is None:
-            outcome = allocate(AllocationProblem(explainer.demand, node, snapshot, effort), lambda: "")
-            found = outcome if isinstance(outcome, Allocated) else explainer.reason(node, outcome)
+            outcome = allocate(AllocationProblem(diagnoser.demand, node, snapshot, effort), lambda: "")
+            found = outcome if isinstance(outcome, Allocated) else diagnoser.reason(node, outcome)
             known[key] = found
         yield node, found

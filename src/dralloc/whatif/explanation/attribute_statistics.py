@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from dralloc.allocator.explanation.selectors import compiled, conditions, holds
 from dralloc.allocator.requests import Alternative
 from dralloc.api.inventory import ATTRIBUTE, CAPACITY, Inventory, QualifiedName, find_unknown_names
 from dralloc.cel.errors import CelError
@@ -21,6 +20,7 @@ from dralloc.primitives.quantity import Quantity
 from dralloc.primitives.semver import Semver
 from dralloc.snapshot.cluster import NodeView
 from dralloc.snapshot.slices import DeviceShape, IndexedSlice
+from dralloc.whatif.explanation.selector_parts import compiled, conditions, holds
 
 VALUES_SHOWN_MAX: Final = 6
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dralloc.allocator.explanation.choice import Choice
-from dralloc.allocator.explanation.report import Question, explain
 from dralloc.allocator.features import Features
 from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.testing import builders as build
 from dralloc.testing.builders import alternative, claim, device, first_available, match, request, resource_slice
+from dralloc.whatif.explanation.choice import Choice
+from dralloc.whatif.explanation.report import Question, explain
 
 
 def choice(slices: list[ResourceSlice], *claims: ResourceClaim, allocated: tuple[ResourceClaim, ...] = ()) -> Choice:

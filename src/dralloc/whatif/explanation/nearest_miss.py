@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from dralloc.allocator.explanation.changes import Change
-from dralloc.allocator.explanation.proposals import Ladder, proposals
-from dralloc.allocator.explanation.situation import Situation
 from dralloc.allocator.solve import Effort
+from dralloc.whatif.explanation.claim_changes import Change
+from dralloc.whatif.explanation.proposals import Ladder, proposals
+from dralloc.whatif.explanation.situation import Situation
 
 MISSES_MAX: Final = 5
 # How often the allocator is asked, and how hard it tries each time.

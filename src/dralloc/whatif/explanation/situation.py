@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dralloc.allocator.allocate import AllocationProblem, allocate
-from dralloc.allocator.explanation.edits import Claims
+from dralloc.allocator.diagnosis.claim_edits import Claims
 from dralloc.allocator.features import Features
 from dralloc.allocator.outcome import Allocated, Outcome
 from dralloc.allocator.requests import Demand, compile_demand

@@ -8,7 +8,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from dralloc.allocator.candidates import Stage, offer_of
-from dralloc.allocator.explanation.changes import (
+from dralloc.allocator.diagnosis.claim_edits import Slot, slots
+from dralloc.allocator.diagnosis.device_funnel import Funnel, Hurdle, Spot, spots
+from dralloc.allocator.diagnosis.device_survey import Survey
+from dralloc.allocator.headroom import largest_request
+from dralloc.allocator.requests import Alternative
+from dralloc.allocator.search import RESULTS_MAX
+from dralloc.api.resource_v1 import DeviceTaint
+from dralloc.cel.errors import CelError
+from dralloc.primitives.quantity import Quantity
+from dralloc.snapshot.pools import PoolStatus
+from dralloc.snapshot.slices import DeviceShape
+from dralloc.whatif.device_usage import holdings
+from dralloc.whatif.explanation.claim_changes import (
     AskForOther,
     AskLess,
     AskNothing,
@@ -21,7 +33,7 @@ from dralloc.allocator.explanation.changes import (
     Tolerate,
     UseClass,
 )
-from dralloc.allocator.explanation.cluster_changes import (
+from dralloc.whatif.explanation.cluster_changes import (
     GATE_OF_FEATURE,
     AddDevices,
     CompletePool,
@@ -29,20 +41,8 @@ from dralloc.allocator.explanation.cluster_changes import (
     Release,
     SwitchOn,
 )
-from dralloc.allocator.explanation.edits import Slot, slots
-from dralloc.allocator.explanation.funnel import Funnel, Hurdle, Spot, spots
-from dralloc.allocator.explanation.selectors import compiled, conditions, guarded, joined
-from dralloc.allocator.explanation.situation import Situation
-from dralloc.allocator.explanation.survey import Survey
-from dralloc.allocator.headroom import largest_request
-from dralloc.allocator.requests import Alternative
-from dralloc.allocator.search import RESULTS_MAX
-from dralloc.allocator.usage_report import holdings
-from dralloc.api.resource_v1 import DeviceTaint
-from dralloc.cel.errors import CelError
-from dralloc.primitives.quantity import Quantity
-from dralloc.snapshot.pools import PoolStatus
-from dralloc.snapshot.slices import DeviceShape
+from dralloc.whatif.explanation.selector_parts import compiled, conditions, guarded, joined
+from dralloc.whatif.explanation.situation import Situation
 
 # Of each kind of change, for one request.
 PROPOSALS_MAX: Final = 6

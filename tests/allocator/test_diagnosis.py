@@ -7,8 +7,8 @@ import time
 import pytest
 
 from dralloc.allocator.allocate import AllocationProblem, allocate
-from dralloc.allocator.explanation.explainer import Explainer
-from dralloc.allocator.explanation.reasons import GROUPS_SHOWN_MAX, Cause, Reason, availability, grouped
+from dralloc.allocator.diagnosis.diagnoser import Diagnoser
+from dralloc.allocator.diagnosis.reasons import GROUPS_SHOWN_MAX, Cause, Reason, availability, grouped
 from dralloc.allocator.features import Features
 from dralloc.allocator.requests import compile_demand
 from dralloc.primitives.quantity import Quantity
@@ -95,10 +95,10 @@ def test_reasons_of_hundreds_of_nodes_cost_little() -> None:
         {"gpu": build.device_class()},
         Features(),
     )
-    explainer = Explainer(demand, snapshot)
+    diagnoser = Diagnoser(demand, snapshot)
     outcome = allocate(AllocationProblem(demand, nodes[0], snapshot), lambda: "")
     start = time.process_time()
-    reasons = [(node.name, explainer.reason(node, outcome)) for node in nodes]
+    reasons = [(node.name, diagnoser.reason(node, outcome)) for node in nodes]
     assert len(grouped(reasons)) == 1
     # 1.5 million pairs of node and device: one by one they take a minute.
     assert time.process_time() - start < 10

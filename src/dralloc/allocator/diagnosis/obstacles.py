@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from dralloc.allocator.candidates import offer_of
 from dralloc.allocator.capacity import charge_for
-from dralloc.allocator.explanation.funnel import Drop, Funnel, Hurdle, Spot, is_selection, spots
-from dralloc.allocator.explanation.reasons import Cause, Reason, counted, text_of_loss
-from dralloc.allocator.explanation.survey import Survey
+from dralloc.allocator.diagnosis.device_funnel import Drop, Funnel, Hurdle, Spot, is_selection, spots
+from dralloc.allocator.diagnosis.device_survey import Survey
+from dralloc.allocator.diagnosis.reasons import Cause, Reason, counted, text_of_loss
 from dralloc.allocator.headroom import largest_request, quantity_like
 from dralloc.allocator.requests import Alternative
 from dralloc.allocator.search import RESULTS_MAX

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterator, Mapping
 
 from dralloc.allocator.candidates import Profile, Refusal, Stage, judge, offer_of
 from dralloc.allocator.capacity import Charge
-from dralloc.allocator.explanation.funnel import ORDER, Devices, Drop, Funnel, Hurdle, Spot, UnreadyPool
+from dralloc.allocator.diagnosis.device_funnel import ORDER, Devices, Drop, Funnel, Hurdle, Spot, UnreadyPool
 from dralloc.allocator.requests import Alternative, Demand
 from dralloc.allocator.supply import OPTIONAL_NODE_OPERATIONS
 from dralloc.allocator.taints import repels

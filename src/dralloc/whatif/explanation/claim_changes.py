@@ -11,9 +11,8 @@ from dataclasses import replace as change
 from fractions import Fraction
 from typing import ClassVar
 
-from dralloc.allocator.explanation.edits import Slot, requests_of, with_requests_only, without_constraint
-from dralloc.allocator.explanation.reasons import counted, shortened
-from dralloc.allocator.explanation.situation import Situation
+from dralloc.allocator.diagnosis.claim_edits import Slot, requests_of, with_requests_only, without_constraint
+from dralloc.allocator.diagnosis.reasons import counted, shortened
 from dralloc.api.resource_v1 import (
     EQUAL,
     EXACT_COUNT,
@@ -26,6 +25,7 @@ from dralloc.api.resource_v1 import (
 from dralloc.primitives.quantity import Quantity
 from dralloc.snapshot.identity import ClaimId
 from dralloc.snapshot.taint_rules import text_of_taint
+from dralloc.whatif.explanation.situation import Situation
 
 
 class Change(ABC):

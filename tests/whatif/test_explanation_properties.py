@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dralloc.allocator.explanation.edits import slots
-from dralloc.allocator.explanation.funnel import spots
-from dralloc.allocator.explanation.plain import plain_explanation
-from dralloc.allocator.explanation.report import Question, Verdict, explain
-from dralloc.allocator.explanation.survey import Survey
-from dralloc.allocator.explanation.text import lines
+from dralloc.allocator.diagnosis.claim_edits import slots
+from dralloc.allocator.diagnosis.device_funnel import spots
+from dralloc.allocator.diagnosis.device_survey import Survey
 from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal, Impossible, Outcome
 from dralloc.allocator.supply import Supply
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.identity import DeviceId
 from dralloc.testing.random_worlds import random_world
+from dralloc.whatif.explanation.json_form import plain_explanation
+from dralloc.whatif.explanation.report import Question, Verdict, explain
+from dralloc.whatif.explanation.text import lines
 
 seeds = st.integers(0, 2**32)
 
@@ -97,7 +97,7 @@ def test_what_is_left_of_a_funnel_can_be_taken_alone(seed: int) -> None:
     """Each device that is left serves the request, if that asks for one device and is alone."""
     from dataclasses import replace
 
-    from dralloc.allocator.explanation.edits import with_alternative_only, with_requests_only
+    from dralloc.allocator.diagnosis.claim_edits import with_alternative_only, with_requests_only
     from dralloc.api.resource_v1 import EXACT_COUNT
 
     question = question_of(seed)

@@ -11,13 +11,12 @@ from dataclasses import dataclass, field, replace
 
 from dralloc.allocator.candidates import offer_of
 from dralloc.allocator.constraints import Constraint, Values
-from dralloc.allocator.explanation.edits import Slot, slots, with_alternative_only
-from dralloc.allocator.explanation.explainer import Explainer
-from dralloc.allocator.explanation.funnel import Devices, Spot, spots
-from dralloc.allocator.explanation.obstacles import describe
-from dralloc.allocator.explanation.reasons import text_of_loss
-from dralloc.allocator.explanation.situation import Situation
-from dralloc.allocator.explanation.survey import Survey
+from dralloc.allocator.diagnosis.claim_edits import Slot, slots, with_alternative_only
+from dralloc.allocator.diagnosis.device_funnel import Devices, Spot, spots
+from dralloc.allocator.diagnosis.device_survey import Survey
+from dralloc.allocator.diagnosis.diagnoser import Diagnoser
+from dralloc.allocator.diagnosis.obstacles import describe
+from dralloc.allocator.diagnosis.reasons import text_of_loss
 from dralloc.allocator.outcome import Allocated
 from dralloc.allocator.requests import Alternative
 from dralloc.api.resource_v1 import DeviceRequestAllocationResult
@@ -25,6 +24,7 @@ from dralloc.primitives.quantity import Quantity
 from dralloc.snapshot.cluster import Strip
 from dralloc.snapshot.identity import ClaimId, DeviceId
 from dralloc.snapshot.slices import CounterId, IndexedSlice
+from dralloc.whatif.explanation.situation import Situation
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,4 +224,4 @@ class _Retelling:
         outcome = alone.outcome()
         if isinstance(outcome, Allocated):
             return "would fit if an earlier request gave up its own preference"
-        return str(Explainer(alone.demand, alone.snapshot).reason(alone.node, outcome))
+        return str(Diagnoser(alone.demand, alone.snapshot).reason(alone.node, outcome))

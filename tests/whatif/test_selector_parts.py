@@ -2,14 +2,6 @@
 
 from __future__ import annotations
 
-from dralloc.allocator.explanation.attribute_statistics import (
-    SelectorStatistics,
-    selector_statistics,
-    shapes_on,
-)
-from dralloc.allocator.explanation.report import Question, explain
-from dralloc.allocator.explanation.selectors import conditions, guarded, joined
-from dralloc.allocator.explanation.text import lines
 from dralloc.allocator.features import Features
 from dralloc.allocator.requests import compile_demand
 from dralloc.api.resource_v1 import Device
@@ -17,6 +9,14 @@ from dralloc.cel.program import compile_selector
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.testing import builders as build
 from dralloc.testing.builders import claim, device, request, resource_slice
+from dralloc.whatif.explanation.attribute_statistics import (
+    SelectorStatistics,
+    selector_statistics,
+    shapes_on,
+)
+from dralloc.whatif.explanation.report import Question, explain
+from dralloc.whatif.explanation.selector_parts import conditions, guarded, joined
+from dralloc.whatif.explanation.text import lines
 
 GPU = 'device.attributes["gpu.example.com"]'
 

@@ -10,10 +10,10 @@ from typing import ClassVar, Final
 
 from msgspec.structs import replace
 
-from dralloc.allocator.explanation.changes import Change, with_expression
-from dralloc.allocator.explanation.reasons import counted
-from dralloc.allocator.explanation.situation import Situation
+from dralloc.allocator.diagnosis.reasons import counted
 from dralloc.snapshot.identity import ClaimId, DeviceId, PoolId
+from dralloc.whatif.explanation.claim_changes import Change, with_expression
+from dralloc.whatif.explanation.situation import Situation
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,30 +12,30 @@ from enum import Enum
 from itertools import islice
 from typing import Final
 
-from dralloc.allocator.explanation.attribute_statistics import (
-    SelectorStatistics,
-    selector_statistics,
-    shapes_on,
-)
-from dralloc.allocator.explanation.changes import Change
-from dralloc.allocator.explanation.choice import Choice, explain_choice
-from dralloc.allocator.explanation.edits import Claims
-from dralloc.allocator.explanation.explainer import Explainer
-from dralloc.allocator.explanation.findings import Finding, investigate
-from dralloc.allocator.explanation.funnel import Drop, Funnel, Hurdle, UnreadyPool, spots
-from dralloc.allocator.explanation.nearest_miss import MISSES_MAX, nearest_misses
-from dralloc.allocator.explanation.obstacles import describe
-from dralloc.allocator.explanation.reasons import Cause, Group, Reason, grouped
-from dralloc.allocator.explanation.situation import Situation
+from dralloc.allocator.diagnosis.claim_edits import Claims
+from dralloc.allocator.diagnosis.device_funnel import Drop, Funnel, Hurdle, UnreadyPool, spots
+from dralloc.allocator.diagnosis.diagnoser import Diagnoser
+from dralloc.allocator.diagnosis.obstacles import describe
+from dralloc.allocator.diagnosis.reasons import Cause, Group, Reason, grouped
 from dralloc.allocator.features import Features
 from dralloc.allocator.outcome import Allocated
 from dralloc.allocator.requests import Demand, compile_demand
 from dralloc.allocator.solve import DEFAULT_EFFORT, Effort
-from dralloc.allocator.usage_report import Holding, holdings
 from dralloc.api.resource_v1 import DeviceClass
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.identity import ClaimId, DeviceId
 from dralloc.snapshot.node_selectors import Node
+from dralloc.whatif.device_usage import Holding, holdings
+from dralloc.whatif.explanation.attribute_statistics import (
+    SelectorStatistics,
+    selector_statistics,
+    shapes_on,
+)
+from dralloc.whatif.explanation.choice import Choice, explain_choice
+from dralloc.whatif.explanation.claim_changes import Change
+from dralloc.whatif.explanation.nearest_miss import MISSES_MAX, nearest_misses
+from dralloc.whatif.explanation.node_findings import Finding, investigate
+from dralloc.whatif.explanation.situation import Situation
 
 # How many groups of nodes are told in detail.
 DETAILED_MAX: Final = 3
@@ -156,7 +156,7 @@ class _Investigation:
     def __init__(self, question: Question) -> None:
         self._question = question
         self._demand = question.demand
-        self._explainer = Explainer(self._demand, question.snapshot)
+        self._explainer = Diagnoser(self._demand, question.snapshot)
         self._nodes = {node.name: node for node in question.nodes if node.name not in question.excluded}
 
     def explanation(self) -> Explanation:
@@ -183,8 +183,8 @@ class _Investigation:
             standings=tuple(self._standings()),
         )
 
-    def _findings(self, explainer: Explainer) -> dict[str, Finding]:
-        return {node.name: found for node, found in investigate(explainer, self._nodes.values(), self._question.effort)}
+    def _findings(self, diagnoser: Diagnoser) -> dict[str, Finding]:
+        return {node.name: found for node, found in investigate(diagnoser, self._nodes.values(), self._question.effort)}
 
     def _groups(self, findings: Mapping[str, Finding]) -> tuple[Group, ...]:
         reasons = [(name, found) for name, found in findings.items() if isinstance(found, Reason)]
@@ -268,7 +268,7 @@ class _Investigation:
         question = self._question
         for claim in self._demand.claims:
             demand = compile_demand((claim.claim,), question.classes, question.features)
-            findings = self._findings(Explainer(demand, question.snapshot))
+            findings = self._findings(Diagnoser(demand, question.snapshot))
             available = sum(isinstance(found, Allocated) for found in findings.values())
             yield Standing(claim.claim_id, available, self._groups(findings))
 
