@@ -47,7 +47,7 @@ bench: setup
 	$(BIN)/python -m bench $(ARGS)
 
 demo: $(VENV)/.runtime
-	@$(BIN)/python scripts/demo.py $(ARGS)
+	@$(BIN)/python -m scripts.demo $(ARGS)
 
 # An hour's worth of random cases for parsers and selectors: far more examples than `make test` draws.
 fuzz: setup
@@ -61,7 +61,7 @@ soak: setup
 
 # Writes docs/reference from the code.
 reference: setup
-	$(BIN)/python scripts/write_reference.py
+	$(BIN)/python -m scripts.write_reference
 
 # Rewrites the locked dependencies from pyproject.toml: what tests need, and the part of it that images hold.
 LOCK := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --quiet
@@ -73,7 +73,7 @@ lock: setup
 
 # The pictures of the web page in the documents, taken anew.
 screenshots: setup system
-	$(BIN)/python scripts/take-screenshots
+	$(BIN)/python -m scripts.take_screenshots
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

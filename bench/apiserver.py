@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.frame import Figure, benchmark
-from dralloc.testing.server_process import ServerProcess, server_process
+from tests.support.server_process import ServerProcess, server_process
 
 CONNECTIONS = 32
 CREATES = 20_000

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.frame import Figure, benchmark
-from dralloc.testing.server_process import server_process
+from tests.support.server_process import server_process
 
 NODES = 5_000
 STOP_TIMEOUT_S = 30

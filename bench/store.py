@@ -15,7 +15,7 @@ from bench.frame import Figure, benchmark
 from dralloc.store.interface import Store, Watch
 from dralloc.store.memory import MemoryStore
 from dralloc.store.opening import open_store
-from dralloc.testing.etcd_server import EtcdServer
+from tests.support.etcd_server import EtcdServer
 
 VALUE = os.urandom(1500)
 PREFIX = "/registry/resource.k8s.io/resourceclaims/"

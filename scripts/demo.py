@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from dralloc.cli.output import INTERRUPTED
-from dralloc.testing.cluster_process import STOP_TIMEOUT_S, ready, start_cluster
+from tests.support.cluster_process import STOP_TIMEOUT_S, ready, start_cluster
 
 ROOT: Final = Path(__file__).parents[1]
 FOLDER: Final = Path("examples/demo")

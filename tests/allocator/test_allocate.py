@@ -21,7 +21,6 @@ from dralloc.api.resource_v1 import (
     ResourceClaim,
     ResourceSlice,
 )
-from dralloc.testing.allocations import allocate_world
 from dralloc.testing.builders import (
     DRIVER,
     allocation,
@@ -40,7 +39,8 @@ from dralloc.testing.builders import (
     taint_rule,
     toleration,
 )
-from dralloc.testing.plain_pools import World
+from tests.support.allocations import allocate_world
+from tests.support.plain_pools import World
 
 ALL_ON = Features()
 

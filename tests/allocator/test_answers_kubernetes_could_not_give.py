@@ -21,11 +21,11 @@ from dralloc.allocator.allocate import AllocationProblem, allocate
 from dralloc.api.resource_v1 import Device, DeviceAttribute
 from dralloc.conformance.allocation import read_line
 from dralloc.conformance.frame import read_lines
-from dralloc.testing.allocations import as_plain
-from dralloc.testing.plain_allocator import PlainOutcome, allocate_plainly
-from dralloc.testing.plain_pools import PlainFatal, PlainPools, World
-from dralloc.testing.plain_rules import PlainRules, State, Way
-from dralloc.testing.random_worlds import random_world
+from tests.support.allocations import as_plain
+from tests.support.plain_allocator import PlainOutcome, allocate_plainly
+from tests.support.plain_pools import PlainFatal, PlainPools, World
+from tests.support.plain_rules import PlainRules, State, Way
+from tests.support.random_worlds import random_world
 
 VECTORS = Path(__file__).parent.parent / "vectors"
 

@@ -11,7 +11,6 @@ from dralloc.allocator.features import Features
 from dralloc.allocator.outcome import Allocated, Fatal, Impossible
 from dralloc.api.device_parts import capacity
 from dralloc.api.resource_v1 import DeviceClass, DeviceRequest, DeviceTaint, ResourceClaim, ResourceSlice
-from dralloc.testing.allocations import allocate_world
 from dralloc.testing.builders import (
     DRIVER,
     allocation,
@@ -27,7 +26,8 @@ from dralloc.testing.builders import (
     resource_slice,
     taint,
 )
-from dralloc.testing.plain_pools import World
+from tests.support.allocations import allocate_world
+from tests.support.plain_pools import World
 
 ALL_ON = Features()
 NUMA = f"{DRIVER}/numa"

@@ -22,8 +22,8 @@ from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.node_selectors import Node
 from dralloc.testing import builders as build
 from dralloc.testing.builders import claim, device, request, resource_slice
-from dralloc.testing.random_worlds import random_world
 from dralloc.whatif.explanation.node_findings import investigate
+from tests.support.random_worlds import random_world
 
 UUID = 'device.attributes["gpu.example.com"].?uuid.orValue("") == "1"'
 

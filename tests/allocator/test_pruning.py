@@ -22,7 +22,6 @@ from dralloc.allocator.solve import Effort
 from dralloc.allocator.supply import Place, Supply
 from dralloc.api.resource_v1 import Device, ResourceClaim, ResourceSlice
 from dralloc.snapshot.identity import DeviceId
-from dralloc.testing.allocations import allocate_world, as_plain, problem_of
 from dralloc.testing.builders import (
     CLASS,
     DRIVER,
@@ -35,9 +34,10 @@ from dralloc.testing.builders import (
     request,
     resource_slice,
 )
-from dralloc.testing.plain_allocator import PlainOutcome, allocate_plainly
-from dralloc.testing.plain_pools import World
-from dralloc.testing.random_worlds import random_world
+from tests.support.allocations import allocate_world, as_plain, problem_of
+from tests.support.plain_allocator import PlainOutcome, allocate_plainly
+from tests.support.plain_pools import World
+from tests.support.random_worlds import random_world
 
 BATCHES = 20
 BATCH_SIZE = 120

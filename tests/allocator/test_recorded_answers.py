@@ -9,8 +9,8 @@ import pytest
 
 from dralloc.conformance.allocation import FAMILY, read_line
 from dralloc.conformance.frame import Options, read_lines
-from dralloc.testing.plain_allocator import allocate_plainly
-from dralloc.testing.plain_pools import World
+from tests.support.plain_allocator import allocate_plainly
+from tests.support.plain_pools import World
 
 VECTORS = Path(__file__).parent.parent / "vectors"
 

@@ -20,7 +20,6 @@ from dralloc.api.resource_v1 import (
     ResourceClaim,
     ResourceSlice,
 )
-from dralloc.testing.allocations import allocate_world
 from dralloc.testing.builders import (
     alternative,
     claim,
@@ -33,7 +32,8 @@ from dralloc.testing.builders import (
     resource_slice,
     toleration,
 )
-from dralloc.testing.plain_pools import World
+from tests.support.allocations import allocate_world
+from tests.support.plain_pools import World
 
 
 def opaque(name: str) -> OpaqueDeviceConfiguration:

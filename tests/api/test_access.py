@@ -20,7 +20,7 @@ from dralloc.api.quota import (
 )
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.primitives.quantity import Quantity
-from dralloc.testing.admission import causes, create, document_of, stored, surroundings, update_status
+from tests.support.admission import causes, create, document_of, stored, surroundings, update_status
 
 ADMIN = {"resource.kubernetes.io/admin-access": "true"}
 

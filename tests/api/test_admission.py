@@ -19,7 +19,7 @@ from dralloc.api.convert import from_hub
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.registry import KINDS, find_kind
 from dralloc.primitives.errors import BadRequest
-from dralloc.testing.admission import (
+from tests.support.admission import (
     NOW,
     NOW_TEXT,
     causes,
@@ -30,7 +30,7 @@ from dralloc.testing.admission import (
     update,
     update_status,
 )
-from dralloc.testing.wire_objects import wire_objects
+from tests.support.wire_objects import wire_objects
 
 VECTORS: Final = Path(__file__).parents[1] / "vectors" / "api.jsonl.gz"
 

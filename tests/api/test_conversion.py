@@ -13,8 +13,8 @@ from dralloc.api.convert import V1BETA1, VERSIONS, from_hub, to_hub
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.registry import KINDS, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE, RESOURCE_SLICE, Kind
 from dralloc.api.resource_v1 import DeviceRequest, ExactDeviceRequest, ResourceClaim, ResourceClaimTemplate
-from dralloc.testing.admission import document_of, stored
-from dralloc.testing.wire_objects import wire_objects
+from tests.support.admission import document_of, stored
+from tests.support.wire_objects import wire_objects
 
 GROUP_KINDS = [kind for kind in KINDS if kind.group == "resource.k8s.io"]
 

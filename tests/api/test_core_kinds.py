@@ -15,7 +15,7 @@ from dralloc.api.core_object import CoreObject, print_core_object, read_core_obj
 from dralloc.api.core_v1 import Event
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.registry import KINDS, find_kind
-from dralloc.testing.admission import causes, create, document_of, stored, update, update_status
+from tests.support.admission import causes, create, document_of, stored, update, update_status
 
 POD: dict[str, Any] = {
     "apiVersion": "v1",

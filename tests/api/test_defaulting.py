@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from dralloc.api import resource_v1 as v1
 from dralloc.api.registry import KINDS
-from dralloc.testing.admission import NOW_TEXT, document_of, stored, surroundings
-from dralloc.testing.wire_objects import wire_objects
+from tests.support.admission import NOW_TEXT, document_of, stored, surroundings
+from tests.support.wire_objects import wire_objects
 
 GROUP_KINDS = [kind for kind in KINDS if kind.group == v1.GROUP]
 

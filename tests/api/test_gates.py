@@ -9,7 +9,7 @@ import pytest
 
 from dralloc.api.admission import Admitted
 from dralloc.primitives.features import FeatureGates, UnknownGate
-from dralloc.testing.admission import causes, create, document_of, stored, surroundings, update, update_status
+from tests.support.admission import causes, create, document_of, stored, surroundings, update, update_status
 
 SHARE = "11111111-2222-4333-8444-555555555555"
 

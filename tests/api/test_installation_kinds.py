@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dralloc.testing.admission import Causes, causes, create, document_of, stored, update
+from tests.support.admission import Causes, causes, create, document_of, stored, update
 
 RBAC = "rbac.authorization.k8s.io"
 

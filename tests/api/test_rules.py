@@ -11,7 +11,7 @@ import yaml
 
 from dralloc.api.admission import Admitted
 from dralloc.api.meta_v1 import ApiObject
-from dralloc.testing.admission import causes, create, document_of, stored, surroundings, update, update_status
+from tests.support.admission import causes, create, document_of, stored, surroundings, update, update_status
 
 CASES: Final = Path(__file__).parents[1] / "cases" / "api"
 

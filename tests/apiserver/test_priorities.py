@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from dralloc.testing.local_api import PODS, LocalApi, refusal, with_api
-from dralloc.testing.local_api import pod_document as pod
+from tests.support.local_api import PODS, LocalApi, refusal, with_api
+from tests.support.local_api import pod_document as pod
 
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 NEVER = {"preemptionPolicy": "Never"}

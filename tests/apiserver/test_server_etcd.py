@@ -15,9 +15,9 @@ from dralloc.conformance.families import load_family
 from dralloc.conformance.frame import Options, read_lines
 from dralloc.primitives.features import FeatureGates
 from dralloc.store.opening import open_store
-from dralloc.testing.etcd_server import EtcdServer
-from dralloc.testing.local_api import CLAIMS, PODS, FixedClock, LocalApi, claim_document, pod_document
-from dralloc.testing.server_process import server_process
+from tests.support.etcd_server import EtcdServer
+from tests.support.local_api import CLAIMS, PODS, FixedClock, LocalApi, claim_document, pod_document
+from tests.support.server_process import server_process
 
 pytestmark = pytest.mark.slow
 

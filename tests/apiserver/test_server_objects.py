@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dralloc.apiserver.authentication import User
-from dralloc.testing.local_api import (
+from tests.support.local_api import (
     APPLY_PATCH,
     CLAIMS,
     JSON_PATCH,
@@ -19,9 +19,9 @@ from dralloc.testing.local_api import (
     settle,
     with_api,
 )
-from dralloc.testing.local_api import claim_document as claim
-from dralloc.testing.local_api import pod_document as pod
-from dralloc.testing.workloads import job
+from tests.support.local_api import claim_document as claim
+from tests.support.local_api import pod_document as pod
+from tests.support.workloads import job
 
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 

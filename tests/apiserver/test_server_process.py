@@ -19,8 +19,8 @@ import pytest
 
 from dralloc.conformance.families import load_family
 from dralloc.conformance.frame import Options, Verdict, read_lines
-from dralloc.testing.local_api import CLAIMS, claim_document
-from dralloc.testing.server_process import ServerProcess, server_process
+from tests.support.local_api import CLAIMS, claim_document
+from tests.support.server_process import ServerProcess, server_process
 
 pytestmark = pytest.mark.slow
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from dralloc.testing.local_api import CLAIMS, MERGE_PATCH, PODS, RESOURCE, LocalApi, refusal, settle, with_api
-from dralloc.testing.local_api import claim_document as claim
-from dralloc.testing.local_api import pod_document as pod
+from tests.support.local_api import CLAIMS, MERGE_PATCH, PODS, RESOURCE, LocalApi, refusal, settle, with_api
+from tests.support.local_api import claim_document as claim
+from tests.support.local_api import pod_document as pod
 
 # --- quotas -------------------------------------------------------------------------------------------------
 

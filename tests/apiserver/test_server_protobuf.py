@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dralloc.apiserver.protobuf_bodies import PROTOBUF, _messages, protobuf_to_json
 from dralloc.primitives.errors import BadRequest
-from dralloc.testing.local_api import LocalApi, with_api
+from tests.support.local_api import LocalApi, with_api
 
 # As kubectl 1.32 sends `kubectl create namespace foo`.
 NAMESPACE = bytes.fromhex(

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from dralloc.primitives.features import FeatureGates
+from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.store.interface import HistoryLimits
-from dralloc.testing.local_api import (
+from tests.support.local_api import (
     AS_TABLE,
     CLAIMS,
     RESOURCE,
@@ -22,8 +23,7 @@ from dralloc.testing.local_api import (
     settle,
     with_api,
 )
-from dralloc.testing.local_api import claim_document as claim
-from dralloc.testing.virtual_time import VirtualClock, run_virtual
+from tests.support.local_api import claim_document as claim
 
 EVERYWHERE = f"{RESOURCE}/resourceclaims"
 

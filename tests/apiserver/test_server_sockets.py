@@ -19,7 +19,7 @@ from cryptography.x509.oid import NameOID
 
 from dralloc.apiserver.running import BadSettings, RunningServer, ServerSettings, run_server
 from dralloc.apiserver.serving import Limits
-from dralloc.testing.local_api import CLAIMS, claim_document
+from tests.support.local_api import CLAIMS, claim_document
 
 pytestmark = pytest.mark.slow
 

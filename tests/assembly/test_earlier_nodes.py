@@ -11,9 +11,9 @@ from dralloc.assembly.cluster import ClusterSettings, cluster_in_process, fleet
 from dralloc.assembly.earlier_nodes import retire
 from dralloc.client.client import AsyncClient
 from dralloc.node.fleet import FleetSettings
+from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.store.memory import MemoryStore
-from dralloc.testing.virtual_time import VirtualClock, run_virtual
-from dralloc.testing.workloads import pod
+from tests.support.workloads import pod
 
 
 async def names(client: AsyncClient, kind: type[Node | Pod | ResourceSlice]) -> list[str]:

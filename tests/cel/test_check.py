@@ -23,8 +23,8 @@ from dralloc.cel.program import Selector
 from dralloc.cel.reads import Reads
 from dralloc.primitives.features import FeatureGates
 from dralloc.primitives.semver import Semver
-from dralloc.testing.expressions import expression_texts, typed_texts
-from dralloc.testing.selectors import device_view
+from tests.support.expressions import expression_texts, typed_texts
+from tests.support.selectors import device_view
 
 STORED = stored_environment()
 NEW = environment_for(FeatureGates.defaults())

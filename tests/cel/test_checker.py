@@ -14,7 +14,7 @@ from dralloc.cel.environment import Environment, new_environment, stored_environ
 from dralloc.cel.errors import CelError, CelTypeError
 from dralloc.cel.parser import parse
 from dralloc.cel.types import Substitution, Type
-from dralloc.testing.expressions import expression_texts
+from tests.support.expressions import expression_texts
 
 STORED = stored_environment()
 NEW = new_environment(has_multiple_allocations=True, has_list_attributes=False)

@@ -10,7 +10,7 @@ from dralloc.cel.codegen import generate
 from dralloc.cel.device import DeviceView
 from dralloc.cel.errors import CelCompileError, CelError
 from dralloc.cel.program import compile_selector
-from dralloc.testing.selectors import DRIVER, GPU, device_view, device_views, typed_selectors
+from tests.support.selectors import DRIVER, GPU, device_view, device_views, typed_selectors
 
 D = f'device.attributes["{DRIVER}"]'
 C = f'device.capacity["{DRIVER}"]'

@@ -18,7 +18,7 @@ from dralloc.cel.cost_sizes import Path as SizePath
 from dralloc.cel.environment import Environment, new_environment
 from dralloc.cel.errors import CelError
 from dralloc.cel.parser import parse
-from dralloc.testing.expressions import expression_texts
+from tests.support.expressions import expression_texts
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "cel.jsonl.gz"
 NEW = new_environment(has_multiple_allocations=True, has_list_attributes=False)

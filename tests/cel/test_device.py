@@ -10,7 +10,7 @@ from dralloc.cel.errors import CelEvaluationError
 from dralloc.cel.program import compile_selector
 from dralloc.primitives.quantity import Quantity
 from dralloc.primitives.semver import Semver
-from dralloc.testing.selectors import DRIVER, Plain, device_view
+from tests.support.selectors import DRIVER, Plain, device_view
 
 
 def test_a_name_without_a_domain_belongs_to_the_driver() -> None:

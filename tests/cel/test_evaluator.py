@@ -7,7 +7,7 @@ import pytest
 from dralloc.cel.errors import CelEvaluationError
 from dralloc.cel.program import compile_selector
 from dralloc.primitives.semver import Semver
-from dralloc.testing.selectors import DRIVER, device_view, evaluate
+from tests.support.selectors import DRIVER, device_view, evaluate
 
 D = f'device.attributes["{DRIVER}"]'
 C = f'device.capacity["{DRIVER}"]'

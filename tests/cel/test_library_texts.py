@@ -6,7 +6,7 @@ import pytest
 
 from dralloc.cel.errors import CelError
 from dralloc.cel.library.formatting import go_quoted
-from dralloc.testing.selectors import evaluate
+from tests.support.selectors import evaluate
 
 TRUE = [
     # Positions count code points.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dralloc.cel.errors import CelError
-from dralloc.testing.selectors import evaluate
+from tests.support.selectors import evaluate
 
 TRUE = [
     # Lists.

@@ -21,7 +21,7 @@ from dralloc.cel.syntax import (
     MessageLiteral,
     Select,
 )
-from dralloc.testing.expressions import scrambled_texts
+from tests.support.expressions import scrambled_texts
 
 
 def shape(node: Expression) -> str:

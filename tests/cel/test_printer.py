@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dralloc.cel.parser import parse
 from dralloc.cel.printer import print_expression
 from dralloc.cel.syntax import Expression, ParsedExpression
-from dralloc.testing.expressions import expression_texts, expression_trees, typed_texts
+from tests.support.expressions import expression_texts, expression_trees, typed_texts
 
 
 @pytest.mark.slow

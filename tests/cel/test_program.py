@@ -9,7 +9,7 @@ import pytest
 from dralloc.cel.errors import CelCompileError, CelEvaluationError, CelTypeError
 from dralloc.cel.explain import Part, shown_value
 from dralloc.cel.program import compile_selector
-from dralloc.testing.selectors import DRIVER, device_view, evaluate
+from tests.support.selectors import DRIVER, device_view, evaluate
 
 D = f'device.attributes["{DRIVER}"]'
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from dralloc.cel.check import compile_selector as check
 from dralloc.cel.errors import CelCompileError, CelEvaluationError
-from dralloc.testing.selectors import evaluate
+from tests.support.selectors import evaluate
 
 THEIRS = cel.NewEnv(extensions=[ext_optional.ExtOptional(), ext_strings.ExtStrings()], variables={})
 

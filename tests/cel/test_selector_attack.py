@@ -17,8 +17,8 @@ from dralloc.cel.codegen_source import SourceWriter
 from dralloc.cel.device import DeviceView
 from dralloc.cel.errors import CelCompileError, CelError, CelEvaluationError, CostLimitError
 from dralloc.cel.program import compile_selector
-from dralloc.testing.expressions import expression_texts, scrambled_texts
-from dralloc.testing.selectors import device_view, device_views
+from tests.support.expressions import expression_texts, scrambled_texts
+from tests.support.selectors import device_view, device_views
 
 # --- Generated code ------------------------------------------------------------------------------------------
 

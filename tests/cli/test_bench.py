@@ -14,8 +14,8 @@ from typer.testing import CliRunner, Result
 from dralloc.apiserver.kubeconfig import write_kubeconfig
 from dralloc.assembly.workloads import USUAL, WORKLOADS
 from dralloc.cli.main import app, is_example
-from dralloc.testing.cluster_process import cluster_process
-from dralloc.testing.server_process import server_process
+from tests.support.cluster_process import cluster_process
+from tests.support.server_process import server_process
 
 TINY = ("--nodes", "1", "--pods", "8")
 

@@ -15,7 +15,7 @@ from dralloc.api.registry import KINDS, Kind
 from dralloc.api.resource_v1 import GROUP
 from dralloc.apiserver.discovery import aggregated_discovery, api_group_list, api_versions
 from dralloc.cli.main import app
-from dralloc.testing.api_thread import ApiThread, Said, api_thread, refused
+from tests.support.api_thread import ApiThread, Said, api_thread, refused
 
 CASES = Path(__file__).parents[1] / "cases" / "explain"
 FORBIDDEN = refused(403, "Forbidden", 'User "jane" cannot list this at the cluster scope')

@@ -18,7 +18,7 @@ from dralloc.api.core_v1 import Node
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.apiserver.kubeconfig import write_kubeconfig
 from dralloc.cli.main import app
-from dralloc.testing.api_thread import ApiThread, api_thread
+from tests.support.api_thread import ApiThread, api_thread
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "drivers"
 GPU = EXAMPLES / "gpu-memory"

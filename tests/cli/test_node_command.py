@@ -15,8 +15,8 @@ from dralloc.client.http import HttpTransport
 from dralloc.node.fleet import Fleet, FleetSettings
 from dralloc.node.profiles import load_profile
 from dralloc.system_clock import SystemClock
-from dralloc.testing.api import TOKEN, api_application
-from dralloc.testing.node_process import write_kubeconfig
+from dralloc.testing.api_server import TOKEN, api_application
+from tests.support.node_process import write_kubeconfig
 
 pytestmark = pytest.mark.slow
 

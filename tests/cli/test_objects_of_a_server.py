@@ -21,9 +21,9 @@ from dralloc.client.client import AsyncClient
 from dralloc.client.credentials import Connection
 from dralloc.client.http import HttpTransport
 from dralloc.pytest_plugin.cluster import running_cluster
-from dralloc.testing.api import TOKEN
-from dralloc.testing.api_thread import ApiThread, Said, api_thread
-from dralloc.testing.workloads import existing, pod
+from dralloc.testing.api_server import TOKEN
+from tests.support.api_thread import ApiThread, Said, api_thread
+from tests.support.workloads import existing, pod
 
 pytestmark = pytest.mark.slow
 

@@ -16,8 +16,8 @@ from typer.testing import CliRunner, Result
 
 from dralloc.apiserver.certificates import ensure_certificates
 from dralloc.cli.main import app
-from dralloc.testing.api_thread import ApiThread, Said, api_thread, refused
-from dralloc.testing.ports import free_port
+from tests.support.api_thread import ApiThread, Said, api_thread, refused
+from tests.support.ports import free_port
 
 COMMANDS = [("top", "devices"), ("explain", "pod", "p"), ("allocate",), ("get", "pods"), ("record",)]
 

@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dralloc.cli.main import app
-from dralloc.testing.api_thread import ApiThread, api_thread, refused
+from tests.support.api_thread import ApiThread, api_thread, refused
 
 pytestmark = pytest.mark.slow
 

@@ -26,9 +26,9 @@ from dralloc.api.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
 from dralloc.cli.main import app
 from dralloc.client.blocking import Client
 from dralloc.testing.builders import request
-from dralloc.testing.cluster_process import cluster_process, start_cluster
-from dralloc.testing.etcd_server import EtcdServer
-from dralloc.testing.workloads import claim_template, pod, template
+from tests.support.cluster_process import cluster_process, start_cluster
+from tests.support.etcd_server import EtcdServer
+from tests.support.workloads import claim_template, pod, template
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ from dralloc.api.resource_v1 import DeviceClass
 from dralloc.client.blocking import Client
 from dralloc.client.credentials import BadKubeconfig
 from dralloc.primitives.errors import NotFound
-from dralloc.testing.server_process import server_process
+from tests.support.server_process import server_process
 
 
 @pytest.fixture(scope="module")

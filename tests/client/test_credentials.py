@@ -18,7 +18,7 @@ from dralloc.client.credentials import BadKubeconfig, find_connection, read_kube
 from dralloc.client.http import HttpTransport
 from dralloc.client.resources import resource_for
 from dralloc.primitives.errors import Unauthorized
-from dralloc.testing.api import TOKEN, api_application
+from dralloc.testing.api_server import TOKEN, api_application
 
 V1 = "client.authentication.k8s.io/v1"
 

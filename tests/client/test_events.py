@@ -13,9 +13,9 @@ from dralloc.client.client import AsyncClient
 from dralloc.client.events import WAITING_MAX, EventRecorder, Report
 from dralloc.client.in_process import InProcessTransport
 from dralloc.client.resources import resource_for
-from dralloc.testing.api import TOKEN, api_application
-from dralloc.testing.faults import Faults, FaultyTransport
-from dralloc.testing.virtual_time import VirtualClock, run_virtual
+from dralloc.simulator.network_faults import Faults, FaultyTransport
+from dralloc.simulator.virtual_time import VirtualClock, run_virtual
+from dralloc.testing.api_server import TOKEN, api_application
 
 POD = ObjectReference(kind="Pod", api_version="v1", namespace="default", name="p", uid="u1")
 

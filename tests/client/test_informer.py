@@ -19,10 +19,10 @@ from dralloc.client.reflector import Reflector
 from dralloc.client.resource import ObjectKey
 from dralloc.client.resources import resource_for
 from dralloc.client.transport import Request, Stream
+from dralloc.simulator.network_faults import Faults, FaultyTransport
+from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.store.interface import HistoryLimits
-from dralloc.testing.api import TOKEN, api_application
-from dralloc.testing.faults import Faults, FaultyTransport
-from dralloc.testing.virtual_time import VirtualClock, run_virtual
+from dralloc.testing.api_server import TOKEN, api_application
 
 CLASSES = resource_for(DeviceClass)
 HARSH = Faults(lose_request=0.2, lose_answer=0.1, break_stream=0.3)

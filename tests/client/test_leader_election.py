@@ -18,9 +18,9 @@ from dralloc.client.in_process import InProcessTransport
 from dralloc.client.leader_election import LeaderElection, Timing
 from dralloc.client.resource import ObjectKey
 from dralloc.client.resources import resource_for
-from dralloc.testing.api import TOKEN, api_application
-from dralloc.testing.faults import Faults, FaultyTransport
-from dralloc.testing.virtual_time import START, VirtualClock, run_virtual
+from dralloc.simulator.network_faults import Faults, FaultyTransport
+from dralloc.simulator.virtual_time import START, VirtualClock, run_virtual
+from dralloc.testing.api_server import TOKEN, api_application
 
 KEY = ObjectKey("default", "scheduler")
 

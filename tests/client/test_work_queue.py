@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dralloc.client.work_queue import Backoff, WorkQueue, work
-from dralloc.testing.virtual_time import Deadlock, run_virtual
+from dralloc.simulator.virtual_time import Deadlock, run_virtual
 
 
 def test_a_key_added_twice_is_worked_on_once() -> None:

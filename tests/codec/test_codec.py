@@ -17,7 +17,7 @@ from dralloc.api import resource_v1, v1beta1
 from dralloc.api.codec import DecodeError, decode, encode, find_stray_fields
 from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from dralloc.primitives.quantity import Quantity
-from dralloc.testing.wire_objects import wire_objects
+from tests.support.wire_objects import wire_objects
 
 VECTORS = Path(__file__).parent.parent / "vectors"
 KINDS = {

@@ -14,10 +14,10 @@ from dralloc.api.pod_claims import CLAIM_FINALIZER, pod_reference
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.primitives.features import FeatureGates
+from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import allocation, alternative, claim, first_available, held, request
-from dralloc.testing.controlled_cluster import ControlledCluster, controlled_cluster
-from dralloc.testing.virtual_time import run_virtual
-from dralloc.testing.workloads import claim_template, existing, job, pod, quota, template
+from tests.support.controlled_cluster import ControlledCluster, controlled_cluster
+from tests.support.workloads import claim_template, existing, job, pod, quota, template
 
 Scenario = Callable[[ControlledCluster], Awaitable[None]]
 

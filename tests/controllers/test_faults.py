@@ -9,11 +9,11 @@ import pytest
 from dralloc.api.pod_claims import POD_CLAIM_NAME
 from dralloc.api.pod_v1 import Pod
 from dralloc.primitives.errors import Conflict, NotFound
+from dralloc.simulator.network_faults import Faults
+from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import allocation, claim, held, request
-from dralloc.testing.controlled_cluster import ControlledCluster, controlled_cluster
-from dralloc.testing.faults import Faults
-from dralloc.testing.virtual_time import run_virtual
-from dralloc.testing.workloads import claim_template, existing, pod, template
+from tests.support.controlled_cluster import ControlledCluster, controlled_cluster
+from tests.support.workloads import claim_template, existing, pod, template
 
 HARSH = Faults(lose_request=0.2, lose_answer=0.2, break_stream=0.1)
 SOUND = Faults()

@@ -16,11 +16,11 @@ from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.client.resource import ObjectKey
 from dralloc.client.resources import resource_for
 from dralloc.controllers.running import CONTROLLERS
+from dralloc.simulator.network_faults import Faults
+from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import allocation, held, request
-from dralloc.testing.controlled_cluster import ControlledCluster, controlled_cluster
-from dralloc.testing.faults import Faults
-from dralloc.testing.virtual_time import run_virtual
-from dralloc.testing.workloads import claim_template, existing, job, quota
+from tests.support.controlled_cluster import ControlledCluster, controlled_cluster
+from tests.support.workloads import claim_template, existing, job, quota
 
 Scenario = Callable[[ControlledCluster], Awaitable[None]]
 

@@ -14,7 +14,7 @@ from dralloc.client.informer import Informer
 from dralloc.client.resource import ObjectKey
 from dralloc.controllers.latest import TRUSTED_S, Latest
 from dralloc.controllers.names import ALPHABET, suffix
-from dralloc.testing.virtual_time import run_virtual
+from dralloc.simulator.virtual_time import run_virtual
 
 
 def at(revision: int) -> DeviceClass:

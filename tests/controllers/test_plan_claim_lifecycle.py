@@ -23,7 +23,7 @@ from dralloc.controllers.claim_lifecycle.plan import (
     plan_claim,
 )
 from dralloc.testing.builders import allocation, claim, held, request
-from dralloc.testing.workloads import pod, seen
+from tests.support.workloads import pod, seen
 
 POD_A = ConsumerReference(resource="pods", name="a", uid="uid-a")
 POD_B = ConsumerReference(resource="pods", name="b", uid="uid-b")

@@ -31,7 +31,7 @@ from dralloc.controllers.claim_templates.plan import (
 )
 from dralloc.primitives.features import FeatureGates
 from dralloc.testing.builders import allocation, alternative, claim, first_available, held, request
-from dralloc.testing.workloads import claim_template, existing, pod, seen, template
+from tests.support.workloads import claim_template, existing, pod, seen, template
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 GATES = FeatureGates.defaults()

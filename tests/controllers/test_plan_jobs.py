@@ -34,7 +34,7 @@ from dralloc.controllers.jobs.plan_claims import SHARED_CLAIMS, CreateClaim, Rep
 from dralloc.controllers.jobs.pods import PodNames, name_base, pod_document
 from dralloc.controllers.jobs.tally import COMPLETION_INDEX, Count, Tally
 from dralloc.testing.builders import request
-from dralloc.testing.workloads import claim_template, pod, seen
+from tests.support.workloads import claim_template, pod, seen
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 STARTED = "2026-01-01T00:00:00Z"

@@ -58,7 +58,7 @@ from dralloc.testing.builders import (
     taint_rule,
     toleration,
 )
-from dralloc.testing.workloads import existing, pod, seen, template
+from tests.support.workloads import existing, pod, seen, template
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ADDED = "2026-01-01T00:00:00Z"

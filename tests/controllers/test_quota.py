@@ -14,10 +14,10 @@ from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.controllers.quota.plan import plan_quota
 from dralloc.controllers.quota.usage import Usage
 from dralloc.primitives.quantity import Quantity
+from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import alternative, claim, device_class, first_available, request
-from dralloc.testing.controlled_cluster import ControlledCluster, controlled_cluster
-from dralloc.testing.virtual_time import run_virtual
-from dralloc.testing.workloads import pod, quota
+from tests.support.controlled_cluster import ControlledCluster, controlled_cluster
+from tests.support.workloads import pod, quota
 
 CLAIMS = "count/resourceclaims.resource.k8s.io"
 GPUS = "gpu.deviceclass.resource.k8s.io/devices"

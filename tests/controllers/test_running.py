@@ -22,13 +22,13 @@ from dralloc.client.in_process import InProcessTransport
 from dralloc.client.transport import Request, Response, Stream, Transport
 from dralloc.controllers.running import LEASE, Controllers
 from dralloc.primitives.features import FeatureGates
-from dralloc.testing.api import TOKEN, api_application
+from dralloc.simulator.network_faults import Faults, FaultyTransport
+from dralloc.simulator.virtual_time import VirtualClock, run_virtual
+from dralloc.testing.api_server import TOKEN, api_application
 from dralloc.testing.builders import request
-from dralloc.testing.controlled_cluster import controlled_cluster
-from dralloc.testing.faults import Faults, FaultyTransport
-from dralloc.testing.server_process import server_process
-from dralloc.testing.virtual_time import VirtualClock, run_virtual
-from dralloc.testing.workloads import claim_template, pod, template
+from tests.support.controlled_cluster import controlled_cluster
+from tests.support.server_process import server_process
+from tests.support.workloads import claim_template, pod, template
 
 CUT_OFF = Faults(lose_request=1.0)
 STOP_TIMEOUT_S = 60

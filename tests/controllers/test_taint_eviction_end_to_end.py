@@ -23,11 +23,11 @@ from dralloc.api.resource_v1 import (
     ResourceClaim,
 )
 from dralloc.primitives.features import FeatureGates
+from dralloc.simulator.network_faults import Faults
+from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import allocation, claim, device, held, request, resource_slice, taint, toleration
-from dralloc.testing.controlled_cluster import ControlledCluster, controlled_cluster
-from dralloc.testing.faults import Faults
-from dralloc.testing.virtual_time import run_virtual
-from dralloc.testing.workloads import existing, pod
+from tests.support.controlled_cluster import ControlledCluster, controlled_cluster
+from tests.support.workloads import existing, pod
 
 Scenario = Callable[[ControlledCluster], Awaitable[None]]
 EVICTING = taint("faulty", "yes", NO_EXECUTE)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dralloc.testing.server_process import ServerProcess, server_process
+from tests.support.server_process import ServerProcess, server_process
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

@@ -40,18 +40,18 @@ from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.leader_loop import SchedulerTerms
 from dralloc.scheduler.scheduler import NAME, SchedulerSettings
+from dralloc.simulator.network_faults import Loss, ScriptedTransport
+from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.store.memory import MemoryStore
 from dralloc.system_clock import SystemClock
-from dralloc.testing.api import TOKEN
+from dralloc.testing.api_server import TOKEN
 from dralloc.testing.builders import allocation, claim, device, device_class, held, request, resource_slice, taint_rule
 from dralloc.testing.driver_bench import bench_settings
-from dralloc.testing.faults import Loss, ScriptedTransport
-from dralloc.testing.node_process import kill, write_kubeconfig
-from dralloc.testing.node_world import QUICK, replace_uid, short_directory
-from dralloc.testing.rights import Grant, GuardedApplication, account_name, grants_of, rights_needed
-from dralloc.testing.scripted_driver import ScriptedDriver
-from dralloc.testing.virtual_time import VirtualClock, run_virtual
-from dralloc.testing.workloads import claim_template, existing, job, pod, quota, template
+from tests.support.node_process import kill, write_kubeconfig
+from tests.support.node_world import QUICK, replace_uid, short_directory
+from tests.support.rights import Grant, GuardedApplication, account_name, grants_of, rights_needed
+from tests.support.scripted_driver import ScriptedDriver
+from tests.support.workloads import claim_template, existing, job, pod, quota, template
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 SCHEDULER, CONTROLLERS, NODE, FAKE_NODES, READER = (

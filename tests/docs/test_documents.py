@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dralloc.testing.document_runner import PageRunner
-from dralloc.testing.documents import Command, blocks_of, prose_of, shows
+from tests.support.document_runner import PageRunner
+from tests.support.documents import Command, blocks_of, prose_of, shows
 
 PAGE = """\
 # A page

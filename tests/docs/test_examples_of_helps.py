@@ -21,9 +21,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dralloc.testing.document_runner import going_on
-from dralloc.testing.documents import blocks_of
-from dralloc.testing.warm_command import warm_command
+from tests.support.document_runner import going_on
+from tests.support.documents import blocks_of
+from tests.support.warm_command import warm_command
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "reference" / "cli.md").read_text()

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from dralloc.testing.document_runner import PageRunner, going_on
-from dralloc.testing.documents import Block, blocks_of, pages_of
-from dralloc.testing.warm_command import warm_command
+from tests.support.document_runner import PageRunner, going_on
+from tests.support.documents import Block, blocks_of, pages_of
+from tests.support.warm_command import warm_command
 
 ROOT = Path(__file__).parents[2]
 PAGES = pages_of(ROOT)

@@ -32,8 +32,8 @@ from dralloc.driver.conformance.subject import Patience, Subject
 from dralloc.driver.settings import Settings
 from dralloc.primitives.errors import NotFound
 from dralloc.rpc.plugin_services import DRA_V1, DRA_V1BETA1
-from dralloc.testing.broken_driver import Broken, BrokenDriver, FrontCall, running_broken
 from dralloc.testing.driver_bench import NODE, bench_server, bench_settings
+from tests.support.broken_driver import Broken, BrokenDriver, FrontCall, running_broken
 
 PATIENT = Patience()
 # For what never comes.

@@ -29,9 +29,9 @@ from dralloc.node.pod_view import NODE_PODS
 from dralloc.node.runtime_fake import PREFIX
 from dralloc.node.runtime_process import find_marked
 from dralloc.scheduler.scheduler import NAME
-from dralloc.testing.driver_cluster import DriverCluster, driver_cluster
-from dralloc.testing.ports import free_port
-from dralloc.testing.workloads import existing, job
+from tests.support.driver_cluster import DriverCluster, driver_cluster
+from tests.support.ports import free_port
+from tests.support.workloads import existing, job
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "drivers"
 pytestmark = pytest.mark.slow

@@ -23,9 +23,9 @@ from dralloc.driver.metrics import DriverMetrics
 from dralloc.driver.publisher import SlicePublisher
 from dralloc.driver.slices import InvalidPools
 from dralloc.primitives.features import FeatureGates
-from dralloc.testing.api import TOKEN, api_application
-from dralloc.testing.faults import Faults, FaultyTransport
-from dralloc.testing.virtual_time import VirtualClock, run_virtual
+from dralloc.simulator.network_faults import Faults, FaultyTransport
+from dralloc.simulator.virtual_time import VirtualClock, run_virtual
+from dralloc.testing.api_server import TOKEN, api_application
 
 DRIVER = "gpu.example.com"
 NODE = "node-a"

@@ -17,7 +17,7 @@ from dralloc.api.meta_v1 import ObjectMeta
 from dralloc.apiserver.running import ServerSettings, run_server
 from dralloc.client.client import connect_async
 from dralloc.driver.conformance.subject import Patience, Subject
-from dralloc.testing.ports import free_port
+from tests.support.ports import free_port
 
 PROGRAM = """
 from dralloc.driver import DriverFunctions, device

@@ -36,7 +36,7 @@ from dralloc.testing.builders import (
     taint,
     taint_rule,
 )
-from dralloc.testing.workloads import claim_template
+from tests.support.workloads import claim_template
 
 pytestmark = pytest.mark.slow
 

@@ -29,7 +29,7 @@ from dralloc.testing.builders import (
     request,
     resource_slice,
 )
-from dralloc.testing.scheduled_cluster import node, our_pod
+from tests.support.scheduled_cluster import node, our_pod
 
 pytestmark = pytest.mark.slow
 

@@ -33,9 +33,9 @@ from dralloc.rpc.plugin_services import (
     Service,
 )
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice
-from dralloc.testing.driver_cluster import NODE, DriverCluster, driver_cluster
-from dralloc.testing.scripted_driver import ScriptedDriver
-from dralloc.testing.workloads import existing, pod
+from tests.support.driver_cluster import NODE, DriverCluster, driver_cluster
+from tests.support.scripted_driver import ScriptedDriver
+from tests.support.workloads import existing, pod
 
 pytestmark = pytest.mark.slow
 

@@ -22,8 +22,8 @@ from dralloc.testing.builders import (
     taint_rule,
     toleration,
 )
-from dralloc.testing.scheduled_cluster import node, our_pod
-from dralloc.testing.workloads import claim_template, pod, template
+from tests.support.scheduled_cluster import node, our_pod
+from tests.support.workloads import claim_template, pod, template
 
 pytestmark = pytest.mark.slow
 

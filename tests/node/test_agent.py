@@ -19,8 +19,8 @@ from dralloc.node.pod_view import NodePod
 from dralloc.primitives.metrics import exposition
 from dralloc.rpc.plugin_services import NODE_PREPARE_RESOURCES, NODE_UNPREPARE_RESOURCES
 from dralloc.testing.builders import allocation, claim, device, held, request, resource_slice
-from dralloc.testing.node_world import QUICK, NodeWorld, node_world, replace_uid, short_directory
-from dralloc.testing.scripted_driver import ScriptedDriver
+from tests.support.node_world import QUICK, NodeWorld, node_world, replace_uid, short_directory
+from tests.support.scripted_driver import ScriptedDriver
 
 pytestmark = pytest.mark.slow
 

@@ -23,7 +23,7 @@ from dralloc.node.metrics import NodeMetrics
 from dralloc.primitives.errors import NotFound
 from dralloc.primitives.metrics import exposition
 from dralloc.testing.builders import allocation, claim, held
-from dralloc.testing.workloads import existing, pod, seen
+from tests.support.workloads import existing, pod, seen
 
 DRIVERS = ("gpu.example.com", "nic.example.com")
 

@@ -19,13 +19,13 @@ from dralloc.client.client import AsyncClient, connect_async
 from dralloc.node.checkpoint import read_checkpoint
 from dralloc.node.runtime_process import find_marked
 from dralloc.rpc.plugin_services import Service
-from dralloc.testing.api import TOKEN, api_application
+from dralloc.testing.api_server import TOKEN, api_application
 from dralloc.testing.builders import CLASS, allocation, claim, device_class, held, request
-from dralloc.testing.node_process import kill, start_node_process, write_kubeconfig
-from dralloc.testing.node_world import replace_uid, short_directory
-from dralloc.testing.scripted_driver import ScriptedDriver
-from dralloc.testing.workloads import existing
-from dralloc.testing.workloads import pod as pod_document
+from tests.support.node_process import kill, start_node_process, write_kubeconfig
+from tests.support.node_world import replace_uid, short_directory
+from tests.support.scripted_driver import ScriptedDriver
+from tests.support.workloads import existing
+from tests.support.workloads import pod as pod_document
 
 pytestmark = pytest.mark.slow
 

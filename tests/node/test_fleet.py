@@ -28,13 +28,13 @@ from dralloc.node.pod_view import NODE_PODS, NodePod
 from dralloc.node.profiles import load_profile, profile_names
 from dralloc.node.runtime_fake import PREFIX, Behaviour, read_behaviour
 from dralloc.node.timings import DEFAULT_TIMINGS
-from dralloc.testing.api import TOKEN, api_application
+from dralloc.simulator.network_faults import Faults, FaultyTransport
+from dralloc.simulator.virtual_time import VirtualClock, run_virtual
+from dralloc.testing.api_server import TOKEN, api_application
 from dralloc.testing.builders import allocation, claim, device_class, held, request
-from dralloc.testing.faults import Faults, FaultyTransport
-from dralloc.testing.node_world import replace_uid
-from dralloc.testing.virtual_time import VirtualClock, run_virtual
-from dralloc.testing.workloads import existing
-from dralloc.testing.workloads import pod as pod_document
+from tests.support.node_world import replace_uid
+from tests.support.workloads import existing
+from tests.support.workloads import pod as pod_document
 
 
 @dataclass

@@ -14,10 +14,10 @@ from dralloc.node.container_devices import cdi_ids, devices_status
 from dralloc.node.health import DEVICES_MAX, NOT_KNOWN, DeviceHealth, HealthTable, read_reports
 from dralloc.node.pod_view import NodePod, ResourceHealth, ResourceStatus
 from dralloc.rpc.plugin_services import HEALTH_V1, HEALTH_V1ALPHA1, Service
-from dralloc.testing.node_world import NodeWorld, node_world, short_directory
-from dralloc.testing.scripted_driver import ScriptedDriver
-from dralloc.testing.workloads import existing
-from dralloc.testing.workloads import pod as pod_document
+from tests.support.node_world import NodeWorld, node_world, short_directory
+from tests.support.scripted_driver import ScriptedDriver
+from tests.support.workloads import existing
+from tests.support.workloads import pod as pod_document
 
 FRESH = DeviceHealth("Healthy", "fine", 30.0, fresh_until=30.0)
 BAD = DeviceHealth("Unhealthy", "hot", 30.0, fresh_until=30.0)

@@ -12,9 +12,9 @@ from dralloc.client.client import AsyncClient
 from dralloc.client.in_process import InProcessTransport
 from dralloc.node.manifest_nodes import CAPACITY, ManifestNodes
 from dralloc.node.profiles import FAKE_LABEL
-from dralloc.testing.api import TOKEN, api_application
-from dralloc.testing.virtual_time import VirtualClock, run_virtual
-from dralloc.testing.workloads import Document, pod
+from dralloc.simulator.virtual_time import VirtualClock, run_virtual
+from dralloc.testing.api_server import TOKEN, api_application
+from tests.support.workloads import Document, pod
 
 SOON_S = 2.0
 

@@ -22,8 +22,8 @@ from dralloc.rpc.plugin_services import (
     Service,
 )
 from dralloc.testing.builders import allocation, held
-from dralloc.testing.node_world import QUICK, NodeWorld, node_world, short_directory
-from dralloc.testing.scripted_driver import ScriptedDriver
+from tests.support.node_world import QUICK, NodeWorld, node_world, short_directory
+from tests.support.scripted_driver import ScriptedDriver
 
 pytestmark = pytest.mark.slow
 

@@ -24,7 +24,7 @@ from dralloc.node.prepare import (
     unprepare_batches,
 )
 from dralloc.testing.builders import allocation, claim, held
-from dralloc.testing.workloads import existing, pod, seen, template
+from tests.support.workloads import existing, pod, seen, template
 
 POD = seen(pod("p", {"gpu": existing("claim")}))
 OWN = ClaimUse("gpu", "claim", True)

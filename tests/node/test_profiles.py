@@ -27,7 +27,7 @@ from dralloc.node.profiles import (
 from dralloc.node.publication import CreateSlice, DeleteSlice, ReplaceSlice, plan_pool
 from dralloc.node.recording import record_profile
 from dralloc.system_clock import SystemClock
-from dralloc.testing.api import TOKEN, api_application
+from dralloc.testing.api_server import TOKEN, api_application
 from dralloc.testing.builders import device, resource_slice
 
 # --- Texts with holes ---------------------------------------------------------------------------------------------

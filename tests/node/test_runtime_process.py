@@ -16,7 +16,7 @@ from dralloc.node.pods import Exit
 from dralloc.node.runtime import Launch
 from dralloc.node.runtime_process import ProcessRuntime
 from dralloc.system_clock import SystemClock
-from dralloc.testing.workloads import pod as pod_document
+from tests.support.workloads import pod as pod_document
 
 FORKS: list[None] = []
 # What is registered stays so for as long as the process lives.

@@ -18,10 +18,10 @@ from dralloc.client.transport import TransportError
 from dralloc.client.work_queue import Backoff
 from dralloc.node.persistence import until_done
 from dralloc.primitives.errors import ApiError, Forbidden, ServiceUnavailable, TooManyRequests
-from dralloc.testing.api import TOKEN, api_application
-from dralloc.testing.node_process import kill, write_kubeconfig
-from dralloc.testing.node_world import short_directory
-from dralloc.testing.ports import free_port
+from dralloc.testing.api_server import TOKEN, api_application
+from tests.support.node_process import kill, write_kubeconfig
+from tests.support.node_world import short_directory
+from tests.support.ports import free_port
 
 AT_ONCE = Backoff(first_s=0.0, most_s=0.0)
 DEADLINE_S = 60.0

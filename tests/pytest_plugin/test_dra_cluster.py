@@ -22,7 +22,7 @@ from dralloc.primitives.errors import BadRequest, Invalid, NotFound
 from dralloc.pytest_plugin.cluster import BadCluster, DraCluster, WaitFailed, running_cluster
 from dralloc.pytest_plugin.manifests import BadManifest
 from dralloc.testing.builders import claim, request
-from dralloc.testing.workloads import existing, job, pod
+from tests.support.workloads import existing, job, pod
 
 MANIFEST = """
 apiVersion: resource.k8s.io/v1

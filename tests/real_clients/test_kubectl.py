@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dralloc.testing.server_process import ServerProcess
+from tests.support.server_process import ServerProcess
 
 DEBIAN = Path(__file__).parents[2] / ".tools" / "kubectl-debian" / "usr" / "bin" / "kubectl"
 

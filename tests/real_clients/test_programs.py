@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import dralloc
-from dralloc.testing.server_process import ServerProcess
+from tests.support.server_process import ServerProcess
 
 PROGRAMS = Path(__file__).parent / "programs"
 NODE = Path(__file__).parent / "node"

@@ -17,8 +17,8 @@ from dralloc.node.checkpoint import read_checkpoint
 from dralloc.node.pod_view import NodePod
 from dralloc.testing.builders import allocation, held
 from dralloc.testing.driver_bench import driver_bench
-from dralloc.testing.node_process import kill
-from dralloc.testing.node_world import node_world, short_directory
+from tests.support.node_process import kill
+from tests.support.node_world import node_world, short_directory
 
 GO = Path(__file__).parents[2] / ".tools" / "go" / "bin"
 SHARE = "11111111-1111-4111-8111-111111111111"

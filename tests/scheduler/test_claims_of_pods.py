@@ -21,7 +21,7 @@ from dralloc.scheduler.claims import demand_obstacle
 from dralloc.scheduler.state.binding_conditions import Failed, Readiness, Ready, Waiting, is_unusable, readiness
 from dralloc.scheduler.state.reservation import consumer_for
 from dralloc.testing.builders import allocation, alternative, claim, device_class, first_available, held, request
-from dralloc.testing.workloads import pod, seen
+from tests.support.workloads import pod, seen
 
 # --- Requests that cannot be served -----------------------------------------------------------------------------
 

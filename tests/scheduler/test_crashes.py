@@ -11,9 +11,9 @@ from dralloc.api.pod_claims import is_reserved_for
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.transport import Request, Response, Stream, Transport
+from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice
-from dralloc.testing.scheduled_cluster import ScheduledCluster, node, our_pod, scheduled_cluster
-from dralloc.testing.virtual_time import run_virtual
+from tests.support.scheduled_cluster import ScheduledCluster, node, our_pod, scheduled_cluster
 
 # Two claims: two finalizers, two statuses, a binding.
 WRITES = 5

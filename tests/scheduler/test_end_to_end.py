@@ -26,8 +26,8 @@ from dralloc.testing.builders import (
     taint_rule,
     toleration,
 )
-from dralloc.testing.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod
-from dralloc.testing.workloads import existing, pod, template
+from tests.support.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod
+from tests.support.workloads import existing, pod, template
 
 
 def gpus(node_name: str, count: int = 1, attributes: Mapping[str, Any] | None = None) -> ResourceSlice:

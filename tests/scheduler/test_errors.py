@@ -13,10 +13,10 @@ from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.client.resource import ObjectKey
 from dralloc.client.resources import resource_for
 from dralloc.client.transport import Request, Response, Transport
+from dralloc.simulator.network_faults import Loss, ScriptedTransport
+from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import DRIVER, claim, device, device_class, request, resource_slice
-from dralloc.testing.faults import Loss, ScriptedTransport
-from dralloc.testing.scheduled_cluster import ScheduledCluster, node, our_pod, scheduled_cluster
-from dralloc.testing.virtual_time import run_virtual
+from tests.support.scheduled_cluster import ScheduledCluster, node, our_pod, scheduled_cluster
 
 # The longest that a pod is held back for errors.
 HELD_BACK_S = 10.0

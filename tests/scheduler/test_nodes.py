@@ -17,8 +17,8 @@ from dralloc.scheduler.node_state import EMPTY, NodeOffer, NodeState
 from dralloc.scheduler.scores import Raw, compared, emptiness, raw_scores
 from dralloc.scheduler.state.cluster_events import ROOM_FREED
 from dralloc.scheduler.state.cluster_state import Cluster
-from dralloc.testing.scheduled_cluster import node
-from dralloc.testing.workloads import Document, pod, seen
+from tests.support.scheduled_cluster import node
+from tests.support.workloads import Document, pod, seen
 
 
 def spec(**members: Any) -> PodSpec:

@@ -13,9 +13,9 @@ from dralloc.client.calls import Calls
 from dralloc.client.transport import Request, Response, Stream, Transport
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.scheduler import Scheduler, SchedulerSettings
+from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice, taint, taint_rule
-from dralloc.testing.scheduled_cluster import node, our_pod, scheduled_cluster
-from dralloc.testing.virtual_time import VirtualClock, run_virtual
+from tests.support.scheduled_cluster import node, our_pod, scheduled_cluster
 
 
 class OlderServer:

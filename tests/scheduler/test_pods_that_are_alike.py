@@ -8,7 +8,7 @@ from dralloc.api.pod_claims import pod_reference
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice
-from dralloc.testing.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod
+from tests.support.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod
 
 PODS = 30
 NAMES = [f"p{number:02}" for number in range(PODS)]

@@ -17,14 +17,14 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.client import AsyncClient
 from dralloc.scheduler.scheduler import Scheduler, SchedulerSettings
+from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.snapshot.identity import DeviceId
 from dralloc.snapshot.usage import counted_results
 from dralloc.system_clock import SystemClock
-from dralloc.testing.api import api_in_process, api_over_http
+from dralloc.testing.api_server import api_in_process, api_over_http
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice
-from dralloc.testing.scheduled_cluster import node
-from dralloc.testing.virtual_time import VirtualClock, run_virtual
-from dralloc.testing.workloads import existing, pod
+from tests.support.scheduled_cluster import node
+from tests.support.workloads import existing, pod
 
 NODES, DEVICES = 4, 6
 

@@ -13,8 +13,8 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.cycle import Cycle, Place, Reject
 from dralloc.scheduler.state.cluster_state import Cluster
-from dralloc.testing.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod
-from dralloc.testing.workloads import Document, pod, seen
+from tests.support.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod
+from tests.support.workloads import Document, pod, seen
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 WEB = {"matchLabels": {"app": "web"}}

@@ -19,11 +19,11 @@ from dralloc.client.client import AsyncClient
 from dralloc.client.in_process import InProcessTransport
 from dralloc.scheduler.leader_loop import SchedulerTerms
 from dralloc.scheduler.scheduler import SchedulerSettings
-from dralloc.testing.api import TOKEN, api_application
+from dralloc.simulator.virtual_time import VirtualClock, run_virtual
+from dralloc.testing.api_server import TOKEN, api_application
 from dralloc.testing.builders import alternative, claim, device, device_class, first_available, request, resource_slice
-from dralloc.testing.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod
-from dralloc.testing.server_process import server_process
-from dralloc.testing.virtual_time import VirtualClock, run_virtual
+from tests.support.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod
+from tests.support.server_process import server_process
 
 
 def test_of_several_one_schedules_and_the_next_takes_over_when_it_ends() -> None:

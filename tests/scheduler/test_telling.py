@@ -7,7 +7,7 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.client.resource import ObjectKey
 from dralloc.client.resources import resource_for
 from dralloc.scheduler.report.pod_conditions import SAME_AGAIN_S
-from dralloc.testing.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod
+from tests.support.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod
 
 
 async def create_pod_that_waits(cluster: ScheduledCluster) -> None:

@@ -38,8 +38,8 @@ from dralloc.testing.builders import (
     taint,
     taint_rule,
 )
-from dralloc.testing.scheduled_cluster import node, our_pod
-from dralloc.testing.workloads import Document, seen
+from tests.support.scheduled_cluster import node, our_pod
+from tests.support.workloads import Document, seen
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NODES = [f"node-{number}" for number in range(5)]

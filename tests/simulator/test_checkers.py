@@ -15,10 +15,10 @@ from dralloc.api.pod_claims import pod_reference
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.simulator.checkers import World, leaks, violations
 from dralloc.simulator.liveness import forgotten
+from dralloc.simulator.virtual_time import START
 from dralloc.testing.builders import allocation, claim, device, device_class, held, request, resource_slice
-from dralloc.testing.scheduled_cluster import node
-from dralloc.testing.virtual_time import START
-from dralloc.testing.workloads import existing, pod, seen, template
+from tests.support.scheduled_cluster import node
+from tests.support.workloads import existing, pod, seen, template
 
 USER = seen(pod("p", {"gpu": existing("c")}, node="node-a"), phase="Running")
 SLICE = resource_slice(

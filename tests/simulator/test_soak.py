@@ -9,10 +9,10 @@ import pytest
 
 from dralloc.simulator.checkers import World
 from dralloc.simulator.cluster import SimulatedCluster
+from dralloc.simulator.network_faults import Faults
 from dralloc.simulator.soak import CALM, HARSH, soak
+from dralloc.simulator.virtual_time import run_virtual
 from dralloc.simulator.workload import Workload
-from dralloc.testing.faults import Faults
-from dralloc.testing.virtual_time import run_virtual
 
 
 @pytest.mark.slow

@@ -12,8 +12,8 @@ from dralloc.snapshot.identity import PoolId
 from dralloc.snapshot.node_selectors import Node, NodeSelectorError
 from dralloc.snapshot.pools import PoolStatus, Visibility
 from dralloc.testing.builders import device, node, node_selector, resource_slice
-from dralloc.testing.plain_pools import PlainFatal, PlainPools, World
-from dralloc.testing.random_worlds import random_world
+from tests.support.plain_pools import PlainFatal, PlainPools, World
+from tests.support.random_worlds import random_world
 
 EVERYTHING = Visibility(partitionable_devices=True, compatibility_groups=False)
 NO_PARTITIONS = Visibility(partitionable_devices=False, compatibility_groups=False)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dralloc.testing.etcd_server import EtcdServer
+from tests.support.etcd_server import EtcdServer
 
 _roots = itertools.count()
 

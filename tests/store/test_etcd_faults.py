@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from dralloc.store.errors import Compacted, KeyExists, RevisionConflict, StoreFull, StoreUnavailable, ValueTooLarge
 from dralloc.store.interface import Event, HistoryLimits, Record, Store, Watch
 from dralloc.store.opening import open_store
-from dralloc.testing.etcd_server import EtcdServer, etcd_program
-from dralloc.testing.ports import free_port
+from tests.support.etcd_server import EtcdServer, etcd_program
+from tests.support.ports import free_port
 
 TEST_TIMEOUT_S = 60.0
 

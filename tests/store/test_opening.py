@@ -12,7 +12,7 @@ from dralloc.store.errors import BadStoreUrl, StoreUnavailable
 from dralloc.store.memory import MemoryStore
 from dralloc.store.opening import open_store
 from dralloc.store.sqlite import SqliteStore
-from dralloc.testing.ports import free_port
+from tests.support.ports import free_port
 
 REFUSED = {
     "redis://localhost": "no store 'redis'",

@@ -19,7 +19,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, multi
 from dralloc.store.errors import StoreError
 from dralloc.store.interface import FIRST_REVISION, Event, Page, PageToken, Record, Store, Watch
 from dralloc.store.opening import open_store
-from dralloc.testing.etcd_server import EtcdServer
+from tests.support.etcd_server import EtcdServer
 
 
 @dataclass(frozen=True)

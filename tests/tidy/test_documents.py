@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dralloc.testing.documents import prose_of
+from tests.support.documents import prose_of
 
 ROOT = Path(__file__).parents[2]
 PROMISES = (

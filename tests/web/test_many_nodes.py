@@ -7,9 +7,9 @@ import asyncio
 import pytest
 import uvloop
 
-from dralloc.testing.browser import Page, browser_page, find_chromium
-from dralloc.testing.large_cluster import DEVICES_PER_NODE, large_cluster
 from dralloc.web.page import device_page
+from tests.support.browser import Page, browser_page, find_chromium
+from tests.support.large_cluster import DEVICES_PER_NODE, large_cluster
 
 NODES = 5_000
 

@@ -22,9 +22,9 @@ from dralloc.primitives.quantity import Quantity
 from dralloc.pytest_plugin.cluster import running_cluster
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.testing import builders as build
-from dralloc.testing.plain_pools import World
-from dralloc.testing.random_worlds import random_world
 from dralloc.whatif.device_usage import PoolReport, usage_report
+from tests.support.plain_pools import World
+from tests.support.random_worlds import random_world
 
 HERE = Path(__file__).parent
 STATIC = Path(__file__).parents[2] / "src" / "dralloc" / "web" / "static"

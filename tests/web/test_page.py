@@ -17,11 +17,11 @@ from dralloc import connect
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.blocking import Client
-from dralloc.testing.browser import Page, browser_page, browser_windows, find_chromium
-from dralloc.testing.cluster_process import ClusterProcess, cluster_process
-from dralloc.testing.ports import free_port
-from dralloc.testing.server_process import ServerProcess, server_process
-from dralloc.testing.web_scene import NODES, SHARES, scene, with_own_claim
+from tests.support.browser import Page, browser_page, browser_windows, find_chromium
+from tests.support.cluster_process import ClusterProcess, cluster_process
+from tests.support.ports import free_port
+from tests.support.server_process import ServerProcess, server_process
+from tests.support.web_scene import NODES, SHARES, scene, with_own_claim
 
 AUDIT = (Path(__file__).parent / "audit.js").read_text()
 LIVE = "document.querySelector('.connection')?.dataset.phase === 'live'"

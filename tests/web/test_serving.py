@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from dralloc.testing.server_process import ServerProcess, server_process
 from dralloc.web.page import CONTENT_TYPES, FIRST
+from tests.support.server_process import ServerProcess, server_process
 
 STATIC = Path(__file__).parents[2] / "src" / "dralloc" / "web" / "static"
 

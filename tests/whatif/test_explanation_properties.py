@@ -14,10 +14,10 @@ from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal, Impossi
 from dralloc.allocator.supply import Supply
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.identity import DeviceId
-from dralloc.testing.random_worlds import random_world
 from dralloc.whatif.explanation.json_form import plain_explanation
 from dralloc.whatif.explanation.report import Question, Verdict, explain
 from dralloc.whatif.explanation.text import lines
+from tests.support.random_worlds import random_world
 
 seeds = st.integers(0, 2**32)
 

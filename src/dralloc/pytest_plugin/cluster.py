@@ -36,8 +36,8 @@ from dralloc.pytest_plugin.life import ClusterLife
 from dralloc.pytest_plugin.loops import VirtualLoop
 from dralloc.pytest_plugin.manifests import Source, documents_of
 from dralloc.pytest_plugin.picture import picture_of
+from dralloc.simulator.virtual_time import VirtualClock
 from dralloc.system_clock import SystemClock
-from dralloc.testing.virtual_time import VirtualClock
 
 if TYPE_CHECKING:
     from dralloc.pytest_plugin.nodes import DriverNode

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from dralloc.testing.virtual_time import VirtualTimeLoop
+from dralloc.simulator.virtual_time import VirtualTimeLoop
 
 Result = TypeVar("Result")
 

@@ -7,7 +7,7 @@ import os
 import sys
 
 from dralloc.simulator.soak import SoakFailed, soak
-from dralloc.testing.virtual_time import run_virtual
+from dralloc.simulator.virtual_time import run_virtual
 
 
 def main() -> int:

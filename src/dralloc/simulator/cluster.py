@@ -36,11 +36,11 @@ from dralloc.scheduler.leader_loop import SchedulerTerms
 from dralloc.scheduler.scheduler import SchedulerSettings
 from dralloc.simulator.checkers import World
 from dralloc.simulator.meddler import Meddler
+from dralloc.simulator.network_faults import Faults, FaultyTransport
 from dralloc.simulator.pod_lives import PodLives
+from dralloc.simulator.virtual_time import VirtualClock
 from dralloc.store.interface import HistoryLimits, Page
 from dralloc.store.memory import MemoryStore
-from dralloc.testing.faults import Faults, FaultyTransport
-from dralloc.testing.virtual_time import VirtualClock
 
 TOKEN: Final = "simulation"
 STANDBY: Final = "standby"

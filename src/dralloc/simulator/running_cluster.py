@@ -36,7 +36,7 @@ from dralloc.scheduler.scheduler import Scheduler, SchedulerSettings
 from dralloc.simulator.pod_lives import PodLives
 from dralloc.store.memory import MemoryStore
 from dralloc.system_clock import SystemClock
-from dralloc.testing.api import TOKEN
+from dralloc.testing.api_server import TOKEN
 
 # Far beyond what anything takes that works.
 DEADLINE_S: Final = 60.0

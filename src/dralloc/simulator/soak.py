@@ -14,8 +14,8 @@ from dralloc.primitives.features import FeatureGates
 from dralloc.simulator.checkers import leaks, violations
 from dralloc.simulator.cluster import SimulatedCluster
 from dralloc.simulator.liveness import forgotten
+from dralloc.simulator.network_faults import Faults
 from dralloc.simulator.workload import Workload
-from dralloc.testing.faults import Faults
 
 CALM: Final = Faults()
 HARSH: Final = Faults(lose_request=0.02, lose_answer=0.02, break_stream=0.01, slow=0.02, late=0.005)

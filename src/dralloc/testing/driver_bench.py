@@ -28,7 +28,7 @@ from dralloc.driver.plugin import Plugin
 from dralloc.driver.services import Registration
 from dralloc.driver.settings import Settings
 from dralloc.primitives.features import FeatureGates
-from dralloc.testing.api import TOKEN, api_application
+from dralloc.testing.api_server import TOKEN, api_application
 
 NODE: Final = "node-a"
 

@@ -28,7 +28,7 @@ from dralloc.client.blocking import Client, connect
 from dralloc.primitives.features import FeatureGates
 from dralloc.store.memory import MemoryStore
 from dralloc.system_clock import SystemClock
-from dralloc.testing.api import TOKEN
+from dralloc.testing.api_server import TOKEN
 
 START_TIMEOUT_S = 60
 

@@ -20,7 +20,7 @@ from dralloc.apiserver.routing import ResourcePath, parse_path
 from dralloc.apiserver.server import ApiServer
 from dralloc.apiserver.statuses import status_of, status_response
 from dralloc.primitives.errors import Forbidden
-from dralloc.testing.api import TOKEN
+from dralloc.testing.api_server import TOKEN
 
 Document = Mapping[str, Any]
 

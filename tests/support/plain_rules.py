@@ -24,7 +24,7 @@ from dralloc.cel.device import DeviceView
 from dralloc.cel.errors import CelError
 from dralloc.cel.program import compile_selector
 from dralloc.snapshot.node_selectors import NodeSelectorError
-from dralloc.testing.plain_pools import (
+from tests.support.plain_pools import (
     PlainFatal,
     PlainPool,
     PlainPools,

@@ -10,9 +10,9 @@ from dralloc.allocator.requests import compile_demand
 from dralloc.allocator.solve import DEFAULT_EFFORT, Effort
 from dralloc.api.resource_v1 import AllocationResult
 from dralloc.snapshot.cluster import Snapshot
-from dralloc.testing.plain_allocator import PlainOutcome
-from dralloc.testing.plain_pools import World
-from dralloc.testing.plain_rules import Given
+from tests.support.plain_allocator import PlainOutcome
+from tests.support.plain_pools import World
+from tests.support.plain_rules import Given
 
 
 def problem_of(world: World, effort: Effort = DEFAULT_EFFORT) -> AllocationProblem:

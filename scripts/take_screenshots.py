@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Takes the pictures of the web page that the documents show: a real cluster, a real browser, light and dark."""
 
 from __future__ import annotations
@@ -8,11 +7,11 @@ import sys
 from pathlib import Path
 
 from dralloc import connect
-from dralloc.testing.browser import Page, browser_page, find_chromium
-from dralloc.testing.cluster_process import cluster_process
-from dralloc.testing.large_cluster import large_cluster
-from dralloc.testing.web_scene import NODES, scene
 from dralloc.web.page import device_page
+from tests.support.browser import Page, browser_page, find_chromium
+from tests.support.cluster_process import cluster_process
+from tests.support.large_cluster import large_cluster
+from tests.support.web_scene import NODES, scene
 
 PICTURES = Path(__file__).parents[1] / "docs" / "screenshots"
 SIZE = (1280, 800)

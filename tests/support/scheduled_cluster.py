@@ -22,10 +22,10 @@ from dralloc.client.resources import resource_for
 from dralloc.client.transport import Transport
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.scheduler import NAME, Scheduler, SchedulerSettings
-from dralloc.testing.api import TOKEN, api_application
-from dralloc.testing.faults import Faults, FaultyTransport
-from dralloc.testing.virtual_time import VirtualClock, run_virtual
-from dralloc.testing.workloads import Document, existing, pod
+from dralloc.simulator.network_faults import Faults, FaultyTransport
+from dralloc.simulator.virtual_time import VirtualClock, run_virtual
+from dralloc.testing.api_server import TOKEN, api_application
+from tests.support.workloads import Document, existing, pod
 
 # Long enough, in virtual time, for everything that is not meant to wait.
 SETTLED_S = 3.0

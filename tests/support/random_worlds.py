@@ -25,7 +25,7 @@ from dralloc.api.resource_v1 import (
     ResourceSlice,
 )
 from dralloc.testing import builders as build
-from dralloc.testing.plain_pools import World
+from tests.support.plain_pools import World
 
 DRIVERS = ("gpu.example.com", "nic.example.org")
 NUMA = "gpu.example.com/numa"

@@ -21,9 +21,9 @@ from dralloc.apiserver.http import Request, Response
 from dralloc.apiserver.server import ApiServer
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
+from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.store.interface import HistoryLimits
 from dralloc.store.memory import MemoryStore
-from dralloc.testing.virtual_time import VirtualClock, run_virtual
 
 RESOURCE: Final = "/apis/resource.k8s.io/v1"
 MERGE_PATCH: Final = "application/merge-patch+json"

@@ -33,10 +33,10 @@ from dralloc.node.pod_view import NODE_PODS, NodePod
 from dralloc.node.timings import Timings
 from dralloc.primitives.errors import NotFound
 from dralloc.system_clock import SystemClock
-from dralloc.testing.api import TOKEN, api_application
+from dralloc.testing.api_server import TOKEN, api_application
 from dralloc.testing.builders import CLASS, NODE, allocation, claim, device_class, held, request
-from dralloc.testing.workloads import existing
-from dralloc.testing.workloads import pod as pod_document
+from tests.support.workloads import existing
+from tests.support.workloads import pod as pod_document
 
 SOON: Final = Backoff(first_s=0.02, most_s=0.1)
 QUICK: Final = Timings(

@@ -37,8 +37,8 @@ from dralloc.node.timings import DEFAULT_TIMINGS
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.scheduler import NAME, Scheduler
 from dralloc.system_clock import SystemClock
-from dralloc.testing.node_process import kill, start_node_process
-from dralloc.testing.workloads import existing, pod
+from tests.support.node_process import kill, start_node_process
+from tests.support.workloads import existing, pod
 
 NODE: Final = "node-a"
 # Far beyond what anything takes that works.

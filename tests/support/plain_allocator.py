@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dralloc.testing.plain_pools import PlainFatal, PlainPools, World
-from dralloc.testing.plain_rules import Given, PlainRules, State, Way
+from tests.support.plain_pools import PlainFatal, PlainPools, World
+from tests.support.plain_rules import Given, PlainRules, State, Way
 
 RESULTS_MAX = 32
 

@@ -14,7 +14,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Self
 
-from dralloc.testing.ports import free_port
+from tests.support.ports import free_port
 
 START_TIMEOUT_S = 60.0
 # Every call of a store gets as long as a busy machine may take.

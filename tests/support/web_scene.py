@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from dralloc.testing.workloads import Document, existing, pod
+from tests.support.workloads import Document, existing, pod
 
 NODES: Final = "gpu=3,nic=2,mig=1"
 NAMESPACES: Final = ("research", "serving")

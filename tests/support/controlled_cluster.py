@@ -23,10 +23,10 @@ from dralloc.client.transport import Transport
 from dralloc.controllers.running import CONTROLLERS, Controllers
 from dralloc.primitives.errors import NotFound
 from dralloc.primitives.features import FeatureGates
-from dralloc.testing.api import TOKEN, api_application
+from dralloc.simulator.network_faults import Faults, FaultyTransport
+from dralloc.simulator.virtual_time import VirtualClock
+from dralloc.testing.api_server import TOKEN, api_application
 from dralloc.testing.builders import allocation, held
-from dralloc.testing.faults import Faults, FaultyTransport
-from dralloc.testing.virtual_time import VirtualClock
 
 # Long enough, in virtual time, for everything that is not meant to wait.
 SETTLED_S = 5.0
