@@ -90,7 +90,7 @@ def allocate(
 
 def _print(service: Service, output: OutputFormat) -> None:
     from dralloc.cli.answers import answer_objects
-    from dralloc.cli.objects import as_manifest
+    from dralloc.cli.object_documents import as_manifest
 
     if output.is_for_people:
         _print_table(service, is_wide=output is OutputFormat.WIDE)

@@ -11,7 +11,7 @@ from dralloc.cli.output import say
 
 def answer(output: OutputFormat, values: Callable[[], dict[str, Any]], lines: Callable[[], Iterable[str]]) -> None:
     """Prints the one that is wanted; the other is not worked out."""
-    from dralloc.cli.objects import plain_json, plain_yaml
+    from dralloc.cli.object_documents import plain_json, plain_yaml
 
     match output:
         case OutputFormat.JSON:
@@ -26,7 +26,7 @@ def answer(output: OutputFormat, values: Callable[[], dict[str, Any]], lines: Ca
 
 def answer_objects(output: OutputFormat, bodies: Sequence[bytes], refusals: Sequence[tuple[str, str]]) -> None:
     """Prints objects for machines, so that they can be read again. Where someone got none, a list says who, and why."""
-    from dralloc.cli.objects import as_list, to_json, to_yaml
+    from dralloc.cli.object_documents import as_list, to_json, to_yaml
 
     told = [{"subject": subject, "message": message} for subject, message in refusals]
     if told or not bodies:

@@ -10,7 +10,7 @@ from dralloc.cli.options import Context, Gates, Kubeconfig, Namespace, Output, O
 from dralloc.cli.output import FINDINGS, fail, parse_gates, say
 
 if TYPE_CHECKING:
-    from dralloc.cli.manifests import Source
+    from dralloc.cli.manifest_files import Source
     from dralloc.client.transport import Transport
 
 
@@ -43,9 +43,9 @@ def apply(
     dralloc apply -f cluster/ --dry-run -o yaml
     """
     from dralloc.cli.answers import answer_objects
-    from dralloc.cli.applying import Applied, Applying, in_order
-    from dralloc.cli.reaching import ask_server, find_server
-    from dralloc.cli.reading import readable_sources, records_of
+    from dralloc.cli.manifest_records import readable_sources, records_of
+    from dralloc.cli.object_applier import Applied, ObjectApplier, in_order
+    from dralloc.cli.server_connection import ask_server, find_server
     from dralloc.client.discovery import discover
 
     sources = readable_sources(files)
@@ -57,7 +57,7 @@ def apply(
 
     async def work(transport: Transport) -> list[Applied]:
         found = in_order(await discover(transport), records, namespace or connection.namespace)
-        applying = Applying(transport, is_dry=dry_run, is_forced=force_conflicts, warned=warned)
+        applying = ObjectApplier(transport, is_dry=dry_run, is_forced=force_conflicts, warned=warned)
         return [await applying.apply(each, tell=output.is_for_people) for each in found]
 
     applied = ask_server(connection, work)
@@ -73,15 +73,15 @@ def _judge(sources: list[Source], feature_gates: str) -> frozenset[str]:
     from datetime import UTC, datetime
 
     from dralloc.api.registry import KINDS
-    from dralloc.cli.judging import JudgeOptions, judge_parts, sentence
-    from dralloc.cli.parts import cut
+    from dralloc.cli.file_parts import cut
+    from dralloc.cli.manifest_checks import CheckOptions, check_parts, sentence
 
     known = {kind.kind for kind in KINDS}
     warned: set[str] = set()
     errors = 0
     parts = list(cut(sources))
-    options = JudgeOptions(parse_gates(feature_gates), datetime.now(UTC))
-    for part, judgement in zip(parts, judge_parts(parts, options), strict=True):
+    options = CheckOptions(parse_gates(feature_gates), datetime.now(UTC))
+    for part, judgement in zip(parts, check_parts(parts, options), strict=True):
         for told in judgement.diagnostics:
             is_error = told.severity.value == "error"
             # What we do not know, the server may.

@@ -125,19 +125,19 @@ def _measurement(
 
     from dralloc.assembly.measuring import measure_in_process, measure_local_cluster, measure_server
     from dralloc.assembly.processes import DidNotStart
-    from dralloc.cli.ending import run_in_order
+    from dralloc.cli.termination import run_until_terminated
 
     def on_our_own(workload: Workload, scale: Scale) -> Throughput:
         measuring = measure_in_process if in_process else measure_local_cluster
         try:
-            return run_in_order(measuring(workload, scale), uvloop.new_event_loop)
+            return run_until_terminated(measuring(workload, scale), uvloop.new_event_loop)
         except (DidNotStart, OSError) as error:
             fail(f"the cluster to measure cannot be started: {in_words(error)}")
 
     if kubeconfig is None and context is None:
         return on_our_own
 
-    from dralloc.cli.reaching import ask_server, find_server
+    from dralloc.cli.server_connection import ask_server, find_server
 
     connection = find_server(kubeconfig, context)
 

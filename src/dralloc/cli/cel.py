@@ -114,7 +114,7 @@ def _read_slices(files: list[str]) -> Iterator[ResourceSlice]:
     from dralloc.api.convert import to_hub
     from dralloc.api.registry import find_in_other_versions, find_kind, read_object
     from dralloc.api.resource_v1 import ResourceSlice
-    from dralloc.cli.reading import fail_unread, read_records
+    from dralloc.cli.manifest_records import fail_unread, read_records
 
     for record in read_records(files):
         named = find_in_other_versions(record.api_version, record.kind)

@@ -16,7 +16,7 @@ from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.registry import KINDS, Kind
 from dralloc.api.resource_v1 import GROUP, DeviceTaintRule
 from dralloc.cli.output import fail, say
-from dralloc.cli.reaching import ask_server, find_server
+from dralloc.cli.server_connection import ask_server, find_server
 from dralloc.cli.world import Origin, World, known_type, read_known
 from dralloc.client.calls import Calls
 from dralloc.client.discovery import Discovery, discover

@@ -33,8 +33,8 @@ def controllers(
     # Two of them, in two replicas of which one works.
     dralloc controllers --only claim-templates,claim-lifecycle --leader-elect
     """
-    from dralloc.cli.reaching import find_server
-    from dralloc.cli.working import work
+    from dralloc.cli.component_runner import work
+    from dralloc.cli.server_connection import find_server
     from dralloc.client.http import HttpTransport
     from dralloc.controllers.metrics import ControllerMetrics
     from dralloc.controllers.running import CONTROLLERS, Controllers

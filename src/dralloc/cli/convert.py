@@ -10,7 +10,7 @@ import typer
 from dralloc.cli.output import fail, say
 
 if TYPE_CHECKING:
-    from dralloc.cli.reading import Record
+    from dralloc.cli.manifest_records import Record
 
 
 class Version(StrEnum):
@@ -39,8 +39,8 @@ def convert(
     dralloc convert -f claims.yaml --to v1beta1 > old.yaml
     dralloc convert -f old.yaml --to v1
     """
-    from dralloc.cli.objects import to_json, to_yaml
-    from dralloc.cli.reading import read_records
+    from dralloc.cli.manifest_records import read_records
+    from dralloc.cli.object_documents import to_json, to_yaml
 
     bodies = [_converted(record, to.value) for record in read_records(files)]
     if not bodies:
@@ -57,7 +57,7 @@ def _converted(record: Record, version: str) -> bytes:
     from dralloc.api.convert import from_hub, to_hub
     from dralloc.api.registry import find_kind
     from dralloc.api.resource_v1 import GROUP
-    from dralloc.cli.reading import fail_unread
+    from dralloc.cli.manifest_records import fail_unread
 
     if not record.api_version or not record.kind:
         fail(f"{record.file}: an object is expected, with apiVersion and kind")

@@ -12,7 +12,7 @@ from dralloc.cli.options import Context, Kubeconfig, Namespace, Output, OutputFo
 from dralloc.cli.output import FINDINGS, fail, say
 
 if TYPE_CHECKING:
-    from dralloc.cli.any_kind import Target
+    from dralloc.cli.server_objects import Target
     from dralloc.client.credentials import Connection
     from dralloc.client.discovery import Discovery
     from dralloc.client.transport import Transport
@@ -62,11 +62,11 @@ def delete(
     dralloc delete -f examples/first-look --ignore-not-found
     """
     from dralloc.cli.answers import answer
-    from dralloc.cli.any_kind import Target, find_resource
-    from dralloc.cli.applying import in_order
     from dralloc.cli.get import split_words
-    from dralloc.cli.reaching import ask_server, find_server
-    from dralloc.cli.reading import read_records
+    from dralloc.cli.manifest_records import read_records
+    from dralloc.cli.object_applier import in_order
+    from dralloc.cli.server_connection import ask_server, find_server
+    from dralloc.cli.server_objects import Target, find_resource
     from dralloc.client.discovery import discover
 
     if (kind is None) == (files is None):
@@ -88,8 +88,8 @@ def delete(
         # What was created last goes first, and namespaces at the end.
         return found[::-1] if records else found
 
-    async def work(transport: Transport) -> list[Fate]:
-        fates: list[Fate] = []
+    async def work(transport: Transport) -> list[Deletion]:
+        fates: list[Deletion] = []
         for target in await targets(transport, await discover(transport)):
             fates.append(await _delete(transport, target))
             _tell(fates[-1], output, is_missing_fine=ignore_not_found)
@@ -106,7 +106,7 @@ def delete(
 async def _labelled(transport: Transport, target: Target) -> list[str]:
     import msgspec
 
-    from dralloc.cli.any_kind import AS_OBJECTS, read_pages
+    from dralloc.cli.server_objects import AS_OBJECTS, read_pages
 
     names: list[str] = []
     async for page in read_pages(transport, target, AS_OBJECTS):
@@ -115,7 +115,7 @@ async def _labelled(transport: Transport, target: Target) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Fate:
+class Deletion:
     """What became of an object, and why."""
 
     target: Target
@@ -128,21 +128,21 @@ class Fate:
         )
 
 
-async def _delete(transport: Transport, target: Target) -> Fate:
+async def _delete(transport: Transport, target: Target) -> Deletion:
     from dralloc.client.refusals import ask
     from dralloc.primitives.errors import ApiError, NotFound
 
     try:
         answer = await ask(transport, "DELETE", target.path, {"propagationPolicy": "Background"})
     except NotFound as error:
-        return Fate(target, Outcome.MISSING, str(error))
+        return Deletion(target, Outcome.MISSING, str(error))
     except ApiError as error:
-        return Fate(target, Outcome.REFUSED, str(error))
+        return Deletion(target, Outcome.REFUSED, str(error))
     held = _holders(answer.body)
-    return Fate(target, Outcome.MARKED if held else Outcome.DELETED, held)
+    return Deletion(target, Outcome.MARKED if held else Outcome.DELETED, held)
 
 
-def _tell(fate: Fate, output: OutputFormat, *, is_missing_fine: bool) -> None:
+def _tell(fate: Deletion, output: OutputFormat, *, is_missing_fine: bool) -> None:
     """For people all of it, as it happens; otherwise only what is wrong."""
     called = fate.target.called(fate.target.name)
     match fate.outcome:
@@ -154,7 +154,7 @@ def _tell(fate: Fate, output: OutputFormat, *, is_missing_fine: bool) -> None:
             say(f"{called} {fate.outcome}{'; ' if fate.reason else ''}{fate.reason}")
 
 
-def _values(fate: Fate) -> dict[str, str]:
+def _values(fate: Deletion) -> dict[str, str]:
     resource = fate.target.resource
     known = {
         "apiVersion": resource.api_version,

@@ -103,7 +103,7 @@ def driver_test(
 def _run(settings: KitSettings, junit: Path | None, output: OutputFormat, *, strict: bool) -> None:
     from dralloc.apiserver.kubeconfig import UnusableKubeconfig
     from dralloc.cli.answers import answer
-    from dralloc.cli.ending import run_in_order
+    from dralloc.cli.termination import run_until_terminated
     from dralloc.client.credentials import BadKubeconfig
     from dralloc.client.transport import TransportError
     from dralloc.driver.conformance.checking import Outcome
@@ -122,7 +122,7 @@ def _run(settings: KitSettings, junit: Path | None, output: OutputFormat, *, str
         say(text, err=not output.is_for_people)
 
     try:
-        result = run_in_order(run_kit(settings, show, tell))
+        result = run_until_terminated(run_kit(settings, show, tell))
     except (BadSetup, BadKubeconfig, CommandFailed, NotFoundInTime, ApiError, TransportError, OSError) as error:
         fail(in_words(error))
     except UnusableKubeconfig as error:

@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from dralloc.cli.options import Context, Kubeconfig, kinds_starting_with
+from dralloc.cli.options import Context, GetFormat, Kubeconfig, kinds_starting_with
 from dralloc.cli.output import FINDINGS, fail
 
 if TYPE_CHECKING:
-    from dralloc.cli.any_kind import Target
+    from dralloc.cli.server_objects import Target
     from dralloc.client.discovery import Discovery
     from dralloc.client.transport import Transport
 
 
 ONE_AT_A_TIME: Final = "--watch follows one kind, or one object: name one"
-
-
-class GetFormat(StrEnum):
-    """How objects are printed."""
-
-    TABLE = "table"
-    WIDE = "wide"
-    JSON = "json"
-    YAML = "yaml"
-    NAME = "name"
 
 
 def get(
@@ -70,9 +59,9 @@ def get(
     dralloc get pods -l job=train
     dralloc get pods -w
     """
-    from dralloc.cli.any_kind import Target, resources_of
-    from dralloc.cli.getting import Getting
-    from dralloc.cli.reaching import ask_server, find_server
+    from dralloc.cli.object_printer import ObjectPrinter
+    from dralloc.cli.server_connection import ask_server, find_server
+    from dralloc.cli.server_objects import Target, resources_of
     from dralloc.client.discovery import discover
 
     words, named = split_words(kind, names or [])
@@ -94,7 +83,7 @@ def get(
         kinds = {target.resource for target in chosen}
         if watch and len(kinds) > 1:
             fail(ONE_AT_A_TIME)
-        return await Getting(transport, output, with_kinds=len(kinds) > 1).show(chosen, and_follow=watch)
+        return await ObjectPrinter(transport, output, with_kinds=len(kinds) > 1).show(chosen, and_follow=watch)
 
     if not ask_server(connection, work, is_endless=watch):
         raise typer.Exit(FINDINGS)

@@ -76,7 +76,7 @@ def node(
     # profiles of your own.
     dralloc node --fake 500 --profile gpu
     """
-    from dralloc.cli.reaching import find_server
+    from dralloc.cli.server_connection import find_server
 
     gates = parse_gates(feature_gates)
     connection = find_server(kubeconfig, context)
@@ -113,8 +113,8 @@ def _fleet_settings(count: int, profile: str, prefix: str, heartbeats: bool) -> 
 
 
 def _be_a_node(connection: Connection, settings: AgentSettings, metrics_address: str | None) -> None:
-    from dralloc.cli.observing import observable
-    from dralloc.cli.working import until_told
+    from dralloc.cli.component_runner import run_until_signal
+    from dralloc.cli.metrics_endpoint import metrics_endpoint
     from dralloc.client.http import HttpTransport
     from dralloc.node.agent import Agent
     from dralloc.node.checkpoint import BadCheckpoint, DirectoryInUse
@@ -125,7 +125,7 @@ def _be_a_node(connection: Connection, settings: AgentSettings, metrics_address:
         transport = HttpTransport(connection)
         try:
             agent = Agent(transport, settings, SystemClock())
-            async with observable(metrics_address, lambda: exposition(agent.metrics.all())):
+            async with metrics_endpoint(metrics_address, lambda: exposition(agent.metrics.all())):
                 await agent.run(lambda: say(f"node {settings.shape.name} is ready"))
         finally:
             await transport.close()
@@ -135,11 +135,11 @@ def _be_a_node(connection: Connection, settings: AgentSettings, metrics_address:
     except OSError as error:
         fail(f"cannot work in {settings.directory}: {error.strerror}; choose another place with --plugin-dir")
     say(f"node {settings.shape.name} on {connection.server}, drivers register in {settings.directory}/plugins_registry")
-    until_told(run, BadCheckpoint, DirectoryInUse)
+    run_until_signal(run, BadCheckpoint, DirectoryInUse)
 
 
 def _be_fake(connection: Connection, settings: FleetSettings) -> None:
-    from dralloc.cli.working import until_told
+    from dralloc.cli.component_runner import run_until_signal
     from dralloc.client.http import HttpTransport
     from dralloc.node.fleet import Fleet
     from dralloc.system_clock import SystemClock
@@ -153,4 +153,4 @@ def _be_fake(connection: Connection, settings: FleetSettings) -> None:
             await transport.close()
 
     say(f"publishing {settings.count} nodes after profile {settings.profile_name} on {connection.server}")
-    until_told(run)
+    run_until_signal(run)

@@ -29,6 +29,16 @@ class OutputFormat(StrEnum):
         return self in (OutputFormat.TABLE, OutputFormat.WIDE)
 
 
+class GetFormat(StrEnum):
+    """How objects are printed."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    NAME = "name"
+
+
 Files = Annotated[list[str] | None, typer.Option("--filename", "-f", help=FILES_HELP)]
 Output = Annotated[
     OutputFormat,

@@ -46,8 +46,8 @@ def scheduler(
     dralloc scheduler --default-scheduler --leader-elect
     """
     from dralloc.api.pod_v1 import DEFAULT_SCHEDULER
-    from dralloc.cli.reaching import find_server
-    from dralloc.cli.working import work
+    from dralloc.cli.component_runner import work
+    from dralloc.cli.server_connection import find_server
     from dralloc.client.http import HttpTransport
     from dralloc.scheduler.leader_loop import SchedulerTerms
     from dralloc.scheduler.scheduler import NAME, SchedulerSettings

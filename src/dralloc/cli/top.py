@@ -87,15 +87,15 @@ def _follow(
     kubeconfig: Path | None, context: str | None, node: str | None, output: OutputFormat, feature_gates: str
 ) -> NoReturn:
     from dralloc.allocator.features import Features
-    from dralloc.cli.following import Follower
-    from dralloc.cli.reaching import ask_server, find_server
+    from dralloc.cli.device_watch import DeviceWatch
+    from dralloc.cli.server_connection import ask_server, find_server
     from dralloc.client.transport import Transport
 
     connection = find_server(kubeconfig, context)
     features = Features.of(parse_gates(feature_gates))
 
     async def work(transport: Transport) -> None:
-        await Follower(transport, connection.server, features, node).run(output)
+        await DeviceWatch(transport, connection.server, features, node).run(output)
 
     ask_server(connection, work, is_endless=True)
     raise AssertionError("devices are followed until that is interrupted")

@@ -14,8 +14,8 @@ from dralloc.cli.output import BAD_INPUT, FINDINGS, parse_gates, say
 if TYPE_CHECKING:
     from dralloc.api.diagnostics import Diagnostic, Judgement
     from dralloc.api.meta_v1 import ApiObject
-    from dralloc.cli.manifests import Source
-    from dralloc.cli.parts import Part
+    from dralloc.cli.file_parts import Part
+    from dralloc.cli.manifest_files import Source
 
 
 def validate(
@@ -41,19 +41,19 @@ def validate(
     dralloc validate claims.yaml --output-version v1beta1
     dralloc validate claims.yaml -o json
     """
-    from dralloc.cli.judging import JudgeOptions, judge_parts
-    from dralloc.cli.manifests import read_sources
-    from dralloc.cli.parts import cut
+    from dralloc.cli.file_parts import cut
+    from dralloc.cli.manifest_checks import CheckOptions, check_parts
+    from dralloc.cli.manifest_files import read_sources
     from dralloc.cli.progress import progress
 
     report = _Report(output, output_version)
-    options = JudgeOptions(parse_gates(feature_gates), datetime.now(UTC), with_stored=output_version is not None)
+    options = CheckOptions(parse_gates(feature_gates), datetime.now(UTC), with_stored=output_version is not None)
     sources = list(read_sources(files))
     for source in sources:
         if source.error:
             report.tell_unreadable(source)
     parts = list(cut(source for source in sources if not source.error))
-    judged = zip(parts, judge_parts(parts, options), strict=True)
+    judged = zip(parts, check_parts(parts, options), strict=True)
     for part, judgement in progress(judged, total=len(parts), what="checking"):
         report.tell(part, judgement)
     report.tell_about_names([source for source in sources if not source.error])
@@ -112,7 +112,7 @@ class _Report:
         self.warnings += not is_error
         position, severity = diagnostic.position, diagnostic.severity.value
         if not self.is_for_machines:
-            from dralloc.cli.judging import sentence
+            from dralloc.cli.manifest_checks import sentence
 
             say(sentence(name, diagnostic), err=self.tells_on_stderr)
             return
@@ -130,7 +130,7 @@ class _Report:
         )
 
     def conclude(self) -> None:
-        from dralloc.cli.objects import as_manifest, to_yaml
+        from dralloc.cli.object_documents import as_manifest, to_yaml
 
         stored = [as_manifest(obj, self.version.value) for obj in self.stored] if self.version else []
         if self.is_for_machines:

@@ -33,8 +33,8 @@ from dralloc.api.resource_v1 import (
     ResourceClaimTemplate,
     ResourceSlice,
 )
+from dralloc.cli.manifest_records import Record, fail_unread, read_records
 from dralloc.cli.output import FINDINGS, fail, say
-from dralloc.cli.reading import Record, fail_unread, read_records
 from dralloc.primitives.features import FeatureGates
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.node_selectors import Node

@@ -8,7 +8,7 @@ from typing import Any
 
 from dralloc.api.documents import read_manifest
 from dralloc.api.meta_v1 import ApiObject
-from dralloc.cli.manifests import read_sources
+from dralloc.cli.manifest_files import read_sources
 from dralloc.client.client import Item
 
 Source = str | Path | Mapping[str, Any] | ApiObject

@@ -11,7 +11,7 @@ from dralloc.cli.output import fail, say
 
 
 @asynccontextmanager
-async def observable(address: str | None, metrics: Callable[[], str]) -> AsyncIterator[None]:
+async def metrics_endpoint(address: str | None, metrics: Callable[[], str]) -> AsyncIterator[None]:
     """Serve the metrics at HOST:PORT inside the block; nowhere if no address is given."""
     if address is None:
         yield

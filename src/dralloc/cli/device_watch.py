@@ -17,10 +17,10 @@ from dralloc.api.resource_v1 import DeviceTaintRule, ResourceClaim, ResourceSlic
 from dralloc.cli.cluster_reading import known_kinds, served_resource, why_not_served
 from dralloc.cli.device_tree import plain_pool, tree
 from dralloc.cli.live_view import change_lines, changed_pools, frame
-from dralloc.cli.objects import plain_yaml
+from dralloc.cli.object_documents import plain_yaml
 from dralloc.cli.options import OutputFormat
 from dralloc.cli.output import FINDINGS, fail, say
-from dralloc.cli.reaching import what_to_do
+from dralloc.cli.server_connection import what_to_do
 from dralloc.cli.world import place_of
 from dralloc.client.calls import Calls
 from dralloc.client.discovery import discover
@@ -44,7 +44,7 @@ NEEDED: Final = (ResourceSlice, ResourceClaim)
 FOLLOWED: Final = (*NEEDED, Node, DeviceTaintRule)
 
 
-class Follower:
+class DeviceWatch:
     """Follows the devices of a server, and shows them again whenever something changed."""
 
     def __init__(self, transport: Transport, server: str, features: Features, node: str | None) -> None:

@@ -13,9 +13,9 @@ from typing import Final, NoReturn
 import msgspec
 
 from dralloc.api.documents import read_manifest
-from dralloc.cli.manifests import Source, read_sources
+from dralloc.cli.file_parts import PART_SIZE_MIN, Part, cut, side_by_side
+from dralloc.cli.manifest_files import Source, read_sources
 from dralloc.cli.output import fail
-from dralloc.cli.parts import PART_SIZE_MIN, Part, cut, side_by_side
 
 # How kubectl begins a list, and each of its items.
 _LIST: Final = b"apiVersion: v1\nitems:\n- "

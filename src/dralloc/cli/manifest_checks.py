@@ -10,20 +10,20 @@ from functools import partial
 from dralloc.api.diagnostics import Diagnostic, Judgement, Severity, judge_manifest
 from dralloc.api.positions import Position
 from dralloc.api.strategy import Surroundings
+from dralloc.cli.file_parts import Part, side_by_side
 from dralloc.cli.output import paint
-from dralloc.cli.parts import Part, side_by_side
 from dralloc.primitives.features import FeatureGates
 
 
 @dataclass(frozen=True, slots=True)
-class JudgeOptions:
+class CheckOptions:
     gates: FeatureGates
     now: datetime
     # Objects are sent from process to process only where somebody wants them.
     with_stored: bool = False
 
 
-def judge_parts(parts: list[Part], options: JudgeOptions) -> Iterator[Judgement]:
+def check_parts(parts: list[Part], options: CheckOptions) -> Iterator[Judgement]:
     """What there is to tell about each part, in order."""
     size = sum(len(part.content) for part in parts)
     return side_by_side(partial(_judge, options=options), parts, size)
@@ -38,7 +38,7 @@ def sentence(file: str, told: Diagnostic) -> str:
     return f"{file}:{told.position.line}:{told.position.column}: {severity}: {said}"
 
 
-def _judge(part: Part, options: JudgeOptions) -> Judgement:
+def _judge(part: Part, options: CheckOptions) -> Judgement:
     judgement = judge_manifest(part.content, Surroundings(gates=options.gates, now=options.now))
     return replace(
         judgement,

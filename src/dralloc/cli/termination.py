@@ -13,13 +13,13 @@ from dralloc.cli.output import TERMINATED
 Answer = TypeVar("Answer")
 
 
-def run_in_order(
+def run_until_terminated(
     work: Coroutine[Any, Any, Answer], loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
 ) -> Answer:
     """What the work answers. On SIGTERM it is cancelled, so that nothing which it started stays behind, and the command ends."""
     is_told = False
 
-    async def until_told() -> Answer:
+    async def run_until_signal() -> Answer:
         working = asyncio.ensure_future(work)
 
         def end() -> None:
@@ -32,7 +32,7 @@ def run_in_order(
 
     try:
         with asyncio.Runner(loop_factory=loop_factory) as runner:
-            return runner.run(until_told())
+            return runner.run(run_until_signal())
     except asyncio.CancelledError:
         if is_told:
             sys.exit(TERMINATED)

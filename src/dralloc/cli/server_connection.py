@@ -13,9 +13,9 @@ from typing import Final, TypeVar
 from msgspec import MsgspecError
 
 from dralloc.api.codec import DecodeError
-from dralloc.cli.ending import run_in_order
 from dralloc.cli.output import INTERRUPTED, fail
 from dralloc.cli.progress import patience
+from dralloc.cli.termination import run_until_terminated
 from dralloc.client.credentials import BadKubeconfig, Connection, find_connection
 from dralloc.client.discovery import UnknownKind
 from dralloc.client.http import HttpTransport
@@ -68,7 +68,7 @@ def ask_server(
             await transport.close()
 
     try:
-        return run_in_order(run(), loop_factory)
+        return run_until_terminated(run(), loop_factory)
     except (ApiError, TransportError, DecodeError, MsgspecError, UnknownKind) as error:
         fail(what_to_do(error, connection.server) + (otherwise if isinstance(error, TransportError) else ""))
     except KeyboardInterrupt:

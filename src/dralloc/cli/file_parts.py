@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar
 
-from dralloc.cli.manifests import Source
+from dralloc.cli.manifest_files import Source
 
 Result = TypeVar("Result")
 

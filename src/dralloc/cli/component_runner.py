@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import uvloop
 
-from dralloc.cli.observing import observable
+from dralloc.cli.metrics_endpoint import metrics_endpoint
 from dralloc.cli.output import fail, in_words, say
 from dralloc.client.transport import TransportError
 from dralloc.primitives.errors import ApiError
@@ -39,7 +39,7 @@ def work(component: Component, *, leader_elect: bool, metrics_address: str | Non
     """Let the component work, with its metrics to be seen, until it is told to end."""
 
     async def run() -> None:
-        async with observable(metrics_address, component.metrics.text):
+        async with metrics_endpoint(metrics_address, component.metrics.text):
             try:
                 if leader_elect:
                     await component.run_elected(f"{socket.gethostname()}_{uuid4()}")
@@ -48,10 +48,10 @@ def work(component: Component, *, leader_elect: bool, metrics_address: str | Non
             finally:
                 await component.close()
 
-    until_told(run)
+    run_until_signal(run)
 
 
-def until_told(run: Callable[[], Coroutine[Any, Any, None]], *expected: type[Exception]) -> None:
+def run_until_signal(run: Callable[[], Coroutine[Any, Any, None]], *expected: type[Exception]) -> None:
     """Work until a signal, or until the server refuses what cannot be done without.
 
     Errors of a server, of the system, and those that are `expected` besides, are said in a line.

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from dralloc.api.codec import encode
 from dralloc.api.json_reader import read_json
-from dralloc.cli.any_kind import AS_OBJECTS, AS_TABLE, Document, Target, follow, read_pages, revision_of
+from dralloc.cli.options import GetFormat
 from dralloc.cli.output import say
+from dralloc.cli.server_objects import AS_OBJECTS, AS_TABLE, Document, Target, follow, read_pages, revision_of
 from dralloc.cli.tables import Layout
 from dralloc.client.transport import Transport
 from dralloc.primitives.errors import Gone, NotFound
-
-if TYPE_CHECKING:
-    from dralloc.cli.get import GetFormat
 
 # Before a watch that the server has ended is begun anew.
 PAUSE_S: Final = 1.0
 
 
-class Getting:
+class ObjectPrinter:
     """One `get`: what it shows, and how."""
 
     def __init__(self, transport: Transport, output: GetFormat, *, with_kinds: bool) -> None:
@@ -108,7 +106,7 @@ class Getting:
 
     def _print(self, targets: list[Target], bodies: list[bytes], *, is_list: bool) -> None:
         # Tables need none of it.
-        from dralloc.cli.objects import as_list, to_json, to_yaml
+        from dralloc.cli.object_documents import as_list, to_json, to_yaml
 
         match self._output:
             case "json":

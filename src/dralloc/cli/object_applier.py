@@ -8,11 +8,11 @@ from typing import Final
 
 import msgspec
 
-from dralloc.cli.any_kind import Document, Target
 from dralloc.cli.differences import find_differences, told
-from dralloc.cli.getting import objects_in
+from dralloc.cli.manifest_records import Record
+from dralloc.cli.object_printer import objects_in
 from dralloc.cli.output import fail, paint, say
-from dralloc.cli.reading import Record
+from dralloc.cli.server_objects import Document, Target
 from dralloc.client.calls import PatchType
 from dralloc.client.discovery import Discovery, UnknownKind
 from dralloc.client.refusals import ask
@@ -80,7 +80,7 @@ class Applied:
     refusal: str = ""
 
 
-class Applying:
+class ObjectApplier:
     """Applies objects one after the other, and tells what became of each."""
 
     def __init__(self, transport: Transport, *, is_dry: bool, is_forced: bool, warned: frozenset[str]) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dralloc.cli.parts import Part
-from dralloc.cli.reading import PartRead, cut_list, read_part
+from dralloc.cli.file_parts import Part
+from dralloc.cli.manifest_records import PartRead, cut_list, read_part
 
 SLICE = """\
 apiVersion: resource.k8s.io/v1
