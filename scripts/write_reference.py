@@ -12,8 +12,8 @@ import typer.main
 
 from dralloc.allocator.diagnosis.reasons import Cause, Reason
 from dralloc.api.registry import KINDS
-from dralloc.apiserver.metrics import ServerMetrics
-from dralloc.apiserver.openapi import openapi_document
+from dralloc.apiserver.description.openapi_v3 import openapi_document
+from dralloc.apiserver.http.request_metrics import ServerMetrics
 from dralloc.cli.main import app, is_example
 from dralloc.controllers.metrics import ControllerMetrics
 from dralloc.driver.metrics import DriverMetrics

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from dralloc.apiserver.deletion import (
+from dralloc.apiserver.documents.json_documents import Document
+from dralloc.apiserver.objects.deletion_rules import (
     AlreadyMarked,
     Decision,
     DeleteOptions,
@@ -19,7 +20,6 @@ from dralloc.apiserver.deletion import (
     is_released,
     read_delete_options,
 )
-from dralloc.apiserver.json_documents import Document
 from dralloc.primitives.errors import ApiError, BadRequest, Conflict, Invalid
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dralloc.api.registry import KINDS
-from dralloc.apiserver.discovery import (
+from dralloc.apiserver.description.discovery import (
     SUBRESOURCES,
     aggregated_discovery,
     api_group,
@@ -20,7 +20,7 @@ from dralloc.apiserver.discovery import (
     group_versions,
     version_information,
 )
-from dralloc.apiserver.negotiation import Form, discovery_content_type, form_of_discovery, form_of_objects
+from dralloc.apiserver.http.negotiation import Form, discovery_content_type, form_of_discovery, form_of_objects
 from dralloc.primitives.errors import NotAcceptable
 
 CONVERSATION = Path(__file__).parents[1] / "vectors" / "http.jsonl.gz"

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from dralloc.api.codec import decode, encode
 from dralloc.api.convert import from_hub
 from dralloc.api.registry import find_kind
-from dralloc.apiserver.field_sets import (
+from dralloc.apiserver.documents.field_sets import (
     SELF,
     FieldSet,
     difference,
@@ -25,8 +25,8 @@ from dralloc.apiserver.field_sets import (
     with_parents,
     without_below,
 )
-from dralloc.apiserver.merge_rules import MergeRule, merge_rule
-from dralloc.apiserver.owned_fields import compare, fields_of, merge, remove
+from dralloc.apiserver.documents.merge_rules import MergeRule, merge_rule
+from dralloc.apiserver.documents.owned_fields import compare, fields_of, merge, remove
 from dralloc.primitives.errors import BadRequest
 
 VECTORS = FilePath(__file__).parents[1] / "vectors"

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from dralloc.api.registry import KINDS
-from dralloc.apiserver.discovery import SUBRESOURCES, api_resource_list, group_versions
-from dralloc.apiserver.json_documents import Document
-from dralloc.apiserver.merge_rules import MergeRule, merge_rule
-from dralloc.apiserver.openapi import document_place, openapi_document, openapi_index
+from dralloc.apiserver.description.discovery import SUBRESOURCES, api_resource_list, group_versions
+from dralloc.apiserver.description.openapi_v3 import document_place, openapi_document, openapi_index
+from dralloc.apiserver.documents.json_documents import Document
+from dralloc.apiserver.documents.merge_rules import MergeRule, merge_rule
 
 DRA = "resource.k8s.io"
 DOCUMENTS = {

@@ -7,9 +7,9 @@ from collections import defaultdict
 from typing import Any
 
 from dralloc.api.registry import KINDS
-from dralloc.apiserver.discovery import group_versions
-from dralloc.apiserver.openapi import openapi_document
-from dralloc.apiserver.openapi_v2 import openapi_v2_protobuf
+from dralloc.apiserver.description.discovery import group_versions
+from dralloc.apiserver.description.openapi_v2 import openapi_v2_protobuf
+from dralloc.apiserver.description.openapi_v3 import openapi_document
 
 DOCUMENTS = [openapi_document(KINDS, group, version, "v0") for group, version in group_versions(KINDS)]
 ENCODED = openapi_v2_protobuf(DOCUMENTS, "v0")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dralloc.apiserver.patch import OPERATIONS_MAX, apply_json_patch, apply_merge_patch
+from dralloc.apiserver.documents.json_patch import OPERATIONS_MAX, apply_json_patch, apply_merge_patch
 from dralloc.primitives.errors import ApiError, BadRequest, Invalid, RequestEntityTooLarge
 
 

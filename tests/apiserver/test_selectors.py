@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dralloc.apiserver.selectors import parse_field_selector, parse_label_selector
+from dralloc.apiserver.objects.selectors import parse_field_selector, parse_label_selector
 from dralloc.primitives.errors import BadRequest
 
 LABELLED = {

@@ -12,7 +12,9 @@ import yaml
 from cryptography import x509
 
 from dralloc.api.documents import read_manifest
-from dralloc.apiserver.authentication import (
+from dralloc.apiserver.credentials.certificates import ensure_certificates
+from dralloc.apiserver.credentials.kubeconfig import UnusableKubeconfig, write_kubeconfig
+from dralloc.apiserver.http.authentication import (
     ADMINISTRATOR,
     Authenticator,
     BadTokenFile,
@@ -20,8 +22,6 @@ from dralloc.apiserver.authentication import (
     administrator_token,
     load_token_file,
 )
-from dralloc.apiserver.certificates import ensure_certificates
-from dralloc.apiserver.kubeconfig import UnusableKubeconfig, write_kubeconfig
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 ANN = User(name="ann", groups=("devs",))

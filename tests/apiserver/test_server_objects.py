@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dralloc.apiserver.authentication import User
+from dralloc.apiserver.http.authentication import User
 from tests.support.local_api import (
     APPLY_PATCH,
     CLAIMS,

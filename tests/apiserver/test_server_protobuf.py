@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dralloc.apiserver.protobuf_bodies import PROTOBUF, _messages, protobuf_to_json
+from dralloc.apiserver.documents.protobuf_bodies import PROTOBUF, _messages, protobuf_to_json
 from dralloc.primitives.errors import BadRequest
 from tests.support.local_api import LocalApi, with_api
 

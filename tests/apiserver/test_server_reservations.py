@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from dralloc.apiserver.reservations import Ledger, Promise
+from dralloc.apiserver.objects.write_guards import Ledger, Promise
 from dralloc.store.interface import Event, Record
 
 pytestmark = pytest.mark.slow

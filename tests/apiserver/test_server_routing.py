@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dralloc.apiserver.routing import GroupPath, Path, PlainPath, ResourcePath, VersionPath, parse_path
+from dralloc.apiserver.http.url_paths import GroupPath, Path, PlainPath, ResourcePath, VersionPath, parse_path
 
 CLAIMS = ("resource.k8s.io", "v1", "resourceclaims")
 

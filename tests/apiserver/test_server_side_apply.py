@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dralloc.apiserver.json_documents import Document
-from dralloc.apiserver.managed_fields import managers_of
-from dralloc.apiserver.merge_rules import merge_rule
-from dralloc.apiserver.server_side_apply import (
+from dralloc.apiserver.documents.json_documents import Document
+from dralloc.apiserver.documents.managed_fields import managers_of
+from dralloc.apiserver.documents.merge_rules import merge_rule
+from dralloc.apiserver.documents.server_side_apply import (
     LAST_APPLIED,
     UPDATING_MANAGERS_MAX,
     Write,

@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from dralloc.apiserver.running import BadSettings, RunningServer, ServerSettings, run_server
-from dralloc.apiserver.serving import Limits
+from dralloc.apiserver.http.listener import Limits
+from dralloc.apiserver.server_process import BadSettings, RunningServer, ServerSettings, run_server
 from tests.support.local_api import CLAIMS, claim_document
 
 pytestmark = pytest.mark.slow

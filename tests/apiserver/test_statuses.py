@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dralloc.apiserver import statuses
+from dralloc.apiserver.http import statuses
 from dralloc.primitives.errors import ApiError, BadRequest, Cause, ErrorDetails, TooManyRequests
 from dralloc.primitives.field_errors import FieldPath, invalid, not_supported, required
 

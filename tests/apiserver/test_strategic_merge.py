@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dralloc.apiserver.merge_rules import merge_rule
-from dralloc.apiserver.patch import apply_merge_patch
-from dralloc.apiserver.strategic_merge import apply_strategic_merge_patch
+from dralloc.apiserver.documents.json_patch import apply_merge_patch
+from dralloc.apiserver.documents.merge_rules import merge_rule
+from dralloc.apiserver.documents.strategic_merge import apply_strategic_merge_patch
 from dralloc.primitives.errors import ApiError, BadRequest, Invalid
 
 POD = merge_rule("", "Pod")

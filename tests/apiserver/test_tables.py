@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from dralloc.apiserver.columns import print_duration
-from dralloc.apiserver.json_documents import Document
-from dralloc.apiserver.tables import IncludeObject, read_include_object, table_of
+from dralloc.apiserver.description.table_columns import print_duration
+from dralloc.apiserver.description.tables import IncludeObject, read_include_object, table_of
+from dralloc.apiserver.documents.json_documents import Document
 from dralloc.primitives.errors import BadRequest
 
 DRA = "resource.k8s.io"

@@ -11,7 +11,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner, Result
 
-from dralloc.apiserver.kubeconfig import write_kubeconfig
+from dralloc.apiserver.credentials.kubeconfig import write_kubeconfig
 from dralloc.assembly.workloads import USUAL, WORKLOADS
 from dralloc.cli.main import app, is_example
 from tests.support.cluster_process import cluster_process

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from dralloc.api.registry import KINDS, Kind
 from dralloc.api.resource_v1 import GROUP
-from dralloc.apiserver.discovery import aggregated_discovery, api_group_list, api_versions
+from dralloc.apiserver.description.discovery import aggregated_discovery, api_group_list, api_versions
 from dralloc.cli.main import app
 from tests.support.api_thread import ApiThread, Said, api_thread, refused
 

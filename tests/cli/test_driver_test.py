@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 from dralloc.api.core_v1 import Node
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
-from dralloc.apiserver.kubeconfig import write_kubeconfig
+from dralloc.apiserver.credentials.kubeconfig import write_kubeconfig
 from dralloc.cli.main import app
 from tests.support.api_thread import ApiThread, api_thread
 

@@ -20,7 +20,7 @@ import yaml
 from typer.main import get_command
 from typer.testing import CliRunner, Result
 
-from dralloc.apiserver.kubeconfig import write_kubeconfig
+from dralloc.apiserver.credentials.kubeconfig import write_kubeconfig
 from dralloc.cli.main import COMMANDS, app, is_example
 from dralloc.cli.progress import progress
 

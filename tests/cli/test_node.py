@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dralloc.apiserver.serving import Endpoint, serving
+from dralloc.apiserver.http.listener import Endpoint, serving
 from dralloc.client.credentials import Connection
 from dralloc.client.http import HttpTransport
 from dralloc.node.fleet import Fleet, FleetSettings

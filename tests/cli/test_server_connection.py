@@ -14,7 +14,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from dralloc.apiserver.certificates import ensure_certificates
+from dralloc.apiserver.credentials.certificates import ensure_certificates
 from dralloc.cli.main import app
 from tests.support.api_thread import ApiThread, Said, api_thread, refused
 from tests.support.ports import free_port

@@ -13,7 +13,7 @@ import pytest
 from dralloc.api.core_v1 import Node
 from dralloc.api.meta_v1 import ObjectMeta
 from dralloc.api.resource_v1 import DeviceClass, DeviceClassSpec, ResourceClaim
-from dralloc.apiserver.http import Response
+from dralloc.apiserver.http.messages import Response
 from dralloc.client.calls import PatchType, WatchEvent
 from dralloc.client.client import AsyncClient
 from dralloc.client.in_process import InProcessTransport

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from dralloc.apiserver.certificates import ensure_certificates
+from dralloc.apiserver.credentials.certificates import ensure_certificates
 from dralloc.client.credentials import Connection
 from dralloc.client.http import HttpTransport
 from dralloc.client.transport import Request

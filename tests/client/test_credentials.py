@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from dralloc.api.core_v1 import Node
-from dralloc.apiserver.serving import Endpoint, serving
+from dralloc.apiserver.http.listener import Endpoint, serving
 from dralloc.client.calls import Calls
 from dralloc.client.credentials import BadKubeconfig, find_connection, read_kubeconfig
 from dralloc.client.http import HttpTransport

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from dralloc.api.coordination_v1 import Lease
-from dralloc.apiserver.app import ApiApplication
+from dralloc.apiserver.http.application import ApiApplication
 from dralloc.client.calls import Calls
 from dralloc.client.client import AsyncClient
 from dralloc.client.in_process import InProcessTransport

@@ -19,8 +19,8 @@ from dralloc.api.core_v1 import Event
 from dralloc.api.pod_claims import pod_reference
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceClass, DeviceTaint, DeviceTaintRule, DeviceToleration, ResourceClaim
+from dralloc.apiserver.http.listener import Endpoint, serving
 from dralloc.apiserver.server import ApiServer
-from dralloc.apiserver.serving import Endpoint, serving
 from dralloc.assembly.components import Components
 from dralloc.client.client import AsyncClient
 from dralloc.client.in_process import InProcessTransport

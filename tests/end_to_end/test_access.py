@@ -19,7 +19,7 @@ from dralloc.api.resource_v1 import (
     ResourceClaimTemplate,
     ResourceSlice,
 )
-from dralloc.apiserver.running import ServerSettings, run_server
+from dralloc.apiserver.server_process import ServerSettings, run_server
 from dralloc.client.client import AsyncClient
 from dralloc.client.credentials import Connection
 from dralloc.client.http import HttpTransport

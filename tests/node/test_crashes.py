@@ -14,7 +14,7 @@ import pytest
 from dralloc.api.pod_claims import pod_reference
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.apiserver.serving import Endpoint, serving
+from dralloc.apiserver.http.listener import Endpoint, serving
 from dralloc.client.client import AsyncClient, connect_async
 from dralloc.node.checkpoint import read_checkpoint
 from dralloc.node.runtime_process import find_marked

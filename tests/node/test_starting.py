@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dralloc.api.core_v1 import Node
-from dralloc.apiserver.serving import Endpoint, serving
+from dralloc.apiserver.http.listener import Endpoint, serving
 from dralloc.client.client import connect_async
 from dralloc.client.transport import TransportError
 from dralloc.client.work_queue import Backoff

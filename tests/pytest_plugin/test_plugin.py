@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 # What a run inside this process imports is forgotten after it, and would be imported again for each.
-import dralloc.apiserver.serving
+import dralloc.apiserver.http.listener
 import dralloc.pytest_plugin.cluster  # noqa: F401
 
 pytest_plugins = ["pytester"]

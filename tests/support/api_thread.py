@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from dralloc.api.codec import encode
-from dralloc.apiserver.app import ApiApplication, Receive, Scope, Send
-from dralloc.apiserver.authentication import ADMINISTRATOR, Authenticator
-from dralloc.apiserver.kubeconfig import write_kubeconfig
+from dralloc.apiserver.credentials.kubeconfig import write_kubeconfig
+from dralloc.apiserver.http.application import ApiApplication, Receive, Scope, Send
+from dralloc.apiserver.http.authentication import ADMINISTRATOR, Authenticator
+from dralloc.apiserver.http.listener import Endpoint, serving
 from dralloc.apiserver.server import ApiServer
-from dralloc.apiserver.serving import Endpoint, serving
 from dralloc.client.blocking import Client, connect
 from dralloc.primitives.features import FeatureGates
 from dralloc.store.memory import MemoryStore

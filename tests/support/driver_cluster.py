@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
-from dralloc.apiserver.running import ServerSettings, run_server
+from dralloc.apiserver.server_process import ServerSettings, run_server
 from dralloc.client.calls import Calls
 from dralloc.client.client import AsyncClient, connect_async
 from dralloc.client.credentials import read_kubeconfig

@@ -9,13 +9,13 @@ from typing import Any, Final
 
 from dralloc.api.codec import encode
 from dralloc.api.registry import KINDS, RESOURCE_CLAIM, RESOURCE_SLICE
-from dralloc.apiserver.app import ApiApplication
-from dralloc.apiserver.authentication import ADMINISTRATOR, Authenticator
-from dralloc.apiserver.resources import key_of
+from dralloc.apiserver.http.application import ApiApplication
+from dralloc.apiserver.http.authentication import ADMINISTRATOR, Authenticator
+from dralloc.apiserver.http.listener import Endpoint, serving
+from dralloc.apiserver.http.static_pages import StaticPages
+from dralloc.apiserver.objects.api_resources import key_of
+from dralloc.apiserver.objects.stored_form import document_to_stored
 from dralloc.apiserver.server import ApiServer
-from dralloc.apiserver.serving import Endpoint, serving
-from dralloc.apiserver.static_pages import StaticPages
-from dralloc.apiserver.stored_form import document_to_stored
 from dralloc.node.profiles import load_profile, nodes_of
 from dralloc.primitives.features import FeatureGates
 from dralloc.store.memory import MemoryStore

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import msgspec
 
-from dralloc.apiserver.authentication import ADMINISTRATOR, User
-from dralloc.apiserver.http import Request, Response
+from dralloc.apiserver.http.authentication import ADMINISTRATOR, User
+from dralloc.apiserver.http.messages import Request, Response
 from dralloc.apiserver.server import ApiServer
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates

@@ -13,12 +13,12 @@ from typing import Any, Final
 
 import msgspec
 
-from dralloc.apiserver.app import ApiApplication, Receive, Scope, Send
-from dralloc.apiserver.authentication import ADMINISTRATOR, Authenticator, User
-from dralloc.apiserver.http import Response, parse_query
-from dralloc.apiserver.routing import ResourcePath, parse_path
+from dralloc.apiserver.http.application import ApiApplication, Receive, Scope, Send
+from dralloc.apiserver.http.authentication import ADMINISTRATOR, Authenticator, User
+from dralloc.apiserver.http.messages import Response, parse_query
+from dralloc.apiserver.http.statuses import status_of, status_response
+from dralloc.apiserver.http.url_paths import ResourcePath, parse_path
 from dralloc.apiserver.server import ApiServer
-from dralloc.apiserver.statuses import status_of, status_response
 from dralloc.primitives.errors import Forbidden
 from dralloc.testing.api_server import TOKEN
 

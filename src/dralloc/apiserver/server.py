@@ -12,29 +12,29 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from dralloc.api.registry import KINDS, PRIORITY_CLASS, RESOURCE_CLAIM
-from dralloc.apiserver.collecting import Collector
-from dralloc.apiserver.deleting import Deleter
-from dralloc.apiserver.device_guard import DeviceGuard
-from dralloc.apiserver.endpoints import Endpoints
-from dralloc.apiserver.expiring import EventExpiry
-from dralloc.apiserver.first_objects import create_first_objects
-from dralloc.apiserver.http import JSON, TEXT, Request, Response
-from dralloc.apiserver.metrics import ServerMetrics
-from dralloc.apiserver.namespaces import Namespaces
-from dralloc.apiserver.negotiation import YAML, wants_yaml
-from dralloc.apiserver.pods import Pods
-from dralloc.apiserver.priorities import Priorities
-from dralloc.apiserver.quota_admission import ExtendedNames, Limits, QuotaGate
-from dralloc.apiserver.reading import Reader
-from dralloc.apiserver.reservations import Gatekeeper
-from dralloc.apiserver.resources import ResourceTable
-from dralloc.apiserver.routing import GroupPath, PlainPath, ResourcePath, VersionPath, parse_path
-from dralloc.apiserver.self_description import SelfDescription
-from dralloc.apiserver.statuses import no_such_resource, status_of, status_response
-from dralloc.apiserver.stored_form import read_document
-from dralloc.apiserver.uids import random_uid
-from dralloc.apiserver.watching import WatchTable
-from dralloc.apiserver.writing import Writer
+from dralloc.apiserver.description.description_endpoints import SelfDescription
+from dralloc.apiserver.http.messages import JSON, TEXT, Request, Response
+from dralloc.apiserver.http.negotiation import YAML, wants_yaml
+from dralloc.apiserver.http.request_metrics import ServerMetrics
+from dralloc.apiserver.http.statuses import no_such_resource, status_of, status_response
+from dralloc.apiserver.http.url_paths import GroupPath, PlainPath, ResourcePath, VersionPath, parse_path
+from dralloc.apiserver.objects.api_resources import ResourceTable
+from dralloc.apiserver.objects.deleter import Deleter
+from dralloc.apiserver.objects.device_guard import DeviceGuard
+from dralloc.apiserver.objects.event_expiry import EventExpiry
+from dralloc.apiserver.objects.garbage_collector import Collector
+from dralloc.apiserver.objects.initial_objects import create_first_objects
+from dralloc.apiserver.objects.namespaces import Namespaces
+from dralloc.apiserver.objects.pod_priorities import Priorities
+from dralloc.apiserver.objects.pod_subresources import Pods
+from dralloc.apiserver.objects.quota_guard import ExtendedNames, Limits, QuotaGate
+from dralloc.apiserver.objects.reader import Reader
+from dralloc.apiserver.objects.resource_endpoints import Endpoints
+from dralloc.apiserver.objects.stored_form import read_document
+from dralloc.apiserver.objects.uids import random_uid
+from dralloc.apiserver.objects.watch_streams import WatchTable
+from dralloc.apiserver.objects.write_guards import Gatekeeper
+from dralloc.apiserver.objects.writer import Writer
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import ApiError, RequestEntityTooLarge, ServiceUnavailable
 from dralloc.primitives.features import FeatureGates

@@ -19,8 +19,8 @@ from typing import Any, Final
 
 from dralloc.api.coordination_v1 import Lease
 from dralloc.api.pod_v1 import DEFAULT_SCHEDULER
-from dralloc.apiserver.app import ApiApplication
-from dralloc.apiserver.authentication import ADMINISTRATOR, Authenticator
+from dralloc.apiserver.http.application import ApiApplication
+from dralloc.apiserver.http.authentication import ADMINISTRATOR, Authenticator
 from dralloc.apiserver.server import ApiServer
 from dralloc.assembly.components import Components, Run
 from dralloc.client.calls import Calls
@@ -90,8 +90,8 @@ class Cluster:
     async def listen(self) -> str:
         """Serve programs outside, too, on a free port of loopback until the end; the address."""
         # Most clusters in a process are not listened to, and start sooner without it.
-        from dralloc.apiserver.local_only import LocalOnly
-        from dralloc.apiserver.serving import Endpoint, serving
+        from dralloc.apiserver.http.listener import Endpoint, serving
+        from dralloc.apiserver.http.local_only import LocalOnly
 
         return await self._sockets.enter_async_context(serving(LocalOnly(self.application), Endpoint()))
 

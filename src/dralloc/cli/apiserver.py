@@ -11,7 +11,7 @@ from dralloc.cli.options import Gates
 from dralloc.cli.output import fail, parse_gates, say
 
 if TYPE_CHECKING:
-    from dralloc.apiserver.running import ServerSettings
+    from dralloc.apiserver.server_process import ServerSettings
 
 
 def apiserver(
@@ -49,7 +49,7 @@ def apiserver(
     dralloc apiserver --store memory:// --port 0 --data-dir /tmp/try
     dralloc apiserver --store etcd://127.0.0.1:2379
     """
-    from dralloc.apiserver.running import ServerSettings
+    from dralloc.apiserver.server_process import ServerSettings
     from dralloc.web.page import device_page
 
     settings = ServerSettings(
@@ -72,9 +72,9 @@ def _serve(settings: ServerSettings) -> None:
 
     import uvloop
 
-    from dralloc.apiserver.authentication import BadTokenFile
-    from dralloc.apiserver.kubeconfig import UnusableKubeconfig
-    from dralloc.apiserver.running import BadSettings
+    from dralloc.apiserver.credentials.kubeconfig import UnusableKubeconfig
+    from dralloc.apiserver.http.authentication import BadTokenFile
+    from dralloc.apiserver.server_process import BadSettings
     from dralloc.store.errors import StoreError
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -95,7 +95,7 @@ async def _serve_until_told(settings: ServerSettings) -> None:
     import asyncio
     import signal
 
-    from dralloc.apiserver.running import run_server
+    from dralloc.apiserver.server_process import run_server
     from dralloc.assembly.garbage import collect_rarely
 
     ending = asyncio.Event()

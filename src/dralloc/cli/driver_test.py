@@ -101,7 +101,7 @@ def driver_test(
 
 
 def _run(settings: KitSettings, junit: Path | None, output: OutputFormat, *, strict: bool) -> None:
-    from dralloc.apiserver.kubeconfig import UnusableKubeconfig
+    from dralloc.apiserver.credentials.kubeconfig import UnusableKubeconfig
     from dralloc.cli.answers import answer
     from dralloc.cli.termination import run_until_terminated
     from dralloc.client.credentials import BadKubeconfig

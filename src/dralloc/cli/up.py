@@ -18,7 +18,7 @@ from dralloc.cli.options import Gates
 from dralloc.cli.output import fail, parse_gates, say
 
 if TYPE_CHECKING:
-    from dralloc.apiserver.running import RunningServer, ServerSettings
+    from dralloc.apiserver.server_process import RunningServer, ServerSettings
     from dralloc.assembly.cluster import ClusterSettings
     from dralloc.node.fleet import FleetSettings
 
@@ -84,7 +84,7 @@ def up(
         fail("--nodes says which fake nodes there are, and --no-nodes that there are none: give one of them")
     gates = parse_gates(feature_gates)
     with _directory(data_dir, ephemeral) as directory:
-        from dralloc.apiserver.running import ServerSettings
+        from dralloc.apiserver.server_process import ServerSettings
         from dralloc.assembly.cluster import ClusterSettings
         from dralloc.web.page import device_page
 
@@ -198,7 +198,7 @@ def _run(start: Start) -> None:
 
     import uvloop
 
-    from dralloc.apiserver.kubeconfig import UnusableKubeconfig
+    from dralloc.apiserver.credentials.kubeconfig import UnusableKubeconfig
     from dralloc.assembly.components import ComponentDied
     from dralloc.store.errors import StoreError, StoreInUse
 
@@ -246,7 +246,7 @@ async def _until_told(start: Start) -> None:
 async def _work(start: Start) -> None:
     import asyncio
 
-    from dralloc.apiserver.running import run_server
+    from dralloc.apiserver.server_process import run_server
     from dralloc.assembly.cluster import components_on
     from dralloc.assembly.garbage import collect_rarely
 
@@ -271,7 +271,7 @@ async def _work(start: Start) -> None:
 
 async def _retire_nodes(start: Start, running: RunningServer) -> None:
     """Let those nodes go that were there last time and are not asked for now."""
-    from dralloc.apiserver.authentication import write_private
+    from dralloc.apiserver.http.authentication import write_private
     from dralloc.assembly.earlier_nodes import retire
     from dralloc.client.client import AsyncClient
     from dralloc.client.in_process import InProcessTransport

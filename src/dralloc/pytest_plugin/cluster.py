@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_v1 import Pod, PodCondition
 from dralloc.api.resource_v1 import DeviceRequestAllocationResult, ResourceClaim
-from dralloc.apiserver.kubeconfig import write_kubeconfig
+from dralloc.apiserver.credentials.kubeconfig import write_kubeconfig
 from dralloc.assembly.cluster import TOKEN, Cluster, ClusterSettings, fleet
 from dralloc.assembly.components import ComponentDied
 from dralloc.client.blocking import Client, LoopThread, Runner

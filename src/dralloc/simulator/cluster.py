@@ -21,10 +21,10 @@ from dralloc.api.core_v1 import Node
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.registry import DEVICE_CLASS, DEVICE_TAINT_RULE, JOB, NODE, POD, RESOURCE_CLAIM, RESOURCE_SLICE, Kind
 from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
-from dralloc.apiserver.app import ApiApplication
-from dralloc.apiserver.authentication import ADMINISTRATOR, Authenticator
-from dralloc.apiserver.http import Response
-from dralloc.apiserver.resources import prefix_of
+from dralloc.apiserver.http.application import ApiApplication
+from dralloc.apiserver.http.authentication import ADMINISTRATOR, Authenticator
+from dralloc.apiserver.http.messages import Response
+from dralloc.apiserver.objects.api_resources import prefix_of
 from dralloc.apiserver.server import ApiServer
 from dralloc.client.calls import Calls
 from dralloc.client.client import AsyncClient

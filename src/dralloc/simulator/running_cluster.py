@@ -17,10 +17,10 @@ import uvloop
 from dralloc.api.codec import encode
 from dralloc.api.pod_v1 import Pod, PodCondition
 from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.apiserver.app import ApiApplication
-from dralloc.apiserver.authentication import ADMINISTRATOR, Authenticator
+from dralloc.apiserver.http.application import ApiApplication
+from dralloc.apiserver.http.authentication import ADMINISTRATOR, Authenticator
+from dralloc.apiserver.http.listener import Endpoint, serving
 from dralloc.apiserver.server import ApiServer
-from dralloc.apiserver.serving import Endpoint, serving
 from dralloc.assembly.components import Components
 from dralloc.client.calls import Calls
 from dralloc.client.client import AsyncClient

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from dralloc.apiserver.app import ApiApplication
-from dralloc.apiserver.authentication import ADMINISTRATOR, Authenticator
+from dralloc.apiserver.http.application import ApiApplication
+from dralloc.apiserver.http.authentication import ADMINISTRATOR, Authenticator
+from dralloc.apiserver.http.listener import Endpoint, serving
 from dralloc.apiserver.server import ApiServer
-from dralloc.apiserver.serving import Endpoint, serving
 from dralloc.client.client import AsyncClient, connect_async
 from dralloc.client.in_process import InProcessTransport
 from dralloc.primitives.clock import Clock

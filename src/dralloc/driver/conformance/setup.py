@@ -16,7 +16,7 @@ from dralloc.api.documents import read_manifest
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta
 from dralloc.api.registry import find_kind, read_object
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
-from dralloc.apiserver.running import ServerSettings, run_server
+from dralloc.apiserver.server_process import ServerSettings, run_server
 from dralloc.client.client import AsyncClient, connect_async
 from dralloc.client.credentials import BadKubeconfig, find_connection
 from dralloc.client.http import HttpTransport

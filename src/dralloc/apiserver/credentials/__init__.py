@@ -1,0 +1,1 @@
+"""Credentials of the server: certificates, tokens and kubeconfig files."""

@@ -1,0 +1,99 @@
+"""The file that tells kubectl and every other client where the server is and how to prove who they are.
+
+It may be the one that a user has for all clusters, so what is there of others stays, as with other tools that start clusters.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from base64 import b64encode
+from pathlib import Path
+from typing import Any, Final
+
+from dralloc.apiserver.http.authentication import write_private
+
+CONTEXT: Final = "dralloc"
+USER: Final = "dralloc-admin"
+_PARTS: Final = ("clusters", "users", "contexts")
+
+
+class UnusableKubeconfig(Exception):
+    """The file cannot be written, or holds what is no kubeconfig, and is left as it is; the message says why."""
+
+
+def write_kubeconfig(path: Path, *, server: str, authority_pem: bytes | None, token: str) -> None:
+    """Make the server's context the current one of the file. The certificate authority is inside, so the file can travel.
+
+    A file that is not there is made, for its owner alone. Of one that is there, everything stays that is not about us, and its mode.
+    """
+    # Where the name is a link, the file that it leads to is meant.
+    target = Path(os.path.realpath(path))
+    try:
+        earlier = target.stat() if target.exists() else None
+        if earlier is not None and not stat.S_ISREG(earlier.st_mode):
+            raise _unusable(path, "it is no file")
+        document = _read(path, target.read_bytes()) if earlier is not None else {}
+        write_private(target, _text(_merged(document, _entries(server, authority_pem, token))), like=earlier)
+    except OSError as error:
+        raise _unusable(path, error.strerror or str(error)) from error
+
+
+def _entries(server: str, authority_pem: bytes | None, token: str) -> dict[str, dict[str, Any]]:
+    cluster = {"server": server}
+    if authority_pem is not None:
+        cluster["certificate-authority-data"] = b64encode(authority_pem).decode("ascii")
+    return {
+        "clusters": {"name": CONTEXT, "cluster": cluster},
+        "users": {"name": USER, "user": {"token": token}},
+        "contexts": {"name": CONTEXT, "context": {"cluster": CONTEXT, "user": USER}},
+    }
+
+
+def _merged(document: dict[str, Any], entries: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The document with our entries in place of those that have their names."""
+    merged = {"apiVersion": "v1", "kind": "Config", **document}
+    for part, entry in entries.items():
+        others = [each for each in merged.get(part) or () if each["name"] != entry["name"]]
+        merged[part] = [*others, entry]
+    return {**merged, "current-context": CONTEXT}
+
+
+def _read(path: Path, content: bytes) -> dict[str, Any]:
+    """What a kubeconfig says. One that is empty says nothing."""
+    import msgspec
+
+    from dralloc.api.documents import read_manifest
+
+    manifest = read_manifest(content)
+    if manifest.error is not None:
+        raise _unusable(path, f"line {manifest.error.position.line}: {manifest.error}")
+    if not manifest.documents:
+        return {}
+    document = msgspec.json.decode(manifest.documents[0].body)
+    if len(manifest.documents) > 1 or not _is_kubeconfig(document):
+        raise _unusable(path, "it holds something else than a kubeconfig")
+    return document  # type: ignore[no-any-return]  # a mapping, as was seen
+
+
+def _is_kubeconfig(document: Any) -> bool:
+    if not isinstance(document, dict) or document.get("kind", "Config") != "Config":
+        return False
+    parts = [document.get(part) or [] for part in _PARTS]
+    are_lists_of_named = all(
+        isinstance(part, list) and all(isinstance(each, dict) and "name" in each for each in part) for part in parts
+    )
+    # Like kubectl, we ask nobody to say what kind it is, but then it has to look like one.
+    looks_like_one = not document or any(name in document for name in ("kind", "current-context", *_PARTS))
+    return are_lists_of_named and looks_like_one
+
+
+def _text(document: dict[str, Any]) -> str:
+    # Takes a while to load, and most who load this module write no file.
+    from dralloc.api.yaml_writer import write_yaml
+
+    return write_yaml(document)
+
+
+def _unusable(path: Path, reason: str) -> UnusableKubeconfig:
+    return UnusableKubeconfig(f"cannot write the kubeconfig {path}: {reason}")

@@ -1,0 +1,1 @@
+"""What the server says about its API: discovery, OpenAPI and tables."""

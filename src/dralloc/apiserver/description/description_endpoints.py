@@ -1,0 +1,90 @@
+"""What the server tells about itself: discovery, OpenAPI documents, its version. Made once, when first asked for."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from hashlib import sha256
+from typing import Final
+
+from dralloc import __version__
+from dralloc.api.codec import encode
+from dralloc.apiserver.description.discovery import (
+    aggregated_discovery,
+    api_group,
+    api_group_list,
+    api_resource_list,
+    api_versions,
+    group_versions,
+    version_information,
+)
+from dralloc.apiserver.description.openapi_v2 import CONTENT_TYPE as OPENAPI_V2
+from dralloc.apiserver.description.openapi_v2 import openapi_v2_protobuf
+from dralloc.apiserver.description.openapi_v3 import document_place, openapi_document, openapi_index
+from dralloc.apiserver.documents.json_documents import Document
+from dralloc.apiserver.http.messages import Request, Response
+from dralloc.apiserver.http.negotiation import discovery_content_type, form_of_discovery
+from dralloc.apiserver.objects.api_resources import ResourceTable
+
+KUBERNETES: Final = "1.37.0"
+PRODUCT: Final = f"dralloc.{__version__}"
+
+
+class SelfDescription:
+    """Answers to questions about what is served."""
+
+    def __init__(self, resources: ResourceTable) -> None:
+        self._kinds = resources.kinds
+
+    def plain(self, request: Request, path: str) -> Response | None:
+        """The answer to a path outside the groups, or `None` if it is not about us."""
+        match path:
+            case "/":
+                return _answer(
+                    {"paths": ["/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v3", "/readyz", "/version"]}
+                )
+            case "/version":
+                return _answer(version_information(KUBERNETES, PRODUCT))
+            case "/api" | "/apis":
+                return self._discovery(request, core=path == "/api")
+            case "/openapi/v3":
+                hashes = {place: sha256(body).hexdigest()[:32].upper() for place, body in self._openapi.items()}
+                return _answer(openapi_index(self._kinds, hashes))
+            case "/openapi/v2":
+                return Response(body=self._openapi_v2, content_type=OPENAPI_V2)
+        document = self._openapi.get(path.removeprefix("/openapi/v3/")) if path.startswith("/openapi/v3/") else None
+        return None if document is None else Response(body=document)
+
+    def group(self, group: str) -> Response | None:
+        document = api_group(self._kinds, group)
+        return None if document is None else _answer(document)
+
+    def version(self, group: str, version: str) -> Response | None:
+        document = api_resource_list(self._kinds, group, version)
+        return None if document is None else _answer(document)
+
+    def _discovery(self, request: Request, *, core: bool) -> Response:
+        aggregated = form_of_discovery(request.header(b"accept"))
+        if aggregated is None:
+            host = request.header(b"host")
+            return _answer(api_versions(host) if core else api_group_list(self._kinds))
+        response = _answer(aggregated_discovery(self._kinds, core=core, version=aggregated))
+        response.content_type = discovery_content_type(aggregated)
+        return response
+
+    @cached_property
+    def _openapi(self) -> dict[str, bytes]:
+        return {place: encode(document) for place, document in self._openapi_documents().items()}
+
+    @cached_property
+    def _openapi_v2(self) -> bytes:
+        return openapi_v2_protobuf(self._openapi_documents().values(), f"v{KUBERNETES}")
+
+    def _openapi_documents(self) -> dict[str, Document]:
+        return {
+            document_place(group, version): openapi_document(self._kinds, group, version, f"v{KUBERNETES}")
+            for group, version in group_versions(self._kinds)
+        }
+
+
+def _answer(document: Document) -> Response:
+    return Response(body=encode(document))

@@ -1,0 +1,219 @@
+"""What is served, for clients that ask before they call: groups, versions, resources and the server's version.
+
+Old clients ask for one list after another; newer ones get everything in one aggregated document.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final
+
+from dralloc.api.registry import Kind
+from dralloc.apiserver.documents.json_documents import Document
+
+VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+
+AGGREGATED_VERSIONS: Final = ("v2", "v2beta1")
+
+# What `kubectl get all` shows.
+_CATEGORIES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
+    ("", "pods"): ("all",),
+    ("batch", "jobs"): ("all",),
+    ("apps", "deployments"): ("all",),
+    ("apps", "daemonsets"): ("all",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Subresource:
+    """A part of an object, or an action on it, with a path of its own."""
+
+    verbs: tuple[str, ...]
+    # What is sent to it, where that is not the object itself.
+    kind: str = ""
+    group: str = ""
+    version: str = ""
+
+
+SUBRESOURCES: Final[Mapping[str, Subresource]] = {
+    "binding": Subresource(("create",), "Binding", "", "v1"),
+    "eviction": Subresource(("create",), "Eviction", "policy", "v1"),
+    "finalize": Subresource(("update",)),
+    "status": Subresource(("get", "patch", "update")),
+}
+
+
+def api_versions(server_address: str) -> Document:
+    """The answer to `/api`: versions of the core group."""
+    return {
+        "kind": "APIVersions",
+        "versions": ["v1"],
+        "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": server_address}],
+    }
+
+
+def api_group_list(kinds: Sequence[Kind]) -> Document:
+    """The answer to `/apis`."""
+    groups = [_group(kinds, group) for group in _groups(kinds)]
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
+
+
+def api_group(kinds: Sequence[Kind], group: str) -> Document | None:
+    """The answer to `/apis/GROUP`, or `None` if we do not serve the group."""
+    if group not in _groups(kinds):
+        return None
+    return {"kind": "APIGroup", "apiVersion": "v1", **_group(kinds, group)}
+
+
+def api_resource_list(kinds: Sequence[Kind], group: str, version: str) -> Document | None:
+    """The answer to `/apis/GROUP/VERSION`, or `None` if we do not serve the version."""
+    served = _served(kinds, group, version)
+    if not served:
+        return None
+    return {
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": _group_version(group, version),
+        "resources": [entry for kind in served for entry in _resource_entries(kind)],
+    }
+
+
+def aggregated_discovery(kinds: Sequence[Kind], *, core: bool, version: str) -> Document:
+    """The answer to `/apis`, or to `/api` for the core group, for clients that want all in one."""
+    groups = [""] if core else _groups(kinds)
+    return {
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": f"apidiscovery.k8s.io/{version}",
+        "metadata": {},
+        "items": [_aggregated_group(kinds, group) for group in groups],
+    }
+
+
+def version_information(kubernetes: str, product: str) -> Document:
+    """The answer to `/version`: the Kubernetes release that we answer like, and who we are."""
+    major, minor, _ = kubernetes.split(".")
+    return {
+        "major": major,
+        "minor": minor,
+        "gitVersion": f"v{kubernetes}+{product}",
+        "gitCommit": "",
+        "gitTreeState": "",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "",
+        "compiler": "",
+        "platform": "",
+    }
+
+
+def group_versions(kinds: Sequence[Kind]) -> list[tuple[str, str]]:
+    """Every group and version that is served."""
+    return [(group, version) for group in ["", *_groups(kinds)] for version in _versions(kinds, group)]
+
+
+def _groups(kinds: Iterable[Kind]) -> list[str]:
+    """The groups that have a name, in alphabetical order."""
+    return sorted({kind.group for kind in kinds} - {""})
+
+
+def _versions(kinds: Iterable[Kind], group: str) -> list[str]:
+    found = {served.version for kind in kinds if kind.group == group for served in kind.versions}
+    return sorted(found, key=_preference)
+
+
+def _preference(version: str) -> tuple[int, int, int]:
+    """Stable before beta before alpha, and newer before older."""
+    match = re.fullmatch(r"v([0-9]+)(?:(alpha|beta)([0-9]+))?", version)
+    assert match is not None, f"not a Kubernetes version: {version}"
+    stage = {None: 0, "beta": 1, "alpha": 2}[match[2]]
+    return (stage, -int(match[1]), -int(match[3] or 0))
+
+
+def _served(kinds: Iterable[Kind], group: str, version: str) -> list[Kind]:
+    found = [kind for kind in kinds if kind.group == group and kind.served(version)]
+    return sorted(found, key=lambda kind: kind.plural)
+
+
+def _group_version(group: str, version: str) -> str:
+    return f"{group}/{version}" if group else version
+
+
+def _group(kinds: Sequence[Kind], group: str) -> Document:
+    versions = [
+        {"groupVersion": _group_version(group, version), "version": version} for version in _versions(kinds, group)
+    ]
+    return {"name": group, "versions": versions, "preferredVersion": versions[0]}
+
+
+def _resource_entries(kind: Kind) -> Iterable[Document]:
+    entry: Document = {
+        "name": kind.plural,
+        "singularName": kind.singular,
+        "namespaced": kind.namespaced,
+        "kind": kind.kind,
+        "verbs": list(VERBS),
+        "storageVersionHash": _storage_hash(kind),
+    }
+    if kind.short_names:
+        entry["shortNames"] = list(kind.short_names)
+    if categories := _CATEGORIES.get((kind.group, kind.plural)):
+        entry["categories"] = list(categories)
+    yield entry
+    for name in sorted(kind.subresources):
+        yield _subresource_entry(kind, name)
+
+
+def _subresource_entry(kind: Kind, name: str) -> Document:
+    part = SUBRESOURCES[name]
+    entry: Document = {"name": f"{kind.plural}/{name}", "singularName": "", "namespaced": kind.namespaced}
+    if part.kind and part.group:
+        entry |= {"group": part.group, "version": part.version}
+    return {**entry, "kind": part.kind or kind.kind, "verbs": list(part.verbs)}
+
+
+def _storage_hash(kind: Kind) -> str:
+    """Changes when objects are stored in another version, so that clients know to write them anew."""
+    stored = f"{kind.group}/{kind.hub_version}/{kind.kind}"
+    return b64encode(sha256(stored.encode()).digest()[:8]).decode()
+
+
+def _aggregated_group(kinds: Sequence[Kind], group: str) -> Document:
+    return {
+        "metadata": {"name": group} if group else {},
+        "versions": [
+            {
+                "version": version,
+                "resources": [_aggregated_resource(kind, version) for kind in _served(kinds, group, version)],
+                "freshness": "Current",
+            }
+            for version in _versions(kinds, group)
+        ],
+    }
+
+
+def _aggregated_resource(kind: Kind, version: str) -> Document:
+    entry: Document = {
+        "resource": kind.plural,
+        "responseKind": {"group": kind.group, "version": version, "kind": kind.kind},
+        "scope": "Namespaced" if kind.namespaced else "Cluster",
+        "singularResource": kind.singular,
+        "verbs": list(VERBS),
+    }
+    if kind.short_names:
+        entry["shortNames"] = list(kind.short_names)
+    if categories := _CATEGORIES.get((kind.group, kind.plural)):
+        entry["categories"] = list(categories)
+    if kind.subresources:
+        entry["subresources"] = [_aggregated_subresource(kind, version, name) for name in sorted(kind.subresources)]
+    return entry
+
+
+def _aggregated_subresource(kind: Kind, version: str, name: str) -> Document:
+    part = SUBRESOURCES[name]
+    answer = {"group": kind.group, "version": version, "kind": kind.kind}
+    if part.kind:
+        answer = {"group": part.group, "version": part.version, "kind": part.kind}
+    return {"subresource": name, "responseKind": answer, "verbs": list(part.verbs)}

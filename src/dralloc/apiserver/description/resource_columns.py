@@ -1,0 +1,221 @@
+"""Columns for devices and claims: what is asked for, what was given, how much of it, and to whom."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from dralloc.apiserver.description.table_columns import AGE, NAME, NONE, WIDE, Cell, Column, at, field
+from dralloc.apiserver.documents.json_documents import Document
+from dralloc.primitives.quantity import Quantity, QuantityError
+
+GROUP: Final = "resource.k8s.io"
+
+# More than this many are counted instead of listed: a column is no place for a report.
+LISTED_MAX: Final = 3
+
+
+def _state(claim: Document, _: datetime) -> Cell:
+    states = []
+    if at(claim, "metadata", "deletionTimestamp"):
+        states.append("deleted")
+    if at(claim, "status", "allocation") is not None:
+        states.append("allocated")
+        if at(claim, "status", "reservedFor"):
+            states.append("reserved")
+    elif not states:
+        states.append("pending")
+    return ",".join(states)
+
+
+def _results(claim: Document) -> list[Any]:
+    return at(claim, "status", "allocation", "devices", "results") or []
+
+
+def _devices(claim: Document, _: datetime) -> Cell:
+    """The devices that the claim has, those of which it has several shares with their number."""
+    shares = Counter(f"{result.get('pool')}/{result.get('device')}" for result in _results(claim))
+    return _listed((name if count == 1 else f"{name} (x{count})" for name, count in shares.items()), "devices")
+
+
+def _shares(claim: Document, _: datetime) -> Cell:
+    return sum(1 for result in _results(claim) if result.get("shareID"))
+
+
+def _consumed(claim: Document, _: datetime) -> Cell:
+    """How much of each capacity the claim consumes, over all its devices."""
+    total: dict[str, Quantity] = {}
+    for result in _results(claim):
+        for name, amount in (result.get("consumedCapacity") or {}).items():
+            try:
+                total[name] = total.get(name, Quantity.ZERO) + Quantity.parse(amount)
+            except QuantityError:
+                continue
+    return _listed((f"{name}={amount}" for name, amount in sorted(total.items())), "capacities")
+
+
+def _reserved_for(claim: Document, _: datetime) -> Cell:
+    consumers = at(claim, "status", "reservedFor") or []
+    if len(consumers) <= LISTED_MAX:
+        return _listed((f"{_resource(consumer)}/{consumer.get('name')}" for consumer in consumers), "consumers")
+    counts = Counter(map(_resource, consumers))
+    return ",".join(f"{count} {resource}" for resource, count in counts.items())
+
+
+def _resource(consumer: Mapping[str, Any]) -> str:
+    group = consumer.get("apiGroup")
+    return f"{consumer.get('resource')}.{group}" if group else str(consumer.get("resource"))
+
+
+def _allocated_on(claim: Document, _: datetime) -> Cell:
+    """The node that the claim's devices are on, if they are on one."""
+    if at(claim, "status", "allocation") is None:
+        return NONE
+    terms = at(claim, "status", "allocation", "nodeSelector", "nodeSelectorTerms")
+    if not terms:
+        return "<all>"
+    fields = terms[0].get("matchFields") or []
+    names = [
+        name
+        for requirement in fields
+        if requirement.get("key") == "metadata.name"
+        for name in requirement.get("values") or ()
+    ]
+    return _listed(names, "nodes") if names else "<selected>"
+
+
+def _claim_requests(claim: Document, _: datetime) -> Cell:
+    return _requests(at(claim, "spec", "devices", "requests"))
+
+
+def _template_requests(template: Document, _: datetime) -> Cell:
+    return _requests(at(template, "spec", "spec", "devices", "requests"))
+
+
+def _requests(requests: Any) -> Cell:
+    """What is asked for: `gpu=2:gpu.example.com`, alternatives with `|` between them."""
+    return _listed((f"{request.get('name')}={_alternatives(request)}" for request in requests or ()), "requests")
+
+
+def _alternatives(request: Mapping[str, Any]) -> str:
+    # In v1beta1 the one exact request is the request itself.
+    exact = request.get("exactly") or request
+    return "|".join(map(_wanted, request.get("firstAvailable") or (exact,)))
+
+
+def _wanted(request: Mapping[str, Any]) -> str:
+    count = "all" if request.get("allocationMode") == "All" else request.get("count", 1)
+    return f"{count}:{request.get('deviceClassName')}"
+
+
+def _slice_devices(resource_slice: Document, _: datetime) -> Cell:
+    return len(at(resource_slice, "spec", "devices") or ())
+
+
+def _shareable(resource_slice: Document, _: datetime) -> Cell:
+    """How many of the slice's devices several claims can use at once."""
+    devices = at(resource_slice, "spec", "devices") or ()
+    return sum(1 for device in devices if {**device, **(device.get("basic") or {})}.get("allowMultipleAllocations"))
+
+
+def _tainted(resource_slice: Document, _: datetime) -> Cell:
+    devices = at(resource_slice, "spec", "devices") or ()
+    return sum(1 for device in devices if {**device, **(device.get("basic") or {})}.get("taints"))
+
+
+def _slice_of_pool(resource_slice: Document, _: datetime) -> Cell:
+    pool = at(resource_slice, "spec", "pool") or {}
+    return f"{pool.get('generation', 0)} ({pool.get('resourceSliceCount', 0)} slices)"
+
+
+def _available_on(resource_slice: Document, _: datetime) -> Cell:
+    spec = resource_slice.get("spec") or {}
+    if spec.get("nodeName"):
+        return str(spec["nodeName"])
+    if spec.get("allNodes"):
+        return "<all>"
+    return "<per device>" if spec.get("perDeviceNodeSelection") else "<selected>"
+
+
+def _class_selectors(device_class: Document, _: datetime) -> Cell:
+    selectors = at(device_class, "spec", "selectors") or ()
+    return _listed((str(at(selector, "cel", "expression")) for selector in selectors), "selectors")
+
+
+def _tainted_devices(rule: Document, _: datetime) -> Cell:
+    """Which devices the rule is about; without a selector it is about none."""
+    selector = at(rule, "spec", "deviceSelector")
+    if selector is None:
+        return NONE
+    parts = [f"{name}={selector[name]}" for name in ("driver", "pool", "device") if selector.get(name)]
+    return ",".join(parts) or "<all>"
+
+
+def _taint(rule: Document, _: datetime) -> Cell:
+    taint = at(rule, "spec", "taint") or {}
+    value = f"={taint['value']}" if taint.get("value") else ""
+    return f"{taint.get('key', '')}{value}:{taint.get('effect', '')}"
+
+
+def _evicting(rule: Document, _: datetime) -> Cell:
+    conditions = at(rule, "status", "conditions") or ()
+    return next((str(c.get("status")) for c in conditions if c.get("type") == "EvictionInProgress"), NONE)
+
+
+def _listed(texts: Iterable[str], what: str) -> str:
+    found = list(texts)
+    if not found:
+        return NONE
+    return ",".join(found) if len(found) <= LISTED_MAX else f"{len(found)} {what}"
+
+
+RESOURCE_COLUMNS: Final[Mapping[tuple[str, str], tuple[Column, ...]]] = {
+    (GROUP, "ResourceClaim"): (
+        NAME,
+        Column("State", _state, "Whether the claim waits, has devices, is in use, or is about to go."),
+        Column("Devices", _devices, "The allocated devices, by pool and name."),
+        Column("Shares", _shares, "How many of them are shares of a device that others can use too.", type="integer"),
+        Column("Consumed", _consumed, "The capacity that the claim consumes, over all its devices."),
+        Column("Reserved For", _reserved_for, "Who may use the devices."),
+        AGE,
+        Column("Node", _allocated_on, "Where the devices are.", WIDE),
+        Column("Requests", _claim_requests, "What the claim asks for: count and device class.", WIDE),
+    ),
+    (GROUP, "ResourceClaimTemplate"): (
+        NAME,
+        AGE,
+        Column("Requests", _template_requests, "What its claims ask for: count and device class.", WIDE),
+    ),
+    (GROUP, "ResourceSlice"): (
+        NAME,
+        Column("Node", field("spec", "nodeName", absent=""), "The node that the devices belong to."),
+        Column("Driver", field("spec", "driver", absent=""), "The driver that manages the devices."),
+        Column("Pool", field("spec", "pool", "name", absent=""), "The pool that the devices are in."),
+        Column("Devices", _slice_devices, "How many devices the slice has.", type="integer"),
+        AGE,
+        Column("Shareable", _shareable, "How many devices several claims can use at once.", WIDE, "integer"),
+        Column("Tainted", _tainted, "How many devices have taints.", WIDE, "integer"),
+        Column("Generation", _slice_of_pool, "The pool's generation, and how many slices make it complete.", WIDE),
+        Column("Available On", _available_on, "Where the devices can be used.", WIDE),
+    ),
+    (GROUP, "DeviceClass"): (
+        NAME,
+        AGE,
+        Column(
+            "Extended Resource",
+            field("spec", "extendedResourceName"),
+            "The name that pods can ask for devices by.",
+            WIDE,
+        ),
+        Column("Selectors", _class_selectors, "What devices of the class must fulfil.", WIDE),
+    ),
+    (GROUP, "DeviceTaintRule"): (
+        NAME,
+        Column("Devices", _tainted_devices, "The devices that are tainted."),
+        Column("Taint", _taint, "The taint: key, value and effect."),
+        AGE,
+        Column("Evicting", _evicting, "Whether pods are being evicted because of the taint.", WIDE),
+    ),
+}

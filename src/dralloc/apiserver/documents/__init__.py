@@ -1,0 +1,1 @@
+"""Documents: patches, server-side apply and field ownership on plain JSON."""

@@ -1,0 +1,279 @@
+"""What a document holds, how two documents differ, and how they merge, field by field, by a kind's merge rules.
+
+This is the part of server-side apply that knows nothing of managers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from dralloc.apiserver.documents.field_sets import LEAF, SELF, FieldSet, is_member, union
+from dralloc.apiserver.documents.json_documents import Document, Json
+from dralloc.apiserver.documents.merge_rules import MergeRule
+from dralloc.primitives.errors import BadRequest
+
+_NO_RULE: Final = MergeRule()
+_encode: Final = msgspec.json.Encoder(order="sorted").encode
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """How one document became another."""
+
+    added: FieldSet = field(default_factory=dict)
+    modified: FieldSet = field(default_factory=dict)
+    removed: FieldSet = field(default_factory=dict)
+
+    @property
+    def written(self) -> FieldSet:
+        """The fields that have a new value."""
+        return union(self.added, self.modified)
+
+
+def fields_of(document: Document, rule: MergeRule) -> FieldSet:
+    """The fields that whoever applies the document owns: its leaves and its list elements."""
+    return _fields_of_members(document, rule.members, containers=False)
+
+
+def compare(old: Document, new: Document, rule: MergeRule) -> Changes:
+    """The fields that differ. What is new is told with every object and list that came with it."""
+    changes = Changes()
+    _compare_members(old, new, rule.members, changes)
+    return changes
+
+
+def merge(live: Document, applied: Document, rule: MergeRule) -> Document:
+    """The live document with what is applied set, and nothing removed."""
+    return _merge_members(live, applied, rule.members)
+
+
+def remove(document: Document, fields: FieldSet, rule: MergeRule) -> Document:
+    """The document without the fields, and all that is below them. A list or object that is left empty goes too."""
+    return _remove_members(document, fields, rule.members)
+
+
+# --- fields of a document ---------------------------------------------------------------------------------
+
+
+def _fields_of_members(members: Document, rules: Mapping[str, MergeRule], *, containers: bool) -> FieldSet:
+    fields: FieldSet = {}
+    for name, value in members.items():
+        node = _fields_of_value(value, rules.get(name, _NO_RULE), containers=containers)
+        if node is not None:
+            fields[f"f:{name}"] = node
+    return fields
+
+
+def _fields_of_value(value: Json, rule: MergeRule, *, containers: bool) -> FieldSet | None:
+    """The value's fields, or `None` if there is nothing in it to own."""
+    if value is None:
+        return LEAF if containers else None
+    if rule.atomic:
+        return LEAF
+    if isinstance(value, dict):
+        below = _fields_of_members(value, rule.members, containers=containers)
+    elif isinstance(value, list) and (rule.keys or rule.is_set):
+        elements = _by_name(value, rule, strict=not containers)
+        if elements is None:
+            return LEAF
+        below = _fields_of_elements(elements, rule, containers=containers)
+    else:
+        return LEAF
+    if containers:
+        return {SELF: {}, **below} if below else LEAF
+    return below or (LEAF if value == {} else None)
+
+
+def _fields_of_elements(elements: Mapping[str, Json], rule: MergeRule, *, containers: bool) -> FieldSet:
+    if rule.is_set or rule.atomic_elements:
+        return dict.fromkeys(elements, LEAF)
+    return {
+        name: {SELF: {}, **_fields_of_members(element, rule.members, containers=containers)}
+        for name, element in elements.items()
+    }
+
+
+def _by_name(elements: list[Json], rule: MergeRule, *, strict: bool = False) -> dict[str, Json] | None:
+    """The elements by their names.
+
+    Stored objects may have elements without a name, or two with one: then there is no telling them apart, and
+    the list is one piece. Who applies such a list is refused (`strict`).
+    """
+    try:
+        named = {element_name(element, rule): element for element in elements}
+    except BadRequest:
+        if strict:
+            raise
+        return None
+    if len(named) == len(elements):
+        return named
+    if strict:
+        raise BadRequest(f"a list has two elements with the same {'value' if rule.is_set else ', '.join(rule.keys)}")
+    return None
+
+
+def element_name(element: Json, rule: MergeRule) -> str:
+    """What tells the element from the others of its list, as field sets write it."""
+    if rule.is_set:
+        if isinstance(element, dict | list):
+            raise BadRequest("a set holds text and numbers, not objects and lists")
+        return f"v:{_encode(element).decode()}"
+    if not isinstance(element, dict):
+        raise BadRequest(f"a list with the keys {', '.join(rule.keys)} has an element that is not an object")
+    keys: Document = {}
+    for key in rule.keys:
+        value = element.get(key, rule.key_defaults.get(key))
+        if value is None:
+            continue
+        if isinstance(value, dict | list):
+            raise BadRequest(f"a list element has a key {key} that is not text or a number")
+        keys[key] = value
+    if not keys:
+        raise BadRequest(f"a list element has none of its keys: {', '.join(rule.keys)}")
+    return f"k:{_encode(keys).decode()}"
+
+
+# --- differences ------------------------------------------------------------------------------------------
+
+
+def _compare_members(old: Document, new: Document, rules: Mapping[str, MergeRule], changes: Changes) -> None:
+    for name, value in new.items():
+        rule = rules.get(name, _NO_RULE)
+        if name not in old:
+            _note(changes.added, f"f:{name}", _fields_of_value(value, rule, containers=True))
+        else:
+            _compare_values(old[name], value, f"f:{name}", rule, changes)
+    for name, value in old.items():
+        if name not in new:
+            rule = rules.get(name, _NO_RULE)
+            _note(changes.removed, f"f:{name}", _fields_of_value(value, rule, containers=True))
+
+
+def _compare_values(old: Json, new: Json, name: str, rule: MergeRule, changes: Changes) -> None:
+    # Python takes `true` for 1, but no field can change from one to the other.
+    if old == new:
+        return
+    below = Changes()
+    if _are_objects(old, new) and not rule.atomic:
+        _compare_members(old or {}, new or {}, rule.members, below)
+    elif not _are_keyed_lists(old, new, rule) or not _compare_elements(old or [], new or [], rule, below):
+        changes.modified[name] = LEAF
+        return
+    for whole, part in (
+        (changes.added, below.added),
+        (changes.modified, below.modified),
+        (changes.removed, below.removed),
+    ):
+        if part:
+            whole[name] = part
+
+
+def _are_objects(old: Json, new: Json) -> bool:
+    """Whether both are objects and one has something in it. `null` is an object without anything in it."""
+    return isinstance(old, dict | None) and isinstance(new, dict | None) and bool(old or new)
+
+
+def _are_keyed_lists(old: Json, new: Json, rule: MergeRule) -> bool:
+    return (
+        bool(rule.keys or rule.is_set)
+        and isinstance(old, list | None)
+        and isinstance(new, list | None)
+        and bool(old or new)
+    )
+
+
+def _compare_elements(old: list[Json], new: list[Json], rule: MergeRule, changes: Changes) -> bool:
+    """Note how the lists differ; false if their elements cannot be told apart, so that they are one piece."""
+    old_elements, new_elements = _by_name(old, rule), _by_name(new, rule)
+    if old_elements is None or new_elements is None:
+        return False
+    element_rule = MergeRule(members=rule.members, atomic=rule.atomic_elements)
+    for name, element in new_elements.items():
+        if name not in old_elements:
+            _note(changes.added, name, _fields_of_value(element, element_rule, containers=True))
+        else:
+            _compare_values(old_elements[name], element, name, element_rule, changes)
+    for name, element in old_elements.items():
+        if name not in new_elements:
+            _note(changes.removed, name, _fields_of_value(element, element_rule, containers=True))
+    return True
+
+
+def _note(fields: FieldSet, name: str, node: FieldSet | None) -> None:
+    if node is not None:
+        fields[name] = node
+
+
+# --- merging and removing -----------------------------------------------------------------------------------
+
+
+def _merge_members(live: Document, applied: Document, rules: Mapping[str, MergeRule]) -> Document:
+    merged = dict(live)
+    for name, value in applied.items():
+        if value is None:
+            continue
+        rule = rules.get(name, _NO_RULE)
+        old = merged.get(name)
+        if isinstance(value, dict) and isinstance(old, dict) and not rule.atomic:
+            merged[name] = _merge_members(old, value, rule.members)
+        elif isinstance(value, list) and isinstance(old, list) and (rule.keys or rule.is_set):
+            merged[name] = _merge_elements(old, value, rule)
+        else:
+            merged[name] = value
+    return merged
+
+
+def _merge_elements(live: list[Json], applied: list[Json], rule: MergeRule) -> list[Json]:
+    """Both lists' elements: the applied ones in their order, the others as near as can be to where they were."""
+    old = [(element_name(element, rule), element) for element in live]
+    old_by_name = dict(old)
+    new_names = [element_name(element, rule) for element in applied]
+    is_new = set(new_names)
+    shared = [name for name in new_names if name in old_by_name]
+    merged: list[Json] = []
+    position = shared_done = 0
+    for name, element in zip(new_names, applied, strict=True):
+        awaited = shared[shared_done] if shared_done < len(shared) else None
+        while position < len(old) and old[position][0] != awaited:
+            if old[position][0] not in is_new:
+                merged.append(old[position][1])
+            position += 1
+        if name == awaited:
+            shared_done += 1
+            position += 1
+        is_mergeable = name in old_by_name and not (rule.is_set or rule.atomic_elements)
+        merged.append(_merge_members(old_by_name[name], element, rule.members) if is_mergeable else element)
+    return merged + [element for name, element in old[position:] if name not in is_new]
+
+
+def _remove_members(members: Document, fields: FieldSet, rules: Mapping[str, MergeRule]) -> Document:
+    kept = dict(members)
+    for element, node in fields.items():
+        name = element[2:]
+        if element == SELF or name not in kept:
+            continue
+        rest = None if is_member(node) else _remove_from_value(kept[name], node, rules.get(name, _NO_RULE))
+        if rest:
+            kept[name] = rest
+        elif rest is None or kept[name]:
+            del kept[name]
+    return kept
+
+
+def _remove_from_value(value: Json, fields: FieldSet, rule: MergeRule) -> Json:
+    if isinstance(value, dict):
+        return _remove_members(value, fields, rule.members)
+    if not isinstance(value, list) or not (rule.keys or rule.is_set):
+        return value
+    kept: list[Json] = []
+    for element in value:
+        node = fields.get(element_name(element, rule))
+        if node is None:
+            kept.append(element)
+        elif not is_member(node):
+            kept.append(_remove_members(element, node, rule.members))
+    return kept

@@ -1,0 +1,307 @@
+"""Who owns which field: server-side apply, and the record of managers that every write keeps.
+
+Each entry of `metadata.managedFields` says which fields one manager has set, by apply or by other writes
+("update"). To apply is to say: these fields, with these values, are mine. What I owned alone and do not name
+any more is removed; what another owns with another value is a conflict, unless I force it.
+
+Entries carry the API version they were written in. Field sets of all versions of a kind agree (see
+`merge_rules`), so they are compared as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from dralloc.apiserver.documents.field_sets import (
+    FieldSet,
+    difference,
+    intersection,
+    paths,
+    union,
+    with_parents,
+    without_below,
+)
+from dralloc.apiserver.documents.json_documents import Document, refuses_deep_nesting
+from dralloc.apiserver.documents.managed_fields import (
+    APPLY,
+    UPDATE,
+    ManagerId,
+    Managers,
+    Ownership,
+    are_well_formed,
+    managers_of,
+    with_managers,
+)
+from dralloc.apiserver.documents.merge_rules import MergeRule
+from dralloc.apiserver.documents.owned_fields import Changes, compare, fields_of, merge, remove
+from dralloc.primitives.errors import BadRequest, Cause, Conflict, ErrorDetails
+
+MANAGER_LENGTH_MAX: Final = 128
+# More managers that update than this, and the oldest become one: an object must not grow with its history.
+UPDATING_MANAGERS_MAX: Final = 10
+ANCIENT_CHANGES: Final = "ancient-changes"
+# Owns what was there before the first manager was recorded.
+BEFORE_FIRST_APPLY: Final = "before-first-apply"
+
+# The manager name that `kubectl apply --server-side` uses, and what `kubectl apply` without it leaves behind.
+KUBECTL: Final = "kubectl"
+LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+
+# The server owns these; nobody else can.
+_SERVERS_OWN: Final[FieldSet] = {
+    "f:apiVersion": {},
+    "f:kind": {},
+    "f:metadata": {
+        ".": {},
+        "f:creationTimestamp": {},
+        "f:generation": {},
+        "f:managedFields": {},
+        "f:name": {},
+        "f:namespace": {},
+        "f:resourceVersion": {},
+        "f:selfLink": {},
+        "f:uid": {},
+    },
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    """Who writes, in which version, through which part of the resource, and when."""
+
+    manager: str
+    api_version: str
+    time: str
+    subresource: str = ""
+
+    @property
+    def out_of_reach(self) -> FieldSet:
+        """Fields that such a write cannot change: a client that sends them does not come to own them."""
+        if self.subresource == "":
+            return {"f:status": {}}
+        if self.subresource == "status":
+            in_core = "." not in self.api_version.partition("/")[0]
+            return {"f:spec": {}} if in_core else {"f:spec": {}, "f:metadata": {}}
+        return {}
+
+
+@refuses_deep_nesting
+def record_update(live: Document | None, new: Document, write: Write, rule: MergeRule, *, empty: Document) -> Document:
+    """The new document with its managers: the writer owns what changed, all others lose it.
+
+    Call it with the document as it will be stored. `empty` is an object of the kind with nothing in it: what
+    a new object is compared with.
+    """
+    managers = _managers_in_effect(live, new, write)
+    if live is not None and not managers:
+        return with_managers(new, {})
+    changes = _reachable(compare(live or empty, new, rule), write)
+    writer = ManagerId(write.manager, UPDATE, write.api_version, write.subresource)
+    mine = managers.get(writer, Ownership({}, write.api_version, None))
+    _disown(managers, changes, except_for=writer)
+    kept = difference(mine.fields, changes.removed)
+    if written := changes.written:
+        managers[writer] = Ownership(union(kept, written), write.api_version, write.time)
+    elif kept:
+        managers[writer] = replace(mine, fields=kept)
+    else:
+        managers.pop(writer, None)
+    return with_managers(new, _merge_ancient(managers))
+
+
+@refuses_deep_nesting
+def apply(
+    live: Document | None, applied: Document, write: Write, rule: MergeRule, *, empty: Document, force: bool = False
+) -> Document:
+    """The live document with what is applied merged in, and its managers. A conflict is raised, unless forced.
+
+    `live` must be in the version that is applied; `None` creates. `empty` as in `record_update`.
+    """
+    _check_applicable(applied, write)
+    applied = remove(applied, write.out_of_reach, rule)
+    base = live or {}
+    managers = managers_of(base)
+    if live is not None and not managers:
+        first = replace(write, manager=BEFORE_FIRST_APPLY, subresource="")
+        managers = managers_of(record_update(None, live, first, rule, empty=empty))
+    applier = ManagerId(write.manager, APPLY, "", write.subresource)
+    before = managers.pop(applier, None)
+    mine = difference(fields_of(applied, rule), _SERVERS_OWN)
+    merged = merge(base, applied, rule)
+    if before is not None:
+        merged = remove(merged, _abandoned(before.fields, mine, managers), rule)
+    changes = _reachable(compare(base, merged, rule), write)
+    conflicts = _conflicts(managers, changes)
+    if conflicts and not force:
+        _refuse_conflicts(conflicts, _adopted_by_kubectl(base, write, rule))
+    _disown(managers, changes)
+    if mine:
+        managers[applier] = Ownership(mine, write.api_version, write.time)
+    return with_managers(_keep_last_applied(merged, base, applied, write), managers)
+
+
+def settled(live: Document, new: Document) -> Document:
+    """The live document itself if the new one says nothing new: then there is nothing to store.
+
+    Times of managers and the resource version do not count.
+    """
+    return live if _without_times(live) == _without_times(new) else new
+
+
+@lru_cache(maxsize=256)
+def manager_of_user_agent(user_agent: str) -> str:
+    """The manager's name for a write that does not give one: the program's."""
+    name = "".join(filter(str.isprintable, user_agent.partition("/")[0]))
+    return name.encode()[:MANAGER_LENGTH_MAX].decode(errors="ignore") or "unknown"
+
+
+# --- what changes hands -------------------------------------------------------------------------------------
+
+
+def _reachable(changes: Changes, write: Write) -> Changes:
+    def owned(fields: FieldSet) -> FieldSet:
+        return without_below(difference(fields, _SERVERS_OWN), write.out_of_reach)
+
+    return Changes(owned(changes.added), owned(changes.modified), owned(changes.removed))
+
+
+def _abandoned(before: FieldSet, mine: FieldSet, others: Managers) -> FieldSet:
+    """What the applier owned, names no more, and nobody else owns."""
+    kept = mine
+    for other in others.values():
+        kept = union(kept, other.fields)
+    return difference(with_parents(before), with_parents(kept))
+
+
+def _conflicts(managers: Managers, changes: Changes) -> dict[ManagerId, FieldSet]:
+    written = changes.written
+    found = ((manager, intersection(owned.fields, written)) for manager, owned in managers.items())
+    return {manager: fields for manager, fields in found if fields}
+
+
+def _disown(managers: Managers, changes: Changes, *, except_for: ManagerId | None = None) -> None:
+    """Take what changed from all managers but one; those that are left with nothing are forgotten."""
+    lost = union(changes.written, changes.removed)
+    if not lost:
+        return
+    for manager, owned in list(managers.items()):
+        if manager == except_for:
+            continue
+        kept = difference(owned.fields, lost)
+        if kept:
+            managers[manager] = replace(owned, fields=kept)
+        else:
+            del managers[manager]
+
+
+def _merge_ancient(managers: Managers) -> Managers:
+    """The managers, the oldest of those that update merged into one per version where they are too many."""
+    updating = [manager for manager in managers if manager.operation == UPDATE]
+    excess = len(updating) - UPDATING_MANAGERS_MAX
+    if excess <= 0:
+        return managers
+    updating.sort(key=lambda manager: (managers[manager].time or "", manager))
+    for manager in updating[: excess + 1]:
+        owned = managers.pop(manager)
+        ancient = ManagerId(ANCIENT_CHANGES, UPDATE, owned.api_version, "")
+        before = managers.get(ancient)
+        managers[ancient] = replace(owned, fields=union(before.fields, owned.fields)) if before else owned
+    return managers
+
+
+# --- conflicts ----------------------------------------------------------------------------------------------
+
+
+def _refuse_conflicts(conflicts: Mapping[ManagerId, FieldSet], adopted: FieldSet) -> None:
+    remaining = {manager: list(paths(difference(fields, adopted))) for manager, fields in sorted(conflicts.items())}
+    causes = [
+        Cause("FieldManagerConflict", f"conflict with {_readable(manager)}", path)
+        for manager, found in remaining.items()
+        for path in found
+    ]
+    if not causes:
+        return
+    if len(causes) == 1:
+        told = f"1 conflict: {causes[0].message}: {causes[0].field}"
+    else:
+        parts = [
+            "\n".join((f"conflicts with {_readable(manager)}:", *(f"- {path}" for path in found)))
+            for manager, found in remaining.items()
+            if found
+        ]
+        told = f"{len(causes)} conflicts: " + "\n".join(parts)
+    raise Conflict(f"Apply failed with {told}", details=ErrorDetails(causes=tuple(causes)))
+
+
+def _readable(manager: ManagerId) -> str:
+    text = f'"{manager.name}"'
+    if manager.subresource:
+        text += f' with subresource "{manager.subresource}"'
+    return f"{text} using {manager.api_version}" if manager.operation == UPDATE else text
+
+
+def _adopted_by_kubectl(live: Document, write: Write, rule: MergeRule) -> FieldSet:
+    """What `kubectl apply` set before it applied on the server: the same user's, so no conflict."""
+    last = _last_applied(live) if write.manager == KUBECTL else None
+    if last is None:
+        return {}
+    changes = compare(last, live, rule)
+    return difference(fields_of(last, rule), union(changes.written, changes.removed))
+
+
+def _keep_last_applied(merged: Document, live: Document, applied: Document, write: Write) -> Document:
+    """The document with kubectl's own record of what it applied brought up to date, where it keeps one."""
+    if write.manager != KUBECTL or _last_applied(live) is None:
+        return merged
+    metadata = merged["metadata"]
+    record = msgspec.json.encode(applied).decode() + "\n"
+    return {**merged, "metadata": {**metadata, "annotations": {**metadata["annotations"], LAST_APPLIED: record}}}
+
+
+def _last_applied(document: Document) -> Document | None:
+    text = ((document.get("metadata") or {}).get("annotations") or {}).get(LAST_APPLIED)
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any]) if text else None
+    except msgspec.MsgspecError:
+        return None
+
+
+def _check_applicable(applied: Document, write: Write) -> None:
+    if applied.get("apiVersion") != write.api_version:
+        raise BadRequest(
+            f"incorrect version specified in apply patch. Specified patch version: {applied.get('apiVersion')}, "
+            f"expected: {write.api_version}"
+        )
+    if not isinstance(applied.get("metadata", {}), dict):
+        raise BadRequest("metadata must be an object")
+    if applied.get("metadata", {}).get("managedFields"):
+        raise BadRequest("metadata.managedFields must be nil")
+
+
+def _managers_in_effect(live: Document | None, new: Document, write: Write) -> Managers:
+    """The managers that the request sends, or those of the live object where it sends none that we can read.
+
+    One empty entry forgets them all. A client that does not know of managers must not lose them.
+    """
+    if live is None:
+        return {}
+    entries = None if write.subresource else new.get("metadata", {}).get("managedFields")
+    if entries == [{}]:
+        return {}
+    # Most clients send back what they have read, which needs no second look.
+    is_echo = not entries or entries == live.get("metadata", {}).get("managedFields")
+    return managers_of(live if is_echo or not are_well_formed(entries) else new)
+
+
+def _without_times(document: Document) -> Document:
+    metadata = {name: value for name, value in document.get("metadata", {}).items() if name != "resourceVersion"}
+    if entries := metadata.get("managedFields"):
+        metadata["managedFields"] = [
+            {name: value for name, value in entry.items() if name != "time"} for entry in entries
+        ]
+    return {**document, "metadata": metadata}

@@ -1,0 +1,179 @@
+"""The ASGI face of the API: authenticate, read the body, hand the request over, send the answer.
+
+No framework: this is all that lies between a connection and the API.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping
+from contextlib import aclosing, nullcontext
+from typing import Any, Final
+
+from dralloc.apiserver.http.authentication import ANONYMOUS, OPEN_PATHS, Authenticator, User
+from dralloc.apiserver.http.browsers import is_from_another_site
+from dralloc.apiserver.http.messages import Request, Response, parse_query
+from dralloc.apiserver.http.request_metrics import ServerMetrics
+from dralloc.apiserver.http.static_pages import StaticPages
+from dralloc.apiserver.http.statuses import UNAUTHORIZED, status_of, status_response
+from dralloc.apiserver.server import ApiServer
+from dralloc.primitives.errors import (
+    ApiError,
+    BadRequest,
+    ErrorDetails,
+    Forbidden,
+    RequestEntityTooLarge,
+    TooManyRequests,
+)
+
+Message = MutableMapping[str, Any]
+Scope = Message
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+# As in Kubernetes: larger objects do not fit into etcd either.
+BODY_BYTES_MAX: Final = 3 * 1024 * 1024
+BODY_TIME_MAX_S: Final = 60.0
+# Of bodies that arrive in pieces, all together: many clients must not do what one cannot.
+BODIES_BYTES_MAX: Final = 256 * 1024 * 1024
+
+_SOON: Final = ErrorDetails(retry_after_s=1)
+_ANOTHER_SITE: Final = "this server takes no requests from pages of other sites, nor by other names than localhost"
+
+
+class ApiApplication:
+    """An ASGI application for one API server, and for pages beside it if there are any."""
+
+    def __init__(self, server: ApiServer, authenticator: Authenticator, pages: StaticPages | None = None) -> None:
+        self._server = server
+        self._authenticator = authenticator
+        # Who somebody without a credential is, where that is anybody.
+        self._anybody = authenticator.user_of(b"")
+        self._pages = pages
+        self._bodies = _Bodies()
+
+    @property
+    def metrics(self) -> ServerMetrics:
+        return self._server.metrics
+
+    def end_streams(self) -> None:
+        """End every watch, cleanly: readers see the end of the stream and come back elsewhere or later."""
+        self._server.end_streams()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        assert scope["type"] == "http", "lifespan and websockets are switched off"
+        method, path, headers = scope["method"], scope["path"], dict(scope["headers"])
+        if self._pages is not None and (page := self._pages.answer(method, path, headers)) is not None:
+            return await _send_whole(send, page)
+        certificate = scope.get("extensions", {}).get("user", {}).get("user")
+        user = self._user_of(path, headers, certificate)
+        if user is None:
+            return await _send_whole(send, status_response(UNAUTHORIZED))
+        if user is self._anybody and is_from_another_site(headers):
+            return await _send_whole(send, status_response(status_of(Forbidden(_ANOTHER_SITE))), close=True)
+        try:
+            body = await self._bodies.read(receive) if method != "GET" else b""
+        except ApiError as error:
+            return await _send_whole(send, status_response(status_of(error)), close=True)
+        query = parse_query(scope["query_string"])
+        response = await self._server.handle(Request(method, path, query, headers, body, user))
+        if response.stream is None:
+            return await _send_whole(send, response)
+        return await _send_stream(receive, send, response, response.stream)
+
+    async def answer(
+        self, method: str, path: str, query: Mapping[str, str], headers: Mapping[bytes, bytes], body: bytes
+    ) -> Response:
+        """The answer to a request that is read already: what clients in this process call."""
+        user = self._user_of(path, headers, None)
+        if user is None:
+            return status_response(UNAUTHORIZED)
+        if len(body) > BODY_BYTES_MAX:
+            return status_response(status_of(_too_large()))
+        return await self._server.handle(Request(method, path, query, headers, body, user))
+
+    def _user_of(self, path: str, headers: Mapping[bytes, bytes], certificate: User | None) -> User | None:
+        user = self._authenticator.user_of(headers.get(b"authorization", b""), certificate)
+        if user is None and b"authorization" not in headers and path.rstrip("/") in OPEN_PATHS:
+            return ANONYMOUS
+        return user
+
+
+class _Bodies:
+    """Reads bodies, within bounds for each and for all of them."""
+
+    def __init__(self) -> None:
+        self._held = 0
+
+    async def read(self, receive: Receive) -> bytes:
+        first = await receive()
+        try:
+            # Most bodies come in one piece, which needs no waiting.
+            async with asyncio.timeout(BODY_TIME_MAX_S) if first.get("more_body") else nullcontext():
+                return await self._read_pieces(receive, first)
+        except TimeoutError:
+            raise BadRequest("the body took too long to arrive") from None
+
+    async def _read_pieces(self, receive: Receive, message: Message) -> bytes:
+        pieces: list[bytes] = []
+        size = 0
+        try:
+            while True:
+                if message["type"] == "http.disconnect":
+                    raise BadRequest("the client went away in the middle of the body")
+                piece = message.get("body", b"")
+                pieces.append(piece)
+                size += len(piece)
+                self._held += len(piece)
+                if size > BODY_BYTES_MAX:
+                    raise _too_large()
+                if self._held > BODIES_BYTES_MAX:
+                    raise TooManyRequests("too many large requests at once, please try again later", details=_SOON)
+                if not message.get("more_body", False):
+                    return b"".join(pieces)
+                message = await receive()
+        finally:
+            self._held -= size
+
+
+def _too_large() -> RequestEntityTooLarge:
+    return RequestEntityTooLarge(f"Request entity too large: limit is {BODY_BYTES_MAX}")
+
+
+def _head(response: Response, *extra: tuple[bytes, bytes]) -> dict[str, Any]:
+    headers = [(b"content-type", response.content_type.encode("latin-1")), *response.headers, *extra]
+    return {"type": "http.response.start", "status": response.status, "headers": headers}
+
+
+async def _send_whole(send: Send, response: Response, *, close: bool = False) -> None:
+    length = (b"content-length", b"%d" % len(response.body))
+    await send(_head(response, length, (b"connection", b"close")) if close else _head(response, length))
+    await send({"type": "http.response.body", "body": response.body})
+
+
+async def _send_stream(receive: Receive, send: Send, response: Response, stream: AsyncGenerator[bytes, None]) -> None:
+    """Send piece after piece until the stream ends or the reader goes away."""
+    # Headers leave before the first piece: to a client, a silent watch without them looks hung.
+    await send(_head(response))
+    sending = asyncio.ensure_future(_send_pieces(send, stream))
+    leaving = asyncio.ensure_future(_disconnected(receive))
+    try:
+        await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (sending, leaving):
+            task.cancel()
+        await asyncio.gather(sending, leaving, return_exceptions=True)
+    if not sending.cancelled() and (error := sending.exception()) is not None:
+        raise error
+
+
+async def _send_pieces(send: Send, stream: AsyncGenerator[bytes, None]) -> None:
+    async with aclosing(stream):
+        async for piece in stream:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,234 @@
+"""Listening sockets: uvicorn embedded in our own event loop, with the limits that keep one client from hurting others.
+
+uvicorn has no bound on the size of a request's head, on the time that a client takes to send it or to read an
+answer, nor a view of client certificates; the protocol class below adds them. Bodies are bounded in `app`, which
+sees them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from dralloc.apiserver.http.application import ApiApplication
+from dralloc.apiserver.http.authentication import AUTHENTICATED, User
+from dralloc.apiserver.http.local_only import LocalOnly
+
+if TYPE_CHECKING:
+    from dralloc.apiserver.credentials.certificates import TlsFiles
+
+HEAD_BYTES_MAX: Final = 64 * 1024
+HEAD_TIME_MAX_S: Final = 15.0
+# A reader that takes nothing for so long, while we hold something for it, is cut off.
+STALLED_READER_S: Final = 60.0
+CONNECTIONS_MAX: Final = 4096
+KEEP_ALIVE_S: Final = 120
+# What requests in flight get to finish, once the server is told to end.
+GRACE_S: Final = 10
+
+_HEAD_TOO_LARGE: Final = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+)
+_TOO_MANY: Final = (
+    b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one client may take."""
+
+    connections_max: int = CONNECTIONS_MAX
+    head_bytes_max: int = HEAD_BYTES_MAX
+    head_time_max_s: float = HEAD_TIME_MAX_S
+    stalled_reader_s: float = STALLED_READER_S
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where to listen. Port 0 takes a free one."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    tls: TlsFiles | None = None
+    limits: Limits = Limits()
+
+
+@asynccontextmanager
+async def serving(app: ApiApplication | LocalOnly, endpoint: Endpoint) -> AsyncIterator[str]:
+    """Serve the application inside the block; yields the URL. Leaving ends watches, lets requests finish, closes."""
+    listener = _bind(endpoint)
+    server = _Server(_configuration(app, endpoint))
+    running = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        await server.up.wait()
+        yield _url(endpoint, listener)
+    finally:
+        app.end_streams()
+        server.should_exit = True
+        await running
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = asyncio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals belong to the command that runs us."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.up.set()
+
+
+class _LimitedProtocol(HttpToolsProtocol):
+    """One connection, with bounds on the head of a request and on the time that sending and reading take."""
+
+    limits = Limits()
+    _head_bytes = 0
+    _in_head = True
+    _deadline: asyncio.TimerHandle | None = None
+    _stalled: asyncio.TimerHandle | None = None
+    _user: User | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > self.limits.connections_max:
+            transport.write(_TOO_MANY)
+            transport.close()
+            return
+        _detect_vanished_peers(transport.get_extra_info("socket"))
+        self._user = _certificate_user(transport.get_extra_info("ssl_object"))
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._expect_nothing()
+        self.resume_writing()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        self._head_bytes += len(data)
+        super().data_received(data)
+        if self._in_head and not self.transport.is_closing():
+            if self._head_bytes > self.limits.head_bytes_max:
+                self.transport.write(_HEAD_TOO_LARGE)
+                self.transport.close()
+            elif self._deadline is None:
+                self._expect_head()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_head = True
+
+    def on_headers_complete(self) -> None:
+        self._in_head, self._head_bytes = False, 0
+        self._expect_nothing()
+        if self._user is not None:
+            self.scope["extensions"] = {"user": {"user": self._user}}
+        super().on_headers_complete()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stalled = self.loop.call_later(self.limits.stalled_reader_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
+        super().resume_writing()
+
+    def timeout_keep_alive_handler(self) -> None:
+        # Closing would wait for the reader of what is still unsent, for as long as that one likes.
+        self.transport.abort()
+
+    def _expect_head(self) -> None:
+        self._deadline = self.loop.call_later(self.limits.head_time_max_s, self.transport.abort)
+
+    def _expect_nothing(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
+def _configuration(app: ApiApplication | LocalOnly, endpoint: Endpoint) -> uvicorn.Config:
+    tls: dict[str, Any] = {}
+    if endpoint.tls is not None:
+        tls = {
+            "ssl_certfile": str(endpoint.tls.certificate),
+            "ssl_keyfile": str(endpoint.tls.key),
+            "ssl_ca_certs": str(endpoint.tls.authority),
+            "ssl_cert_reqs": ssl.CERT_OPTIONAL,
+        }
+    return uvicorn.Config(
+        app,
+        http=type("Protocol", (_LimitedProtocol,), {"limits": endpoint.limits}),
+        loop="none",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        # Nobody stands in front of us whose word on addresses we would take.
+        proxy_headers=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=GRACE_S,
+        **tls,
+    )
+
+
+def _bind(endpoint: Endpoint) -> socket.socket:
+    family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
+    # By its protocol, asyncio knows the connections that it must not hold small answers back on, for 40 ms each.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((endpoint.host, endpoint.port))
+    except OSError:
+        listener.close()
+        raise
+    listener.setblocking(False)
+    return listener
+
+
+def _url(endpoint: Endpoint, listener: socket.socket) -> str:
+    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+    return f"{'https' if endpoint.tls else 'http'}://{host}:{listener.getsockname()[1]}"
+
+
+def _detect_vanished_peers(connection: socket.socket | None) -> None:
+    """Notice a peer whose machine died: nobody else would tell a watch that its reader is gone."""
+    if connection is None:
+        return
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, seconds in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, option):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), seconds)
+
+
+def _certificate_user(connection: ssl.SSLObject | None) -> User | None:
+    """The user of a client certificate that our authority signed: CN is the name, every O a group."""
+    encoded = connection.getpeercert(binary_form=True) if connection is not None else None
+    if not encoded:
+        return None
+    # Only needed, and only imported, where clients have certificates.
+    from cryptography import x509
+    from cryptography.x509.oid import NameOID
+
+    subject = x509.load_der_x509_certificate(encoded).subject
+    names = [str(attribute.value) for attribute in subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    groups = tuple(str(attribute.value) for attribute in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME))
+    return User(name=names[0], groups=(*groups, AUTHENTICATED)) if names else None

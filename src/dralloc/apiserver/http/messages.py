@@ -1,0 +1,62 @@
+"""A request and its answer as values: the one seam between the API and whatever carries it.
+
+The network side (`app`) and an in-process client use the same pair, so both meet the same behaviour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from functools import lru_cache
+from typing import Final
+from urllib.parse import parse_qsl
+
+from msgspec import Struct
+
+from dralloc.apiserver.http.authentication import User
+
+JSON: Final = "application/json"
+TEXT: Final = "text/plain; charset=utf-8"
+
+
+class Request(Struct, gc=False):
+    """One request, read completely. Header names are lower case."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    headers: Mapping[bytes, bytes]
+    body: bytes
+    user: User
+
+    def header(self, name: bytes) -> str:
+        return self.headers.get(name, b"").decode("latin-1")
+
+    @property
+    def media_type(self) -> str:
+        """The type of the body, without its parameters."""
+        return _media_type(self.headers.get(b"content-type", b""))
+
+
+@lru_cache(maxsize=256)
+def _media_type(content_type: bytes) -> str:
+    return content_type.decode("latin-1").partition(";")[0].strip().lower()
+
+
+class Response(Struct):
+    """An answer: a body, or a stream of pieces that ends when the generator does; closing it ends it early."""
+
+    status: int = 200
+    body: bytes = b""
+    content_type: str = JSON
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    stream: AsyncGenerator[bytes, None] | None = None
+
+
+def parse_query(query: bytes) -> dict[str, str]:
+    """The parameters of a URL; of one that is given twice, the first counts, as in Kubernetes."""
+    if not query:
+        return {}
+    parameters: dict[str, str] = {}
+    for name, value in parse_qsl(query.decode("latin-1"), keep_blank_values=True):
+        parameters.setdefault(name, value)
+    return parameters

@@ -1,0 +1,102 @@
+"""In which form a client wants its answer: the object, its metadata, or a table; discovery whole or in parts.
+
+Kubernetes states forms in the `Accept` header: `application/json;as=Table;v=v1;g=meta.k8s.io,application/json`
+asks for a table, or else for the object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+from typing import Final
+
+from dralloc.apiserver.description.discovery import AGGREGATED_VERSIONS
+from dralloc.apiserver.http.statuses import unwritable_answer
+
+META_GROUP: Final = "meta.k8s.io"
+DISCOVERY_GROUP: Final = "apidiscovery.k8s.io"
+
+YAML: Final = "application/yaml"
+
+_READABLE: Final = ("application/json", YAML, "application/*", "*/*")
+
+
+class Form(Enum):
+    """How objects are told."""
+
+    OBJECT = ""
+    METADATA = "PartialObjectMetadata"
+    TABLE = "Table"
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """One thing that a client accepts, of those that we can write."""
+
+    media_type: str
+    form: str
+    group: str
+    version: str
+
+
+# Clients send the same few headers over and over.
+@lru_cache(maxsize=256)
+def form_of_objects(accept: str) -> Form:
+    """The form that objects are to be answered in."""
+    for wanted in _ranges(accept):
+        if not wanted.form:
+            return Form.OBJECT
+        if wanted.group == META_GROUP and wanted.version in ("v1", "v1beta1"):
+            if wanted.form == "Table":
+                return Form.TABLE
+            if wanted.form in ("PartialObjectMetadata", "PartialObjectMetadataList"):
+                return Form.METADATA
+    raise unwritable_answer(("application/json",))
+
+
+@lru_cache(maxsize=256)
+def wants_yaml(accept: str) -> bool:
+    """Whether the client would rather read YAML than JSON."""
+    first = next(_ranges(accept), None)
+    return first is not None and first.media_type == YAML
+
+
+@lru_cache(maxsize=256)
+def form_of_discovery(accept: str) -> str | None:
+    """The version of the aggregated document that is wanted, or `None` for lists of the old kind."""
+    for wanted in _ranges(accept):
+        if not wanted.form:
+            return None
+        if (
+            wanted.form == "APIGroupDiscoveryList"
+            and wanted.group == DISCOVERY_GROUP
+            and wanted.version in AGGREGATED_VERSIONS
+        ):
+            return wanted.version
+    raise unwritable_answer(("application/json",))
+
+
+def discovery_content_type(version: str) -> str:
+    return f"application/json;g={DISCOVERY_GROUP};v={version};as=APIGroupDiscoveryList"
+
+
+def _ranges(accept: str) -> Iterator[_Range]:
+    """What the client accepts of the media types that we can write, the most wanted first."""
+    weighted: list[tuple[float, _Range]] = []
+    for part in (accept or "*/*").split(","):
+        media_type, *parameters = (text.strip() for text in part.split(";"))
+        named = dict(parameter.partition("=")[::2] for parameter in parameters)
+        if media_type.lower() in _READABLE:
+            wanted = _Range(media_type.lower(), named.get("as", ""), named.get("g", ""), named.get("v", ""))
+            weighted.append((_weight(named.get("q", "")), wanted))
+    weighted.sort(key=lambda pair: -pair[0])
+    return (wanted for weight, wanted in weighted if weight > 0)
+
+
+def _weight(text: str) -> float:
+    try:
+        return float(text) if text else 1.0
+    except ValueError:
+        return 1.0

@@ -1,0 +1,78 @@
+"""Pages for browsers beside the API: files that whoever assembles the server hands in.
+
+They are held in memory under the exact paths they are served at, so that no path, however it is written, leads anywhere
+else. They are for everybody, like the health checks: what they show they read from the API, with the reader's own rights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final
+
+from dralloc.apiserver.http.messages import TEXT, Response
+
+HTML: Final = b"text/html"
+
+Headers = tuple[tuple[bytes, bytes], ...]
+
+# A page runs its own files only, talks to the server it came from only, and is shown in no other page. Nothing that
+# it reads can become markup: browsers that know trusted types refuse it.
+SECURITY: Final[Headers] = (
+    (
+        b"content-security-policy",
+        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
+        b"form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
+    ),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StaticFile:
+    content: bytes
+    content_type: str
+
+
+class StaticPages:
+    """The files below `home`, such as `/ui/`, by their path from there; the one without a name is the first page."""
+
+    def __init__(self, home: str, files: Mapping[str, StaticFile]) -> None:
+        assert "" in files, "there is a first page"
+        self._home = home
+        self._root = home.rstrip("/")
+        self._found = {f"{home}{place}": _found(file) for place, file in files.items()}
+
+    def answer(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> Response | None:
+        """The answer to a request that is about pages; None for all others."""
+        if path == "/":
+            # Clients of the API read a list of paths here; only browsers ask for a page.
+            wants_page = method == "GET" and HTML in headers.get(b"accept", b"")
+            return self._redirect() if wants_page else None
+        if not path.startswith(self._root) or path[len(self._root) : len(self._home)] not in ("", "/"):
+            return None
+        if method not in ("GET", "HEAD"):
+            return Response(405, b"this is a page, it can only be read\n", TEXT, ((b"allow", b"GET, HEAD"), *SECURITY))
+        if path == self._root:
+            return self._redirect()
+        found = self._found.get(path)
+        if found is None:
+            return Response(404, b"404 page not found\n", TEXT, SECURITY)
+        etag, response = found
+        if etag in headers.get(b"if-none-match", b""):
+            return Response(304, b"", response.content_type, response.headers)
+        return response
+
+    def _redirect(self) -> Response:
+        return Response(302, b"", TEXT, ((b"location", self._home.encode()), (b"vary", b"accept"), *SECURITY))
+
+
+def _found(file: StaticFile) -> tuple[bytes, Response]:
+    etag = f'"{sha256(file.content).hexdigest()[:32]}"'.encode()
+    # Kept, but asked for again each time: a new version of the server shows at once.
+    headers = ((b"etag", etag), (b"cache-control", b"no-cache"), *SECURITY)
+    return etag, Response(200, file.content, file.content_type, headers)

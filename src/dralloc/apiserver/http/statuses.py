@@ -1,0 +1,179 @@
+"""Errors as Kubernetes tells them: every refusal becomes a `Status` object here, and nowhere else.
+
+The functions that make errors word them as Kubernetes does, because scripts and client libraries read the
+words, and fill in what the refusal is about, because programs read that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from dralloc.apiserver.http.messages import Response
+from dralloc.primitives.errors import (
+    AlreadyExists,
+    ApiError,
+    BadRequest,
+    Cause,
+    Conflict,
+    ErrorDetails,
+    Forbidden,
+    Gone,
+    Invalid,
+    MethodNotAllowed,
+    NotAcceptable,
+    NotFound,
+    Timeout,
+    Unauthorized,
+    UnsupportedMediaType,
+)
+from dralloc.primitives.field_errors import FieldError
+
+Status = dict[str, Any]
+
+OBJECT_MODIFIED: Final = "the object has been modified; please apply your changes to the latest version and try again"
+
+
+def status_of(error: ApiError) -> Status:
+    """The `Status` object that tells a client about the error."""
+    status: Status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
+    status["message"] = error.message
+    status["reason"] = error.reason
+    if details := _details_of(error):
+        status["details"] = details
+    status["code"] = error.code
+    return status
+
+
+def success_status(code: int = 200, *, details: ErrorDetails | None = None) -> Status:
+    """The `Status` object that says that it is done; `details` name the object where it is gone."""
+    status: Status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+    if details is not None:
+        status["details"] = _print_details(details, details.causes)
+    status["code"] = code
+    return status
+
+
+def status_response(status: Status) -> Response:
+    """The answer that carries the status."""
+    response = Response(status=status["code"], body=msgspec.json.encode(status))
+    if retry_after_s := status.get("details", {}).get("retryAfterSeconds"):
+        response.headers = ((b"retry-after", b"%d" % retry_after_s),)
+    return response
+
+
+def not_found(group: str, resource: str, name: str) -> NotFound:
+    return NotFound(f'{_qualified(resource, group)} "{name}" not found', details=_about(group, resource, name))
+
+
+def no_such_resource() -> NotFound:
+    return NotFound("the server could not find the requested resource")
+
+
+def already_exists(group: str, resource: str, name: str) -> AlreadyExists:
+    message = f'{_qualified(resource, group)} "{name}" already exists'
+    return AlreadyExists(message, details=_about(group, resource, name))
+
+
+def name_not_generated(group: str, resource: str, name: str) -> AlreadyExists:
+    """Every name that was tried for a `generateName` is taken: the client may just ask again."""
+    message = f'{_qualified(resource, group)} "{name}" already exists, the server was not able to generate a unique name for the object'
+    return AlreadyExists(message, details=ErrorDetails(name=name, group=group, kind=resource, retry_after_s=1))
+
+
+def conflict(group: str, resource: str, name: str, why: str = OBJECT_MODIFIED) -> Conflict:
+    message = f'Operation cannot be fulfilled on {_qualified(resource, group)} "{name}": {why}'
+    return Conflict(message, details=_about(group, resource, name))
+
+
+def invalid(group: str, kind: str, name: str, faults: Sequence[FieldError]) -> Invalid:
+    """The object's faults, all of them. A fault that is found twice is told once."""
+    texts = tuple(dict.fromkeys(map(str, faults)))
+    listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    message = f'{_qualified(kind, group)} "{name}" is invalid: {listed}'
+    return Invalid(message, faults, details=_about(group, kind, name))
+
+
+def invalid_options(kind: str, faults: Sequence[FieldError]) -> Invalid:
+    """Faults in a request's parameters: `kind` is CreateOptions, PatchOptions and the like."""
+    return invalid("meta.k8s.io", kind, "", faults)
+
+
+def forbidden(group: str, resource: str, name: str, why: str, causes: tuple[Cause, ...] = ()) -> Forbidden:
+    subject = _qualified(resource, group)
+    message = f'{subject} "{name}" is forbidden: {why}' if name else f"{subject} is forbidden: {why}"
+    return Forbidden(message, details=ErrorDetails(name=name, group=group, kind=resource, causes=causes))
+
+
+def method_not_allowed() -> MethodNotAllowed:
+    return MethodNotAllowed("the server does not allow this method on the requested resource")
+
+
+def bad_patch(why: str) -> Invalid:
+    """A patch that is understood but does not fit the object."""
+    return Invalid(f"the server rejected our request due to an error in our request: {why}")
+
+
+def expired(message: str = "The provided continue parameter is too old") -> Gone:
+    return Gone(message)
+
+
+def version_too_large(asked: int, current: int) -> Timeout:
+    """A revision that does not exist yet: the client may be ahead of this server, so it shall ask again."""
+    cause = Cause("ResourceVersionTooLarge", "Too large resource version")
+    details = ErrorDetails(causes=(cause,), retry_after_s=1)
+    return Timeout(f"Timeout: Too large resource version: {asked}, current: {current}", details=details)
+
+
+def unreadable_body(media_types: Sequence[str]) -> UnsupportedMediaType:
+    listed = ", ".join(media_types)
+    return UnsupportedMediaType(
+        f"the body of the request was in an unknown format - accepted media types include: {listed}"
+    )
+
+
+def unwritable_answer(media_types: Sequence[str]) -> NotAcceptable:
+    return NotAcceptable(f"only the following media types are accepted: {', '.join(media_types)}")
+
+
+def wrong_name(of_object: str, in_url: str) -> BadRequest:
+    return BadRequest(f"the name of the object ({of_object}) does not match the name on the URL ({in_url})")
+
+
+def _qualified(resource: str, group: str) -> str:
+    return f"{resource}.{group}" if group else resource
+
+
+def _about(group: str, kind: str, name: str) -> ErrorDetails:
+    return ErrorDetails(name=name, group=group, kind=kind)
+
+
+def _details_of(error: ApiError) -> dict[str, Any]:
+    details = error.details or ErrorDetails()
+    if isinstance(error, Invalid) and error.causes:
+        return _print_details(details, [Cause(fault.reason, fault.message, str(fault.path)) for fault in error.causes])
+    return _print_details(details, details.causes)
+
+
+def _print_details(details: ErrorDetails, causes: Sequence[Cause]) -> dict[str, Any]:
+    printed: dict[str, Any] = {
+        "name": details.name,
+        "group": details.group,
+        "kind": details.kind,
+        "uid": details.uid,
+        "causes": [_print_cause(cause) for cause in causes],
+        "retryAfterSeconds": details.retry_after_s,
+    }
+    return {name: value for name, value in printed.items() if value}
+
+
+def _print_cause(cause: Cause) -> dict[str, str]:
+    printed = {"reason": cause.reason, "message": cause.message}
+    if cause.field:
+        printed["field"] = cause.field
+    return printed
+
+
+UNAUTHORIZED: Final = status_of(Unauthorized("Unauthorized"))

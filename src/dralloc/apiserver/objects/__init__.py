@@ -1,0 +1,1 @@
+"""Objects: reading, watching, writing and deleting what the store holds."""

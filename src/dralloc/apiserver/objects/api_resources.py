@@ -1,0 +1,78 @@
+"""What is served: every kind in each of its versions, where its objects are stored, and how they are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dralloc.api.registry import Kind
+from dralloc.apiserver.http.warning_headers import warning_headers
+from dralloc.apiserver.objects.stored_form import Presentation
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Resource:
+    """One kind in one version."""
+
+    kind: Kind
+    version: str
+    presentation: Presentation
+    # Told with every answer: as text, and as the headers that carry it.
+    deprecation_warning: str | None
+    deprecation: tuple[tuple[bytes, bytes], ...]
+
+    @property
+    def group(self) -> str:
+        return self.kind.group
+
+    @property
+    def plural(self) -> str:
+        return self.kind.plural
+
+    @property
+    def api_version(self) -> str:
+        return self.presentation.api_version
+
+
+class ResourceTable:
+    """All resources, found by what a URL says."""
+
+    def __init__(self, kinds: Iterable[Kind]) -> None:
+        self.kinds = tuple(kinds)
+        self._resources = {
+            (kind.group, served.version, kind.plural): _resource(kind, served.version)
+            for kind in self.kinds
+            for served in kind.versions
+        }
+        self.groups = {kind.group for kind in self.kinds}
+
+    def find(self, group: str, version: str, plural: str) -> Resource | None:
+        return self._resources.get((group, version, plural))
+
+    def hub(self, kind: Kind) -> Resource:
+        """The kind in the version that is stored."""
+        return self._resources[kind.group, kind.hub_version, kind.plural]
+
+
+def prefix_of(kind: Kind, namespace: str = "") -> str:
+    """Where the objects of a kind are stored, all of them or those of one namespace."""
+    root = f"/registry/{kind.plural}.{kind.group}/" if kind.group else f"/registry/{kind.plural}/"
+    return f"{root}{namespace}/" if kind.namespaced and namespace else root
+
+
+def key_of(kind: Kind, namespace: str, name: str) -> str:
+    return prefix_of(kind, namespace) + name
+
+
+def namespace_of(kind: Kind, key: str) -> str:
+    """The namespace of the object that is stored under a key; empty for kinds outside of namespaces."""
+    return key.rsplit("/", 2)[1] if kind.namespaced else ""
+
+
+def name_of(key: str) -> str:
+    return key.rpartition("/")[2]
+
+
+def _resource(kind: Kind, version: str) -> Resource:
+    warning = kind.deprecation_warning(version)
+    return Resource(kind, version, Presentation(kind, version), warning, warning_headers([warning]) if warning else ())

@@ -1,0 +1,78 @@
+"""Events that nobody needs any more: they tell what happened lately, and would fill the store otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import datetime, timedelta
+from typing import Final
+
+from dralloc.api.registry import EVENT
+from dralloc.api.timestamps import BadTimestamp, parse_timestamp
+from dralloc.apiserver.documents.json_documents import Document
+from dralloc.apiserver.objects.api_resources import prefix_of
+from dralloc.apiserver.objects.deleter import Deleter
+from dralloc.apiserver.objects.deletion_rules import DeleteOptions
+from dralloc.apiserver.objects.record_lists import read_all
+from dralloc.apiserver.objects.stored_form import read_document
+from dralloc.primitives.clock import Clock
+from dralloc.primitives.errors import ApiError
+from dralloc.store.errors import StoreClosed, StoreError
+from dralloc.store.interface import Store
+
+EVENT_LIFETIME: Final = timedelta(hours=1)
+LOOK_EVERY_S: Final = 60.0
+
+_logger = logging.getLogger(__name__)
+
+
+class EventExpiry:
+    """Deletes events an hour after they were last seen."""
+
+    def __init__(self, store: Store, clock: Clock, deleter: Deleter) -> None:
+        self._store = store
+        self._clock = clock
+        self._deleter = deleter
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="expire events")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            try:
+                await self._expire()
+            except StoreClosed:
+                return
+            except (ApiError, StoreError) as error:
+                _logger.warning("cannot delete old events now: %s", error)
+
+    async def _expire(self) -> None:
+        records, _ = await read_all(self._store, prefix_of(EVENT))
+        now = self._clock.now()
+        old = [record for record in records if now - last_seen(read_document(record.value)) > EVENT_LIFETIME]
+        await self._deleter.delete_all(EVENT, old, DeleteOptions())
+
+
+def last_seen(event: Document) -> datetime:
+    """When the event happened for the last time."""
+    times = [
+        (event.get("series") or {}).get("lastObservedTime"),
+        event.get("lastTimestamp"),
+        event.get("eventTime"),
+        event["metadata"]["creationTimestamp"],
+    ]
+    return max(_time(time) for time in times if time)
+
+
+def _time(text: str) -> datetime:
+    try:
+        return parse_timestamp(text)
+    except BadTimestamp:
+        return parse_timestamp("1970-01-01T00:00:00Z")

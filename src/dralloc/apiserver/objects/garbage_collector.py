@@ -1,0 +1,284 @@
+"""What goes when something else goes: dependents with their owners, and everything in a namespace with it.
+
+One task follows all that is stored and looks at whatever may be due. Looking twice does no harm, so several
+servers on one store can do this at the same time. In Kubernetes this is done beside the API server; here it is
+part of it, because an API without it keeps what nobody can use any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from typing import Final
+
+from dralloc.api.meta_v1 import ObjectMeta, OwnerReference
+from dralloc.api.registry import NAMESPACE, Kind, find_kind
+from dralloc.apiserver.documents.json_documents import Document
+from dralloc.apiserver.objects.api_resources import ResourceTable, key_of, name_of, namespace_of, prefix_of
+from dralloc.apiserver.objects.deleter import Deleter
+from dralloc.apiserver.objects.deletion_rules import (
+    FOREGROUND_FINALIZER,
+    ORPHAN_FINALIZER,
+    DeleteOptions,
+    Propagation,
+    is_released,
+)
+from dralloc.apiserver.objects.namespaces import CONTENT_FINALIZER, Namespaces
+from dralloc.apiserver.objects.record_lists import read_all
+from dralloc.apiserver.objects.store_view import Following
+from dralloc.apiserver.objects.stored_form import document_to_stored, read_metadata
+from dralloc.apiserver.objects.writer import typed_document
+from dralloc.primitives.errors import ApiError, NotFound
+from dralloc.store.errors import RevisionConflict, StoreClosed, StoreError
+from dralloc.store.interface import Event, Record, Store
+
+EVERYTHING: Final = "/registry/"
+RETRY_S: Final = 1.0
+
+_logger = logging.getLogger(__name__)
+
+
+class _Owner(Enum):
+    """How things stand with an owner."""
+
+    ALIVE = "alive"
+    WAITING = "waiting for its dependents to go first"
+    GONE = "gone"
+
+
+class Collector:
+    """Deletes what is due."""
+
+    def __init__(self, store: Store, resources: ResourceTable, deleter: Deleter, namespaces: Namespaces) -> None:
+        self._store = store
+        self._deleter = deleter
+        self._namespaces = namespaces
+        self._kinds = {prefix_of(kind): kind for kind in resources.kinds}
+        # Keys of dependents by the UID of their owner, and those UIDs by the dependent's key.
+        # In the order in which they came, so that every run goes the same way.
+        self._dependents: defaultdict[str, dict[str, None]] = defaultdict(dict)
+        self._owners: dict[str, tuple[str, ...]] = {}
+        self._terminating: set[str] = set()
+        # What to look at, in the order in which it came up; each key once.
+        self._due: dict[str, None] = {}
+        self._work = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._following: Following | None = None
+
+    def start(self) -> None:
+        self._following = Following(self._store, EVERYTHING, self)
+        self._task = asyncio.create_task(self._run(), name="collect")
+
+    async def stop(self) -> None:
+        if self._following is not None:
+            await self._following.stop()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    # --- following ------------------------------------------------------------------------------------------
+
+    def reset(self, records: Iterable[Record], revision: int) -> None:  # noqa: ARG002
+        self._dependents.clear()
+        self._owners.clear()
+        self._terminating.clear()
+        for record in records:
+            self._learn(record.key, record)
+
+    def apply(self, event: Event) -> None:
+        self._learn(event.key, event.record)
+        if event.record is None and event.previous is not None:
+            self._lost(event.key, event.previous)
+
+    def _learn(self, key: str, record: Record | None) -> None:
+        """Remember the owners of an object, and look at it if it may be due."""
+        for uid in self._owners.pop(key, ()):
+            self._dependents[uid].pop(key, None)
+            if not self._dependents[uid]:
+                del self._dependents[uid]
+        if record is None:
+            return
+        # Few objects have owners or are on their way out; the others need not be decoded to know that.
+        has_owners, is_marked = b'"ownerReferences":' in record.value, b'"deletionTimestamp":' in record.value
+        if not (has_owners or is_marked):
+            return
+        references = read_metadata(record.value).owner_references
+        if references:
+            self._owners[key] = tuple(reference.uid for reference in references)
+            for reference in references:
+                self._dependents[reference.uid][key] = None
+        if is_marked and key.startswith(prefix_of(NAMESPACE)):
+            self._terminating.add(name_of(key))
+        self._look_at(key)
+
+    def _lost(self, key: str, previous: Record) -> None:
+        """An object is gone: look at what depended on it, and at the namespace that may have waited for it."""
+        if self._dependents or b'"ownerReferences":' in previous.value:
+            metadata = read_metadata(previous.value)
+            for dependent in self._dependents.get(metadata.uid, ()):
+                self._look_at(dependent)
+            for reference in metadata.owner_references:
+                owner = self._key_of_owner(reference, metadata.namespace)
+                if owner is not None:
+                    self._look_at(owner)
+        if key.startswith(prefix_of(NAMESPACE)):
+            self._terminating.discard(name_of(key))
+        elif self._terminating:
+            kind = self._kind_of(key)
+            if kind is not None and (namespace := namespace_of(kind, key)) in self._terminating:
+                self._look_at(key_of(NAMESPACE, "", namespace))
+
+    def _look_at(self, key: str) -> None:
+        self._due[key] = None
+        self._work.set()
+
+    # --- collecting -----------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            while self._due:
+                key = next(iter(self._due))
+                del self._due[key]
+                try:
+                    await self._collect(key)
+                except StoreClosed:
+                    return
+                except NotFound:
+                    continue
+                except (ApiError, StoreError) as error:
+                    _logger.warning("cannot collect %s now: %s", key, error)
+                    asyncio.get_running_loop().call_later(RETRY_S, self._look_at, key)
+
+    async def _collect(self, key: str) -> None:
+        """Do what is due for one object."""
+        kind, record = self._kind_of(key), await self._store.get(key)
+        if kind is None or record is None:
+            return
+        metadata = read_metadata(record.value)
+        if metadata.deletion_timestamp:
+            if kind is NAMESPACE:
+                await self._empty(metadata.name)
+            if ORPHAN_FINALIZER in metadata.finalizers:
+                await self._orphan(kind, record, metadata)
+            elif FOREGROUND_FINALIZER in metadata.finalizers:
+                await self._go_after_dependents(kind, record, metadata)
+        elif metadata.owner_references:
+            await self._follow_owners(kind, record, metadata)
+
+    async def _follow_owners(self, kind: Kind, record: Record, metadata: ObjectMeta) -> None:
+        """Delete an object all of whose owners are gone; one that has others left forgets those that are."""
+        states = [await self._state_of(reference, metadata.namespace) for reference in metadata.owner_references]
+        if _Owner.ALIVE in states:
+            gone = [
+                reference.uid
+                for reference, state in zip(metadata.owner_references, states, strict=True)
+                if state is _Owner.GONE
+            ]
+            if gone:
+                await self._release(kind, record, lambda document: _without_owners(document, gone))
+            return
+        await self._deleter.delete(
+            kind, record.key, DeleteOptions(propagation=Propagation.BACKGROUND, uid=metadata.uid)
+        )
+
+    async def _orphan(self, kind: Kind, record: Record, metadata: ObjectMeta) -> None:
+        """The dependents stay and forget their owner; then it may go."""
+        for key in list(self._dependents.get(metadata.uid, ())):
+            dependent_kind, dependent = self._kind_of(key), await self._store.get(key)
+            if dependent_kind is None or dependent is None:
+                continue
+            if not await self._release(
+                dependent_kind, dependent, lambda document: _without_owners(document, [metadata.uid])
+            ):
+                # Not before all have forgotten it, or the last one would be deleted after all.
+                self._look_at(record.key)
+                return
+        await self._release(kind, record, lambda document: _without_finalizer(document, ORPHAN_FINALIZER))
+
+    async def _go_after_dependents(self, kind: Kind, record: Record, metadata: ObjectMeta) -> None:
+        """Delete the dependents; once none is left that the owner must wait for, it may go."""
+        blocking = False
+        for key in list(self._dependents.get(metadata.uid, ())):
+            dependent = await self._store.get(key)
+            dependent_kind = self._kind_of(key)
+            if dependent is None or dependent_kind is None:
+                continue
+            theirs = read_metadata(dependent.value)
+            blocking |= any(
+                reference.uid == metadata.uid and reference.block_owner_deletion
+                for reference in theirs.owner_references
+            )
+            if not theirs.deletion_timestamp:
+                await self._follow_owners(dependent_kind, dependent, theirs)
+        if not blocking:
+            await self._release(kind, record, lambda document: _without_finalizer(document, FOREGROUND_FINALIZER))
+
+    async def _empty(self, namespace: str) -> None:
+        """Delete everything in a namespace that is on its way out; when nothing is left, let it go."""
+        is_empty = True
+        for kind in self._kinds.values():
+            if not kind.namespaced:
+                continue
+            records, _ = await read_all(self._store, prefix_of(kind, namespace))
+            deleted = await self._deleter.delete_all(kind, records, DeleteOptions(propagation=Propagation.BACKGROUND))
+            is_empty &= all(outcome.gone for outcome in deleted)
+        if is_empty:
+            await self._namespaces.release(namespace, CONTENT_FINALIZER)
+
+    # --- parts ----------------------------------------------------------------------------------------------
+
+    async def _state_of(self, reference: OwnerReference, namespace: str) -> _Owner:
+        key = self._key_of_owner(reference, namespace)
+        if key is None:
+            # A kind that is not served here: somebody else must know.
+            return _Owner.ALIVE
+        record = await self._store.get(key)
+        metadata = read_metadata(record.value) if record else None
+        if metadata is None or metadata.uid != reference.uid:
+            return _Owner.GONE
+        if metadata.deletion_timestamp and FOREGROUND_FINALIZER in metadata.finalizers:
+            return _Owner.WAITING
+        return _Owner.ALIVE
+
+    def _key_of_owner(self, reference: OwnerReference, namespace: str) -> str | None:
+        kind = find_kind(reference.api_version, reference.kind)
+        if kind is None or (kind.namespaced and not namespace):
+            return None
+        return key_of(kind, namespace, reference.name)
+
+    def _kind_of(self, key: str) -> Kind | None:
+        return self._kinds.get("/".join(key.split("/", 3)[:3]) + "/")
+
+    async def _release(self, kind: Kind, record: Record, change: _Change) -> bool:
+        """Store an object with something taken off it, or let it go if that was the last thing that held it."""
+        changed = change(typed_document(kind, record.value))
+        try:
+            if is_released(changed):
+                await self._store.delete(record.key, expected_revision=record.revision)
+            else:
+                stored = document_to_stored(changed)
+                await self._store.update(record.key, stored, expected_revision=record.revision)
+        except RevisionConflict:
+            self._look_at(record.key)
+            return False
+        return True
+
+
+_Change = Callable[[Document], Document]
+
+
+def _without_owners(document: Document, uids: Sequence[str]) -> Document:
+    metadata = document["metadata"]
+    kept = [reference for reference in metadata.get("ownerReferences") or [] if reference.get("uid") not in uids]
+    return {**document, "metadata": {**metadata, "ownerReferences": kept}}
+
+
+def _without_finalizer(document: Document, finalizer: str) -> Document:
+    metadata = document["metadata"]
+    kept = [name for name in metadata.get("finalizers") or [] if name != finalizer]
+    return {**document, "metadata": {**metadata, "finalizers": kept}}

@@ -1,0 +1,87 @@
+"""Patches: which form a body has, and what it makes of the object that is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from dralloc.api.codec import encode
+from dralloc.apiserver.documents.json_documents import Document, Json
+from dralloc.apiserver.documents.json_patch import apply_json_patch, apply_merge_patch
+from dralloc.apiserver.documents.merge_rules import merge_rule
+from dralloc.apiserver.documents.server_side_apply import apply
+from dralloc.apiserver.documents.strategic_merge import apply_strategic_merge_patch
+from dralloc.apiserver.http.messages import Request
+from dralloc.apiserver.http.query_options import WriteOptions
+from dralloc.apiserver.http.statuses import unreadable_body, wrong_name
+from dralloc.apiserver.objects.request_bodies import SentObject, decode_object, member, read_json, yaml_to_json
+from dralloc.apiserver.objects.writer import Change, Target, Writer, Written, empty_document
+from dralloc.primitives.errors import AlreadyExists, BadRequest, NotFound
+from dralloc.store.interface import Record
+
+JSON_PATCH: Final = "application/json-patch+json"
+MERGE_PATCH: Final = "application/merge-patch+json"
+STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
+APPLY_PATCH: Final = "application/apply-patch+yaml"
+PATCHES: Final = (JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, APPLY_PATCH)
+
+_APPLY_ATTEMPTS_MAX: Final = 5
+
+
+async def patch_object(writer: Writer, target: Target, request: Request, options: WriteOptions) -> Written:
+    """Change an object as a patch says; to apply may also create it."""
+    media_type = request.media_type
+    if media_type == APPLY_PATCH:
+        return await _apply(writer, target, read_json(yaml_to_json(request.body)), options)
+    if media_type not in PATCHES:
+        raise unreadable_body(PATCHES)
+    patched = _patcher(media_type, target, read_json(request.body))
+
+    def make(record: Record) -> SentObject:
+        live = target.resource.presentation.document(record.value, record.revision)
+        return _decoded(patched(live), target, options)
+
+    return await writer.change(target, Change(make=make, repeatable=True))
+
+
+def _patcher(media_type: str, target: Target, patch: Json) -> Callable[[Document], Document]:
+    if media_type == JSON_PATCH:
+        return lambda live: apply_json_patch(live, patch)
+    if media_type == MERGE_PATCH:
+        return lambda live: apply_merge_patch(live, patch)
+    rule = merge_rule(target.kind.group, target.kind.kind)
+    return lambda live: apply_strategic_merge_patch(live, patch, rule)
+
+
+async def _apply(writer: Writer, target: Target, applied: Json, options: WriteOptions) -> Written:
+    if not isinstance(applied, dict):
+        raise BadRequest("what is applied must be an object")
+    name = member(applied, "metadata").get("name")
+    if name and name != target.name:
+        raise wrong_name(name, target.name)
+    rule, empty = merge_rule(target.kind.group, target.kind.kind), empty_document(target.kind)
+
+    def merged(live: Document | None) -> SentObject:
+        result = apply(live, applied, writer.authorship(target), rule, empty=empty, force=options.force)
+        result = {**result, "metadata": {**result.get("metadata", {}), "name": target.name}}
+        return _decoded(result, target, options)
+
+    def make(record: Record) -> SentObject:
+        return merged(target.resource.presentation.document(record.value, record.revision))
+
+    # Whoever deletes or creates the object between our two attempts sends us to the other one.
+    for _ in range(_APPLY_ATTEMPTS_MAX):
+        try:
+            return await writer.change(target, Change(make=make, repeatable=True, settles_owners=True))
+        except NotFound:
+            if target.subresource:
+                raise
+        try:
+            return await writer.create(target, merged(None), settles_owners=True)
+        except AlreadyExists:
+            continue
+    raise target.conflict()
+
+
+def _decoded(document: Document, target: Target, options: WriteOptions) -> SentObject:
+    return decode_object(encode(document), target.resource, options.field_validation)

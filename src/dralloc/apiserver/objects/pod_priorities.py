@@ -1,0 +1,106 @@
+"""Priorities of pods: a pod names a class, and gets what the class says when it is created.
+
+A pod that names none gets the class that is the default, where there is one. The numbers in a pod are the server's to write:
+one that comes with others than its class has is refused, so that nobody can push ahead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec.structs import replace
+
+from dralloc.api.core_object import CoreObject, view
+from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.registry import POD, PRIORITY_CLASS
+from dralloc.api.scheduling_v1 import PREEMPT_LOWER, SYSTEM_CLASSES, PriorityClass
+from dralloc.apiserver.documents.json_documents import Document
+from dralloc.apiserver.http.statuses import forbidden
+from dralloc.apiserver.objects.api_resources import key_of, name_of
+from dralloc.apiserver.objects.store_view import Derived
+from dralloc.apiserver.objects.stored_form import from_stored
+from dralloc.primitives.errors import Forbidden
+from dralloc.store.interface import Record, Store
+
+# What a pod has without any class.
+_UNCLASSED = PriorityClass(preemption_policy=PREEMPT_LOWER)
+
+
+class Priorities(Derived):
+    """The classes that there are. As a gatekeeper it sees to it that no two of them are the default."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store, PRIORITY_CLASS)
+        self._classes: dict[str, PriorityClass] = {}
+
+    async def given_to(self, pod: CoreObject) -> CoreObject:
+        """A new pod with the priority of its class."""
+        await self.ready()
+        spec = pod.member("spec")
+        name = spec.get("priorityClassName") or ""
+        found = await self._find(name) if name else self._default()
+        if found is None:
+            raise _refused(pod, f"no PriorityClass with name {name} was found")
+        given: dict[str, Any] = {
+            "priority": found.value,
+            "preemptionPolicy": found.preemption_policy or PREEMPT_LOWER,
+        }
+        for member, value in given.items():
+            if spec.get(member) not in (None, value):
+                whose = (
+                    f"its PriorityClass {found.metadata.name}" if found.metadata.name else "a pod without PriorityClass"
+                )
+                raise _refused(pod, f"{member} cannot be {spec[member]}: {whose} has {value}")
+        if found.metadata.name:
+            given["priorityClassName"] = found.metadata.name
+        return replace(pod, content={**pod.content, "spec": {**spec, **given}})
+
+    async def reserve(self, key: str, new: ApiObject, old: ApiObject | None) -> None:  # noqa: ARG002
+        assert isinstance(new, CoreObject), "classes are modelled in part"
+        if not view(new, PriorityClass).global_default:
+            return
+        await self.ready()
+        others = [name for name, each in self._classes.items() if each.global_default and name != name_of(key)]
+        if others:
+            why = f"the PriorityClass {min(others)} is the default already, and there can be only one"
+            raise forbidden(PRIORITY_CLASS.group, PRIORITY_CLASS.plural, name_of(key), why)
+
+    async def _find(self, name: str) -> PriorityClass | None:
+        if name not in self._classes:
+            # It may be so new that the store has not told of it yet.
+            record = await self._store.get(key_of(PRIORITY_CLASS, "", name))
+            return _read(record) if record is not None else None
+        return self._classes[name]
+
+    def _default(self) -> PriorityClass:
+        """Where several were made in one moment, the lowest."""
+        defaults = (each for each in self._classes.values() if each.global_default)
+        return min(defaults, key=lambda each: each.value, default=_UNCLASSED)
+
+    def _forget_all(self) -> None:
+        self._classes.clear()
+
+    def _learn(self, key: str, record: Record | None) -> None:
+        self._classes.pop(name_of(key), None)
+        if record is not None:
+            self._classes[name_of(key)] = _read(record)
+
+
+def _read(record: Record) -> PriorityClass:
+    stored = from_stored(PRIORITY_CLASS, record.value)
+    assert isinstance(stored, CoreObject), "classes are modelled in part"
+    return view(stored, PriorityClass)
+
+
+def system_classes() -> Iterator[tuple[str, Document]]:
+    """The classes that are there from the start, by name."""
+    for name, value in SYSTEM_CLASSES.items():
+        who = name.removeprefix("system-").replace("-critical", "")
+        description = f"Used for system critical pods that the {who} does not work without."
+        said = {"value": value, "description": description, "preemptionPolicy": PREEMPT_LOWER}
+        yield name, {"metadata": {"generation": 1}, **said}
+
+
+def _refused(pod: CoreObject, why: str) -> Forbidden:
+    return forbidden(POD.group, POD.plural, pod.metadata.name or pod.metadata.generate_name, why)

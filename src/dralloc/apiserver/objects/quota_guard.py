@@ -1,0 +1,138 @@
+"""Quotas: what a namespace may hold of a kind, and how many devices of which class its claims may come to hold.
+
+Usage is added up from what is stored, only for namespaces that have a quota, and kept up to date by following
+the store. A new object is charged before it is stored (see `reservations`), so that concurrent writes cannot
+pass a limit together. Amounts in the status of quotas are a controller's work.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Final
+
+from dralloc.api.codec import decode
+from dralloc.api.core_object import CoreObject, view
+from dralloc.api.core_v1 import ResourceQuota
+from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.quota import QuotaFacts, explain_excess, find_excess, usage_of_claim
+from dralloc.api.registry import DEVICE_CLASS, RESOURCE_QUOTA, Kind
+from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
+from dralloc.apiserver.http.statuses import forbidden
+from dralloc.apiserver.objects.api_resources import name_of, namespace_of, prefix_of
+from dralloc.apiserver.objects.store_view import Derived, Following
+from dralloc.apiserver.objects.stored_form import from_stored
+from dralloc.apiserver.objects.write_guards import Ledger, Promise
+from dralloc.primitives.features import FeatureGates
+from dralloc.primitives.quantity import Quantity
+from dralloc.store.interface import Record, Store
+
+Charges = Mapping[str, Quantity]
+
+_ONE: Final = Quantity.of(1)
+
+
+class QuotaGate:
+    """The gatekeeper of one kind."""
+
+    def __init__(self, store: Store, kind: Kind, limits: Limits, classes: ExtendedNames, gates: FeatureGates) -> None:
+        self._store = store
+        self._kind = kind
+        self._limits = limits
+        self._classes = classes
+        self._gates = gates
+        self._namespaces: dict[str, _NamespaceUsage] = {}
+
+    async def reserve(self, key: str, new: ApiObject, old: ApiObject | None) -> Promise | None:
+        # What is charged for cannot change afterwards: the specs of all kinds that are charged are fixed.
+        if old is not None:
+            return None
+        namespace = namespace_of(self._kind, key)
+        await self._limits.ready()
+        quotas = self._limits.by_namespace.get(namespace)
+        if not quotas:
+            await self._forget(namespace)
+            return None
+        await self._classes.ready()
+        usage = self._namespaces.get(namespace)
+        if usage is None:
+            usage = self._namespaces[namespace] = _NamespaceUsage(self._store, self, namespace)
+        await usage.following.ready()
+        charges = self.charges_of(new)
+        for name, hard in quotas.items():
+            if excess := find_excess(hard, usage.used, charges):
+                raise forbidden(self._kind.group, self._kind.plural, name_of(key), explain_excess(name, excess))
+        return usage.ledger.promise(key, charges)
+
+    async def stop(self) -> None:
+        for namespace in list(self._namespaces):
+            await self._forget(namespace)
+
+    def charges_of_record(self, record: Record) -> Charges:
+        return self.charges_of(from_stored(self._kind, record.value))
+
+    def charges_of(self, obj: ApiObject) -> Charges:
+        if isinstance(obj, ResourceClaim):
+            counts_extended = "DRAExtendedResource" in self._gates
+            return usage_of_claim(obj, QuotaFacts(extended_names=self._classes.names, counts_extended=counts_extended))
+        suffix = f".{self._kind.group}" if self._kind.group else ""
+        return {f"count/{self._kind.plural}{suffix}": _ONE}
+
+    @property
+    def kind(self) -> Kind:
+        return self._kind
+
+    async def _forget(self, namespace: str) -> None:
+        usage = self._namespaces.pop(namespace, None)
+        if usage is not None:
+            await usage.following.stop()
+
+
+class _NamespaceUsage:
+    """What the objects of one kind in one namespace use."""
+
+    def __init__(self, store: Store, gate: QuotaGate, namespace: str) -> None:
+        self.used: dict[str, Quantity] = {}
+        self.ledger = Ledger[Charges](gate.charges_of_record, self._add)
+        self.following = Following(store, prefix_of(gate.kind, namespace), self.ledger)
+
+    def _add(self, charges: Charges, sign: int) -> None:
+        for name, amount in charges.items():
+            before = self.used.get(name, Quantity.ZERO)
+            self.used[name] = before + amount if sign > 0 else before - amount
+
+
+class Limits(Derived):
+    """What the quotas of each namespace allow, by their names."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store, RESOURCE_QUOTA)
+        self.by_namespace: defaultdict[str, dict[str, Charges]] = defaultdict(dict)
+
+    def _forget_all(self) -> None:
+        self.by_namespace.clear()
+
+    def _learn(self, key: str, record: Record | None) -> None:
+        limits = self.by_namespace[namespace_of(RESOURCE_QUOTA, key)]
+        limits.pop(name_of(key), None)
+        if record is not None:
+            quota = from_stored(RESOURCE_QUOTA, record.value)
+            assert isinstance(quota, CoreObject), "quotas are modelled in part"
+            limits[name_of(key)] = view(quota, ResourceQuota).spec.hard
+
+
+class ExtendedNames(Derived):
+    """Which extended resource each class stands for."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store, DEVICE_CLASS)
+        self.names: dict[str, str] = {}
+
+    def _forget_all(self) -> None:
+        self.names.clear()
+
+    def _learn(self, key: str, record: Record | None) -> None:
+        self.names.pop(name_of(key), None)
+        extended = decode(record.value, DeviceClass).spec.extended_resource_name if record else None
+        if extended:
+            self.names[name_of(key)] = extended

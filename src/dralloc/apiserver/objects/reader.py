@@ -1,0 +1,250 @@
+"""Getting, listing and watching objects, in every form that clients ask for."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from dralloc.api.codec import encode
+from dralloc.api.registry import Kind
+from dralloc.apiserver.description.tables import (
+    API_VERSION,
+    IncludeObject,
+    partial_metadata,
+    read_include_object,
+    table_of,
+)
+from dralloc.apiserver.documents.json_documents import Document
+from dralloc.apiserver.http.messages import Request, Response
+from dralloc.apiserver.http.negotiation import Form, form_of_objects
+from dralloc.apiserver.http.query_options import ListOptions, list_options, revision_of
+from dralloc.apiserver.http.statuses import not_found
+from dralloc.apiserver.objects.api_resources import Resource, key_of, name_of, namespace_of, prefix_of
+from dralloc.apiserver.objects.record_lists import (
+    EVERYTHING,
+    Listing,
+    Selection,
+    in_pieces,
+    list_records,
+    wait_for_revision,
+)
+from dralloc.apiserver.objects.selectors import FieldSelector, LabelSelector, parse_field_selector, parse_label_selector
+from dralloc.apiserver.objects.watch_streams import Frames, WatchRequest, WatchTable
+from dralloc.primitives.clock import Clock
+from dralloc.store.interface import Record, Store
+
+INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
+
+_BY_METADATA: Final = frozenset({"metadata.name", "metadata.namespace"})
+
+
+class _Labels(msgspec.Struct, frozen=True, gc=False):
+    labels: dict[str, str] = {}
+
+
+class _Labelled(msgspec.Struct, frozen=True, gc=False):
+    metadata: _Labels
+
+
+_LABELS: Final = msgspec.json.Decoder(_Labelled)
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """What a URL names: all objects of a kind, or those of one namespace."""
+
+    resource: Resource
+    namespace: str = ""
+
+    @property
+    def kind(self) -> Kind:
+        return self.resource.kind
+
+
+class Reader:
+    """Answers every read."""
+
+    def __init__(self, store: Store, clock: Clock, watches: WatchTable) -> None:
+        self._store = store
+        self._clock = clock
+        self._watches = watches
+        self._frames: dict[tuple[Resource, Form, IncludeObject], Frames] = {}
+
+    async def get(self, request: Request, collection: Collection, name: str) -> Response:
+        resource, kind = collection.resource, collection.kind
+        if version := request.query.get("resourceVersion"):
+            await wait_for_revision(self._store, revision_of(version))
+        record = await self._store.get(key_of(kind, collection.namespace, name))
+        if record is None:
+            raise not_found(kind.group, kind.plural, name)
+        render = self._renderer(resource, *_form(request))
+        return Response(body=render(record.value, record.revision), headers=resource.deprecation)
+
+    # --- lists ----------------------------------------------------------------------------------------------
+
+    async def list(self, request: Request, collection: Collection) -> Response:
+        options = list_options(request.query)
+        prefix, selection = select(collection, options)
+        listing = await list_records(self._store, prefix, selection, options)
+        resource = collection.resource
+        parts = self._list_parts(resource, listing, *_form(request))
+        pieces = list(in_pieces(listing.records, lambda record: len(record.value)))
+        if len(pieces) <= 1:
+            return Response(body=parts.whole(listing.records), headers=resource.deprecation)
+        return Response(stream=parts.stream(pieces), headers=resource.deprecation)
+
+    def _list_parts(self, resource: Resource, listing: Listing, form: Form, include: IncludeObject) -> _ListParts:
+        metadata = encode(_list_metadata(listing))
+        presentation = resource.presentation
+        if form is Form.TABLE:
+            now, kind = self._clock.now(), resource.kind
+            table = table_of(kind.group, kind.kind, (), now, list_metadata=_list_metadata(listing))
+            head = encode({name: value for name, value in table.items() if name != "rows"})[:-1] + b',"rows":['
+
+            def rows(records: Sequence[Record]) -> list[bytes]:
+                documents = [presentation.document(record.value, record.revision) for record in records]
+                made = table_of(kind.group, kind.kind, documents, now, include=include, with_columns=False)
+                return [encode(row) for row in made["rows"]]
+
+            return _ListParts(head, rows)
+        if form is Form.METADATA:
+            head = _list_head("PartialObjectMetadataList", API_VERSION, metadata)
+            render = self._renderer(resource, form, include)
+            return _ListParts(head, lambda records: [render(record.value, record.revision) for record in records])
+        head = _list_head(resource.kind.list_kind, resource.api_version, metadata)
+        return _ListParts(
+            head, lambda records: [presentation.item(record.value, record.revision) for record in records]
+        )
+
+    # --- watches --------------------------------------------------------------------------------------------
+
+    async def watch(self, request: Request, collection: Collection) -> Response:
+        options = list_options(request.query)
+        prefix, selection = select(collection, options)
+        after_revision = revision_of(options.resource_version)
+        if options.send_initial_events and after_revision:
+            await wait_for_revision(self._store, after_revision)
+        watch = WatchRequest(
+            prefix=prefix,
+            selection=selection,
+            after_revision=after_revision,
+            initial_state=options.send_initial_events or not after_revision,
+            initial_bookmark=options.send_initial_events and options.allow_bookmarks,
+            bookmarks=options.allow_bookmarks,
+            timeout_s=options.timeout_s,
+        )
+        frames = self._frames_of(collection.resource, *_form(request))
+        return Response(stream=self._watches.stream(watch, frames), headers=collection.resource.deprecation)
+
+    def _frames_of(self, resource: Resource, form: Form, include: IncludeObject) -> Frames:
+        frames = self._frames.get((resource, form, include))
+        if frames is None:
+            render = self._renderer(resource, form, include)
+            frames = Frames(render, lambda revision, is_end: _bookmark(resource, form, revision, is_end))
+            self._frames[resource, form, include] = frames
+        return frames
+
+    # --- forms ----------------------------------------------------------------------------------------------
+
+    def _renderer(self, resource: Resource, form: Form, include: IncludeObject) -> Callable[[bytes, int], bytes]:
+        """How one object is shown in this form."""
+        presentation, kind = resource.presentation, resource.kind
+        if form is Form.OBJECT:
+            return presentation.object
+        if form is Form.METADATA:
+            return lambda stored, revision: encode(partial_metadata(presentation.document(stored, revision)))
+
+        def table(stored: bytes, revision: int) -> bytes:
+            document = presentation.document(stored, revision)
+            metadata = {"resourceVersion": str(revision)}
+            now = self._clock.now()
+            return encode(table_of(kind.group, kind.kind, (document,), now, include=include, list_metadata=metadata))
+
+        return table
+
+
+@dataclass(frozen=True, slots=True)
+class _ListParts:
+    """A list in the making: what comes before the items, and how items are shown."""
+
+    head: bytes
+    show: Callable[[Sequence[Record]], list[bytes]]
+
+    def whole(self, records: Sequence[Record]) -> bytes:
+        return self.head + b",".join(self.show(records)) + b"]}"
+
+    async def stream(self, pieces: Sequence[Sequence[Record]]) -> AsyncGenerator[bytes, None]:
+        """A long list in pieces: none is made before the reader has taken the one before."""
+        before = self.head
+        for records in pieces:
+            yield before + b",".join(self.show(records))
+            before = b","
+        yield b"]}"
+
+
+def select(collection: Collection, options: ListOptions) -> tuple[str, Selection]:
+    """Where to look, and what counts of what is there."""
+    kind, namespace = collection.kind, collection.namespace
+    labels = parse_label_selector(options.label_selector)
+    fields = parse_field_selector(options.field_selector, kind.group, kind.kind)
+    if kind.namespaced and not namespace:
+        namespace = fields.exact("metadata.namespace") or ""
+    prefix = prefix_of(kind, namespace)
+    name = fields.exact("metadata.name")
+    if name and (namespace or not kind.namespaced):
+        prefix += name
+    if not (labels.requirements or fields.terms):
+        return prefix, EVERYTHING
+    return prefix, Selection(_matcher(kind, labels, fields))
+
+
+def _matcher(kind: Kind, labels: LabelSelector, fields: FieldSelector) -> Callable[[Record], bool]:
+    by_metadata = all(term.field in _BY_METADATA for term in fields.terms)
+
+    def matches(record: Record) -> bool:
+        if labels.requirements and not labels.matches(_LABELS.decode(record.value).metadata.labels):
+            return False
+        if not fields.terms:
+            return True
+        if by_metadata:
+            place = {"name": name_of(record.key), "namespace": namespace_of(kind, record.key)}
+            return fields.matches({"metadata": place})
+        return fields.matches(msgspec.json.decode(record.value))
+
+    return matches
+
+
+def _form(request: Request) -> tuple[Form, IncludeObject]:
+    form = form_of_objects(request.header(b"accept"))
+    if form is not Form.TABLE:
+        return form, IncludeObject.METADATA
+    return form, read_include_object(request.query.get("includeObject", ""))
+
+
+def _list_metadata(listing: Listing) -> Document:
+    metadata: dict[str, Any] = {"resourceVersion": str(listing.revision)}
+    if listing.next is not None:
+        metadata["continue"] = listing.next.encode()
+        if listing.remaining is not None:
+            metadata["remainingItemCount"] = listing.remaining
+    return metadata
+
+
+def _list_head(kind: str, api_version: str, metadata: bytes) -> bytes:
+    return b'{"kind":%b,"apiVersion":%b,"metadata":%b,"items":[' % (encode(kind), encode(api_version), metadata)
+
+
+def _bookmark(resource: Resource, form: Form, revision: int, is_initial_end: bool) -> bytes:
+    metadata: Document = {"resourceVersion": str(revision)}
+    if is_initial_end:
+        metadata["annotations"] = {INITIAL_EVENTS_END: "true"}
+    if form is Form.TABLE:
+        return encode(
+            {"kind": "Table", "apiVersion": API_VERSION, "metadata": metadata, "columnDefinitions": [], "rows": []}
+        )
+    if form is Form.METADATA:
+        return encode({"kind": "PartialObjectMetadata", "apiVersion": API_VERSION, "metadata": metadata})
+    return encode({"kind": resource.kind.kind, "apiVersion": resource.api_version, "metadata": metadata})

@@ -1,0 +1,156 @@
+"""Lists: which records are asked for, at which revision, and in pages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from dralloc.apiserver.http.query_options import EXACT, ListOptions, revision_of
+from dralloc.apiserver.http.statuses import expired, version_too_large
+from dralloc.primitives.errors import BadRequest
+from dralloc.store.errors import BadPageToken, Compacted, FutureRevision
+from dralloc.store.interface import Page, PageToken, Record, Store
+
+T = TypeVar("T")
+
+# Records that are looked at in one go; between them other requests get their turn.
+SLICE: Final = 500
+# What is sent in one go. Objects differ in size by a factor of a thousand, so this is counted in bytes.
+PIECE_BYTES: Final = 1 << 20
+# How long a list waits for a revision that this server has not seen yet.
+FUTURE_WAIT_S: Final = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which records of a collection are meant."""
+
+    matches: Callable[[Record], bool]
+    everything: bool = False
+
+
+EVERYTHING: Final = Selection(matches=lambda _: True, everything=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Records at one revision; `next` leads on when there are more."""
+
+    records: Sequence[Record]
+    revision: int
+    next: PageToken | None = None
+    # Known only where nothing was filtered.
+    remaining: int | None = None
+
+
+async def list_records(store: Store, prefix: str, selection: Selection, options: ListOptions) -> Listing:
+    """The records that the options ask for."""
+    token, revision = await _place(store, options)
+    try:
+        if selection.everything:
+            return await _plain(store, prefix, token, revision, options.limit)
+        return await _selected(store, prefix, selection, token, revision, options.limit)
+    except Compacted:
+        raise expired(
+            "The provided continue parameter is too old to display a consistent list result. "
+            "You can start a new list without the continue parameter."
+            if token
+            else f"The resourceVersion for the provided list is too old: {options.resource_version}"
+        ) from None
+    except FutureRevision as error:
+        raise version_too_large(error.revision, error.current) from None
+
+
+async def _place(store: Store, options: ListOptions) -> tuple[PageToken | None, int | None]:
+    """Where to start: after a page that was given out before, at an exact revision, or now."""
+    if options.continue_token:
+        if options.resource_version not in ("", "0"):
+            raise BadRequest("specifying resource version is not allowed when using continue")
+        try:
+            return PageToken.decode(options.continue_token), None
+        except BadPageToken:
+            raise BadRequest("continue key is not valid: it was not given out by this server") from None
+    revision = revision_of(options.resource_version)
+    # Kubernetes reads a page "at" the revision when one is given with a limit and nothing says otherwise.
+    if revision and (options.resource_version_match == EXACT or (options.limit and not options.resource_version_match)):
+        return None, revision
+    if revision:
+        await wait_for_revision(store, revision)
+    return None, None
+
+
+async def wait_for_revision(store: Store, revision: int) -> None:
+    """Return once the store is at least at the revision; it may be ahead because another server wrote it."""
+    current = await store.current_revision()
+    if current >= revision:
+        return
+    with await store.watch("", after_revision=current) as watch:
+        try:
+            async with asyncio.timeout(FUTURE_WAIT_S):
+                while watch.revision < revision:
+                    await watch.next()
+        except TimeoutError:
+            raise version_too_large(revision, await store.current_revision()) from None
+
+
+def in_pieces(records: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
+    """The records in groups that are not much larger than a piece."""
+    group: list[T] = []
+    total = 0
+    for record in records:
+        group.append(record)
+        total += size(record)
+        if total >= PIECE_BYTES:
+            yield group
+            group, total = [], 0
+    if group:
+        yield group
+
+
+async def read_all(
+    store: Store, prefix: str, *, revision: int | None = None, token: PageToken | None = None
+) -> tuple[list[Record], int]:
+    """Every record under a prefix at one revision, in slices so that others get their turn."""
+    records: list[Record] = []
+    while True:
+        page = await store.list_prefix(prefix, revision=revision, limit=SLICE, page=token)
+        records.extend(page.records)
+        token = page.next
+        if token is None:
+            return records, page.revision
+        await asyncio.sleep(0)
+
+
+async def _plain(store: Store, prefix: str, token: PageToken | None, revision: int | None, limit: int) -> Listing:
+    if not limit:
+        return Listing(*await read_all(store, prefix, revision=revision, token=token))
+    page = await store.list_prefix(prefix, revision=revision, limit=limit, page=token)
+    return Listing(page.records, page.revision, page.next, page.remaining)
+
+
+async def _selected(
+    store: Store, prefix: str, selection: Selection, token: PageToken | None, revision: int | None, limit: int
+) -> Listing:
+    found: list[Record] = []
+    while True:
+        page = await store.list_prefix(prefix, revision=revision, limit=SLICE, page=token)
+        for place, record in enumerate(page.records):
+            if selection.matches(record):
+                found.append(record)
+                if len(found) == limit:
+                    return Listing(found, page.revision, _token_after(prefix, page, place))
+        token = page.next
+        if token is None:
+            return Listing(found, page.revision)
+        await asyncio.sleep(0)
+
+
+def _token_after(prefix: str, page: Page, place: int) -> PageToken | None:
+    left = len(page.records) - 1 - place
+    if not left:
+        return page.next
+    return PageToken(
+        revision=page.revision, start_after=page.records[place].key[len(prefix) :], remaining=left + page.remaining
+    )

@@ -1,0 +1,135 @@
+"""Bodies of requests: read as JSON, YAML or protobuf, decoded as the kind that the URL names, unknown fields told or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from dralloc.api.codec import DecodeError, encode, find_stray_fields
+from dralloc.api.core_object import read_core_object_and_tree
+from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.positions import SourceError
+from dralloc.api.registry import Kind, read_object
+from dralloc.api.schema import Misfit, find_unknown_fields
+from dralloc.apiserver.documents.json_documents import Document
+from dralloc.apiserver.documents.protobuf_bodies import PROTOBUF, protobuf_to_json
+from dralloc.apiserver.http.messages import JSON, Request
+from dralloc.apiserver.http.query_options import IGNORE, STRICT
+from dralloc.apiserver.http.statuses import unreadable_body
+from dralloc.apiserver.objects.api_resources import Resource
+from dralloc.primitives.errors import BadRequest
+
+YAML: Final = "application/yaml"
+READABLE: Final = (JSON, YAML, PROTOBUF)
+
+
+class SentObject(Struct, frozen=True, gc=False):
+    """What a client sent: decoded, the JSON of it, and what it should be told."""
+
+    object: ApiObject
+    body: bytes
+    warnings: tuple[str, ...] = ()
+
+
+def read_sent(request: Request, resource: Resource, field_validation: str) -> SentObject:
+    """The object that a request's body states, in the version of its URL."""
+    return decode_object(json_of(request), resource, field_validation)
+
+
+def json_of(request: Request) -> bytes:
+    """The body as JSON."""
+    media_type = request.media_type
+    if media_type in ("", JSON):
+        return request.body
+    if media_type == YAML:
+        return yaml_to_json(request.body)
+    if media_type == PROTOBUF:
+        return protobuf_to_json(request.body)
+    raise unreadable_body(READABLE)
+
+
+def yaml_to_json(body: bytes) -> bytes:
+    """The one document of a YAML text. JSON is YAML too, and read as what it is."""
+    if body.lstrip().startswith(b"{"):
+        try:
+            msgspec.json.decode(body)
+        except msgspec.DecodeError:
+            pass
+        else:
+            return body
+    # Few bodies are YAML, and the parser takes a while to import.
+    from dralloc.api.yaml_reader import read_yaml_stream
+
+    try:
+        documents = [tree for tree in read_yaml_stream(body.decode()) if tree is not None]
+    except (SourceError, UnicodeDecodeError) as error:
+        raise BadRequest(f"the body is not YAML: {error}") from None
+    if len(documents) != 1:
+        raise BadRequest(f"the body must hold one object, and holds {len(documents)}")
+    return encode(documents[0])
+
+
+def decode_object(body: bytes, resource: Resource, field_validation: str) -> SentObject:
+    """The object that JSON states, in the version of the resource."""
+    kind = resource.kind
+    try:
+        sent, tree = _read(kind, resource.version, body)
+    except DecodeError as error:
+        raise BadRequest(f"{_cannot_be_handled(kind.kind, resource)}: {error}") from None
+    _check_type(sent, resource)
+    strays: Sequence[str] = ()
+    if field_validation != IGNORE:
+        strays = [str(misfit) for misfit in _find_strays(body, tree, type(sent), kind)]
+        if strays and field_validation == STRICT:
+            raise BadRequest(f"{_cannot_be_handled(kind.kind, resource)}: strict decoding error: {', '.join(strays)}")
+    return SentObject(sent, body, tuple(strays))
+
+
+def _read(kind: Kind, version: str, body: bytes) -> tuple[ApiObject, Document]:
+    """The object, and of kinds that are modelled in part the tree that it was read from."""
+    return (read_object(kind, version, body), {}) if kind.view is None else read_core_object_and_tree(body, kind.view)
+
+
+def _find_strays(body: bytes, tree: Document, wire_type: type[ApiObject], kind: Kind) -> Sequence[Misfit]:
+    return find_stray_fields(body, wire_type) if kind.view is None else find_unknown_fields(tree, kind.view)
+
+
+def read_json(body: bytes) -> Any:
+    """Any JSON value, where a request may carry one."""
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadRequest(f"the body is not JSON: {error}") from None
+
+
+def read_document(request: Request) -> Document:
+    """A body that must be an object, of a kind that is not stored (a binding, an eviction)."""
+    document = read_json(json_of(request) or b"{}")
+    if not isinstance(document, dict):
+        raise BadRequest("the body must be an object")
+    return document
+
+
+def member(document: Document, name: str) -> Document:
+    """The object that is a member of a document that a client sent; empty where there is none."""
+    value = document.get(name)
+    if value is not None and not isinstance(value, dict):
+        raise BadRequest(f"{name} must be an object")
+    return value or {}
+
+
+def _check_type(sent: ApiObject, resource: Resource) -> None:
+    """A body may leave its type out; what it says must be what the URL says."""
+    if sent.kind and sent.kind != resource.kind.kind:
+        raise BadRequest(_cannot_be_handled(sent.kind, resource))
+    if sent.api_version and sent.api_version != resource.api_version:
+        raise BadRequest(
+            f"the API version in the data ({sent.api_version}) does not match the expected API version ({resource.api_version})"
+        )
+
+
+def _cannot_be_handled(kind: str, resource: Resource) -> str:
+    return f'{kind} in version "{resource.version}" cannot be handled as a {resource.kind.kind}'

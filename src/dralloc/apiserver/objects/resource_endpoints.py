@@ -1,0 +1,218 @@
+"""What can be done with resources: which method on which path is which verb, and the answer to each."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from dralloc.api.registry import RESOURCE_SLICE
+from dralloc.api.resource_v1 import ResourceSlice
+from dralloc.apiserver.documents.server_side_apply import manager_of_user_agent
+from dralloc.apiserver.http.authorization import check_slice_owner
+from dralloc.apiserver.http.messages import Request, Response
+from dralloc.apiserver.http.query_options import (
+    WriteOptions,
+    list_options,
+    require_field_manager,
+    wants_watch,
+    write_options,
+)
+from dralloc.apiserver.http.statuses import method_not_allowed, no_such_resource, status_response, success_status
+from dralloc.apiserver.http.url_paths import ResourcePath
+from dralloc.apiserver.http.warning_headers import warning_headers
+from dralloc.apiserver.objects.api_resources import Resource, key_of
+from dralloc.apiserver.objects.deleter import Deleted, Deleter
+from dralloc.apiserver.objects.deletion_rules import read_delete_options
+from dralloc.apiserver.objects.patch_requests import APPLY_PATCH, patch_object
+from dralloc.apiserver.objects.pod_subresources import Pods
+from dralloc.apiserver.objects.reader import Collection, Reader, select
+from dralloc.apiserver.objects.record_lists import list_records
+from dralloc.apiserver.objects.request_bodies import member, read_document, read_sent
+from dralloc.apiserver.objects.stored_form import from_stored
+from dralloc.apiserver.objects.writer import Change, Target, Writer, Written
+from dralloc.primitives.errors import BadRequest, ErrorDetails
+
+# Deletions that are answered with a Status instead of the object that is gone.
+_ANSWERED_BY_STATUS: Final = frozenset(
+    {
+        ("resource.k8s.io", "v1", "devicetaintrules"),
+        ("", "v1", "nodes"),
+        ("", "v1", "events"),
+        ("batch", "v1", "jobs"),
+        ("coordination.k8s.io", "v1", "leases"),
+    }
+)
+
+Handler = Callable[[Request, Resource, ResourcePath], Awaitable[Response]]
+
+
+class Endpoints:
+    """Answers requests about resources."""
+
+    def __init__(self, *, reader: Reader, writer: Writer, deleter: Deleter, pods: Pods) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._deleter = deleter
+        self._pods = pods
+        self._on_collection: Mapping[str, Handler] = {
+            "GET": self._list_or_watch,
+            "POST": self._create,
+            "DELETE": self._delete_collection,
+        }
+        self._on_object: Mapping[str, Handler] = {
+            "GET": self._get,
+            "PUT": self._update,
+            "PATCH": self._patch,
+            "DELETE": self._delete,
+        }
+        self._on_subresource: Mapping[str, Mapping[str, Handler]] = {
+            "status": {"GET": self._get, "PUT": self._update, "PATCH": self._patch},
+            "binding": {"POST": self._bind},
+            "eviction": {"POST": self._evict},
+            "finalize": {"PUT": self._finalize},
+        }
+
+    def handler_of(self, method: str, resource: Resource, path: ResourcePath) -> Handler:
+        """What answers the method on the path."""
+        kind = resource.kind
+        if path.namespace and not kind.namespaced:
+            raise no_such_resource()
+        if path.subresource:
+            if path.subresource not in kind.subresources:
+                raise no_such_resource()
+            handlers = self._on_subresource[path.subresource]
+        else:
+            handlers = self._on_object if path.name else self._on_collection
+        if kind.namespaced and not path.namespace and path.name:
+            raise no_such_resource()
+        handler = handlers.get(method)
+        if handler is None or (kind.namespaced and not path.namespace and method == "POST"):
+            raise method_not_allowed()
+        return handler
+
+    # --- reads ----------------------------------------------------------------------------------------------
+
+    async def _get(self, request: Request, resource: Resource, path: ResourcePath) -> Response:
+        return await self._reader.get(request, Collection(resource, path.namespace), path.name)
+
+    async def _list_or_watch(self, request: Request, resource: Resource, path: ResourcePath) -> Response:
+        collection = Collection(resource, path.namespace)
+        if wants_watch(request.query):
+            return await self._reader.watch(request, collection)
+        return await self._reader.list(request, collection)
+
+    # --- writes ---------------------------------------------------------------------------------------------
+
+    async def _create(self, request: Request, resource: Resource, path: ResourcePath) -> Response:
+        options = write_options(request.query, "CreateOptions")
+        sent = read_sent(request, resource, options.field_validation)
+        if isinstance(sent.object, ResourceSlice):
+            check_slice_owner(request.user, sent.object)
+        return _written(resource, await self._writer.create(_target(request, resource, path, options), sent))
+
+    async def _update(self, request: Request, resource: Resource, path: ResourcePath) -> Response:
+        options = write_options(request.query, "UpdateOptions")
+        sent = read_sent(request, resource, options.field_validation)
+        change = Change(make=lambda _: sent)
+        return _written(resource, await self._writer.change(_target(request, resource, path, options), change))
+
+    async def _patch(self, request: Request, resource: Resource, path: ResourcePath) -> Response:
+        applies = request.media_type == APPLY_PATCH
+        options = write_options(request.query, "PatchOptions", apply=applies)
+        if applies:
+            require_field_manager(options)
+        target = _target(request, resource, path, options)
+        return _written(resource, await patch_object(self._writer, target, request, options))
+
+    # --- deletions ------------------------------------------------------------------------------------------
+
+    async def _delete(self, request: Request, resource: Resource, path: ResourcePath) -> Response:
+        options = read_delete_options(read_document(request), request.query)
+        key = key_of(resource.kind, path.namespace, path.name)
+        await self._check_slice_deletion(request, resource, key)
+        return _deleted(resource, path, await self._deleter.delete(resource.kind, key, options))
+
+    async def _delete_collection(self, request: Request, resource: Resource, path: ResourcePath) -> Response:
+        options = read_delete_options(read_document(request), request.query)
+        listed = list_options({name: value for name, value in request.query.items() if name != "dryRun"})
+        prefix, selection = select(Collection(resource, path.namespace), listed)
+        listing = await list_records(self._writer.store, prefix, selection, listed)
+        for record in listing.records:
+            await self._check_slice_deletion(request, resource, record.key)
+        deleted = await self._deleter.delete_all(resource.kind, listing.records, options)
+        items = b",".join(resource.presentation.item(gone.stored, gone.revision) for gone in deleted)
+        head = f'{{"kind":"{resource.kind.list_kind}","apiVersion":"{resource.api_version}"'
+        metadata = f'"metadata":{{"resourceVersion":"{listing.revision}"}}'
+        return Response(body=f'{head},{metadata},"items":['.encode() + items + b"]}", headers=resource.deprecation)
+
+    async def _check_slice_deletion(self, request: Request, resource: Resource, key: str) -> None:
+        if resource.kind is not RESOURCE_SLICE:
+            return
+        record = await self._writer.store.get(key)
+        stored = from_stored(RESOURCE_SLICE, record.value) if record else None
+        if isinstance(stored, ResourceSlice):
+            check_slice_owner(request.user, stored)
+
+    # --- actions --------------------------------------------------------------------------------------------
+
+    async def bind_by_body(self, request: Request, namespace: str) -> Response:
+        """A binding that names its pod itself."""
+        binding = read_document(request)
+        name = member(binding, "metadata").get("name")
+        if not isinstance(name, str) or not name:
+            raise BadRequest("a binding has the name of its pod")
+        return await self._bound(request, namespace, name)
+
+    async def _bind(self, request: Request, _: Resource, path: ResourcePath) -> Response:
+        return await self._bound(request, path.namespace, path.name)
+
+    async def _bound(self, request: Request, namespace: str, name: str) -> Response:
+        options = write_options(request.query, "CreateOptions")
+        await self._pods.bind(namespace, name, read_document(request), dry_run=options.dry_run)
+        return status_response(success_status(201))
+
+    async def _evict(self, request: Request, _: Resource, path: ResourcePath) -> Response:
+        await self._pods.evict(path.namespace, path.name, read_document(request))
+        return status_response(success_status(201))
+
+    async def _finalize(self, request: Request, resource: Resource, path: ResourcePath) -> Response:
+        """A namespace whose content somebody has cleaned up loses that one's hold."""
+        finalizers = member(read_document(request), "spec").get("finalizers") or []
+        if not isinstance(finalizers, list) or not all(isinstance(name, str) for name in finalizers):
+            raise BadRequest("spec.finalizers must be a list of names")
+        return _written(resource, Written(*await self._writer.namespaces.finalize(path.name, finalizers)))
+
+
+def _target(request: Request, resource: Resource, path: ResourcePath, options: WriteOptions) -> Target:
+    return Target(
+        resource=resource,
+        user=request.user,
+        namespace=path.namespace,
+        name=path.name,
+        subresource=path.subresource,
+        manager=options.field_manager or manager_of_user_agent(request.header(b"user-agent")),
+        manager_named=bool(options.field_manager),
+        dry_run=options.dry_run,
+    )
+
+
+def _written(resource: Resource, written: Written) -> Response:
+    presentation, warnings = resource.presentation, written.warnings
+    if written.revision is None:
+        body = presentation.unstored(written.stored)
+    else:
+        body = presentation.object(written.stored, written.revision)
+    if resource.deprecation_warning:
+        warnings = (resource.deprecation_warning, *warnings)
+    if resource.kind.kept_only:
+        warnings = (resource.kind.kept_only, *warnings)
+    return Response(201 if written.created else 200, body, headers=warning_headers(warnings) if warnings else ())
+
+
+def _deleted(resource: Resource, path: ResourcePath, deleted: Deleted) -> Response:
+    if deleted.gone and (resource.group, resource.version, resource.plural) in _ANSWERED_BY_STATUS:
+        details = ErrorDetails(name=path.name, group=resource.group, kind=resource.plural, uid=deleted.uid)
+        response = status_response(success_status(details=details))
+        response.headers = resource.deprecation
+        return response
+    return Response(body=resource.presentation.object(deleted.stored, deleted.revision), headers=resource.deprecation)

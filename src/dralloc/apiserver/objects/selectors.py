@@ -1,0 +1,315 @@
+"""Selectors: which objects a list, a watch or a collection's deletion is about, by their labels and fields."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from dralloc.apiserver.documents.json_documents import Document
+from dralloc.primitives.errors import BadRequest
+from dralloc.primitives.names import label_key, label_value
+
+# --- labels -------------------------------------------------------------------------------------------------
+
+
+class Operator(Enum):
+    EXISTS = "exists"
+    DOES_NOT_EXIST = "!"
+    EQUALS = "="
+    NOT_EQUALS = "!="
+    IN = "in"
+    NOT_IN = "notin"
+    GREATER = ">"
+    LESS = "<"
+
+
+@dataclass(frozen=True, slots=True)
+class LabelRequirement:
+    """One condition on one label."""
+
+    key: str
+    operator: Operator
+    values: frozenset[str] = frozenset()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        value = labels.get(self.key)
+        match self.operator:
+            case Operator.EXISTS:
+                return value is not None
+            case Operator.DOES_NOT_EXIST:
+                return value is None
+            case Operator.EQUALS | Operator.IN:
+                return value in self.values
+            case Operator.NOT_EQUALS | Operator.NOT_IN:
+                return value not in self.values
+            case Operator.GREATER | Operator.LESS:
+                return self._compares(value)
+
+    def _compares(self, text: str | None) -> bool:
+        number = _integer(text or "")
+        (limit,) = map(_integer, self.values)
+        if number is None or limit is None:
+            return False
+        return number > limit if self.operator is Operator.GREATER else number < limit
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSelector:
+    """Conditions on labels, all of which must hold."""
+
+    requirements: tuple[LabelRequirement, ...] = ()
+
+    def matches(self, labels: Mapping[str, str] | None) -> bool:
+        present = labels or {}
+        return all(requirement.matches(present) for requirement in self.requirements)
+
+
+def parse_label_selector(text: str) -> LabelSelector:
+    """The selector that a `labelSelector` parameter states, such as `app=a,tier in (x, y),!old`."""
+    return LabelSelector(tuple(_LabelParser(text).requirements()))
+
+
+_TOKEN: Final = re.compile(r"\s*(?:(!=|==|[=!(),<>])|([^\s=!(),<>]+))")
+_OPERATORS: Final = {
+    "=": Operator.EQUALS,
+    "==": Operator.EQUALS,
+    "!=": Operator.NOT_EQUALS,
+    "in": Operator.IN,
+    "notin": Operator.NOT_IN,
+    ">": Operator.GREATER,
+    "<": Operator.LESS,
+}
+
+
+class _LabelParser:
+    """Reads requirements from left to right. The end of the text reads as an empty token."""
+
+    def __init__(self, text: str) -> None:
+        tokens = [match.group(1) or match.group(2) for match in _TOKEN.finditer(text)]
+        self._tokens = [*tokens, ""]
+        self._place = 0
+
+    def requirements(self) -> Iterator[LabelRequirement]:
+        if not self._next:
+            return
+        while True:
+            yield _checked(self._requirement())
+            if not self._next:
+                return
+            self._expect(",", "',' or 'end of string'")
+            if not (_is_word(self._next) or self._next == "!"):
+                raise self._unexpected("identifier after ','")
+
+    def _requirement(self) -> LabelRequirement:
+        absent = self._accept("!")
+        key = self._word("!, identifier, or 'end of string'")
+        if absent:
+            return LabelRequirement(key, Operator.DOES_NOT_EXIST)
+        if self._next in ("", ","):
+            return LabelRequirement(key, Operator.EXISTS)
+        operator = _OPERATORS.get(self._next)
+        if operator is None:
+            raise self._unexpected("'=', '!=', '==', 'in', notin'")
+        self._place += 1
+        if operator in (Operator.IN, Operator.NOT_IN):
+            return LabelRequirement(key, operator, self._listed_values())
+        value = "" if self._next in ("", ",") else self._word("identifier")
+        return LabelRequirement(key, operator, frozenset({value}))
+
+    def _listed_values(self) -> frozenset[str]:
+        """Values in parentheses; between two commas, or a comma and a parenthesis, stands the empty value."""
+        self._expect("(", "'('")
+        values: set[str] = set()
+        while True:
+            if _is_word(self._next):
+                values.add(self._word("identifier"))
+            elif self._next in (",", ")"):
+                values.add("")
+            else:
+                raise self._unexpected("',', ')' or identifier")
+            if self._accept(")"):
+                return frozenset(values)
+            self._expect(",", "',' or ')'")
+
+    @property
+    def _next(self) -> str:
+        return self._tokens[self._place]
+
+    def _accept(self, token: str) -> bool:
+        if self._next != token:
+            return False
+        self._place += 1
+        return True
+
+    def _expect(self, token: str, expected: str) -> None:
+        if not self._accept(token):
+            raise self._unexpected(expected)
+
+    def _word(self, expected: str) -> str:
+        word = self._next
+        if not _is_word(word):
+            raise self._unexpected(expected)
+        self._place += 1
+        return word
+
+    def _unexpected(self, expected: str) -> BadRequest:
+        return BadRequest(f"unable to parse requirement: found '{self._next}', expected: {expected}")
+
+
+def _is_word(token: str) -> bool:
+    return token != "" and token[0] not in "=!(),<>"
+
+
+def _checked(requirement: LabelRequirement) -> LabelRequirement:
+    if faults := label_key(requirement.key):
+        raise BadRequest(f'unable to parse requirement: key: Invalid value: "{requirement.key}": {"; ".join(faults)}')
+    for value in sorted(requirement.values):
+        if faults := label_value(value):
+            raise BadRequest(f'unable to parse requirement: values: Invalid value: "{value}": {"; ".join(faults)}')
+        if requirement.operator in (Operator.GREATER, Operator.LESS) and _integer(value) is None:
+            raise BadRequest(
+                f"unable to parse requirement: values: Invalid value: \"{value}\": for 'Gt', 'Lt' operators, the value must be an integer"
+            )
+    return requirement
+
+
+def _integer(text: str) -> int | None:
+    return int(text) if len(text) < 20 and re.fullmatch(r"[+-]?[0-9]+", text) else None
+
+
+# --- fields -------------------------------------------------------------------------------------------------
+
+FieldGetter = Callable[[Document], str]
+
+
+@dataclass(frozen=True, slots=True)
+class FieldTerm:
+    """One field that has, or has not, a value."""
+
+    field: str
+    value: str
+    negated: bool
+    get: FieldGetter
+
+    def matches(self, document: Document) -> bool:
+        return (self.get(document) == self.value) is not self.negated
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSelector:
+    """Conditions on fields, all of which must hold."""
+
+    terms: tuple[FieldTerm, ...] = ()
+
+    def matches(self, document: Document) -> bool:
+        return all(term.matches(document) for term in self.terms)
+
+    def exact(self, field: str) -> str | None:
+        """The one value that the field must have, if the selector says so: then one need not look further."""
+        values = [term.value for term in self.terms if term.field == field and not term.negated]
+        return values[0] if values else None
+
+
+def parse_field_selector(text: str, group: str, kind: str) -> FieldSelector:
+    """The selector that a `fieldSelector` parameter states for a kind, such as `spec.nodeName=n1,status.phase!=Failed`."""
+    fields = _FIELDS.get((group, kind), _METADATA_FIELDS)
+    terms = []
+    for field, value, negated in _read_terms(text):
+        get = fields.get(field)
+        if get is None:
+            raise BadRequest(_not_supported(field, fields, kind))
+        terms.append(FieldTerm(field, value, negated, get))
+    return FieldSelector(tuple(terms))
+
+
+def _not_supported(field: str, fields: Mapping[str, FieldGetter], kind: str) -> str:
+    if fields is _METADATA_FIELDS:
+        return f'"{field}" is not a known field selector: only "metadata.name", "metadata.namespace"'
+    return f"field label not supported for {kind}: {field} (supported: {', '.join(sorted(fields))})"
+
+
+# A term's text, with `\` before what does not separate: an operator in between, and commas at both ends.
+_TERM: Final = re.compile(r"(?P<field>(?:[^\\,=!]|\\.)*)(?P<operator>!=|==|=)(?P<value>(?:[^\\,=]|\\[\\,=])*)")
+
+
+def _read_terms(text: str) -> Iterator[tuple[str, str, bool]]:
+    place = 0
+    while place < len(text):
+        match = _TERM.match(text, place)
+        if match is None or match.end() not in (len(text), text.find(",", match.end())):
+            raise BadRequest(f"invalid selector: '{text}'; can't understand '{text[place:]}'")
+        yield match["field"].strip(), _unescape(match["value"]), match["operator"] == "!="
+        place = match.end() + 1
+
+
+def _unescape(text: str) -> str:
+    return re.sub(r"\\(.)", r"\1", text) if "\\" in text else text
+
+
+def _at(*path: str, absent: str = "") -> FieldGetter:
+    """What is at a path, as text."""
+
+    def get(document: Document) -> str:
+        value: Any = document
+        for step in path:
+            value = value.get(step) if isinstance(value, dict) else None
+        if value is None:
+            return absent
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        return str(value)
+
+    return get
+
+
+def _event_source(document: Document) -> str:
+    return _at("source", "component")(document) or _at("reportingComponent")(document)
+
+
+_METADATA_FIELDS: Final[Mapping[str, FieldGetter]] = {
+    "metadata.name": _at("metadata", "name"),
+    "metadata.namespace": _at("metadata", "namespace"),
+}
+
+
+def _plain(*fields: str) -> dict[str, FieldGetter]:
+    return {**_METADATA_FIELDS, **{field: _at(*field.split(".")) for field in fields}}
+
+
+# What Kubernetes can select by, for the kinds where that is more than name and namespace.
+_FIELDS: Final[Mapping[tuple[str, str], Mapping[str, FieldGetter]]] = {
+    ("resource.k8s.io", "ResourceSlice"): _plain("spec.nodeName", "spec.driver", "spec.pool.name"),
+    ("", "Pod"): {
+        **_plain(
+            "spec.nodeName",
+            "spec.restartPolicy",
+            "spec.schedulerName",
+            "spec.serviceAccountName",
+            "status.phase",
+            "status.podIP",
+            "status.nominatedNodeName",
+        ),
+        "spec.hostNetwork": _at("spec", "hostNetwork", absent="false"),
+    },
+    ("", "Node"): {**_METADATA_FIELDS, "spec.unschedulable": _at("spec", "unschedulable", absent="false")},
+    ("", "Namespace"): _plain("status.phase"),
+    ("", "Event"): {
+        **_plain(
+            "involvedObject.kind",
+            "involvedObject.namespace",
+            "involvedObject.name",
+            "involvedObject.uid",
+            "involvedObject.apiVersion",
+            "involvedObject.resourceVersion",
+            "involvedObject.fieldPath",
+            "reason",
+            "reportingComponent",
+            "type",
+        ),
+        "source": _event_source,
+    },
+    ("batch", "Job"): {**_METADATA_FIELDS, "status.successful": _at("status", "succeeded", absent="0")},
+}

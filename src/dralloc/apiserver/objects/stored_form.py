@@ -1,0 +1,111 @@
+"""The bytes that the store holds for an object, and how they become the bytes that clients read.
+
+Stored is the object's JSON in its hub version, without type and `resourceVersion`: the type follows from the
+key, the version is the revision that the store gives. Both are put in front on the way out, so reading an
+object in the hub's shape neither decodes nor encodes anything.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from dralloc.api.codec import decode, encode
+from dralloc.api.convert import from_hub
+from dralloc.api.core_object import CoreObject
+from dralloc.api.meta_v1 import ApiObject, ObjectMeta
+from dralloc.api.registry import Kind
+from dralloc.api.trees import ExactNumber
+from dralloc.apiserver.documents.json_documents import Document
+from dralloc.primitives.decoders import make_decoder
+
+HEAD: Final = b'{"metadata":{'
+_REVISION: Final = b'"resourceVersion":"'
+
+_TREE: Final = msgspec.json.Decoder(dict[str, Any], float_hook=ExactNumber)
+
+
+def to_stored(obj: ApiObject) -> bytes:
+    """The bytes to be stored for an object in its hub version."""
+    metadata = replace(obj.metadata, resource_version="") if obj.metadata.resource_version else obj.metadata
+    if isinstance(obj, CoreObject):
+        return _join(encode(metadata), encode(obj.content))
+    return encode(replace(obj, api_version="", kind="", metadata=metadata))
+
+
+def document_to_stored(document: Document) -> bytes:
+    """The bytes to be stored for an object that is a plain document, in its hub version."""
+    metadata = {name: value for name, value in document["metadata"].items() if name != "resourceVersion"}
+    content = {name: value for name, value in document.items() if name not in ("apiVersion", "kind", "metadata")}
+    return _join(encode(metadata), encode(content))
+
+
+def from_stored(kind: Kind, stored: bytes) -> ApiObject:
+    """The object in its hub version, without type and revision."""
+    if kind.view is not None:
+        tree = _TREE.decode(stored)
+        metadata = msgspec.convert(tree.pop("metadata"), ObjectMeta)
+        return CoreObject(metadata=metadata, content=tree)
+    return decode(stored, kind.hub)
+
+
+def read_document(body: bytes) -> Document:
+    """Bytes that we made, as a plain document."""
+    return _TREE.decode(body)
+
+
+def read_metadata(stored: bytes) -> ObjectMeta:
+    """The metadata alone; the rest of the object is passed over unread."""
+    return _ENVELOPE.decode(stored).metadata
+
+
+class Presentation:
+    """How one version of one kind is shown."""
+
+    __slots__ = ("_before_revision", "_kind", "_version", "api_version")
+
+    def __init__(self, kind: Kind, version: str) -> None:
+        served = kind.served(version)
+        assert served is not None, f"{kind.kind} is not served in {version}"
+        self.api_version = kind.api_version(version)
+        self._kind = kind
+        # Shapes that are the hub's need no conversion, whatever the version is called.
+        self._version = None if served.wire_type is kind.hub else version
+        type_ = b'{"kind":%b,"apiVersion":%b,"metadata":{' % (encode(kind.kind), encode(self.api_version))
+        self._before_revision = type_ + _REVISION
+
+    def object(self, stored: bytes, revision: int) -> bytes:
+        """The object with its type, as a get or an event shows it."""
+        return b'%b%d",%b' % (self._before_revision, revision, self._converted(stored)[len(HEAD) :])
+
+    def item(self, stored: bytes, revision: int) -> bytes:
+        """The object without its type, as a list holds it."""
+        return b'{"metadata":{"resourceVersion":"%d",%b' % (revision, self._converted(stored)[len(HEAD) :])
+
+    def unstored(self, stored: bytes) -> bytes:
+        """The object as a dry run of a create answers: it has a type and no revision."""
+        return self._before_revision[: -len(_REVISION)] + self._converted(stored)[len(HEAD) :]
+
+    def document(self, stored: bytes, revision: int) -> Document:
+        """The object as a plain document."""
+        return read_document(self.object(stored, revision))
+
+    def _converted(self, stored: bytes) -> bytes:
+        if self._version is None:
+            return stored
+        return to_stored(from_hub(decode(stored, self._kind.hub), self._version))
+
+
+class _Envelope(msgspec.Struct, frozen=True, gc=False):
+    metadata: ObjectMeta
+
+
+_ENVELOPE: Final = make_decoder(_Envelope)
+
+
+def _join(metadata: bytes, content: bytes) -> bytes:
+    assert metadata != b"{}", "every object has a name"
+    rest = b"}" if content == b"{}" else b"," + content[1:]
+    return b'{"metadata":' + metadata + rest

@@ -1,0 +1,185 @@
+"""Watches: what is there, then every change, until the time is up, the reader goes, or the server ends.
+
+The store gives each watch its changes in order, each once. Here they are turned into the lines of a watch,
+once for all watches that show them alike, and into what a selector makes of them: an object that begins to
+match is ADDED, one that ceases to is DELETED.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from dralloc.apiserver.http.statuses import expired, status_of
+from dralloc.apiserver.objects.record_lists import Selection, in_pieces
+from dralloc.store.errors import Compacted, StoreUnavailable, WatcherTooSlow
+from dralloc.store.interface import Event, PageToken, Record, Store, Watch
+
+BOOKMARK_EVERY_S: Final = 60.0
+TIMEOUT_MIN_S: Final = 1800
+EVENTS_PER_PIECE: Final = 500
+FRAMES_BYTES_MAX: Final = 16 << 20
+
+ADDED: Final = b"ADDED"
+MODIFIED: Final = b"MODIFIED"
+DELETED: Final = b"DELETED"
+
+
+class Frames:
+    """Lines of a watch in one form (a version, or a table of it), each made once and shared."""
+
+    def __init__(self, render: Callable[[bytes, int], bytes], bookmark: Callable[[int, bool], bytes]) -> None:
+        self._render = render
+        self._bookmark = bookmark
+        self._made: dict[tuple[int, bytes], bytes] = {}
+        self._bytes = 0
+
+    def change(self, type_: bytes, stored: bytes, revision: int) -> bytes:
+        frame = self._made.get((revision, type_))
+        if frame is None:
+            frame = self._made[(revision, type_)] = self.unshared(type_, stored, revision)
+            self._bytes += len(frame)
+            while self._bytes > FRAMES_BYTES_MAX:
+                self._bytes -= len(self._made.pop(next(iter(self._made))))
+        return frame
+
+    def unshared(self, type_: bytes, stored: bytes, revision: int) -> bytes:
+        return b'{"type":"%b","object":%b}\n' % (type_, self._render(stored, revision))
+
+    def bookmark(self, revision: int, *, initial_events_end: bool = False) -> bytes:
+        return b'{"type":"BOOKMARK","object":%b}\n' % self._bookmark(revision, initial_events_end)
+
+
+def error_frame(message: str) -> bytes:
+    """The line that tells a watch to read everything again."""
+    return b'{"type":"ERROR","object":%b}\n' % msgspec.json.encode(status_of(expired(message)))
+
+
+@dataclass(frozen=True, slots=True)
+class WatchRequest:
+    """Which changes are asked for, and how they are to be told."""
+
+    prefix: str
+    selection: Selection
+    after_revision: int
+    # Tell what is there before telling what changes.
+    initial_state: bool = False
+    # Say when the initial state is told.
+    initial_bookmark: bool = False
+    bookmarks: bool = False
+    timeout_s: int | None = None
+
+
+class WatchTable:
+    """The open watches of a server."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._open: dict[Watch, None] = {}
+        self._ending = False
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def end_all(self) -> None:
+        """End every watch, and those that come after."""
+        self._ending = True
+        for watch in tuple(self._open):
+            watch.close()
+
+    async def stream(self, request: WatchRequest, frames: Frames) -> AsyncGenerator[bytes, None]:
+        """The lines of one watch."""
+        try:
+            revision = request.after_revision
+            if request.initial_state:
+                async for piece, at in self._initial_state(request, frames):
+                    revision = at
+                    if piece:
+                        yield piece
+            watch = await self._store.watch(request.prefix, after_revision=revision)
+        except Compacted as error:
+            yield error_frame(f"too old resource version: {error.revision} ({error.compacted})")
+            return
+        self._open[watch] = None
+        try:
+            if not self._ending:
+                async for piece in _changes(watch, request, frames):
+                    yield piece
+        finally:
+            self._open.pop(watch, None)
+            watch.close()
+
+    async def _initial_state(self, request: WatchRequest, frames: Frames) -> AsyncGenerator[tuple[bytes, int], None]:
+        """What is there now, in pieces, and the revision at which it is so."""
+        token: PageToken | None = None
+        while True:
+            page = await self._store.list_prefix(request.prefix, limit=EVENTS_PER_PIECE, page=token)
+            matching = filter(request.selection.matches, page.records)
+            for records in in_pieces(matching, lambda record: len(record.value)):
+                told = [frames.unshared(ADDED, record.value, record.revision) for record in records]
+                yield b"".join(told), page.revision
+            token = page.next
+            if token is None:
+                break
+            await asyncio.sleep(0)
+        end = frames.bookmark(page.revision, initial_events_end=True) if request.initial_bookmark else b""
+        yield end, page.revision
+
+
+async def _changes(watch: Watch, request: WatchRequest, frames: Frames) -> AsyncGenerator[bytes, None]:
+    loop = asyncio.get_running_loop()
+    # Spread out, so that watches that began together do not all come back together.
+    deadline = loop.time() + (request.timeout_s or random.uniform(TIMEOUT_MIN_S, 2 * TIMEOUT_MIN_S))
+    bookmark_due = loop.time() + BOOKMARK_EVERY_S if request.bookmarks else deadline
+    while True:
+        try:
+            due = min(deadline, bookmark_due)
+            events = await watch.next(limit=EVENTS_PER_PIECE, timeout_s=max(due - loop.time(), 0))
+        except (WatcherTooSlow, Compacted) as error:
+            yield error_frame(f"too old resource version: {error}")
+            return
+        except StoreUnavailable:
+            return
+        for group in in_pieces(events, _weight):
+            if piece := _tell(group, request.selection, frames):
+                yield piece
+        now = loop.time()
+        if request.bookmarks and now >= due:
+            yield frames.bookmark(watch.revision)
+            bookmark_due = now + BOOKMARK_EVERY_S
+        if now >= deadline:
+            return
+
+
+def _weight(event: Event) -> int:
+    record = event.record or event.previous
+    return len(record.value) if record else 0
+
+
+def _tell(events: Sequence[Event], selection: Selection, frames: Frames) -> bytes:
+    if selection.everything:
+        return b"".join([_tell_plainly(event, frames) for event in events])
+    return b"".join([_tell_selected(event, selection, frames) for event in events])
+
+
+def _tell_plainly(event: Event, frames: Frames) -> bytes:
+    if event.record is None:
+        return frames.change(DELETED, _stored(event.previous), event.revision)
+    return frames.change(MODIFIED if event.previous else ADDED, event.record.value, event.revision)
+
+
+def _tell_selected(event: Event, selection: Selection, frames: Frames) -> bytes:
+    was = event.previous is not None and selection.matches(event.previous)
+    if event.record is not None and selection.matches(event.record):
+        return frames.change(MODIFIED if was else ADDED, event.record.value, event.revision)
+    return frames.change(DELETED, _stored(event.previous), event.revision) if was else b""
+
+
+def _stored(record: Record | None) -> bytes:
+    assert record is not None, "what is deleted or no longer matches was there before"
+    return record.value

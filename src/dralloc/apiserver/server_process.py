@@ -1,0 +1,109 @@
+"""A server from its settings: open the store, make or find the credentials, listen, and end cleanly when told to."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dralloc.apiserver.credentials.kubeconfig import write_kubeconfig
+from dralloc.apiserver.http.application import ApiApplication
+from dralloc.apiserver.http.authentication import ADMINISTRATOR, Authenticator, administrator_token, load_token_file
+from dralloc.apiserver.http.listener import Endpoint, Limits, serving
+from dralloc.apiserver.http.local_only import LocalOnly, is_loopback
+from dralloc.apiserver.http.static_pages import StaticPages
+from dralloc.apiserver.server import ApiServer
+from dralloc.primitives.clock import Clock
+from dralloc.primitives.features import FeatureGates
+from dralloc.store.opening import open_store
+from dralloc.system_clock import SystemClock
+
+if TYPE_CHECKING:
+    from dralloc.apiserver.credentials.certificates import TlsFiles
+
+
+class BadSettings(ValueError):
+    """Settings that contradict each other, or the machine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """Everything that is chosen when a server is started."""
+
+    data_dir: Path
+    bind: str = "127.0.0.1"
+    port: int = 6443
+    # Where objects are kept; a file in the data directory unless told otherwise.
+    store: str | None = None
+    kubeconfig: Path | None = None
+    token_file: Path | None = None
+    # Plain http, for tests: whoever reaches the port is the administrator.
+    insecure_http: bool = False
+    gates: FeatureGates = field(default_factory=FeatureGates.defaults)
+    limits: Limits = field(default_factory=Limits)
+    # What browsers see: `dralloc.web.page.device_page()`.
+    pages: StaticPages | None = None
+    clock: Clock = field(default_factory=SystemClock)
+
+    @property
+    def kubeconfig_path(self) -> Path:
+        return self.kubeconfig or self.data_dir / "kubeconfig"
+
+
+@dataclass(frozen=True, slots=True)
+class RunningServer:
+    """A server that is up."""
+
+    url: str
+    token: str
+    application: ApiApplication
+    server: ApiServer
+
+
+@asynccontextmanager
+async def run_server(settings: ServerSettings) -> AsyncIterator[RunningServer]:
+    """A server that runs inside the block."""
+    if settings.insecure_http and not is_loopback(settings.bind):
+        raise BadSettings(f"plain http is for this machine only, and {settings.bind} can be reached from others")
+    settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    token = administrator_token(settings.data_dir)
+    tokens = {token: ADMINISTRATOR}
+    if settings.token_file is not None:
+        tokens |= load_token_file(settings.token_file)
+    authenticator = Authenticator(tokens, without_credential=ADMINISTRATOR if settings.insecure_http else None)
+    tls = None if settings.insecure_http else _certificates(settings)
+    async with await open_store(settings.store or str(settings.data_dir / "state.db")) as store:
+        server = ApiServer(store, clock=settings.clock, gates=settings.gates)
+        application = ApiApplication(server, authenticator, settings.pages)
+        await server.start()
+        try:
+            served = LocalOnly(application) if settings.insecure_http else application
+            async with serving(served, Endpoint(settings.bind, settings.port, tls, settings.limits)) as url:
+                write_kubeconfig(
+                    settings.kubeconfig_path,
+                    server=_reachable(url),
+                    authority_pem=tls.authority_pem if tls else None,
+                    token=token,
+                )
+                yield RunningServer(url, token, application, server)
+        finally:
+            await server.stop()
+
+
+def _certificates(settings: ServerSettings) -> TlsFiles:
+    # Servers without TLS start sooner without it.
+    from dralloc.apiserver.credentials.certificates import ensure_certificates
+
+    names = [settings.bind]
+    if not is_loopback(settings.bind):
+        names += [socket.gethostname(), socket.getfqdn()]
+    usable = [name for name in names if name not in ("", "0.0.0.0", "::")]
+    return ensure_certificates(settings.data_dir / "tls", usable, settings.clock.now())
+
+
+def _reachable(url: str) -> str:
+    """An address for clients: one that listens everywhere is also reached here."""
+    return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
