@@ -20,7 +20,7 @@ from dralloc.assembly.throughput import Scale, Throughput
 from dralloc.assembly.workloads import WORKLOADS, Workload
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.cycle import Cycle, Place
-from dralloc.scheduler.state.cluster_state import Cluster
+from dralloc.scheduler.state.cluster_state import ClusterState
 
 # Pods a second; a stock Kubernetes 1.37 reached 26 to 28, 44 to 63, 41 and 18 on such a machine.
 TARGETS = {"shared": 140, "plain": 300, "first": 200, "template": 100}
@@ -74,7 +74,7 @@ def decisions() -> Iterator[Figure]:
 
 def decision_s(name: str, nodes: int, pods: int = 2000) -> float:
     """How long a decision takes, on average over many pods of one kind; the first of them looks at all nodes."""
-    workload, cluster = WORKLOADS[name], Cluster()
+    workload, cluster = WORKLOADS[name], ClusterState()
     fill(cluster, workload, nodes)
     cycle = Cycle(cluster, FeatureGates.defaults(), lambda: "share")
     waiting = list(pods_of(cluster, workload, pods))
@@ -86,7 +86,7 @@ def decision_s(name: str, nodes: int, pods: int = 2000) -> float:
     return (time.perf_counter() - started) / pods
 
 
-def fill(cluster: Cluster, workload: Workload, nodes: int) -> None:
+def fill(cluster: ClusterState, workload: Workload, nodes: int) -> None:
     for document in workload.cluster(nodes):
         match document["kind"]:
             case "Node":
@@ -97,7 +97,7 @@ def fill(cluster: Cluster, workload: Workload, nodes: int) -> None:
                 cluster.class_changed(None, decode(encode(document), DeviceClass))
 
 
-def pods_of(cluster: Cluster, workload: Workload, pods: int) -> Iterator[Pod]:
+def pods_of(cluster: ClusterState, workload: Workload, pods: int) -> Iterator[Pod]:
     for number in range(pods):
         claim, pod = workload.pod(number, "dralloc")
         cluster.claim_changed(None, default_resource_claim(decode(encode(claim), ResourceClaim), flattened=False))

@@ -38,7 +38,7 @@ from dralloc.node.profiles import load_profile, read_profile
 from dralloc.node.runtime_fake import PREFIX
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
-from dralloc.scheduler.leader_loop import SchedulerTerms
+from dralloc.scheduler.leader_loop import SchedulerLoop
 from dralloc.scheduler.scheduler import NAME, SchedulerSettings
 from dralloc.simulator.network_faults import Loss, ScriptedTransport
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
@@ -144,7 +144,7 @@ async def world() -> AsyncIterator[World]:
         made = World(await stack.enter_async_context(guarded(clock, SCHEDULER, CONTROLLERS)), clock)
         components = await stack.enter_async_context(Components())
         gates = FeatureGates.defaults()
-        scheduler = SchedulerTerms(
+        scheduler = SchedulerLoop(
             made.transport_of(SCHEDULER), clock=clock, settings=SchedulerSettings(names=frozenset({NAME}), gates=gates)
         )
         controllers = Controllers(made.transport_of(CONTROLLERS), clock=clock, gates=gates)

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from dralloc.scheduler.queue.scheduling_queue import BACKOFF_MOST_S, SchedulingQueue
-from dralloc.scheduler.state.cluster_events import Happening
+from dralloc.scheduler.state.cluster_events import ClusterEvent
 
-DEVICES_FREED = Happening("devices freed")
-NODE_ADDED = Happening("node added")
+DEVICES_FREED = ClusterEvent("devices freed")
+NODE_ADDED = ClusterEvent("node added")
 
 
 def popped(queue: SchedulingQueue, now_s: float) -> object:
@@ -26,13 +26,13 @@ def crowd_of(*keys: str) -> SchedulingQueue:
     for key in keys:
         queue.add(key, priority=0, now_s=0)
         queue.pop(now_s=0)
-        queue.rejected(key, waits_for=frozenset({DEVICES_FREED, Happening("claim", key)}), now_s=0, like="shape")
+        queue.rejected(key, waits_for=frozenset({DEVICES_FREED, ClusterEvent("claim", key)}), now_s=0, like="shape")
     return queue
 
 
 def test_one_of_a_crowd_is_tried_for_all_and_the_next_only_if_it_finds_a_node() -> None:
     queue = crowd_of("a", "b", "c")
-    assert queue.happened(DEVICES_FREED, now_s=20) == 1
+    assert queue.wake(DEVICES_FREED, now_s=20) == 1
     assert popped(queue, 20) == "a"
     assert popped(queue, 20) is None
     queue.binding("a")
@@ -51,7 +51,7 @@ def test_the_first_of_a_crowd_is_the_most_important_and_then_the_oldest() -> Non
         assert pod is not None
         queue.rejected(pod.key, waits_for=frozenset({DEVICES_FREED}), now_s=3, like="shape")
     tried = []
-    queue.happened(DEVICES_FREED, now_s=20)
+    queue.wake(DEVICES_FREED, now_s=20)
     while (key := popped(queue, 20)) is not None:
         tried.append(key)
         queue.binding(key)
@@ -60,7 +60,7 @@ def test_the_first_of_a_crowd_is_the_most_important_and_then_the_oldest() -> Non
 
 def test_a_pod_that_is_tried_for_a_crowd_and_vanishes_or_fails_does_not_hold_up_the_others() -> None:
     queue = crowd_of("a", "b", "c")
-    queue.happened(DEVICES_FREED, now_s=20)
+    queue.wake(DEVICES_FREED, now_s=20)
     queue.discard("a")
     assert popped(queue, 20) == "b"
     queue.failed("b", now_s=20)
@@ -69,15 +69,15 @@ def test_a_pod_that_is_tried_for_a_crowd_and_vanishes_or_fails_does_not_hold_up_
 
 def test_what_concerns_one_pod_of_a_crowd_wakes_that_one() -> None:
     queue = crowd_of("a", "b", "c")
-    assert queue.happened(Happening("claim", "b"), now_s=20) == 1
+    assert queue.wake(ClusterEvent("claim", "b"), now_s=20) == 1
     assert popped(queue, 20) == "b"
-    assert queue.happened(DEVICES_FREED, now_s=20) == 1
+    assert queue.wake(DEVICES_FREED, now_s=20) == 1
     assert popped(queue, 20) == "a"
 
 
 def test_a_crowd_that_is_about_to_be_tried_is_not_woken_twice() -> None:
     queue = crowd_of("a", "b", "c")
-    assert [queue.happened(DEVICES_FREED, now_s=20) for _ in range(3)] == [1, 0, 0]
+    assert [queue.wake(DEVICES_FREED, now_s=20) for _ in range(3)] == [1, 0, 0]
 
 
 @given(pods=st.integers(1, 30), freed=st.lists(st.integers(0, 5), max_size=10))
@@ -87,7 +87,7 @@ def test_as_many_of_a_crowd_get_a_node_as_there_is_room_for_in_few_attempts(pods
     for now_s, more in enumerate(freed, start=20):
         room += more
         for _ in range(more):
-            queue.happened(DEVICES_FREED, now_s=now_s)
+            queue.wake(DEVICES_FREED, now_s=now_s)
         while (pod := queue.pop(now_s=now_s)) is not None:
             attempts += 1
             if room:
@@ -101,7 +101,7 @@ def test_as_many_of_a_crowd_get_a_node_as_there_is_room_for_in_few_attempts(pods
 
 def test_who_came_later_does_not_get_ahead_of_a_crowd_that_is_served_one_by_one() -> None:
     queue = crowd_of("a", "b", "c")
-    queue.happened(DEVICES_FREED, now_s=20)
+    queue.wake(DEVICES_FREED, now_s=20)
     queue.add("new", priority=0, now_s=21)
     tried = []
     while (key := popped(queue, 21)) is not None:
@@ -112,9 +112,9 @@ def test_who_came_later_does_not_get_ahead_of_a_crowd_that_is_served_one_by_one(
 
 def test_an_attempt_for_all_that_was_overtaken_by_news_is_made_again_for_all() -> None:
     queue = crowd_of("a", "b", "c")
-    queue.happened(DEVICES_FREED, now_s=20)
+    queue.wake(DEVICES_FREED, now_s=20)
     assert popped(queue, 20) == "a"
-    queue.happened(DEVICES_FREED, now_s=20)
+    queue.wake(DEVICES_FREED, now_s=20)
     assert not queue.rejected("a", waits_for=frozenset({DEVICES_FREED}), now_s=20, like="shape")
     assert popped(queue, 30) == "a"
     queue.binding("a")
@@ -123,11 +123,11 @@ def test_an_attempt_for_all_that_was_overtaken_by_news_is_made_again_for_all() -
 
 def test_the_others_are_known_when_one_of_them_was_tried_in_vain() -> None:
     queue = crowd_of("a", "b", "c")
-    queue.happened(DEVICES_FREED, now_s=20)
+    queue.wake(DEVICES_FREED, now_s=20)
     popped(queue, 20)
     assert queue.rejected("a", waits_for=frozenset({DEVICES_FREED}), now_s=20, like="shape")
     assert sorted(map(str, queue.alike("shape"))) == ["a", "b", "c"]
-    queue.happened(Happening("claim", "c"), now_s=21)
+    queue.wake(ClusterEvent("claim", "c"), now_s=21)
     popped(queue, 21)
     assert not queue.rejected("c", waits_for=frozenset({DEVICES_FREED}), now_s=21, like="shape")
     assert queue.alike("another shape") == ()
@@ -170,7 +170,7 @@ class CrowdMachine(RuleBasedStateMachine):
     def free(self, kind: str, amount: int) -> None:
         for _ in range(amount):
             self.room[kind] += 1
-            self.queue.happened(DEVICES_FREED, now_s=self.now_s)
+            self.queue.wake(DEVICES_FREED, now_s=self.now_s)
 
     @rule(kind=st.sampled_from("xy"))
     def somebody_else_takes_it(self, kind: str) -> None:
@@ -178,7 +178,7 @@ class CrowdMachine(RuleBasedStateMachine):
 
     @rule()
     def node_comes(self) -> None:
-        self.queue.happened(NODE_ADDED, now_s=self.now_s)
+        self.queue.wake(NODE_ADDED, now_s=self.now_s)
 
     @rule(mishap=st.sampled_from(["", "", "", "slow", "failed", "gated"]))
     def attempt(self, mishap: str) -> None:
@@ -192,7 +192,7 @@ class CrowdMachine(RuleBasedStateMachine):
             self.queue.failed(key, now_s=self.now_s)
         elif mishap == "gated":
             self.gated.add(key)
-            self.queue.gated(key, waits_for=frozenset({Happening("claim", key)}), now_s=self.now_s)
+            self.queue.gated(key, waits_for=frozenset({ClusterEvent("claim", key)}), now_s=self.now_s)
         elif self.room[self.kinds[key]]:
             self.room[self.kinds[key]] -= 1
             self.queue.binding(key)
@@ -206,7 +206,7 @@ class CrowdMachine(RuleBasedStateMachine):
     @rule(pick=st.integers(0, 100))
     def refuse(self, pick: int) -> None:
         key = self.refused.pop(pick % len(self.refused))
-        waits_for = frozenset({DEVICES_FREED, NODE_ADDED, Happening("claim", key)})
+        waits_for = frozenset({DEVICES_FREED, NODE_ADDED, ClusterEvent("claim", key)})
         self.queue.rejected(key, waits_for=waits_for, now_s=self.now_s, like=self.kinds[key])
 
     @precondition(lambda self: self.bound)
@@ -225,7 +225,7 @@ class CrowdMachine(RuleBasedStateMachine):
     def news_of_one(self, pick: int) -> None:
         key = sorted(self.present)[pick % len(self.present)]
         self.gated.discard(key)
-        self.queue.happened(Happening("claim", key), now_s=self.now_s)
+        self.queue.wake(ClusterEvent("claim", key), now_s=self.now_s)
 
     @precondition(lambda self: self.present)
     @rule(pick=st.integers(0, 100))

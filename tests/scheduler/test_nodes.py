@@ -15,8 +15,8 @@ from dralloc.scheduler.needs import needs_of
 from dralloc.scheduler.node_fit import Wishes, misfit
 from dralloc.scheduler.node_state import EMPTY, NodeOffer, NodeState
 from dralloc.scheduler.scores import Raw, compared, emptiness, raw_scores
-from dralloc.scheduler.state.cluster_events import ROOM_FREED
-from dralloc.scheduler.state.cluster_state import Cluster
+from dralloc.scheduler.state.cluster_events import NODE_RESOURCES_FREED
+from dralloc.scheduler.state.cluster_state import ClusterState
 from tests.support.scheduled_cluster import node
 from tests.support.workloads import Document, pod, seen
 
@@ -261,7 +261,7 @@ RESIZES = [
 
 @pytest.mark.parametrize("case", RESIZES, ids=lambda case: case.id)
 def test_a_pod_counts_with_its_size_of_now(case: ResizeCase) -> None:
-    cluster = Cluster()
+    cluster = ClusterState()
     cluster.node_changed(None, decode(encode(node("a")), Node))
     before = seen(pod("p", requests={"cpu": "2"}, node="a"))
     cluster.pod_changed(None, before)
@@ -273,8 +273,8 @@ def test_a_pod_counts_with_its_size_of_now(case: ResizeCase) -> None:
     statuses = [told] if case.allotted else []
     document = pod("p", requests={"cpu": case.asks}, node="a")
     after = seen(document, containerStatuses=statuses, conditions=case.conditions)
-    assert cluster.pod_changed(before, after) == ((ROOM_FREED,) if case.wakes else ())
-    counted = Cluster()
+    assert cluster.pod_changed(before, after) == ((NODE_RESOURCES_FREED,) if case.wakes else ())
+    counted = ClusterState()
     counted.pod_changed(None, after)
     counted.node_changed(None, decode(encode(node("a")), Node))
     assert cluster.nodes["a"].load == counted.nodes["a"].load

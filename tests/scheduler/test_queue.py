@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from dralloc.scheduler.queue.scheduling_queue import BACKOFF_MOST_S, PARKED_MOST_S, SchedulingQueue
-from dralloc.scheduler.state.cluster_events import Happening
+from dralloc.scheduler.state.cluster_events import ClusterEvent
 
-DEVICES_FREED = Happening("devices freed")
-NODE_ADDED = Happening("node added")
+DEVICES_FREED = ClusterEvent("devices freed")
+NODE_ADDED = ClusterEvent("node added")
 
 
 def queue_with(*keys: str, priority: int = 0) -> SchedulingQueue:
@@ -38,9 +38,9 @@ def test_a_parked_pod_is_woken_only_by_what_it_waits_for() -> None:
     queue = queue_with("a")
     popped(queue, 0)
     queue.rejected("a", waits_for=frozenset({DEVICES_FREED}), now_s=0)
-    assert queue.happened(NODE_ADDED, now_s=20) == 0
+    assert queue.wake(NODE_ADDED, now_s=20) == 0
     assert popped(queue, 20) is None
-    assert queue.happened(DEVICES_FREED, now_s=20) == 1
+    assert queue.wake(DEVICES_FREED, now_s=20) == 1
     assert popped(queue, 20) == "a"
 
 
@@ -48,17 +48,17 @@ def test_waiting_for_a_subject_ignores_other_subjects_and_waiting_for_any_takes_
     queue = queue_with("one", "any")
     for _ in range(2):
         queue.pop(now_s=0)
-    queue.rejected("one", waits_for=frozenset({Happening("claim", "ns/x")}), now_s=0)
-    queue.rejected("any", waits_for=frozenset({Happening("claim")}), now_s=0)
-    assert queue.happened(Happening("claim", "ns/y"), now_s=30) == 1
+    queue.rejected("one", waits_for=frozenset({ClusterEvent("claim", "ns/x")}), now_s=0)
+    queue.rejected("any", waits_for=frozenset({ClusterEvent("claim")}), now_s=0)
+    assert queue.wake(ClusterEvent("claim", "ns/y"), now_s=30) == 1
     assert popped(queue, 30) == "any"
-    assert queue.happened(Happening("claim", "ns/x"), now_s=30) == 1
+    assert queue.wake(ClusterEvent("claim", "ns/x"), now_s=30) == 1
 
 
 def test_what_happens_during_an_attempt_is_not_lost() -> None:
     queue = queue_with("a")
     popped(queue, 0)
-    queue.happened(DEVICES_FREED, now_s=0.5)
+    queue.wake(DEVICES_FREED, now_s=0.5)
     queue.rejected("a", waits_for=frozenset({DEVICES_FREED}), now_s=1)
     assert queue.counts()["backoff"] == 1
     assert popped(queue, 2) == "a"
@@ -67,7 +67,7 @@ def test_what_happens_during_an_attempt_is_not_lost() -> None:
 def test_what_happened_before_an_attempt_does_not_wake_the_pod_after_it() -> None:
     queue = queue_with("a", "b")
     popped(queue, 0)
-    queue.happened(DEVICES_FREED, now_s=0)
+    queue.wake(DEVICES_FREED, now_s=0)
     popped(queue, 0)
     queue.rejected("b", waits_for=frozenset({DEVICES_FREED}), now_s=1)
     assert queue.counts()["unschedulable"] == 1
@@ -91,11 +91,11 @@ def test_time_spent_parked_counts_as_back_off() -> None:
     queue = queue_with("a")
     popped(queue, 0)
     queue.rejected("a", waits_for=frozenset({DEVICES_FREED}), now_s=0)
-    queue.happened(DEVICES_FREED, now_s=0.25)
+    queue.wake(DEVICES_FREED, now_s=0.25)
     assert queue.next_time_s() == 1
     queue.pop(now_s=1)
     queue.rejected("a", waits_for=frozenset({DEVICES_FREED}), now_s=1)
-    queue.happened(DEVICES_FREED, now_s=100)
+    queue.wake(DEVICES_FREED, now_s=100)
     assert popped(queue, 100) == "a"
 
 
@@ -103,7 +103,7 @@ def test_a_pod_that_was_rejected_need_not_sit_out_its_back_off_when_nobody_else_
     queue = queue_with("rejected")
     popped(queue, 0)
     queue.rejected("rejected", waits_for=frozenset({DEVICES_FREED}), now_s=0)
-    queue.happened(DEVICES_FREED, now_s=0.25)
+    queue.wake(DEVICES_FREED, now_s=0.25)
     queue.add("new", priority=0, now_s=0.25)
     assert [popped(queue, 0.25) for _ in range(3)] == ["new", "rejected", None]
 
@@ -127,7 +127,7 @@ def test_pods_that_are_held_back_go_by_priority_too(
             queue.failed(key, now_s=tried_s)
         else:
             queue.rejected(key, waits_for=frozenset({DEVICES_FREED}), now_s=tried_s)
-    queue.happened(DEVICES_FREED, now_s=now_s)
+    queue.wake(DEVICES_FREED, now_s=now_s)
     assert [popped(queue, now_s) for _ in order] == order
 
 
@@ -160,7 +160,7 @@ def test_a_discarded_pod_is_nowhere_even_when_its_attempt_ends_later() -> None:
         queue.discard(key)
     queue.rejected("tried", waits_for=frozenset({DEVICES_FREED}), now_s=1)
     assert len(queue) == 0
-    assert queue.happened(DEVICES_FREED, now_s=2) == 0
+    assert queue.wake(DEVICES_FREED, now_s=2) == 0
     assert popped(queue, 1000) is None
 
 
@@ -205,9 +205,9 @@ class QueueMachine(RuleBasedStateMachine):
         else:
             self.queue.rejected(key, waits_for=frozenset({DEVICES_FREED}), now_s=self.now_s)
 
-    @rule(happening=st.sampled_from([DEVICES_FREED, NODE_ADDED]))
-    def happen(self, happening: Happening) -> None:
-        self.queue.happened(happening, now_s=self.now_s)
+    @rule(event=st.sampled_from([DEVICES_FREED, NODE_ADDED]))
+    def happen(self, event: ClusterEvent) -> None:
+        self.queue.wake(event, now_s=self.now_s)
 
     @precondition(lambda self: self.present)
     @rule(pick=st.integers(0, 100))

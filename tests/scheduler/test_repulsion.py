@@ -12,7 +12,7 @@ from dralloc.api.core_v1 import Node
 from dralloc.api.pod_v1 import Pod
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.cycle import Cycle, Place, Reject
-from dralloc.scheduler.state.cluster_state import Cluster
+from dralloc.scheduler.state.cluster_state import ClusterState
 from tests.support.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod
 from tests.support.workloads import Document, pod, seen
 
@@ -80,7 +80,7 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_whom_a_pod_keeps_away_from_where(case: RepulsionCase) -> None:
-    cluster = Cluster()
+    cluster = ClusterState()
     for document in case.there:
         cluster.pod_changed(None, seen(document))
     for name, zone in ZONES.items():
@@ -107,7 +107,7 @@ def test_whom_a_pod_keeps_away_from_where(case: RepulsionCase) -> None:
 
 
 def test_pods_that_are_kept_away_do_not_speak_for_pods_with_other_labels() -> None:
-    cluster = Cluster()
+    cluster = ClusterState()
     cluster.node_changed(None, decode(encode(node("a")), Node))
     cluster.pod_changed(None, seen(lonely("e", term())))
     cycle = Cycle(cluster, FeatureGates.defaults(), lambda: "share")

@@ -17,7 +17,7 @@ from dralloc import connect
 from dralloc.api.pod_v1 import Pod
 from dralloc.client.client import AsyncClient
 from dralloc.client.in_process import InProcessTransport
-from dralloc.scheduler.leader_loop import SchedulerTerms
+from dralloc.scheduler.leader_loop import SchedulerLoop
 from dralloc.scheduler.scheduler import SchedulerSettings
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.testing.api_server import TOKEN, api_application
@@ -32,7 +32,7 @@ def test_of_several_one_schedules_and_the_next_takes_over_when_it_ends() -> None
         async with api_application(clock=clock) as application:
             transport = InProcessTransport(application, token=TOKEN)
             client = AsyncClient(transport)
-            terms = [SchedulerTerms(transport, clock=clock, settings=SchedulerSettings()) for _ in range(2)]
+            terms = [SchedulerLoop(transport, clock=clock, settings=SchedulerSettings()) for _ in range(2)]
             running = [asyncio.ensure_future(term.run_elected(f"s{number}")) for number, term in enumerate(terms)]
             await client.create(node("node-a"))
             await client.create(our_pod("p"))
@@ -57,7 +57,7 @@ def test_whoever_runs_it_is_told_why_it_does_nothing(caplog: pytest.LogCaptureFi
         clock = VirtualClock(asyncio.get_running_loop())
         async with api_application(clock=clock) as application:
             transport = InProcessTransport(application, token="not ours")
-            terms = SchedulerTerms(transport, clock=clock, settings=SchedulerSettings())
+            terms = SchedulerLoop(transport, clock=clock, settings=SchedulerSettings())
             with suppress(TimeoutError):
                 async with asyncio.timeout(30):
                     await (terms.run_elected("s") if elected else terms.run())

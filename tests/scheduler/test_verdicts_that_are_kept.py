@@ -20,7 +20,7 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceRequest, ResourceClaim, ResourceSlice
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.cycle import Cycle, Decision, Place
-from dralloc.scheduler.state.cluster_state import Cluster
+from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.scheduler.table import Diligence
 from dralloc.snapshot.identity import ClaimId
 from dralloc.snapshot.node_selectors import NAME_FIELD
@@ -66,7 +66,7 @@ class Decisions(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.cluster = Cluster(rank=lambda name: hash_of(name))
+        self.cluster = ClusterState(rank=lambda name: hash_of(name))
         self.cycle = self.new_cycle()
         self.nodes: dict[str, Node] = {}
         self.slices: dict[str, ResourceSlice] = {}
@@ -291,7 +291,7 @@ TELLINGS = [
 @pytest.mark.parametrize("case", TELLINGS, ids=lambda case: case.id)
 def test_a_pod_is_told_of_its_own_claims(case: TellingCase) -> None:
     """And not of those of the pod before it that asked for the same, which may be in a namespace that it cannot see."""
-    cluster = Cluster()
+    cluster = ClusterState()
     cluster.class_changed(None, device_class())
     cluster.node_changed(None, read_node(node("node-0")))
     devices = [device(f"gpu-{number}") for number in range(2)]
@@ -331,7 +331,7 @@ REACHES = [
 
 @pytest.mark.parametrize("case", REACHES, ids=lambda case: case.id)
 def test_the_claim_that_is_named_is_the_one_that_is_out_of_reach(case: ReachCase) -> None:
-    cluster = Cluster()
+    cluster = ClusterState()
     for name in ("node-0", "node-1"):
         cluster.node_changed(None, read_node(node(name)))
     for name, reached_from in case.claims.items():

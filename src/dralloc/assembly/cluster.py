@@ -38,7 +38,7 @@ from dralloc.node.profiles import load_profile
 from dralloc.node.timings import DEFAULT_TIMINGS
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
-from dralloc.scheduler.leader_loop import SchedulerTerms
+from dralloc.scheduler.leader_loop import SchedulerLoop
 from dralloc.scheduler.scheduler import NAME, SchedulerSettings
 from dralloc.store.interface import Store
 from dralloc.store.memory import MemoryStore
@@ -123,7 +123,7 @@ async def components_on(application: ApiApplication, token: str, settings: Clust
     clock, gates = settings.clock, settings.gates
     async with AsyncExitStack() as sockets, Components() as components:
         names, identity = settings.scheduler_names, settings.identity
-        terms = SchedulerTerms(transport, clock=clock, settings=SchedulerSettings(names=names, gates=gates))
+        terms = SchedulerLoop(transport, clock=clock, settings=SchedulerSettings(names=names, gates=gates))
         application.metrics.include(terms.metrics.all)
         components.start("scheduler", partial(terms.run_elected, identity) if identity else terms.run)
         if settings.controllers:

@@ -14,7 +14,7 @@ from dralloc.cli.output import FINDINGS, fail, parse_gates
 if TYPE_CHECKING:
     from dralloc.api.resource_v1 import ResourceClaim
     from dralloc.cli.planning import Shape
-    from dralloc.scheduler.state.cluster_state import Cluster
+    from dralloc.scheduler.state.cluster_state import ClusterState
     from dralloc.whatif.planner import Placement, Plan, Preference
 
 
@@ -97,7 +97,7 @@ class Trial:
 
     shape: Shape
     plan: Plan
-    cluster: Cluster
+    cluster: ClusterState
 
     @property
     def preference(self) -> Preference:

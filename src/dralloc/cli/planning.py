@@ -33,7 +33,7 @@ from dralloc.node.profiles import (
 )
 from dralloc.primitives.quantity import Quantity
 from dralloc.scheduler.cycle import Cycle
-from dralloc.scheduler.state.cluster_state import Cluster
+from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.snapshot.identity import ClaimId
 from dralloc.whatif.planner import Growth, Plan, Planner, Refusal
 
@@ -128,7 +128,7 @@ def add_classes(world: World, shapes: list[Shape]) -> None:
                 world.add(item)
 
 
-def plan_with(world: World, pods: list[Pod], shape: Shape, now: datetime) -> tuple[Plan, Cluster]:
+def plan_with(world: World, pods: list[Pod], shape: Shape, now: datetime) -> tuple[Plan, ClusterState]:
     """Where the pods would go, if as many nodes of the shape came as they need, and the cluster as it would be then."""
     cluster = _cluster_of(world)
     ready: list[Pod] = []
@@ -145,8 +145,8 @@ def plan_with(world: World, pods: list[Pod], shape: Shape, now: datetime) -> tup
     return Plan(plan.placements, (*refused, *plan.refusals), plan.nodes), cluster
 
 
-def _cluster_of(world: World) -> Cluster:
-    cluster = Cluster()
+def _cluster_of(world: World) -> ClusterState:
+    cluster = ClusterState()
     for node in world.all(Node).values():
         cluster.node_changed(None, _with_room(node))
     for resource_slice in world.all(ResourceSlice).values():
@@ -162,7 +162,7 @@ def _cluster_of(world: World) -> Cluster:
     return cluster
 
 
-def _with_claims(world: World, cluster: Cluster, pod: Pod) -> Pod:
+def _with_claims(world: World, cluster: ClusterState, pod: Pod) -> Pod:
     """The pod as it is once its claims are made from their templates; the cluster gets those. Raises BadPod."""
     if not pod.metadata.uid:
         uid = f"{pod.metadata.namespace}/{pod.metadata.name}"

@@ -49,7 +49,7 @@ def scheduler(
     from dralloc.cli.component_runner import work
     from dralloc.cli.server_connection import find_server
     from dralloc.client.http import HttpTransport
-    from dralloc.scheduler.leader_loop import SchedulerTerms
+    from dralloc.scheduler.leader_loop import SchedulerLoop
     from dralloc.scheduler.scheduler import NAME, SchedulerSettings
     from dralloc.scheduler.state.pool_ownership import owner_of
     from dralloc.system_clock import SystemClock
@@ -60,5 +60,5 @@ def scheduler(
     )
     connection = find_server(kubeconfig, context)
     say(f"scheduling on {connection.server} for {', '.join(sorted(names))}")
-    terms = SchedulerTerms(HttpTransport(connection), clock=SystemClock(), settings=settings)
+    terms = SchedulerLoop(HttpTransport(connection), clock=SystemClock(), settings=settings)
     work(terms, leader_elect=leader_elect, metrics_address=metrics_address)

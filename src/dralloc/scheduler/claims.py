@@ -13,7 +13,7 @@ from dralloc.api.pod_claims import is_made_for
 from dralloc.api.pod_v1 import Pod, PodResourceClaim
 from dralloc.api.resource_v1 import DeviceClass, DeviceRequest, ResourceClaim
 from dralloc.primitives.features import FeatureGates
-from dralloc.scheduler.state.cluster_events import Happening, claim_changed, class_changed, pod_changed
+from dralloc.scheduler.state.cluster_events import ClusterEvent, claim_changed, class_changed, pod_changed
 from dralloc.scheduler.state.reservation import RESERVATIONS_MAX, consumer_for
 from dralloc.snapshot.identity import ClaimId
 
@@ -26,7 +26,7 @@ class Obstacle:
     """Why no node can help the pod for now, and what could. `is_early`: what is missing is probably on its way."""
 
     message: str
-    waits_for: frozenset[Happening]
+    waits_for: frozenset[ClusterEvent]
     is_early: bool = False
 
 
@@ -57,7 +57,7 @@ def claims_of(pod: Pod, find: FindClaim) -> tuple[ResourceClaim, ...] | Obstacle
     return tuple(claims.values())
 
 
-def _until_another(pod: Pod, claim_id: ClaimId) -> frozenset[Happening]:
+def _until_another(pod: Pod, claim_id: ClaimId) -> frozenset[ClusterEvent]:
     """A claim that was made for the pod may also be made anew, by another name."""
     return frozenset({claim_changed(claim_id), pod_changed(pod_key(pod))})
 

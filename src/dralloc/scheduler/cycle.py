@@ -1,7 +1,7 @@
 """One attempt to place one pod: the cluster and the pod in, a decision out.
 
 Pure but for what it remembers: the same cluster and pod give the same decision, and nothing is written. So it also answers
-what would happen: build a `Cluster`, ask, and throw it away.
+what would happen: build a `ClusterState`, ask, and throw it away.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from dralloc.scheduler.state.binding_conditions import is_unusable
 from dralloc.scheduler.state.cluster_events import (
     DEVICES_CHANGED,
     DEVICES_FREED,
-    NODE_OFFERS,
-    ROOM_FREED,
-    Happening,
+    NODE_CHANGED,
+    NODE_RESOURCES_FREED,
+    ClusterEvent,
     claim_changed,
     class_changed,
     pod_changed,
 )
-from dralloc.scheduler.state.cluster_state import Cluster
+from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.scheduler.table import DEFAULT_DILIGENCE, Choice, Diligence, Table
 from dralloc.scheduler.unsupported import unsupported
 from dralloc.snapshot.identity import ClaimId
@@ -71,7 +71,7 @@ class Reject(Struct, frozen=True, gc=False):
     """
 
     message: str
-    waits_for: frozenset[Happening]
+    waits_for: frozenset[ClusterEvent]
     is_early: bool = False
     deallocate: ClaimId | None = None
     plugins: frozenset[str] = frozenset({PLUGIN})
@@ -93,7 +93,7 @@ class Cycle:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClusterState,
         gates: FeatureGates,
         share_ids: Callable[[], str],
         diligence: Diligence = DEFAULT_DILIGENCE,
@@ -157,7 +157,11 @@ class Cycle:
         if not unusable and table.fault is not None:
             return Fail(claims.named(str(table.fault.fatal)))
         used = frozenset(map(ClaimId.of, (*claims.allocated, *claims.unallocated)))
-        waits_for = frozenset(map(claim_changed, used)) | {NODE_OFFERS, ROOM_FREED, pod_changed(pod_key(pod))}
+        waits_for = frozenset(map(claim_changed, used)) | {
+            NODE_CHANGED,
+            NODE_RESOURCES_FREED,
+            pod_changed(pod_key(pod)),
+        }
         if claims.unallocated:
             waits_for |= {DEVICES_FREED, DEVICES_CHANGED}
             waits_for |= {class_changed(name) for claim in claims.unallocated for name in classes_of(claim)}

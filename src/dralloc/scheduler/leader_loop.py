@@ -17,7 +17,7 @@ from dralloc.scheduler.scheduler import Scheduler, SchedulerSettings
 LEASE: Final = ObjectKey("kube-system", "dralloc-scheduler")
 
 
-class SchedulerTerms:
+class SchedulerLoop:
     """Nothing outlives a term but the metrics, so it does not matter who was in charge before, or how that ended."""
 
     def __init__(self, transport: Transport, *, clock: Clock, settings: SchedulerSettings) -> None:

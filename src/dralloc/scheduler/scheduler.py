@@ -21,17 +21,17 @@ from dralloc.client.calls import Calls
 from dralloc.client.work_queue import WorkQueue
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
-from dralloc.scheduler.bind.binder import Binder, BindingOutcome, Bound, Gone, Undone, WritingSlots
+from dralloc.scheduler.bind.binder import Binder, BindingOutcome, Bound, Gone, Undone, WriteSlots
 from dralloc.scheduler.bind.claim_writer import ClaimWriter
 from dralloc.scheduler.claims import asks_alternatives, pod_key
 from dralloc.scheduler.cycle import Cycle, Decision, Fail, Place, Reject
 from dralloc.scheduler.queue.scheduling_queue import QueuedPod, SchedulingQueue
 from dralloc.scheduler.report import metrics
 from dralloc.scheduler.report.metrics import SchedulerMetrics
-from dralloc.scheduler.report.pod_conditions import ERROR, UNSCHEDULABLE, Teller
+from dralloc.scheduler.report.pod_conditions import ERROR, UNSCHEDULABLE, PodConditionWriter
 from dralloc.scheduler.state.binding_conditions import results_with_conditions
-from dralloc.scheduler.state.cluster_events import Happening, pod_changed
-from dralloc.scheduler.state.cluster_state import Cluster
+from dralloc.scheduler.state.cluster_events import ClusterEvent, pod_changed
+from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.scheduler.state.watches import Watches
 from dralloc.snapshot.identity import PoolId
 
@@ -82,7 +82,7 @@ class Scheduler:
         self._settings = settings = settings or SchedulerSettings()
         self.counters = counters or SchedulerMetrics()
         self._queue = SchedulingQueue()
-        self._cluster = Cluster(
+        self._cluster = ClusterState(
             # Two schedulers that find many nodes equally good must not all go for the same one.
             rank=lambda name: crc32(f"{settings.identity}/{name}".encode()),
             owns_pool=settings.owns_pool,
@@ -91,9 +91,9 @@ class Scheduler:
         self._cycle = Cycle(self._cluster, settings.gates, settings.new_share_id)
         self._watches = Watches(calls, self._cluster, self._report)
         self._writer = ClaimWriter(calls, self._cluster, self._report)
-        self._teller = Teller(calls, clock, component=NAME)
+        self._teller = PodConditionWriter(calls, clock, component=NAME)
         self._stirred = asyncio.Event()
-        self._slots = WritingSlots(settings.bindings_max, self._stirred.set)
+        self._slots = WriteSlots(settings.bindings_max, self._stirred.set)
         self._binder = Binder(
             calls,
             self._cluster,
@@ -141,15 +141,15 @@ class Scheduler:
             self._teller.forget(before)
         self._stirred.set()
 
-    def _report(self, news: Collection[Happening]) -> None:
+    def _report(self, news: Collection[ClusterEvent]) -> None:
         if not news:
             return
         now_s = _now_s()
-        for happening in news:
-            self._binder.happened(happening)
-            woken = self._queue.happened(happening, now_s=now_s)
+        for event in news:
+            self._binder.notify(event)
+            woken = self._queue.wake(event, now_s=now_s)
             if woken:
-                self.counters.incoming.add("backoff", happening.kind, amount=woken)
+                self.counters.incoming.add("backoff", event.kind, amount=woken)
         self._stirred.set()
 
     def _is_ours(self, pod: Pod) -> bool:
@@ -352,7 +352,7 @@ _STATUSES: Final[Mapping[type[Decision], str]] = {Place: "Success", Reject: "Uns
 class _DeviceReports:
     """Tells users and dashboards about devices that must be made ready."""
 
-    def __init__(self, teller: Teller, counters: SchedulerMetrics) -> None:
+    def __init__(self, teller: PodConditionWriter, counters: SchedulerMetrics) -> None:
         self._teller = teller
         self._counters = counters
 

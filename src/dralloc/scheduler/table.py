@@ -26,7 +26,7 @@ from dralloc.scheduler.node_state import NodeState
 from dralloc.scheduler.reasons import Reasons, plugins
 from dralloc.scheduler.scores import Raw, compared
 from dralloc.scheduler.state.change_log import EverythingChanged, NodeChanged, PoolFreed, PoolTaken
-from dralloc.scheduler.state.cluster_state import Cluster
+from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.scheduler.verdicts import Faulty, Fits, Judge, Lacking, Verdict
 from dralloc.snapshot.identity import PoolId
 
@@ -65,7 +65,9 @@ class Table:
 
     _summary: tuple[str, frozenset[str]] | None
 
-    def __init__(self, ask: Ask, cluster: Cluster, *, start: int = 0, diligence: Diligence = DEFAULT_DILIGENCE) -> None:
+    def __init__(
+        self, ask: Ask, cluster: ClusterState, *, start: int = 0, diligence: Diligence = DEFAULT_DILIGENCE
+    ) -> None:
         self.ask = ask
         self._diligence = diligence
         self.judge = Judge(ask)

@@ -32,7 +32,7 @@ from dralloc.client.in_process import InProcessTransport
 from dralloc.client.resource import Object
 from dralloc.controllers.running import Controllers
 from dralloc.primitives.features import FeatureGates
-from dralloc.scheduler.leader_loop import SchedulerTerms
+from dralloc.scheduler.leader_loop import SchedulerLoop
 from dralloc.scheduler.scheduler import SchedulerSettings
 from dralloc.simulator.checkers import World
 from dralloc.simulator.meddler import Meddler
@@ -178,7 +178,7 @@ class SimulatedCluster:
             gates=gates,
             new_share_id=self._new_uid,
         )
-        terms = SchedulerTerms(network, clock=self.clock, settings=settings)
+        terms = SchedulerLoop(network, clock=self.clock, settings=settings)
         return partial(terms.run_elected, name) if self._elected and name in (first, STANDBY) else terms.run
 
     async def _stop(self) -> None:

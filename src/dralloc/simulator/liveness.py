@@ -13,7 +13,7 @@ from uuid import uuid4
 from dralloc.api.pod_v1 import Pod
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.cycle import Cycle, Place
-from dralloc.scheduler.state.cluster_state import Cluster
+from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.simulator.checkers import World
 
 
@@ -45,8 +45,8 @@ def _claims_not_made(pod: Pod) -> list[str]:
     ]
 
 
-def _cluster(world: World) -> Cluster:
-    cluster = Cluster()
+def _cluster(world: World) -> ClusterState:
+    cluster = ClusterState()
     for device_class in world.classes:
         cluster.class_changed(None, device_class)
     for node in world.nodes:

@@ -16,7 +16,7 @@ from dralloc.api.core_v1 import Node
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import AllocationResult, ResourceClaim, ResourceSlice
 from dralloc.scheduler.cycle import Cycle, Decision, Place, Reject
-from dralloc.scheduler.state.cluster_state import Cluster
+from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.snapshot.identity import ClaimId
 
 
@@ -71,7 +71,7 @@ class Planner:
     """Places pods on a cluster that grows. `grow` gives the nodes that would come next, by the number of growths before."""
 
     def __init__(
-        self, cluster: Cluster, cycle: Cycle, *, grow: Callable[[int], Growth], growths_max: int, now: datetime
+        self, cluster: ClusterState, cycle: Cycle, *, grow: Callable[[int], Growth], growths_max: int, now: datetime
     ) -> None:
         self._cluster = cluster
         self._cycle = cycle

@@ -32,8 +32,8 @@ from dralloc.scheduler.state.binding_conditions import (
     readiness,
     results_with_conditions,
 )
-from dralloc.scheduler.state.cluster_events import Happening, claim_changed
-from dralloc.scheduler.state.cluster_state import Cluster
+from dralloc.scheduler.state.cluster_events import ClusterEvent, claim_changed
+from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.scheduler.state.watch_progress import WatchProgress
 from dralloc.snapshot.identity import ClaimId
 
@@ -87,7 +87,7 @@ class DeviceReporter(Protocol):
         """The claims of a pod are written, or cannot be: Success or Error."""
 
 
-class WritingSlots:
+class WriteSlots:
     """How many pods may be written at once. `when_free` is called when there is room for another one."""
 
     def __init__(self, most: int, when_free: Callable[[], None]) -> None:
@@ -134,9 +134,9 @@ class Binder:
     def __init__(
         self,
         calls: Calls,
-        cluster: Cluster,
+        cluster: ClusterState,
         *,
-        slots: WritingSlots,
+        slots: WriteSlots,
         writer: ClaimWriter,
         progress: WatchProgress,
         clock: Clock,
@@ -150,11 +150,11 @@ class Binder:
         self._clock = clock
         self._reporter = reporter
         # Changes of claims whose devices are made ready.
-        self._awaited: dict[Happening, asyncio.Event] = {}
+        self._awaited: dict[ClusterEvent, asyncio.Event] = {}
 
-    def happened(self, happening: Happening) -> None:
+    def notify(self, event: ClusterEvent) -> None:
         """Something has changed, maybe a claim whose devices are waited for."""
-        if self._awaited and (awaited := self._awaited.pop(happening, None)) is not None:
+        if self._awaited and (awaited := self._awaited.pop(event, None)) is not None:
             awaited.set()
 
     async def bind(self, pod: Pod, place: Place) -> BindingOutcome:

@@ -18,8 +18,8 @@ from dralloc.client.resource import ObjectKey
 from dralloc.client.resources import resource_for
 from dralloc.client.transport import TransportError
 from dralloc.primitives.errors import Conflict, NotFound
-from dralloc.scheduler.state.cluster_events import Happening
-from dralloc.scheduler.state.cluster_state import Cluster
+from dralloc.scheduler.state.cluster_events import ClusterEvent
+from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.snapshot.identity import ClaimId
 
 ATTEMPTS_MAX: Final = 5
@@ -39,7 +39,7 @@ class Collision(Exception):
 class ClaimWriter:
     """Makes stored claims what the cluster says they are to be."""
 
-    def __init__(self, calls: Calls, cluster: Cluster, report: Callable[[Collection[Happening]], None]) -> None:
+    def __init__(self, calls: Calls, cluster: ClusterState, report: Callable[[Collection[ClusterEvent]], None]) -> None:
         self._calls = calls
         self._cluster = cluster
         self._report = report

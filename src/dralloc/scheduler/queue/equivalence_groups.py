@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Generic, TypeVar
 
-from dralloc.scheduler.state.cluster_events import Happening
+from dralloc.scheduler.state.cluster_events import ClusterEvent
 
 Member = TypeVar("Member")
 
 
 @dataclass(slots=True, eq=False)
-class Crowd(Generic[Member]):
+class EquivalenceGroup(Generic[Member]):
     like: Hashable
-    waits_for: set[Happening] = field(default_factory=set)
+    waits_for: set[ClusterEvent] = field(default_factory=set)
     asleep: dict[Hashable, tuple[int, Member]] = field(default_factory=dict)
     # By rank; entries of members that are not asleep any more are passed over when they surface.
     order: list[tuple[tuple[float, ...], int, Hashable]] = field(default_factory=list)
@@ -30,42 +30,48 @@ class Crowd(Generic[Member]):
     woken_at_s: float = 0.0
 
 
-class Crowds(Generic[Member]):
+class EquivalenceGroups(Generic[Member]):
     """Members by what they are like."""
 
     def __init__(self) -> None:
         self._numbers = count()
-        self._crowds: dict[Hashable, Crowd[Member]] = {}
-        self._waiting: dict[Happening, dict[Hashable, Crowd[Member]]] = {}
+        self._crowds: dict[Hashable, EquivalenceGroup[Member]] = {}
+        self._waiting: dict[ClusterEvent, dict[Hashable, EquivalenceGroup[Member]]] = {}
 
-    def find(self, like: Hashable) -> Crowd[Member] | None:
+    def find(self, like: Hashable) -> EquivalenceGroup[Member] | None:
         return self._crowds.get(like)
 
     def join(
-        self, like: Hashable, key: Hashable, member: Member, *, rank: tuple[float, ...], waits_for: Iterable[Happening]
-    ) -> Crowd[Member]:
+        self,
+        like: Hashable,
+        key: Hashable,
+        member: Member,
+        *,
+        rank: tuple[float, ...],
+        waits_for: Iterable[ClusterEvent],
+    ) -> EquivalenceGroup[Member]:
         """The member sleeps until its crowd is woken for one of these, and it is the member with the lowest rank."""
-        crowd = self._crowds.setdefault(like, Crowd(like))
-        for happening in waits_for:
-            if happening not in crowd.waits_for:
-                crowd.waits_for.add(happening)
-                self._waiting.setdefault(happening, {})[like] = crowd
+        crowd = self._crowds.setdefault(like, EquivalenceGroup(like))
+        for event in waits_for:
+            if event not in crowd.waits_for:
+                crowd.waits_for.add(event)
+                self._waiting.setdefault(event, {})[like] = crowd
         number = next(self._numbers)
         crowd.asleep[key] = (number, member)
         heapq.heappush(crowd.order, (rank, number, key))
         return crowd
 
-    def leave(self, crowd: Crowd[Member], key: Hashable) -> None:
+    def leave(self, crowd: EquivalenceGroup[Member], key: Hashable) -> None:
         """The member sleeps no more."""
         del crowd.asleep[key]
         self._forget_if_empty(crowd)
 
-    def waiting_for(self, happening: Happening) -> tuple[Crowd[Member], ...]:
+    def waiting_for(self, event: ClusterEvent) -> tuple[EquivalenceGroup[Member], ...]:
         """The crowds that this may help, and for which nobody is about to be tried anyway."""
-        waiting = self._waiting.get(happening, {}).values()
+        waiting = self._waiting.get(event, {}).values()
         return tuple(crowd for crowd in waiting if crowd.envoy is None)
 
-    def send(self, crowd: Crowd[Member]) -> Member | None:
+    def send(self, crowd: EquivalenceGroup[Member]) -> Member | None:
         """The member that is to be tried for all, who must leave; None where all have left."""
         while crowd.order:
             _, number, key = crowd.order[0]
@@ -76,17 +82,17 @@ class Crowds(Generic[Member]):
             heapq.heappop(crowd.order)
         return None
 
-    def returned(self, crowd: Crowd[Member]) -> None:
+    def returned(self, crowd: EquivalenceGroup[Member]) -> None:
         """The envoy's attempt is over, or it is gone."""
         crowd.envoy = None
         self._forget_if_empty(crowd)
 
-    def _forget_if_empty(self, crowd: Crowd[Member]) -> None:
+    def _forget_if_empty(self, crowd: EquivalenceGroup[Member]) -> None:
         if crowd.asleep or crowd.envoy is not None:
             return
         del self._crowds[crowd.like]
-        for happening in crowd.waits_for:
-            waiting = self._waiting[happening]
+        for event in crowd.waits_for:
+            waiting = self._waiting[event]
             del waiting[crowd.like]
             if not waiting:
-                del self._waiting[happening]
+                del self._waiting[event]

@@ -19,8 +19,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from dralloc.scheduler.queue.equivalence_groups import Crowd, Crowds
-from dralloc.scheduler.state.cluster_events import Happening
+from dralloc.scheduler.queue.equivalence_groups import EquivalenceGroup, EquivalenceGroups
+from dralloc.scheduler.state.cluster_events import ClusterEvent
 
 BACKOFF_FIRST_S: Final = 1.0
 BACKOFF_MOST_S: Final = 10.0
@@ -42,9 +42,9 @@ class QueuedPod(Struct, kw_only=True):
     parked_at_s: float | None = None
     # Parked before its attempt could begin, so it is not held back afterwards.
     is_gated: bool = False
-    waits_for: frozenset[Happening] = frozenset()
+    waits_for: frozenset[ClusterEvent] = frozenset()
     # What it is parked in, together with pods that ask for the same.
-    crowd: Crowd[QueuedPod] | None = None
+    crowd: EquivalenceGroup[QueuedPod] | None = None
 
 
 class _InFlight(Struct):
@@ -58,13 +58,13 @@ class _Recent:
     """The happenings since the oldest attempt that is still running began."""
 
     first: int = 0
-    happenings: deque[Happening] = field(default_factory=deque)
+    happenings: deque[ClusterEvent] = field(default_factory=deque)
 
     @property
     def next(self) -> int:
         return self.first + len(self.happenings)
 
-    def since(self, number: int) -> Iterator[Happening]:
+    def since(self, number: int) -> Iterator[ClusterEvent]:
         return (self.happenings[index] for index in range(number - self.first, len(self.happenings)))
 
     def forget_before(self, number: int) -> None:
@@ -88,10 +88,10 @@ class SchedulingQueue:
         # Attempts that broke. Trying these early only breaks again.
         self._broken: list[_BackingOff] = []
         self._parked: dict[Hashable, QueuedPod] = {}
-        self._parked_by: dict[Happening, dict[Hashable, QueuedPod]] = {}
-        self._crowds: Crowds[QueuedPod] = Crowds()
+        self._parked_by: dict[ClusterEvent, dict[Hashable, QueuedPod]] = {}
+        self._crowds: EquivalenceGroups[QueuedPod] = EquivalenceGroups()
         # Pods that are tried for their crowd, and the crowd.
-        self._envoys: dict[Hashable, Crowd[QueuedPod]] = {}
+        self._envoys: dict[Hashable, EquivalenceGroup[QueuedPod]] = {}
         self._in_flight: dict[Hashable, _InFlight] = {}
         # Decided on, being written: what happens meanwhile does not matter any more.
         self._binding: dict[Hashable, _InFlight] = {}
@@ -107,7 +107,7 @@ class SchedulingQueue:
     def __contains__(self, key: Hashable) -> bool:
         return key in self._place
 
-    def waits_for(self, key: Hashable) -> frozenset[Happening] | None:
+    def waits_for(self, key: Hashable) -> frozenset[ClusterEvent] | None:
         """What a parked pod waits for; None for a pod that is not parked."""
         pod = self._parked.get(key)
         return pod.waits_for if pod is not None else None
@@ -158,7 +158,9 @@ class SchedulingQueue:
         self._place.pop(key, None)
         return self._end(key).pod
 
-    def rejected(self, key: Hashable, *, waits_for: frozenset[Happening], now_s: float, like: Hashable = None) -> bool:
+    def rejected(
+        self, key: Hashable, *, waits_for: frozenset[ClusterEvent], now_s: float, like: Hashable = None
+    ) -> bool:
         """The attempt found no node: park the pod, unless what it waits for happened during the attempt.
 
         Pods that are given the same `like` must get the same answer at any time. Returns whether others sleep on because they
@@ -195,7 +197,7 @@ class SchedulingQueue:
         flight.pod.errors_in_a_row += 1
         self._back_off(flight.pod, flight.pod.errors_in_a_row, now_s)
 
-    def gated(self, key: Hashable, *, waits_for: frozenset[Happening], now_s: float) -> None:
+    def gated(self, key: Hashable, *, waits_for: frozenset[ClusterEvent], now_s: float) -> None:
         """The attempt could not begin: park the pod, and try it at once when what it waits for happens."""
         happened = self._happened_meanwhile(key, waits_for)
         flight = self._end(key)
@@ -215,20 +217,20 @@ class SchedulingQueue:
             self._back_off(flight.pod, flight.pod.errors_in_a_row, now_s, first_s=COLLISION_FIRST_S)
         return flight.pod.errors_in_a_row
 
-    def happened(self, happening: Happening, *, now_s: float) -> int:
+    def wake(self, event: ClusterEvent, *, now_s: float) -> int:
         """Wake the parked pods that this may help, of each crowd the first; returns how many."""
         self._now_s = now_s
         if self._in_flight:
-            self._recent.happenings.append(happening)
+            self._recent.happenings.append(event)
         else:
             self._recent.forget_before(self._recent.next)
         woken: dict[Hashable, QueuedPod] = {}
-        for wanted in (happening, happening.any):
+        for wanted in (event, event.any):
             woken.update(self._parked_by.get(wanted, {}))
         for pod in woken.values():
             self._unpark(pod)
             self._back_off(pod, pod.rejections, now_s)
-        crowds = self._crowds.waiting_for(happening.any)
+        crowds = self._crowds.waiting_for(event.any)
         for crowd in crowds:
             crowd.woken_at_s = now_s
             self._send(crowd)
@@ -240,7 +242,7 @@ class SchedulingQueue:
         return tuple(crowd.asleep) if crowd is not None else ()
 
     def next_time_s(self) -> float | None:
-        """When a pod becomes ready by itself; `None` where only a happening can do that."""
+        """When a pod becomes ready by itself; `None` where only a event can do that."""
         times = [ready_s for heap in (self._backoff, self._broken) for ready_s, *_ in heap[:1]]
         times += [tried_s for tried_s, _ in islice(self._parked_until(), 1)]
         return min(times, default=None)
@@ -277,29 +279,29 @@ class SchedulingQueue:
         heap = self._broken if pod.errors_in_a_row else self._backoff
         heapq.heappush(heap, (max(ready_s, now_s), -pod.priority, pod.queued_at_s, number, pod))
 
-    def _park(self, pod: QueuedPod, waits_for: frozenset[Happening], now_s: float, like: Hashable = None) -> None:
+    def _park(self, pod: QueuedPod, waits_for: frozenset[ClusterEvent], now_s: float, like: Hashable = None) -> None:
         pod.parked_at_s, pod.waits_for = now_s, waits_for
         self._place[pod.key] = ("gated" if pod.is_gated else "unschedulable", next(self._numbers))
         self._parked[pod.key] = pod
         if like is not None:
-            shared = (happening for happening in waits_for if happening.subject is None)
+            shared = (event for event in waits_for if event.subject is None)
             rank = (-pod.priority, pod.first_seen_s)
             pod.crowd = self._crowds.join(like, pod.key, pod, rank=rank, waits_for=shared)
-        for happening in _waited_for_alone(pod):
-            self._parked_by.setdefault(happening, {})[pod.key] = pod
+        for event in _waited_for_alone(pod):
+            self._parked_by.setdefault(event, {})[pod.key] = pod
 
     def _unpark(self, pod: QueuedPod) -> None:
         del self._parked[pod.key]
-        for happening in _waited_for_alone(pod):
-            waiting = self._parked_by[happening]
+        for event in _waited_for_alone(pod):
+            waiting = self._parked_by[event]
             del waiting[pod.key]
             if not waiting:
-                del self._parked_by[happening]
+                del self._parked_by[event]
         if pod.crowd is not None:
             self._crowds.leave(pod.crowd, pod.key)
         pod.waits_for, pod.crowd = frozenset(), None
 
-    def _send(self, crowd: Crowd[QueuedPod]) -> None:
+    def _send(self, crowd: EquivalenceGroup[QueuedPod]) -> None:
         """Wake one of the crowd, if there is any left, to be tried for all."""
         pod = self._crowds.send(crowd)
         if pod is None:
@@ -354,9 +356,9 @@ class SchedulingQueue:
         self._forget_recent()
         return flight
 
-    def _happened_meanwhile(self, key: Hashable, waits_for: frozenset[Happening]) -> bool:
+    def _happened_meanwhile(self, key: Hashable, waits_for: frozenset[ClusterEvent]) -> bool:
         since = self._in_flight[key].since
-        return any(_helps(waits_for, happening) for happening in self._recent.since(since))
+        return any(_helps(waits_for, event) for event in self._recent.since(since))
 
     def _forget_recent(self) -> None:
         # Attempts are kept in the order in which they began.
@@ -364,10 +366,10 @@ class SchedulingQueue:
         self._recent.forget_before(oldest.since if oldest is not None else self._recent.next)
 
 
-def _waited_for_alone(pod: QueuedPod) -> Iterator[Happening]:
+def _waited_for_alone(pod: QueuedPod) -> Iterator[ClusterEvent]:
     """What the pod is woken by itself for; for the rest, its crowd is."""
-    return (happening for happening in pod.waits_for if pod.crowd is None or happening.subject is not None)
+    return (event for event in pod.waits_for if pod.crowd is None or event.subject is not None)
 
 
-def _helps(waits_for: frozenset[Happening], happening: Happening) -> bool:
-    return happening in waits_for or happening.any in waits_for
+def _helps(waits_for: frozenset[ClusterEvent], event: ClusterEvent) -> bool:
+    return event in waits_for or event.any in waits_for

@@ -55,7 +55,7 @@ class _Unwritten(Struct):
     is_reported: bool = False
 
 
-class Teller:
+class PodConditionWriter:
     """Takes what happened at once, and writes it from `run`."""
 
     def __init__(self, calls: Calls, clock: Clock, *, component: str) -> None:

@@ -13,36 +13,36 @@ from msgspec import Struct
 from dralloc.snapshot.identity import ClaimId
 
 
-class Happening(Struct, frozen=True, gc=False):
+class ClusterEvent(Struct, frozen=True, gc=False):
     """Something that may help a parked pod: a kind of change, and of what it was where that matters."""
 
     kind: str
     subject: Hashable = None
 
     @property
-    def any(self) -> Happening:
+    def any(self) -> ClusterEvent:
         """The same kind of change, of whatever it was."""
-        return Happening(self.kind)
+        return ClusterEvent(self.kind)
 
 
 # A node is new, or offers more or something else.
-NODE_OFFERS: Final = Happening("node offers")
+NODE_CHANGED: Final = ClusterEvent("node offers")
 # A pod has gone from a node, and what it took is free.
-ROOM_FREED: Final = Happening("room freed")
+NODE_RESOURCES_FREED: Final = ClusterEvent("room freed")
 # A claim has given back its devices.
-DEVICES_FREED: Final = Happening("devices freed")
+DEVICES_FREED: Final = ClusterEvent("devices freed")
 # A slice or a taint rule is new, gone, or another. One device less helps where all are asked for, or where a pool was in disorder.
-DEVICES_CHANGED: Final = Happening("devices changed")
+DEVICES_CHANGED: Final = ClusterEvent("devices changed")
 
 
-def class_changed(name: str) -> Happening:
-    return Happening("class changed", name)
+def class_changed(name: str) -> ClusterEvent:
+    return ClusterEvent("class changed", name)
 
 
-def claim_changed(claim_id: ClaimId) -> Happening:
+def claim_changed(claim_id: ClaimId) -> ClusterEvent:
     """It is new, gone, or has another status."""
-    return Happening("claim changed", claim_id)
+    return ClusterEvent("claim changed", claim_id)
 
 
-def pod_changed(key: Hashable) -> Happening:
-    return Happening("pod changed", key)
+def pod_changed(key: Hashable) -> ClusterEvent:
+    return ClusterEvent("pod changed", key)

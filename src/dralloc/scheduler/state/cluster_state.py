@@ -31,9 +31,9 @@ from dralloc.scheduler.state.change_log import ChangeLog, EverythingChanged, Nod
 from dralloc.scheduler.state.cluster_events import (
     DEVICES_CHANGED,
     DEVICES_FREED,
-    NODE_OFFERS,
-    ROOM_FREED,
-    Happening,
+    NODE_CHANGED,
+    NODE_RESOURCES_FREED,
+    ClusterEvent,
     claim_changed,
     class_changed,
 )
@@ -43,7 +43,7 @@ from dralloc.snapshot.identity import ClaimId, PoolId
 from dralloc.snapshot.usage import pools_used
 
 PodKey = tuple[str, str]
-News = tuple[Happening, ...]
+News = tuple[ClusterEvent, ...]
 
 
 class _OnNode(Struct, frozen=True, gc=False):
@@ -92,7 +92,7 @@ def _any_pool(_: PoolId) -> bool:
     return True
 
 
-class Cluster:
+class ClusterState:
     """`rank` decides between nodes that are equally good; `owns_pool` says whose devices may be given out here."""
 
     def __init__(
@@ -192,10 +192,10 @@ class Cluster:
         """The pod does not get its node after all. A claim that no other pod was to get with it is as it is stored."""
         key = pod_key(pod)
         known = self._pods.get(key)
-        news: list[Happening] = []
+        news: list[ClusterEvent] = []
         if known is not None and known.is_assumed and known.uid == pod.metadata.uid:
             self._drop(key)
-            news.append(ROOM_FREED)
+            news.append(NODE_RESOURCES_FREED)
         for claim_id in used:
             state = self._claims.get(claim_id)
             if state is None:
@@ -224,7 +224,7 @@ class Cluster:
         self.nodes[offer.name] = NodeState(offer, load, self._rank(offer.name))
         self.snapshot = self.snapshot.with_node(offer.place)
         self.changes.add(NodeChanged(offer.name))
-        return (NODE_OFFERS,)
+        return (NODE_CHANGED,)
 
     def _forget_node(self, name: str) -> None:
         state = self.nodes.pop(name)
@@ -243,7 +243,7 @@ class Cluster:
                 return ()
             self._drop(key)
             self._repulsion.remove(key)
-            return (ROOM_FREED,)
+            return (NODE_RESOURCES_FREED,)
         if not after.spec.node_name:
             return ()
         uses = _uses_of(after)
@@ -253,7 +253,7 @@ class Cluster:
             self._repulsion.remove(key)
             self._repulsion.add(after)
             # It may be on another node than we have decided on.
-            return (ROOM_FREED,) if known is not None and known.node != after.spec.node_name else ()
+            return (NODE_RESOURCES_FREED,) if known is not None and known.node != after.spec.node_name else ()
         if known.is_assumed:
             self._pods[key] = replace(known, is_assumed=False)
         return self._resize(key, needs_on_node(after)) if before is None or size_of(before) != size_of(after) else ()
@@ -264,7 +264,7 @@ class Cluster:
             return ()
         self._put(key, replace(known, needs=needs))
         is_less = any(needs.amounts.get(name, 0) < nanos for name, nanos in known.needs.amounts.items())
-        return (ROOM_FREED,) if is_less else ()
+        return (NODE_RESOURCES_FREED,) if is_less else ()
 
     def _put(self, key: PodKey, on_node: _OnNode) -> None:
         if key in self._pods:
@@ -330,7 +330,7 @@ class Cluster:
         state.consumers = {uid: consumer for uid, consumer in state.consumers.items() if consumer.uid not in listed}
         state.forget_effective()
         self._use(state.effective)
-        news: list[Happening] = []
+        news: list[ClusterEvent] = []
         if before.status.allocation is not None and after.status.allocation is None:
             news.append(DEVICES_FREED)
         if before.status != after.status or before.metadata.deletion_timestamp != after.metadata.deletion_timestamp:

@@ -20,15 +20,15 @@ from dralloc.client.resource import Object, Resource
 from dralloc.client.resources import resource_for
 from dralloc.client.transport import TransportError
 from dralloc.primitives.errors import ApiError, NotFound
-from dralloc.scheduler.state.cluster_events import Happening
-from dralloc.scheduler.state.cluster_state import Cluster
+from dralloc.scheduler.state.cluster_events import ClusterEvent
+from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.scheduler.state.watch_progress import WatchProgress
 
 
 class Watches:
     """`report` gets what may help pods that wait."""
 
-    def __init__(self, calls: Calls, cluster: Cluster, report: Callable[[Collection[Happening]], None]) -> None:
+    def __init__(self, calls: Calls, cluster: ClusterState, report: Callable[[Collection[ClusterEvent]], None]) -> None:
         self._calls = calls
         self._cluster = cluster
         self._report = report
@@ -54,7 +54,7 @@ class Watches:
         tasks: asyncio.TaskGroup,
         resource: Resource[Object],
         informer: Informer[Object],
-        handle: Callable[[Object | None, Object | None], Collection[Happening]],
+        handle: Callable[[Object | None, Object | None], Collection[ClusterEvent]],
     ) -> None:
         informer.subscribe(lambda before, after: self._report(handle(before, after)))
         self._informers.append(informer)
@@ -83,7 +83,7 @@ class Watches:
                 break
         return True
 
-    def _claim_changed(self, before: ResourceClaim | None, after: ResourceClaim | None) -> Collection[Happening]:
+    def _claim_changed(self, before: ResourceClaim | None, after: ResourceClaim | None) -> Collection[ClusterEvent]:
         news = self._cluster.claim_changed(before, after)
         if after is not None:
             self.progress.advance(after.metadata.resource_version)
