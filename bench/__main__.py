@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 import bench
-from bench.frame import BENCHMARKS, Figure
+from bench.measurement import BENCHMARKS, Figure
 
 RESULTS = Path(__file__).parent / "results" / "latest.json"
 

@@ -11,14 +11,14 @@ from itertools import count
 from pathlib import Path
 from statistics import median
 
-from bench.frame import Figure, benchmark, best_time_s
+from bench.measurement import Figure, benchmark, best_time_s
 from dralloc.allocator.allocate import AllocationProblem, allocate
 from dralloc.allocator.features import Features
 from dralloc.allocator.outcome import Allocated, Outcome
 from dralloc.allocator.requests import compile_demand
 from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.conformance.allocation import read_line
-from dralloc.conformance.frame import read_lines
+from dralloc.conformance.vector_family import read_lines
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.testing.builders import allocation, claim, device, device_class, held, node, request, resource_slice
 

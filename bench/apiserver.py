@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.frame import Figure, benchmark
+from bench.measurement import Figure, benchmark
 from tests.support.server_process import ServerProcess, server_process
 
 CONNECTIONS = 32

@@ -9,9 +9,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.frame import Figure, benchmark, best_time_s
+from bench.measurement import Figure, benchmark, best_time_s
 from dralloc.api.codec import decode, encode, find_stray_fields
-from dralloc.api.documents import read_manifest
+from dralloc.api.manifests import read_manifest
 from dralloc.api.resource_v1 import ResourceSlice
 
 CLAIMS = 10_000

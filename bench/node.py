@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.frame import Figure, benchmark
+from bench.measurement import Figure, benchmark
 from tests.support.server_process import server_process
 
 NODES = 5_000

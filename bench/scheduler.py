@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import uvloop
 
-from bench.frame import Figure, benchmark
+from bench.measurement import Figure, benchmark
 from dralloc.api.codec import decode, encode
 from dralloc.api.core_v1 import Node
 from dralloc.api.defaulting import default_resource_claim

@@ -11,10 +11,10 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-from bench.frame import Figure, benchmark
+from bench.measurement import Figure, benchmark
 from dralloc.store.interface import Store, Watch
 from dralloc.store.memory import MemoryStore
-from dralloc.store.opening import open_store
+from dralloc.store.store_url import open_store
 from tests.support.etcd_server import EtcdServer
 
 VALUE = os.urandom(1500)

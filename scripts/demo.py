@@ -156,7 +156,7 @@ def program() -> str:
 async def follow(kubeconfig: Path, told: set[str], count: int) -> None:
     """Tell which pods run that did not before, as they come to, until so many do."""
     from dralloc.api.pod_v1 import Pod
-    from dralloc.client.client import connect_async
+    from dralloc.client.async_client import connect_async
 
     new: set[str] = set()
     nodes: set[str] = set()

@@ -20,7 +20,7 @@ import pytest
 from dralloc.allocator.allocate import AllocationProblem, allocate
 from dralloc.api.resource_v1 import Device, DeviceAttribute
 from dralloc.conformance.allocation import read_line
-from dralloc.conformance.frame import read_lines
+from dralloc.conformance.vector_family import read_lines
 from tests.support.allocations import as_plain
 from tests.support.plain_allocator import PlainOutcome, allocate_plainly
 from tests.support.plain_pools import PlainFatal, PlainPools, World

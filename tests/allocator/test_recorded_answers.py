@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from dralloc.conformance.allocation import FAMILY, read_line
-from dralloc.conformance.frame import Options, read_lines
+from dralloc.conformance.vector_family import Options, read_lines
 from tests.support.plain_allocator import allocate_plainly
 from tests.support.plain_pools import World
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from dralloc.api.admission import Admitted, Refused, Verb, WriteRequest, admit
 from dralloc.api.codec import decode, encode
-from dralloc.api.convert import from_hub
+from dralloc.api.conversion import from_hub
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.registry import KINDS, find_kind
 from dralloc.primitives.errors import BadRequest

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from dralloc.api.documents import read_manifest
 from dralloc.api.inventory import find_unknown_names, take_inventory
-from dralloc.api.selector_names import warn_about_names
-from dralloc.cel.check import compile_selector
+from dralloc.api.manifests import read_manifest
+from dralloc.api.selector_warnings import warn_about_names
+from dralloc.cel.compiler import compile_selector
 from dralloc.testing.builders import device, resource_slice
 
 SLICE = resource_slice(

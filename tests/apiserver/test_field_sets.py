@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dralloc.api.codec import decode, encode
-from dralloc.api.convert import from_hub
+from dralloc.api.conversion import from_hub
 from dralloc.api.registry import find_kind
 from dralloc.apiserver.documents.field_sets import (
     SELF,

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from cryptography import x509
 
-from dralloc.api.documents import read_manifest
+from dralloc.api.manifests import read_manifest
 from dralloc.apiserver.credentials.certificates import ensure_certificates
 from dralloc.apiserver.credentials.kubeconfig import UnusableKubeconfig, write_kubeconfig
 from dralloc.apiserver.http.authentication import (

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from dralloc.apiserver.server import ApiServer
-from dralloc.conformance.families import load_family
-from dralloc.conformance.frame import Options, read_lines
+from dralloc.conformance.family_index import load_family
+from dralloc.conformance.vector_family import Options, read_lines
 from dralloc.primitives.features import FeatureGates
-from dralloc.store.opening import open_store
+from dralloc.store.store_url import open_store
 from tests.support.etcd_server import EtcdServer
 from tests.support.local_api import CLAIMS, PODS, FixedClock, LocalApi, claim_document, pod_document
 from tests.support.server_process import server_process

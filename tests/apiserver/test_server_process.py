@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from dralloc.conformance.families import load_family
-from dralloc.conformance.frame import Options, Verdict, read_lines
+from dralloc.conformance.family_index import load_family
+from dralloc.conformance.vector_family import Options, Verdict, read_lines
 from tests.support.local_api import CLAIMS, claim_document
 from tests.support.server_process import ServerProcess, server_process
 

@@ -20,7 +20,7 @@ from dralloc.client.transport import Request
 from dralloc.node.profiles import BadProfile
 from dralloc.primitives.features import FeatureGates
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
-from dralloc.store.opening import open_store
+from dralloc.store.store_url import open_store
 from dralloc.system_clock import SystemClock
 from dralloc.testing.builders import request, taint, taint_rule
 from tests.support.workloads import claim_template, job, pod, template

@@ -9,7 +9,7 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceSlice
 from dralloc.assembly.cluster import ClusterSettings, cluster_in_process, fleet
 from dralloc.assembly.earlier_nodes import retire
-from dralloc.client.client import AsyncClient
+from dralloc.client.async_client import AsyncClient
 from dralloc.node.fleet import FleetSettings
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.store.memory import MemoryStore

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from dralloc.cel.check import compile_selector as check
 from dralloc.cel.codegen import generate
+from dralloc.cel.compiler import compile_selector as check
 from dralloc.cel.device import DeviceView
 from dralloc.cel.errors import CelCompileError, CelError
 from dralloc.cel.program import compile_selector

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
-from dralloc.cel.checker import check_types
 from dralloc.cel.cost import estimate_cost
 from dralloc.cel.cost_sizes import ENDLESS, declared_size
 from dralloc.cel.cost_sizes import Path as SizePath
 from dralloc.cel.environment import Environment, new_environment
 from dralloc.cel.errors import CelError
 from dralloc.cel.parser import parse
+from dralloc.cel.type_checker import check_types
 from tests.support.expressions import expression_texts
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "cel.jsonl.gz"

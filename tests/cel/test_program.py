@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from dralloc.cel.errors import CelCompileError, CelEvaluationError, CelTypeError
-from dralloc.cel.explain import Part, shown_value
 from dralloc.cel.program import compile_selector
+from dralloc.cel.selector_explanation import Part, shown_value
 from tests.support.selectors import DRIVER, device_view, evaluate
 
 D = f'device.attributes["{DRIVER}"]'

@@ -16,10 +16,10 @@ from typer.testing import CliRunner, Result
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.cli.main import app
-from dralloc.client.blocking import Client
-from dralloc.client.client import AsyncClient
-from dralloc.client.credentials import Connection
-from dralloc.client.http import HttpTransport
+from dralloc.client.async_client import AsyncClient
+from dralloc.client.blocking_client import Client
+from dralloc.client.http_transport import HttpTransport
+from dralloc.client.kubeconfig import Connection
 from dralloc.pytest_plugin.cluster import running_cluster
 from dralloc.testing.api_server import TOKEN
 from tests.support.api_thread import ApiThread, Said, api_thread

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from dralloc.apiserver.http.listener import Endpoint, serving
-from dralloc.client.credentials import Connection
-from dralloc.client.http import HttpTransport
+from dralloc.client.http_transport import HttpTransport
+from dralloc.client.kubeconfig import Connection
 from dralloc.node.fleet import Fleet, FleetSettings
 from dralloc.node.profiles import load_profile
 from dralloc.system_clock import SystemClock

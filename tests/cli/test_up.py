@@ -24,7 +24,7 @@ from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
 from dralloc.cli.main import app
-from dralloc.client.blocking import Client
+from dralloc.client.blocking_client import Client
 from dralloc.testing.builders import request
 from tests.support.cluster_process import cluster_process, start_cluster
 from tests.support.etcd_server import EtcdServer

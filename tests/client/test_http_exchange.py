@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 import uvloop
 
-from dralloc.client.credentials import Connection
-from dralloc.client.http import HttpTransport
+from dralloc.client.http_transport import HttpTransport
+from dralloc.client.kubeconfig import Connection
 from dralloc.client.transport import Request, TransportError
 
 GET = Request(method="GET", path="/api/v1/pods/a b", query={"labelSelector": "a=b"})

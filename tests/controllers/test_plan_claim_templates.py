@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dralloc.api.codec import decode, encode
-from dralloc.api.core_object import CoreObject, read_core_object
 from dralloc.api.meta_v1 import OwnerReference
 from dralloc.api.pod_claims import POD_CLAIM_NAME, pod_reference
 from dralloc.api.pod_v1 import Pod, PodResourceClaimStatus
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim, ResourceClaimTemplate
+from dralloc.api.unstructured_object import CoreObject, read_core_object
 from dralloc.controllers.claim_templates.plan import (
     CreateClaim,
     PodAction,

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from dralloc.api.batch_v1 import Job, JobCondition, JobSpec, JobStatus
 from dralloc.api.codec import encode
-from dralloc.api.core_object import CoreObject, read_core_object
 from dralloc.api.meta_v1 import ObjectMeta
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimTemplate
+from dralloc.api.unstructured_object import CoreObject, read_core_object
 from dralloc.controllers.jobs.crew import batches
 from dralloc.controllers.jobs.indexes import parse_indexes, print_indexes
 from dralloc.controllers.jobs.plan import (

@@ -17,8 +17,8 @@ from dralloc.api.coordination_v1 import Lease
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.cli.main import app
-from dralloc.client.client import AsyncClient, connect_async
-from dralloc.client.in_process import InProcessTransport
+from dralloc.client.async_client import AsyncClient, connect_async
+from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.transport import Request, Response, Stream, Transport
 from dralloc.controllers.running import LEASE, Controllers
 from dralloc.primitives.features import FeatureGates

@@ -22,8 +22,8 @@ from dralloc.api.resource_v1 import DeviceClass, DeviceTaint, DeviceTaintRule, D
 from dralloc.apiserver.http.listener import Endpoint, serving
 from dralloc.apiserver.server import ApiServer
 from dralloc.assembly.components import Components
-from dralloc.client.client import AsyncClient
-from dralloc.client.in_process import InProcessTransport
+from dralloc.client.async_client import AsyncClient
+from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.transport import Request, Transport
 from dralloc.controllers.running import Controllers
 from dralloc.driver import DriverFunctions

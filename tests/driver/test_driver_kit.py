@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.client.client import AsyncClient
+from dralloc.client.async_client import AsyncClient
 from dralloc.driver import (
     AllocatedClaim,
     Device,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
-from dralloc.client.client import AsyncClient
+from dralloc.client.async_client import AsyncClient
 from dralloc.client.transport import Request, Response, Transport, TransportError
 from dralloc.driver import AllocatedClaim, Device, Driver, DriverFunctions, PreparedDevice, capacity, device
 from dralloc.driver.checkpoint import Checkpoint

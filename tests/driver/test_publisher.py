@@ -13,9 +13,9 @@ from dralloc.api.core_v1 import Node
 from dralloc.api.device_parts import capacity
 from dralloc.api.meta_v1 import ObjectMeta
 from dralloc.api.resource_v1 import ResourceSlice
-from dralloc.client.calls import Calls
-from dralloc.client.client import AsyncClient
-from dralloc.client.in_process import InProcessTransport
+from dralloc.client.api_calls import Calls
+from dralloc.client.async_client import AsyncClient
+from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.transport import Transport
 from dralloc.driver.devices import Pool, device
 from dralloc.driver.dropped_fields import DroppedFields

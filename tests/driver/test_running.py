@@ -15,7 +15,7 @@ import pytest
 from dralloc.api.core_v1 import Node
 from dralloc.api.meta_v1 import ObjectMeta
 from dralloc.apiserver.server_process import ServerSettings, run_server
-from dralloc.client.client import connect_async
+from dralloc.client.async_client import connect_async
 from dralloc.driver.conformance.subject import Patience, Subject
 from tests.support.ports import free_port
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dralloc.client.calls import Calls
+from dralloc.client.api_calls import Calls
 from dralloc.driver import AllocatedClaim, Device, Driver, PreparedDevice, device
 from dralloc.driver.checkpoint import Checkpoint
 from dralloc.driver.claims import ClaimReference

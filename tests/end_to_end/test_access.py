@@ -20,9 +20,9 @@ from dralloc.api.resource_v1 import (
     ResourceSlice,
 )
 from dralloc.apiserver.server_process import ServerSettings, run_server
-from dralloc.client.client import AsyncClient
-from dralloc.client.credentials import Connection
-from dralloc.client.http import HttpTransport
+from dralloc.client.async_client import AsyncClient
+from dralloc.client.http_transport import HttpTransport
+from dralloc.client.kubeconfig import Connection
 from dralloc.primitives.errors import Conflict, Forbidden, Invalid, NotFound
 from dralloc.simulator.running_cluster import RunningCluster, in_running_cluster
 from dralloc.testing.builders import (

@@ -15,7 +15,7 @@ from dralloc.api.pod_claims import pod_reference
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.apiserver.http.listener import Endpoint, serving
-from dralloc.client.client import AsyncClient, connect_async
+from dralloc.client.async_client import AsyncClient, connect_async
 from dralloc.node.checkpoint import read_checkpoint
 from dralloc.node.runtime_process import find_marked
 from dralloc.rpc.plugin_services import Service

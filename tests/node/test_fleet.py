@@ -18,10 +18,10 @@ from dralloc.api.core_v1 import Event, Node
 from dralloc.api.pod_claims import pod_reference
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
-from dralloc.client.client import AsyncClient
-from dralloc.client.in_process import InProcessTransport
-from dralloc.client.resource import ObjectKey
-from dralloc.client.resources import resource_for
+from dralloc.client.async_client import AsyncClient
+from dralloc.client.in_process_transport import InProcessTransport
+from dralloc.client.known_resources import resource_for
+from dralloc.client.resource_endpoint import ObjectKey
 from dralloc.client.transport import Request, Response
 from dralloc.node.fleet import Fleet, FleetSettings
 from dralloc.node.pod_view import NODE_PODS, NodePod

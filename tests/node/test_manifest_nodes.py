@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 
 from dralloc.api.core_v1 import Node
 from dralloc.api.pod_v1 import Pod
-from dralloc.client.client import AsyncClient
-from dralloc.client.in_process import InProcessTransport
+from dralloc.client.async_client import AsyncClient
+from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.node.manifest_nodes import CAPACITY, ManifestNodes
 from dralloc.node.profiles import FAKE_LABEL
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual

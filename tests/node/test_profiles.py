@@ -11,8 +11,8 @@ import yaml
 
 from dralloc.api.core_v1 import Node
 from dralloc.api.resource_v1 import DeviceClass, ResourceSlice
-from dralloc.client.client import AsyncClient
-from dralloc.client.in_process import InProcessTransport
+from dralloc.client.async_client import AsyncClient
+from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.node.fleet import Fleet, FleetSettings
 from dralloc.node.placeholders import BadTemplate, escape, fill, fill_text, repetitions
 from dralloc.node.profiles import (

@@ -13,7 +13,7 @@ import pytest
 
 from dralloc.api.core_v1 import Node
 from dralloc.apiserver.http.listener import Endpoint, serving
-from dralloc.client.client import connect_async
+from dralloc.client.async_client import connect_async
 from dralloc.client.transport import TransportError
 from dralloc.client.work_queue import Backoff
 from dralloc.node.persistence import until_done

@@ -10,8 +10,8 @@ import pytest
 from dralloc.api.core_v1 import Node
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
-from dralloc.client.resource import ObjectKey
-from dralloc.client.resources import resource_for
+from dralloc.client.known_resources import resource_for
+from dralloc.client.resource_endpoint import ObjectKey
 from dralloc.client.transport import Request, Response, Transport
 from dralloc.simulator.network_faults import Loss, ScriptedTransport
 from dralloc.simulator.virtual_time import run_virtual

@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager
 import pytest
 
 from dralloc.assembly.components import Components
-from dralloc.client.calls import Calls
+from dralloc.client.api_calls import Calls
 from dralloc.client.transport import Request, Response, Stream, Transport
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.scheduler import Scheduler, SchedulerSettings

@@ -15,7 +15,7 @@ import pytest
 
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.client.client import AsyncClient
+from dralloc.client.async_client import AsyncClient
 from dralloc.scheduler.scheduler import Scheduler, SchedulerSettings
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.snapshot.identity import DeviceId

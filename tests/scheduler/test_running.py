@@ -15,8 +15,8 @@ import pytest
 
 from dralloc import connect
 from dralloc.api.pod_v1 import Pod
-from dralloc.client.client import AsyncClient
-from dralloc.client.in_process import InProcessTransport
+from dralloc.client.async_client import AsyncClient
+from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.scheduler.leader_loop import SchedulerLoop
 from dralloc.scheduler.scheduler import SchedulerSettings
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from dralloc.store.errors import Compacted, KeyExists, RevisionConflict, StoreFull, StoreUnavailable, ValueTooLarge
 from dralloc.store.interface import Event, HistoryLimits, Record, Store, Watch
-from dralloc.store.opening import open_store
+from dralloc.store.store_url import open_store
 from tests.support.etcd_server import EtcdServer, etcd_program
 from tests.support.ports import free_port
 

@@ -19,9 +19,9 @@ import pytest
 
 from dralloc.store.errors import CorruptStore, StoreError, StoreFull, StoreInUse, StoreUnavailable
 from dralloc.store.interface import HistoryLimits, Record
-from dralloc.store.opening import open_store
 from dralloc.store.sqlite import SqliteStore
 from dralloc.store.sqlite_file import SqliteFile
+from dralloc.store.store_url import open_store
 
 
 class SmallDisk:
@@ -249,7 +249,7 @@ def test_a_file_is_open_once(tmp_path: Path) -> None:
             await store.create("/a", b"")
             with pytest.raises(StoreInUse, match="in use"):
                 await SqliteStore.open(path)
-            opening = "import asyncio, sys; from dralloc.store.opening import open_store; asyncio.run(open_store(sys.argv[1]))"
+            opening = "import asyncio, sys; from dralloc.store.store_url import open_store; asyncio.run(open_store(sys.argv[1]))"
             other = subprocess.run(
                 [sys.executable, "-c", opening, str(path)], capture_output=True, text=True, timeout=60, check=False
             )

@@ -24,7 +24,7 @@ from dralloc.apiserver.http.application import ApiApplication, Receive, Scope, S
 from dralloc.apiserver.http.authentication import ADMINISTRATOR, Authenticator
 from dralloc.apiserver.http.listener import Endpoint, serving
 from dralloc.apiserver.server import ApiServer
-from dralloc.client.blocking import Client, connect
+from dralloc.client.blocking_client import Client, connect
 from dralloc.primitives.features import FeatureGates
 from dralloc.store.memory import MemoryStore
 from dralloc.system_clock import SystemClock

@@ -15,7 +15,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from dralloc.client.client import AsyncClient
+from dralloc.client.async_client import AsyncClient
 from dralloc.client.transport import Transport
 from dralloc.driver.driver import Driver
 from dralloc.driver.plugin import Plugin

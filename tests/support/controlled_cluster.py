@@ -15,10 +15,10 @@ from typing import Any
 from dralloc.api.pod_claims import CLAIM_FINALIZER, pod_reference
 from dralloc.api.pod_v1 import SUCCEEDED, Pod
 from dralloc.api.resource_v1 import AllocationResult, ConsumerReference, ResourceClaim
-from dralloc.client.client import AsyncClient
-from dralloc.client.in_process import InProcessTransport
-from dralloc.client.resource import ObjectKey
-from dralloc.client.resources import resource_for
+from dralloc.client.async_client import AsyncClient
+from dralloc.client.in_process_transport import InProcessTransport
+from dralloc.client.known_resources import resource_for
+from dralloc.client.resource_endpoint import ObjectKey
 from dralloc.client.transport import Transport
 from dralloc.controllers.running import CONTROLLERS, Controllers
 from dralloc.primitives.errors import NotFound

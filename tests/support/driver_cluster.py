@@ -20,12 +20,12 @@ from typing import Any, Final
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.apiserver.server_process import ServerSettings, run_server
-from dralloc.client.calls import Calls
-from dralloc.client.client import AsyncClient, connect_async
-from dralloc.client.credentials import read_kubeconfig
-from dralloc.client.http import HttpTransport
-from dralloc.client.resource import Object
-from dralloc.client.resources import resource_for
+from dralloc.client.api_calls import Calls
+from dralloc.client.async_client import AsyncClient, connect_async
+from dralloc.client.http_transport import HttpTransport
+from dralloc.client.known_resources import resource_for
+from dralloc.client.kubeconfig import read_kubeconfig
+from dralloc.client.resource_endpoint import Object
 from dralloc.client.work_queue import Backoff
 from dralloc.controllers.running import Controllers
 from dralloc.driver.conformance.launching import DriverProcess

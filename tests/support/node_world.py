@@ -21,10 +21,10 @@ from dralloc.api.core_v1 import Event
 from dralloc.api.pod_claims import pod_reference
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import AllocationResult, ResourceClaim
-from dralloc.client.client import AsyncClient
-from dralloc.client.in_process import InProcessTransport
-from dralloc.client.resource import ObjectKey
-from dralloc.client.resources import resource_for
+from dralloc.client.async_client import AsyncClient
+from dralloc.client.in_process_transport import InProcessTransport
+from dralloc.client.known_resources import resource_for
+from dralloc.client.resource_endpoint import ObjectKey
 from dralloc.client.transport import Transport
 from dralloc.client.work_queue import Backoff
 from dralloc.node.agent import Agent, AgentSettings

@@ -14,11 +14,11 @@ from typing import Any
 from dralloc.api.core_v1 import Event
 from dralloc.api.pod_v1 import Pod, PodCondition
 from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.client.calls import Calls
-from dralloc.client.client import AsyncClient
-from dralloc.client.in_process import InProcessTransport
-from dralloc.client.resource import ObjectKey
-from dralloc.client.resources import resource_for
+from dralloc.client.api_calls import Calls
+from dralloc.client.async_client import AsyncClient
+from dralloc.client.in_process_transport import InProcessTransport
+from dralloc.client.known_resources import resource_for
+from dralloc.client.resource_endpoint import ObjectKey
 from dralloc.client.transport import Transport
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.scheduler import NAME, Scheduler, SchedulerSettings

@@ -16,7 +16,7 @@ import yaml
 from dralloc import connect
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.client.blocking import Client
+from dralloc.client.blocking_client import Client
 from tests.support.browser import Page, browser_page, browser_windows, find_chromium
 from tests.support.cluster_process import ClusterProcess, cluster_process
 from tests.support.ports import free_port

@@ -13,13 +13,13 @@ from typing import Final, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dralloc.api.canonical import settled, with_canonical_times
-from dralloc.api.convert import V1BETA1, to_hub
+from dralloc.api.admission_warnings import warn_of_zero_counts
+from dralloc.api.canonical_form import settled, with_canonical_times
+from dralloc.api.conversion import V1BETA1, to_hub
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta
 from dralloc.api.registry import Kind
 from dralloc.api.strategy import StatusStrategy, Strategy, Surroundings
 from dralloc.api.timestamps import BadTimestamp, print_timestamp
-from dralloc.api.warnings import warn_of_zero_counts
 from dralloc.primitives.errors import BadRequest
 from dralloc.primitives.field_errors import FieldError, FieldPath, invalid
 

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Raw, Struct, inspect
 
 from dralloc.api.json_reader import read_json
-from dralloc.api.nesting import LEVELS_MAX, is_nested_too_deeply
+from dralloc.api.nesting_limit import LEVELS_MAX, is_nested_too_deeply
 from dralloc.api.positions import SourceError
 from dralloc.api.schema import Misfit, MisfitKind, find_misfits
 from dralloc.api.trees import ExactNumber

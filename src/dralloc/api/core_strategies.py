@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from dralloc.api.apps_v1 import DaemonSet, Deployment
 from dralloc.api.batch_v1 import Job
 from dralloc.api.coordination_v1 import Lease
-from dralloc.api.core_object import CoreObject, view
 from dralloc.api.core_v1 import Event, Namespace, Node, ResourceQuota, ServiceAccount
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_defaults import default_pod_spec, default_template_spec, quality_of_service
@@ -19,6 +18,7 @@ from dralloc.api.pod_v1 import PENDING, Pod
 from dralloc.api.rbac_v1 import ClusterRole, ClusterRoleBinding, Role, RoleBinding
 from dralloc.api.scheduling_v1 import PREEMPT_LOWER, PriorityClass
 from dralloc.api.strategy import StatusStrategy, with_generation
+from dralloc.api.unstructured_object import CoreObject, view
 from dralloc.api.validation import core, installation
 from dralloc.api.validation.job_update import validate_job_spec_update
 from dralloc.api.validation.pod import SPEC, validate_pod, validate_pod_status_update, validate_pod_update

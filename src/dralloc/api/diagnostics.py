@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from dralloc.api.admin_access import ADMIN_ACCESS_LABEL
 from dralloc.api.admission import Admitted, Refused, Verb, WriteRequest, admit
 from dralloc.api.codec import DecodeError
-from dralloc.api.convert import V1BETA1
-from dralloc.api.documents import Document, Manifest, read_manifest
+from dralloc.api.conversion import V1BETA1
+from dralloc.api.manifests import Document, Manifest, read_manifest
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.positions import Position, Steps, nearest
 from dralloc.api.registry import KINDS, Kind, find_in_other_versions, find_kind, read_object

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dralloc.api.resource_v1 import ResourceSlice
-from dralloc.cel.reads import Reads
+from dralloc.cel.attribute_reads import Reads
 
 # Domain and name.
 QualifiedName = tuple[str, str]

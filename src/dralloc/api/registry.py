@@ -11,8 +11,7 @@ from typing import Any, Final
 
 from dralloc.api import apps_v1, batch_v1, coordination_v1, rbac_v1, resource_v1, scheduling_v1, v1beta1
 from dralloc.api.codec import decode, encode
-from dralloc.api.convert import V1, V1BETA1, V1BETA2
-from dralloc.api.core_object import CoreObject, print_core_object, read_core_object
+from dralloc.api.conversion import V1, V1BETA1, V1BETA2
 from dralloc.api.core_strategies import (
     ClusterRoleBindingStrategy,
     ClusterRoleStrategy,
@@ -32,7 +31,7 @@ from dralloc.api.core_strategies import (
     ServiceAccountStrategy,
 )
 from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.strategies import (
+from dralloc.api.resource_strategies import (
     DeviceClassStrategy,
     DeviceTaintRuleStrategy,
     ResourceClaimStrategy,
@@ -40,6 +39,7 @@ from dralloc.api.strategies import (
     ResourceSliceStrategy,
 )
 from dralloc.api.strategy import Strategy
+from dralloc.api.unstructured_object import CoreObject, print_core_object, read_core_object
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

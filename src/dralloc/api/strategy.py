@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dralloc.api.authorization import Permission, permit_everything
-from dralloc.api.expressions import CEL, ExpressionChecker
+from dralloc.api.expression_checker import CEL, ExpressionChecker
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.validation.context import ValidationContext
 from dralloc.primitives.features import FeatureGates

@@ -16,7 +16,7 @@ from typing import Any, Final, NoReturn
 import yaml
 from yaml import events
 
-from dralloc.api.nesting import LEVELS_MAX
+from dralloc.api.nesting_limit import LEVELS_MAX
 from dralloc.api.positions import Position, PositionTracker, SourceError, Steps
 from dralloc.api.trees import RepeatedKeys, repeated_names
 

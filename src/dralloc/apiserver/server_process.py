@@ -18,7 +18,7 @@ from dralloc.apiserver.http.static_pages import StaticPages
 from dralloc.apiserver.server import ApiServer
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
-from dralloc.store.opening import open_store
+from dralloc.store.store_url import open_store
 from dralloc.system_clock import SystemClock
 
 if TYPE_CHECKING:

@@ -23,12 +23,12 @@ from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.authentication import ADMINISTRATOR, Authenticator
 from dralloc.apiserver.server import ApiServer
 from dralloc.assembly.components import Components, Run
-from dralloc.client.calls import Calls
-from dralloc.client.client import AsyncClient
-from dralloc.client.in_process import InProcessTransport
+from dralloc.client.api_calls import Calls
+from dralloc.client.async_client import AsyncClient
+from dralloc.client.in_process_transport import InProcessTransport
+from dralloc.client.known_resources import resource_for
 from dralloc.client.leader_election import LeaderElection
-from dralloc.client.resource import ObjectKey
-from dralloc.client.resources import resource_for
+from dralloc.client.resource_endpoint import ObjectKey
 from dralloc.client.transport import Transport
 from dralloc.controllers.running import CONTROLLERS, Controllers
 from dralloc.node.fake_pods import FIELD_MANAGER, FakePods

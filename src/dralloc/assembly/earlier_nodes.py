@@ -12,9 +12,9 @@ from dralloc.api.core_v1 import Node
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceSlice
-from dralloc.client.client import AsyncClient
-from dralloc.client.resource import key_of
-from dralloc.client.resources import resource_for
+from dralloc.client.async_client import AsyncClient
+from dralloc.client.known_resources import resource_for
+from dralloc.client.resource_endpoint import key_of
 from dralloc.node.fleet import FleetSettings
 from dralloc.node.profiles import FAKE_LABEL, shared_slices
 from dralloc.primitives.errors import NotFound

@@ -10,9 +10,9 @@ from dralloc.assembly.garbage import collect_rarely
 from dralloc.assembly.processes import local_cluster
 from dralloc.assembly.throughput import Scale, Throughput, clean_up, measure
 from dralloc.assembly.workloads import Claims, Workload
-from dralloc.client.calls import Calls
-from dralloc.client.credentials import read_kubeconfig
-from dralloc.client.http import HttpTransport
+from dralloc.client.api_calls import Calls
+from dralloc.client.http_transport import HttpTransport
+from dralloc.client.kubeconfig import read_kubeconfig
 from dralloc.client.transport import Transport
 from dralloc.controllers.running import CONTROLLERS
 

@@ -14,11 +14,11 @@ from typing import Final
 
 from dralloc.api.pod_v1 import Pod
 from dralloc.assembly.workloads import Document, Workload
-from dralloc.client.calls import Calls
+from dralloc.client.api_calls import Calls
 from dralloc.client.informer import Informer
+from dralloc.client.known_resources import resource_for, resource_of
 from dralloc.client.reflector import Reflector
-from dralloc.client.resource import ObjectKey
-from dralloc.client.resources import resource_for, resource_of
+from dralloc.client.resource_endpoint import ObjectKey
 from dralloc.primitives.errors import AlreadyExists, NotFound
 
 AT_ONCE: Final = 64

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any, Final
 
-from dralloc.cel.access import find_value, get_value, index_key
-from dralloc.cel.building import Loop, Qualifier
-from dralloc.cel.calls import at_nominal_cost, call_function, step_of_many, step_of_one, step_of_two
-from dralloc.cel.checker import TypedExpression
+from dralloc.cel.closure_runtime import Code, Frame, Observer, Raised, Run, Steps, finish, reporting
+from dralloc.cel.code_builder import Loop, Qualifier
 from dralloc.cel.errors import CelEvaluationError
+from dralloc.cel.function_calls import at_nominal_cost, call_function, step_of_many, step_of_one, step_of_two
 from dralloc.cel.library.functions import Function
 from dralloc.cel.library.maps import insert, insert_all
 from dralloc.cel.library.messages import build_message
 from dralloc.cel.loops import LazyValue, loop_over
-from dralloc.cel.running import Code, Frame, Observer, Raised, Run, Steps, finish, reporting
 from dralloc.cel.syntax import Call, Expression, ListLiteral, MapLiteral, MessageLiteral
+from dralloc.cel.type_checker import TypedExpression
+from dralloc.cel.value_access import find_value, get_value, index_key
 from dralloc.cel.values import (
     FATAL_ERRORS,
     MISSING,

@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Final
 
-from dralloc.cel.access import access_optionally, find_value, get_value, index_key
-from dralloc.cel.building import Loop, Qualifier
-from dralloc.cel.checker import TypedExpression
+from dralloc.cel.code_builder import Loop, Qualifier
+from dralloc.cel.code_planner import DEVICE_SLOT, Planner
 from dralloc.cel.codegen_calls import CALLS, is_text_map
 from dralloc.cel.codegen_source import Source, SourceWriter, TooComplex
 from dralloc.cel.device import DeviceView
@@ -24,9 +23,10 @@ from dralloc.cel.library.maps import insert, insert_all
 from dralloc.cel.library.messages import build_message
 from dralloc.cel.loops import elements_of, pairs_of
 from dralloc.cel.meter import Meter
-from dralloc.cel.plan import DEVICE_SLOT, Planner
 from dralloc.cel.syntax import Call, Expression, ListLiteral, MapLiteral, MessageLiteral
+from dralloc.cel.type_checker import TypedExpression
 from dralloc.cel.types import Kind
+from dralloc.cel.value_access import access_optionally, find_value, get_value, index_key
 from dralloc.cel.values import MISSING, DomainMap, Map, Value, map_key
 
 Matcher = Callable[[DeviceView], bool]

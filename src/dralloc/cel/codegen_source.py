@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NoReturn
 
 from dralloc.cel import types
-from dralloc.cel.checker import TypedExpression
 from dralloc.cel.errors import CelEvaluationError
 from dralloc.cel.library.functions import Function
 from dralloc.cel.meter import Meter
 from dralloc.cel.syntax import Call, Expression
+from dralloc.cel.type_checker import TypedExpression
 from dralloc.cel.types import Kind, Type
 from dralloc.cel.values import MISSING, Value
 

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from dralloc.cel import cost_functions
-from dralloc.cel.checker import TypedExpression
 from dralloc.cel.cost_functions import CallArguments, CallEstimate
 from dralloc.cel.cost_sizes import (
     NOWHERE,
@@ -39,8 +38,9 @@ from dralloc.cel.syntax import (
     MessageLiteral,
     Select,
 )
+from dralloc.cel.tree_walk import walk
+from dralloc.cel.type_checker import TypedExpression
 from dralloc.cel.types import Kind, Type, is_optional
-from dralloc.cel.walk import walk
 
 _STEP: Final = 1
 _LIST: Final = 10

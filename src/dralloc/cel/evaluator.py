@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dralloc.cel.checker import TypedExpression
+from dralloc.cel.closure_runtime import Frame, Observer, finish
 from dralloc.cel.closures import ClosureBuilder
+from dralloc.cel.code_planner import DEVICE_SLOT, Planner
 from dralloc.cel.errors import CelEvaluationError
 from dralloc.cel.meter import COST_MAX
-from dralloc.cel.plan import DEVICE_SLOT, Planner
-from dralloc.cel.running import Frame, Observer, finish
+from dralloc.cel.type_checker import TypedExpression
 from dralloc.cel.values import Map, Value
 
 

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from dralloc.cel import types
-from dralloc.cel.checker import TypedExpression
 from dralloc.cel.errors import CelEvaluationError, CelProgramError, CelTypeError, Problem
 from dralloc.cel.library import FUNCTIONS
 from dralloc.cel.library.regex import compile_pattern
@@ -28,9 +27,10 @@ from dralloc.cel.syntax import (
     MessageLiteral,
     Select,
 )
+from dralloc.cel.tree_walk import walk
+from dralloc.cel.type_checker import TypedExpression
 from dralloc.cel.types import Kind, Type
 from dralloc.cel.values import TypeValue, Uint, Value
-from dralloc.cel.walk import walk
 
 
 def check_literals(typed: TypedExpression) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from dralloc.cel.building import Loop
+from dralloc.cel.closure_runtime import Code, Frame, Run, finish
+from dralloc.cel.code_builder import Loop
 from dralloc.cel.errors import CelEvaluationError
-from dralloc.cel.running import Code, Frame, Run, finish
 from dralloc.cel.values import DomainMap, Value, map_keys, type_of
 
 

@@ -10,14 +10,14 @@ from collections.abc import Callable
 from functools import cached_property, lru_cache
 from typing import Final
 
-from dralloc.cel.check import CheckedExpression
-from dralloc.cel.check import compile_selector as check_selector
 from dralloc.cel.codegen import generate
+from dralloc.cel.compiler import CheckedExpression
+from dralloc.cel.compiler import compile_selector as check_selector
 from dralloc.cel.device import DeviceView
 from dralloc.cel.environment import Environment, stored_environment
 from dralloc.cel.errors import CelCompileError, CelEvaluationError
 from dralloc.cel.evaluator import Evaluator
-from dralloc.cel.explain import Explanation, explain
+from dralloc.cel.selector_explanation import Explanation, explain
 from dralloc.cel.values import Value, type_of
 
 STORED: Final = stored_environment()

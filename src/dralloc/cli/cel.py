@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from dralloc.api.inventory import Inventory
     from dralloc.api.resource_v1 import ResourceSlice
     from dralloc.cel.device import DeviceView
-    from dralloc.cel.explain import Part
     from dralloc.cel.program import Selector
+    from dralloc.cel.selector_explanation import Part
 
 VALUES_SHOWN_MAX: Final = 5
 
@@ -81,7 +81,7 @@ def cel(
     dralloc cel device.allowMultipleAllocations -f s.yaml --explain --device gpu-0
     """
     from dralloc.api.inventory import take_inventory
-    from dralloc.cel.check import Refusal, check_selector, environment_for
+    from dralloc.cel.compiler import Refusal, check_selector, environment_for
     from dralloc.cel.errors import CelCompileError
     from dralloc.cel.program import compile_selector
 
@@ -111,7 +111,7 @@ def cel(
 
 def _read_slices(files: list[str]) -> Iterator[ResourceSlice]:
     from dralloc.api.codec import DecodeError
-    from dralloc.api.convert import to_hub
+    from dralloc.api.conversion import to_hub
     from dralloc.api.registry import find_in_other_versions, find_kind, read_object
     from dralloc.api.resource_v1 import ResourceSlice
     from dralloc.cli.manifest_records import fail_unread, read_records
@@ -202,7 +202,7 @@ class _Findings:
         """The most frequent values, and how many devices have them."""
         from dralloc.api.inventory import ATTRIBUTE
         from dralloc.cel.errors import CelError
-        from dralloc.cel.explain import shown_value
+        from dralloc.cel.selector_explanation import shown_value
 
         counted: Counter[str] = Counter()
         for candidate in self.candidates:

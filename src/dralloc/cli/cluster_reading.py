@@ -18,9 +18,9 @@ from dralloc.api.resource_v1 import GROUP, DeviceTaintRule
 from dralloc.cli.output import fail, say
 from dralloc.cli.server_connection import ask_server, find_server
 from dralloc.cli.world import Origin, World, known_type, read_known
-from dralloc.client.calls import Calls
+from dralloc.client.api_calls import Calls
 from dralloc.client.discovery import Discovery, discover
-from dralloc.client.resource import Resource
+from dralloc.client.resource_endpoint import Resource
 from dralloc.client.transport import Transport
 from dralloc.primitives.errors import Forbidden
 

@@ -12,11 +12,11 @@ from dralloc.cli.options import Gates, Output, OutputFormat
 from dralloc.cli.output import FINDINGS, fail, parse_gates
 
 if TYPE_CHECKING:
-    from dralloc.conformance.frame import Tally, Verdict
+    from dralloc.conformance.vector_family import Tally, Verdict
 
 
 def _families(incomplete: str) -> list[str]:
-    from dralloc.conformance.families import FAMILIES
+    from dralloc.conformance.family_index import FAMILIES
 
     return [name for name in FAMILIES if name.startswith(incomplete)]
 
@@ -52,8 +52,8 @@ def conformance(
     """
     from dralloc.cli.answers import answer
     from dralloc.cli.progress import progress
-    from dralloc.conformance.families import FAMILIES, load_family
-    from dralloc.conformance.frame import BadVectors, Options, Tally, known_differences, read_lines
+    from dralloc.conformance.family_index import FAMILIES, load_family
+    from dralloc.conformance.vector_family import BadVectors, Options, Tally, known_differences, read_lines
 
     if family not in FAMILIES:
         fail(f"there is no family {family!r}; there are: {', '.join(FAMILIES)}")

@@ -35,7 +35,7 @@ def controllers(
     """
     from dralloc.cli.component_runner import work
     from dralloc.cli.server_connection import find_server
-    from dralloc.client.http import HttpTransport
+    from dralloc.client.http_transport import HttpTransport
     from dralloc.controllers.metrics import ControllerMetrics
     from dralloc.controllers.running import CONTROLLERS, Controllers
     from dralloc.system_clock import SystemClock

@@ -54,7 +54,7 @@ def convert(
 def _converted(record: Record, version: str) -> bytes:
     """The object in the other version; an object of another group as it is."""
     from dralloc.api.codec import DecodeError, decode, encode
-    from dralloc.api.convert import from_hub, to_hub
+    from dralloc.api.conversion import from_hub, to_hub
     from dralloc.api.registry import find_kind
     from dralloc.api.resource_v1 import GROUP
     from dralloc.cli.manifest_records import fail_unread

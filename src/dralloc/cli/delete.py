@@ -13,8 +13,8 @@ from dralloc.cli.output import FINDINGS, fail, say
 
 if TYPE_CHECKING:
     from dralloc.cli.server_objects import Target
-    from dralloc.client.credentials import Connection
     from dralloc.client.discovery import Discovery
+    from dralloc.client.kubeconfig import Connection
     from dralloc.client.transport import Transport
 
 USERS_SHOWN_MAX: Final = 3
@@ -129,7 +129,7 @@ class Deletion:
 
 
 async def _delete(transport: Transport, target: Target) -> Deletion:
-    from dralloc.client.refusals import ask
+    from dralloc.client.status_errors import ask
     from dralloc.primitives.errors import ApiError, NotFound
 
     try:

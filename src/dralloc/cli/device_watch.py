@@ -22,11 +22,11 @@ from dralloc.cli.options import OutputFormat
 from dralloc.cli.output import FINDINGS, fail, say
 from dralloc.cli.server_connection import what_to_do
 from dralloc.cli.world import place_of
-from dralloc.client.calls import Calls
+from dralloc.client.api_calls import Calls
 from dralloc.client.discovery import discover
 from dralloc.client.informer import Informer
 from dralloc.client.reflector import Reflector
-from dralloc.client.resource import Resource
+from dralloc.client.resource_endpoint import Resource
 from dralloc.client.transport import Transport
 from dralloc.primitives.errors import Forbidden
 from dralloc.snapshot.cluster import Snapshot

@@ -104,7 +104,7 @@ def _run(settings: KitSettings, junit: Path | None, output: OutputFormat, *, str
     from dralloc.apiserver.credentials.kubeconfig import UnusableKubeconfig
     from dralloc.cli.answers import answer
     from dralloc.cli.termination import run_until_terminated
-    from dralloc.client.credentials import BadKubeconfig
+    from dralloc.client.kubeconfig import BadKubeconfig
     from dralloc.client.transport import TransportError
     from dralloc.driver.conformance.checking import Outcome
     from dralloc.driver.conformance.launching import CommandFailed

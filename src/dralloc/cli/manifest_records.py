@@ -12,7 +12,7 @@ from typing import Final, NoReturn
 
 import msgspec
 
-from dralloc.api.documents import read_manifest
+from dralloc.api.manifests import read_manifest
 from dralloc.cli.file_parts import PART_SIZE_MIN, Part, cut, side_by_side
 from dralloc.cli.manifest_files import Source, read_sources
 from dralloc.cli.output import fail

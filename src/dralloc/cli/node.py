@@ -14,7 +14,7 @@ from dralloc.cli.options import Context, Gates, Kubeconfig, MetricsAddress, prof
 from dralloc.cli.output import fail, parse_gates, say
 
 if TYPE_CHECKING:
-    from dralloc.client.credentials import Connection
+    from dralloc.client.kubeconfig import Connection
     from dralloc.node.agent import AgentSettings
     from dralloc.node.fleet import FleetSettings
 
@@ -115,7 +115,7 @@ def _fleet_settings(count: int, profile: str, prefix: str, heartbeats: bool) -> 
 def _be_a_node(connection: Connection, settings: AgentSettings, metrics_address: str | None) -> None:
     from dralloc.cli.component_runner import run_until_signal
     from dralloc.cli.metrics_endpoint import metrics_endpoint
-    from dralloc.client.http import HttpTransport
+    from dralloc.client.http_transport import HttpTransport
     from dralloc.node.agent import Agent
     from dralloc.node.checkpoint import BadCheckpoint, DirectoryInUse
     from dralloc.primitives.metrics import exposition
@@ -140,7 +140,7 @@ def _be_a_node(connection: Connection, settings: AgentSettings, metrics_address:
 
 def _be_fake(connection: Connection, settings: FleetSettings) -> None:
     from dralloc.cli.component_runner import run_until_signal
-    from dralloc.client.http import HttpTransport
+    from dralloc.client.http_transport import HttpTransport
     from dralloc.node.fleet import Fleet
     from dralloc.system_clock import SystemClock
 

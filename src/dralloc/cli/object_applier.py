@@ -13,9 +13,9 @@ from dralloc.cli.manifest_records import Record
 from dralloc.cli.object_printer import objects_in
 from dralloc.cli.output import fail, paint, say
 from dralloc.cli.server_objects import Document, Target
-from dralloc.client.calls import PatchType
+from dralloc.client.api_calls import PatchType
 from dralloc.client.discovery import Discovery, UnknownKind
-from dralloc.client.refusals import ask
+from dralloc.client.status_errors import ask
 from dralloc.client.transport import Transport
 from dralloc.primitives.errors import ApiError, Conflict, NotFound
 

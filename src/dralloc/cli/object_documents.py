@@ -10,7 +10,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from dralloc.api.codec import encode
-from dralloc.api.convert import from_hub
+from dralloc.api.conversion import from_hub
 from dralloc.api.json_reader import read_json
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.registry import find_kind, print_object

@@ -34,7 +34,7 @@ def record(
     from dralloc.api.core_v1 import Node
     from dralloc.api.resource_v1 import DeviceClass, ResourceSlice
     from dralloc.cli.server_connection import ask_server, find_server
-    from dralloc.client.client import AsyncClient
+    from dralloc.client.async_client import AsyncClient
     from dralloc.client.transport import Transport
     from dralloc.node.profiles import BadProfile, read_profile
     from dralloc.node.recording import record_profile

@@ -48,7 +48,7 @@ def scheduler(
     from dralloc.api.pod_v1 import DEFAULT_SCHEDULER
     from dralloc.cli.component_runner import work
     from dralloc.cli.server_connection import find_server
-    from dralloc.client.http import HttpTransport
+    from dralloc.client.http_transport import HttpTransport
     from dralloc.scheduler.leader_loop import SchedulerLoop
     from dralloc.scheduler.scheduler import NAME, SchedulerSettings
     from dralloc.scheduler.state.pool_ownership import owner_of

@@ -16,9 +16,9 @@ from dralloc.api.codec import DecodeError
 from dralloc.cli.output import INTERRUPTED, fail
 from dralloc.cli.progress import patience
 from dralloc.cli.termination import run_until_terminated
-from dralloc.client.credentials import BadKubeconfig, Connection, find_connection
 from dralloc.client.discovery import UnknownKind
-from dralloc.client.http import HttpTransport
+from dralloc.client.http_transport import HttpTransport
+from dralloc.client.kubeconfig import BadKubeconfig, Connection, find_connection
 from dralloc.client.transport import Transport, TransportError
 from dralloc.primitives.errors import ApiError, Forbidden, Unauthorized
 

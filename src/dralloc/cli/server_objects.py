@@ -10,7 +10,7 @@ import msgspec
 
 from dralloc.api.resource_v1 import GROUP
 from dralloc.client.discovery import Discovery, ServedResource, UnknownKind
-from dralloc.client.refusals import ask, refusal, refusal_of_status
+from dralloc.client.status_errors import ask, refusal, refusal_of_status
 from dralloc.client.transport import Request, Transport, split_lines
 
 Document = dict[str, Any]

@@ -273,8 +273,8 @@ async def _retire_nodes(start: Start, running: RunningServer) -> None:
     """Let those nodes go that were there last time and are not asked for now."""
     from dralloc.apiserver.http.authentication import write_private
     from dralloc.assembly.earlier_nodes import retire
-    from dralloc.client.client import AsyncClient
-    from dralloc.client.in_process import InProcessTransport
+    from dralloc.client.async_client import AsyncClient
+    from dralloc.client.in_process_transport import InProcessTransport
 
     directory = start.server.data_dir
     earlier = {Path(profile).stem: count for profile, count in _counts(_nodes_of_last_time(directory) or "").items()}

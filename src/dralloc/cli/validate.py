@@ -95,8 +95,8 @@ class _Report:
 
     def tell_about_names(self, sources: list[Source]) -> None:
         """What selectors ask for and no device in these files has: that takes all files at once."""
-        from dralloc.api.documents import read_manifest
-        from dralloc.api.selector_names import warn_about_names
+        from dralloc.api.manifests import read_manifest
+        from dralloc.api.selector_warnings import warn_about_names
 
         for needed in (b"ResourceSlice", b"expression"):
             # Reading is dear, and mostly there is nothing to compare.

@@ -20,7 +20,7 @@ from dralloc.api import core_v1
 from dralloc.api.apps_v1 import DaemonSet, Deployment
 from dralloc.api.batch_v1 import Job
 from dralloc.api.codec import DecodeError, decode
-from dralloc.api.convert import V1BETA1, to_hub
+from dralloc.api.conversion import V1BETA1, to_hub
 from dralloc.api.defaulting import default_resource_claim, default_resource_claim_template
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_v1 import Pod

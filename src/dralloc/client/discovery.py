@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
-from dralloc.client.refusals import refusal
-from dralloc.client.resource import Place
+from dralloc.client.resource_endpoint import Place
+from dralloc.client.status_errors import refusal
 from dralloc.client.transport import Request, Transport
 from dralloc.primitives.errors import ApiError, NotFound
 

@@ -17,8 +17,8 @@ import msgspec
 
 from dralloc.api.coordination_v1 import Lease, LeaseSpec
 from dralloc.api.meta_v1 import ObjectMeta
-from dralloc.client.calls import Calls
-from dralloc.client.resource import ObjectKey, Resource
+from dralloc.client.api_calls import Calls
+from dralloc.client.resource_endpoint import ObjectKey, Resource
 from dralloc.client.transport import TransportError
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import AlreadyExists, ApiError, Conflict, NotFound

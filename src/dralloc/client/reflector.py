@@ -12,9 +12,9 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final, Generic
 
-from dralloc.client.calls import Calls, WatchEvent
+from dralloc.client.api_calls import Calls, WatchEvent
 from dralloc.client.informer import Informer
-from dralloc.client.resource import Object, Resource, key_of
+from dralloc.client.resource_endpoint import Object, Resource, key_of
 from dralloc.client.transport import TransportError
 from dralloc.client.work_queue import Backoff
 from dralloc.primitives.errors import ApiError, Gone

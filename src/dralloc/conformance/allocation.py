@@ -22,7 +22,7 @@ from dralloc.api.codec import DecodeError, decode, encode
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
 from dralloc.api.wire import Wire
-from dralloc.conformance.frame import BadVectors, Options, Verdict
+from dralloc.conformance.vector_family import BadVectors, Options, Verdict
 from dralloc.primitives.features import GATES, FeatureGates
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.node_selectors import Node

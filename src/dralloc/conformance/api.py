@@ -15,14 +15,14 @@ from urllib.parse import urlsplit
 
 from dralloc.api.admission import Admitted, Refused, Verb, WriteRequest, admit
 from dralloc.api.codec import DecodeError, encode
-from dralloc.api.convert import from_hub
+from dralloc.api.conversion import from_hub
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.registry import Kind, find_kind, find_resource, read_object
 from dralloc.api.strategy import Surroundings
 from dralloc.conformance.api_over_http import judge_over_http
-from dralloc.conformance.connection import connect
-from dralloc.conformance.frame import LineFamily, Options, Verdict
-from dralloc.conformance.writes import Outcome, compare_outcome
+from dralloc.conformance.server_connection import connect
+from dralloc.conformance.vector_family import LineFamily, Options, Verdict
+from dralloc.conformance.write_outcome import Outcome, compare_outcome
 from dralloc.primitives.errors import ApiError, BadRequest, Invalid, NotFound
 
 # No recorded time is that old, so that a time which we made up can be told from one that was sent.

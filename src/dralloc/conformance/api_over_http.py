@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dralloc.api.registry import find_kind
-from dralloc.conformance.connection import Answer, Connection
-from dralloc.conformance.writes import Outcome, compare_outcome
+from dralloc.conformance.server_connection import Answer, Connection
+from dralloc.conformance.write_outcome import Outcome, compare_outcome
 
 _JSON = {"Content-Type": "application/json"}
 

@@ -14,12 +14,12 @@ import msgspec
 
 from dralloc.api.codec import DecodeError, decode
 from dralloc.api.resource_v1 import Device
-from dralloc.cel.check import CheckedExpression, Fault, Refusal, check_selector, environment_for
+from dralloc.cel.compiler import CheckedExpression, Fault, Refusal, check_selector, environment_for
 from dralloc.cel.device import DeviceView
 from dralloc.cel.environment import stored_environment
 from dralloc.cel.errors import CelEvaluationError
 from dralloc.cel.program import Selector
-from dralloc.conformance.frame import BadVectors, LineFamily, Options
+from dralloc.conformance.vector_family import BadVectors, LineFamily, Options
 
 
 def _identify(line: Mapping[str, Any]) -> str:

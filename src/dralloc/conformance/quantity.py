@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from dralloc.api.codec import DecodeError, decode
 from dralloc.api.wire import Wire
-from dralloc.conformance.frame import LineFamily, Options
+from dralloc.conformance.vector_family import LineFamily, Options
 from dralloc.primitives.quantity import Quantity, QuantityError
 
 

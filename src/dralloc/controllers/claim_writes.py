@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.client.calls import Calls
-from dralloc.client.resource import key_of
-from dralloc.client.resources import resource_for
+from dralloc.client.api_calls import Calls
+from dralloc.client.known_resources import resource_for
+from dralloc.client.resource_endpoint import key_of
 
 CLAIMS: Final = resource_for(ResourceClaim)
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from dralloc.api.coordination_v1 import Lease
-from dralloc.client.calls import Calls
+from dralloc.client.api_calls import Calls
+from dralloc.client.known_resources import resource_for
 from dralloc.client.leader_election import LeaderElection
-from dralloc.client.resource import ObjectKey
-from dralloc.client.resources import resource_for
+from dralloc.client.resource_endpoint import ObjectKey
 from dralloc.client.transport import Transport
 from dralloc.controllers.claim_lifecycle.controller import ClaimLifecycleController
 from dralloc.controllers.claim_templates.controller import ClaimTemplatesController

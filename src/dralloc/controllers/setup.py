@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from dralloc.api.core_v1 import Event
-from dralloc.client.calls import Calls
-from dralloc.client.events import EventRecorder
-from dralloc.client.resources import resource_for
+from dralloc.client.api_calls import Calls
+from dralloc.client.event_recorder import EventRecorder
+from dralloc.client.known_resources import resource_for
 from dralloc.client.transport import Transport
 from dralloc.controllers.metrics import ControllerMetrics
 from dralloc.controllers.watched import Copies

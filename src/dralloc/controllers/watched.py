@@ -12,17 +12,17 @@ from functools import partial
 from typing import Any, Final
 
 from dralloc.api.batch_v1 import Job
-from dralloc.api.core_object import CoreObject, read_core_object
 from dralloc.api.core_v1 import ResourceQuota
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_claims import claims_of, controller_of, is_pod
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimTemplate
-from dralloc.client.calls import Calls
+from dralloc.api.unstructured_object import CoreObject, read_core_object
+from dralloc.client.api_calls import Calls
 from dralloc.client.informer import Informer
+from dralloc.client.known_resources import resource_for
 from dralloc.client.reflector import Reflector, tell_problem
-from dralloc.client.resource import Object, Resource
-from dralloc.client.resources import resource_for
+from dralloc.client.resource_endpoint import Object, Resource
 from dralloc.primitives.errors import NotFound
 from dralloc.snapshot.identity import DeviceId
 

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from dralloc.api.meta_v1 import Condition
 from dralloc.api.resource_v1 import AllocatedDeviceStatus, ResourceClaim
 from dralloc.api.timestamps import print_timestamp
-from dralloc.client.calls import Calls
-from dralloc.client.resource import ObjectKey, Resource, key_of
-from dralloc.client.resources import resource_for
+from dralloc.client.api_calls import Calls
+from dralloc.client.known_resources import resource_for
+from dralloc.client.resource_endpoint import ObjectKey, Resource, key_of
 from dralloc.client.work_queue import Backoff, WorkQueue, work
 from dralloc.driver.checkpoint import Checkpoint
 from dralloc.primitives.clock import Clock

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from dralloc.api.codec import encode
-from dralloc.api.gates import SLICE_FEATURES
+from dralloc.api.gated_fields import SLICE_FEATURES
 from dralloc.api.resource_v1 import ResourceSliceSpec
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from dralloc.api.resource_v1 import Device
 from dralloc.api.validation.formats import validate_driver_name
-from dralloc.client.calls import Calls
+from dralloc.client.api_calls import Calls
 from dralloc.client.transport import Transport
 from dralloc.driver.cdi_files import CdiFiles
 from dralloc.driver.checkpoint import Checkpoint

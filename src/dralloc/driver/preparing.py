@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.client.calls import Calls
-from dralloc.client.resource import ObjectKey, Resource
-from dralloc.client.resources import resource_for
+from dralloc.client.api_calls import Calls
+from dralloc.client.known_resources import resource_for
+from dralloc.client.resource_endpoint import ObjectKey, Resource
 from dralloc.client.transport import TransportError
 from dralloc.driver.cdi_files import CdiFiles
 from dralloc.driver.checkpoint import BadCheckpoint, Checkpoint, ClaimRecord

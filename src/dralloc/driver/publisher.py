@@ -16,11 +16,11 @@ from msgspec.structs import replace
 from dralloc.api.core_v1 import Node
 from dralloc.api.meta_v1 import OwnerReference
 from dralloc.api.resource_v1 import ResourcePool, ResourceSlice
-from dralloc.client.calls import Calls
+from dralloc.client.api_calls import Calls
 from dralloc.client.informer import Informer
+from dralloc.client.known_resources import resource_for
 from dralloc.client.reflector import Reflector
-from dralloc.client.resource import ObjectKey, Resource, key_of
-from dralloc.client.resources import resource_for
+from dralloc.client.resource_endpoint import ObjectKey, Resource, key_of
 from dralloc.client.work_queue import Backoff, WorkQueue, work
 from dralloc.driver.devices import Pool
 from dralloc.driver.dropped_fields import DroppedFields

@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from dralloc.client.credentials import BadKubeconfig, find_connection
-from dralloc.client.http import HttpTransport
+from dralloc.client.http_transport import HttpTransport
+from dralloc.client.kubeconfig import BadKubeconfig, find_connection
 from dralloc.driver.driver import Driver
 from dralloc.driver.instances import AlreadyRunning
 from dralloc.driver.plugin import Plugin

@@ -17,7 +17,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from dralloc.api.canonical import settled, with_canonical_times
+from dralloc.api.canonical_form import settled, with_canonical_times
 from dralloc.api.meta_v1 import ObjectMeta, OwnerReference
 from dralloc.api.resource_v1 import Device, DeviceTaint, ResourcePool, ResourceSlice, ResourceSliceSpec
 from dralloc.api.wire import map_changed

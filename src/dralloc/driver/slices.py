@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from dralloc.api.canonical import with_canonical_times
+from dralloc.api.canonical_form import with_canonical_times
 from dralloc.api.meta_v1 import ObjectMeta
 from dralloc.api.resource_v1 import CounterSet, Device, ResourcePool, ResourceSlice, ResourceSliceSpec
 from dralloc.api.timestamps import BadTimestamp

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.client.calls import Calls
-from dralloc.client.resource import ObjectKey, Resource
-from dralloc.client.resources import resource_for
+from dralloc.client.api_calls import Calls
+from dralloc.client.known_resources import resource_for
+from dralloc.client.resource_endpoint import ObjectKey, Resource
 from dralloc.client.transport import TransportError
 from dralloc.driver.checkpoint import Checkpoint
 from dralloc.driver.claims import ClaimReference

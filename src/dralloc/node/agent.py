@@ -17,12 +17,12 @@ from typing import Final
 
 from dralloc.api.core_v1 import Event
 from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.client.calls import Calls
-from dralloc.client.events import EventRecorder
+from dralloc.client.api_calls import Calls
+from dralloc.client.event_recorder import EventRecorder
 from dralloc.client.informer import Informer
+from dralloc.client.known_resources import resource_for
 from dralloc.client.reflector import Reflector
-from dralloc.client.resource import ObjectKey
-from dralloc.client.resources import resource_for
+from dralloc.client.resource_endpoint import ObjectKey
 from dralloc.client.transport import Transport
 from dralloc.node.cdi import DEFAULT_DIRECTORIES, CdiFiles
 from dralloc.node.checkpoint import BadCheckpoint, lock_directory

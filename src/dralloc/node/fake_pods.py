@@ -12,11 +12,11 @@ from typing import Final
 
 from dralloc.api.core_v1 import Event
 from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.client.calls import Calls
-from dralloc.client.events import EventRecorder
+from dralloc.client.api_calls import Calls
+from dralloc.client.event_recorder import EventRecorder
 from dralloc.client.informer import Informer
+from dralloc.client.known_resources import resource_for
 from dralloc.client.reflector import Reflector
-from dralloc.client.resources import resource_for
 from dralloc.node.fake_claims import CheckedClaims
 from dralloc.node.pod_sync import PodSync, Surroundings
 from dralloc.node.pod_view import NODE_PODS, NodePod

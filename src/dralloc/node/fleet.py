@@ -19,9 +19,9 @@ from dralloc.api.core_v1 import Node
 from dralloc.api.meta_v1 import OwnerReference
 from dralloc.api.resource_v1 import DeviceClass, ResourceSlice
 from dralloc.api.timestamps import print_timestamp
-from dralloc.client.calls import Calls
-from dralloc.client.resource import key_of
-from dralloc.client.resources import resource_for
+from dralloc.client.api_calls import Calls
+from dralloc.client.known_resources import resource_for
+from dralloc.client.resource_endpoint import key_of
 from dralloc.client.transport import Transport
 from dralloc.node.fake_pods import FIELD_MANAGER, TOGETHER, FakePods
 from dralloc.node.node_object import NodeHeart, NodeShape

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import Final
 
 from dralloc.api.core_v1 import Node
-from dralloc.client.calls import Calls
+from dralloc.client.api_calls import Calls
 from dralloc.client.informer import Informer
+from dralloc.client.known_resources import resource_for
 from dralloc.client.reflector import Reflector
-from dralloc.client.resources import resource_for
 from dralloc.client.transport import Transport
 from dralloc.node.fake_pods import FIELD_MANAGER, FakePods
 from dralloc.node.node_object import NodeHeart, NodeShape

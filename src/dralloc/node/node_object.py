@@ -15,9 +15,9 @@ from typing import Any, Final
 from dralloc.api.coordination_v1 import Lease
 from dralloc.api.core_v1 import Node, Taint
 from dralloc.api.timestamps import print_timestamp
-from dralloc.client.calls import Calls, PatchType
-from dralloc.client.resource import ObjectKey
-from dralloc.client.resources import resource_for
+from dralloc.client.api_calls import Calls, PatchType
+from dralloc.client.known_resources import resource_for
+from dralloc.client.resource_endpoint import ObjectKey
 from dralloc.client.transport import TransportError
 from dralloc.node.timings import Timings
 from dralloc.primitives.clock import Clock

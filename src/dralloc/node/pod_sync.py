@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from dralloc.api.pod_v1 import PodCondition
 from dralloc.api.timestamps import parse_timestamp
-from dralloc.client.calls import Calls, PatchType
-from dralloc.client.events import EventRecorder, Report, reference_to
-from dralloc.client.resource import key_of
+from dralloc.client.api_calls import Calls, PatchType
+from dralloc.client.event_recorder import EventRecorder, Report, reference_to
+from dralloc.client.resource_endpoint import key_of
 from dralloc.client.work_queue import WorkQueue, work
 from dralloc.node.claims import ClaimKeeper, ClaimsFailed
 from dralloc.node.container_devices import HealthOf, cdi_ids, devices_status

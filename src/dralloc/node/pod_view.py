@@ -9,8 +9,8 @@ from msgspec import field
 
 from dralloc.api.pod_v1 import Container, ContainerStatus, Pod, PodSpec, PodStatus
 from dralloc.api.wire import Int32, Time, Wire, printed
-from dralloc.client.resource import Resource
-from dralloc.client.resources import resource_for
+from dralloc.client.known_resources import resource_for
+from dralloc.client.resource_endpoint import Resource
 
 
 class EnvVar(Wire):

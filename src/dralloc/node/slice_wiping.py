@@ -11,9 +11,9 @@ import logging
 from collections.abc import Awaitable
 
 from dralloc.api.resource_v1 import ResourceSlice
-from dralloc.client.calls import Calls
-from dralloc.client.resource import key_of
-from dralloc.client.resources import resource_for
+from dralloc.client.api_calls import Calls
+from dralloc.client.known_resources import resource_for
+from dralloc.client.resource_endpoint import key_of
 from dralloc.node.persistence import until_done
 from dralloc.node.timings import Timings
 from dralloc.primitives.errors import Conflict, NotFound

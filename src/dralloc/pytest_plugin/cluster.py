@@ -24,10 +24,10 @@ from dralloc.api.resource_v1 import DeviceRequestAllocationResult, ResourceClaim
 from dralloc.apiserver.credentials.kubeconfig import write_kubeconfig
 from dralloc.assembly.cluster import TOKEN, Cluster, ClusterSettings, fleet
 from dralloc.assembly.components import ComponentDied
-from dralloc.client.blocking import Client, LoopThread, Runner
-from dralloc.client.client import AsyncClient, Item, Propagation
-from dralloc.client.resource import Object
-from dralloc.client.resources import resource_of
+from dralloc.client.async_client import AsyncClient, Item, Propagation
+from dralloc.client.blocking_client import Client, LoopThread, Runner
+from dralloc.client.known_resources import resource_of
+from dralloc.client.resource_endpoint import Object
 from dralloc.controllers.running import CONTROLLERS
 from dralloc.node.profiles import BadProfile
 from dralloc.primitives.errors import ApiError, NotFound

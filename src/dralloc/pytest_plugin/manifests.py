@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from dralloc.api.documents import read_manifest
+from dralloc.api.manifests import read_manifest
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.cli.manifest_files import read_sources
-from dralloc.client.client import Item
+from dralloc.client.async_client import Item
 
 Source = str | Path | Mapping[str, Any] | ApiObject
 

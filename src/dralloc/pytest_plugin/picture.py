@@ -12,7 +12,7 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.api.timestamps import parse_timestamp
 from dralloc.cli.tables import table
-from dralloc.client.client import AsyncClient
+from dralloc.client.async_client import AsyncClient
 
 ROWS_MAX: Final = 30
 EVENTS_MAX: Final = 15

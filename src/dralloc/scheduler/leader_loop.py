@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from dralloc.api.coordination_v1 import Lease
-from dralloc.client.calls import Calls
+from dralloc.client.api_calls import Calls
+from dralloc.client.known_resources import resource_for
 from dralloc.client.leader_election import LeaderElection
-from dralloc.client.resource import ObjectKey
-from dralloc.client.resources import resource_for
+from dralloc.client.resource_endpoint import ObjectKey
 from dralloc.client.transport import Transport
 from dralloc.primitives.clock import Clock
 from dralloc.scheduler.report.metrics import SchedulerMetrics

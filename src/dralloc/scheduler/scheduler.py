@@ -17,7 +17,7 @@ from zlib import crc32
 
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.client.calls import Calls
+from dralloc.client.api_calls import Calls
 from dralloc.client.work_queue import WorkQueue
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates

@@ -26,10 +26,10 @@ from dralloc.apiserver.http.authentication import ADMINISTRATOR, Authenticator
 from dralloc.apiserver.http.messages import Response
 from dralloc.apiserver.objects.api_resources import prefix_of
 from dralloc.apiserver.server import ApiServer
-from dralloc.client.calls import Calls
-from dralloc.client.client import AsyncClient
-from dralloc.client.in_process import InProcessTransport
-from dralloc.client.resource import Object
+from dralloc.client.api_calls import Calls
+from dralloc.client.async_client import AsyncClient
+from dralloc.client.in_process_transport import InProcessTransport
+from dralloc.client.resource_endpoint import Object
 from dralloc.controllers.running import Controllers
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.leader_loop import SchedulerLoop

@@ -7,11 +7,11 @@ from random import Random
 from typing import Final
 
 from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.client.calls import Calls
+from dralloc.client.api_calls import Calls
 from dralloc.client.informer import Informer
+from dralloc.client.known_resources import resource_for
 from dralloc.client.reflector import Reflector
-from dralloc.client.resource import ObjectKey, key_of
-from dralloc.client.resources import resource_for
+from dralloc.client.resource_endpoint import ObjectKey, key_of
 from dralloc.client.transport import TransportError
 from dralloc.client.work_queue import WorkQueue, work
 from dralloc.primitives.errors import ApiError

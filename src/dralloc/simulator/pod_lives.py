@@ -13,11 +13,11 @@ from dralloc.api.pod_claims import claims_of, is_reserved_for, may_use
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.api.timestamps import parse_timestamp
-from dralloc.client.calls import Calls
+from dralloc.client.api_calls import Calls
 from dralloc.client.informer import Informer
+from dralloc.client.known_resources import resource_for
 from dralloc.client.reflector import Reflector
-from dralloc.client.resource import ObjectKey, key_of
-from dralloc.client.resources import resource_for
+from dralloc.client.resource_endpoint import ObjectKey, key_of
 from dralloc.client.work_queue import Backoff, WorkQueue, work
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import NotFound

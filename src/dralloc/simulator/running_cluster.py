@@ -22,12 +22,12 @@ from dralloc.apiserver.http.authentication import ADMINISTRATOR, Authenticator
 from dralloc.apiserver.http.listener import Endpoint, serving
 from dralloc.apiserver.server import ApiServer
 from dralloc.assembly.components import Components
-from dralloc.client.calls import Calls
-from dralloc.client.client import AsyncClient
-from dralloc.client.credentials import Connection
-from dralloc.client.http import HttpTransport
-from dralloc.client.resource import Object
-from dralloc.client.resources import resource_for
+from dralloc.client.api_calls import Calls
+from dralloc.client.async_client import AsyncClient
+from dralloc.client.http_transport import HttpTransport
+from dralloc.client.known_resources import resource_for
+from dralloc.client.kubeconfig import Connection
+from dralloc.client.resource_endpoint import Object
 from dralloc.client.transport import Request
 from dralloc.controllers.running import Controllers
 from dralloc.primitives.clock import Clock

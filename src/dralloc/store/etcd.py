@@ -15,7 +15,7 @@ from dralloc.store.errors import Compacted, FutureRevision, KeyExists, RevisionC
 from dralloc.store.etcd_api import EtcdAddress, EtcdApi
 from dralloc.store.etcd_feed import EtcdFeed, KeySpace, OwnFeedWatch
 from dralloc.store.interface import FIRST_REVISION, HistoryLimits, Page, PageToken, Record, Store, Watch
-from dralloc.store.revisions import ABSENT
+from dralloc.store.revisioned_map import ABSENT
 
 RECORDS_PER_CALL_MAX = 1000
 

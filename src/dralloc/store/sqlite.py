@@ -17,8 +17,8 @@ from typing import NamedTuple, Self
 from dralloc.store.errors import KeyExists, RevisionConflict, StoreClosed, StoreError
 from dralloc.store.event_log import SLICE_MIN
 from dralloc.store.interface import Event, HistoryLimits
-from dralloc.store.local import LocalStore
-from dralloc.store.revisions import Change, RevisionedMap, decide
+from dralloc.store.local_store import LocalStore
+from dralloc.store.revisioned_map import Change, RevisionedMap, decide
 from dralloc.store.sqlite_file import Compaction, SqliteFile
 
 

@@ -20,7 +20,7 @@ import msgspec
 
 from dralloc.store.errors import CorruptStore, StoreError, StoreFull, StoreInUse, StoreUnavailable
 from dralloc.store.interface import FIRST_REVISION, Event, HistoryLimits, Record
-from dralloc.store.revisions import RevisionedMap
+from dralloc.store.revisioned_map import RevisionedMap
 
 APPLICATION_ID = 0x64726163
 SCHEMA_VERSION = 1

@@ -9,8 +9,8 @@ from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.authentication import ADMINISTRATOR, Authenticator
 from dralloc.apiserver.http.listener import Endpoint, serving
 from dralloc.apiserver.server import ApiServer
-from dralloc.client.client import AsyncClient, connect_async
-from dralloc.client.in_process import InProcessTransport
+from dralloc.client.async_client import AsyncClient, connect_async
+from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
 from dralloc.store.interface import HistoryLimits

@@ -18,8 +18,8 @@ import msgspec
 from dralloc.api.core_v1 import Node
 from dralloc.api.meta_v1 import ObjectMeta
 from dralloc.api.resource_v1 import DeviceClaimConfiguration, DeviceRequest, ResourceClaim
-from dralloc.client.client import AsyncClient
-from dralloc.client.in_process import InProcessTransport
+from dralloc.client.async_client import AsyncClient
+from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.transport import Transport
 from dralloc.driver.conformance.caller import Caller, ClaimName, calling
 from dralloc.driver.conformance.claim_maker import ClaimMaker

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from dralloc.api.expressions import CEL, ExpressionChecker
+from dralloc.api.expression_checker import CEL, ExpressionChecker
 from dralloc.primitives.features import FeatureGates
 from dralloc.primitives.field_errors import FieldPath
 

@@ -7,8 +7,8 @@ from typing import Final
 
 from dralloc.api.resource_v1 import DeviceClaim, DeviceConstraint, DeviceDerivedAttribute
 from dralloc.api.validation.context import ValidationContext
-from dralloc.api.validation.expressions import EXPRESSION_LENGTH_MAX, judge, validate_total_cost
 from dralloc.api.validation.formats import validate_fully_qualified_name, validate_unique
+from dralloc.api.validation.selectors import EXPRESSION_LENGTH_MAX, judge, validate_total_cost
 from dralloc.primitives.field_errors import FieldError, FieldPath, invalid, required, too_long, too_many
 from dralloc.primitives.names import length_in_bytes
 

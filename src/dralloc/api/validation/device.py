@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from dralloc.api.gates import has_list
+from dralloc.api.gated_fields import has_list
 from dralloc.api.resource_v1 import Counter, Device, DeviceAttribute, DeviceCounterConsumption, NodeAllocatableResource
 from dralloc.api.validation.conditions import validate_binding_conditions
 from dralloc.api.validation.context import ValidationContext

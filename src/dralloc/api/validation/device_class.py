@@ -8,9 +8,9 @@ from typing import Final
 from dralloc.api.resource_v1 import DeviceClass, DeviceClassConfiguration, DeviceClassSpec
 from dralloc.api.validation.configuration import CONFIG_COUNT_MAX, validate_opaque
 from dralloc.api.validation.context import ValidationContext
-from dralloc.api.validation.expressions import validate_selectors, validate_selectors_size
 from dralloc.api.validation.formats import validate_format
 from dralloc.api.validation.metadata import validate_metadata, validate_metadata_update
+from dralloc.api.validation.selectors import validate_selectors, validate_selectors_size
 from dralloc.primitives import names
 from dralloc.primitives.field_errors import FieldError, FieldPath, too_many
 

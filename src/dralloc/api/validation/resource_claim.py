@@ -21,7 +21,6 @@ from dralloc.api.resource_v1 import (
 from dralloc.api.validation.configuration import CONFIG_COUNT_MAX, validate_opaque
 from dralloc.api.validation.context import ValidationContext
 from dralloc.api.validation.derived_attributes import validate_derived_attributes
-from dralloc.api.validation.expressions import validate_selectors, validate_selectors_size
 from dralloc.api.validation.formats import (
     validate_choice,
     validate_dns_label,
@@ -30,6 +29,7 @@ from dralloc.api.validation.formats import (
     validate_unique,
 )
 from dralloc.api.validation.metadata import validate_metadata, validate_metadata_update
+from dralloc.api.validation.selectors import validate_selectors, validate_selectors_size
 from dralloc.api.validation.taints import validate_toleration_choices, validate_toleration_value
 from dralloc.primitives.field_errors import FieldError, FieldPath, invalid, not_supported, required, too_many
 

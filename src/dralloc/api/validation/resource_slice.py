@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from dralloc.api.gates import has_list
+from dralloc.api.gated_fields import has_list
 from dralloc.api.resource_v1 import CounterSet, Device, ResourcePool, ResourceSlice, ResourceSliceSpec
 from dralloc.api.validation.conditions import validate_skipped_operations, validate_unprepare_skipped
 from dralloc.api.validation.context import ValidationContext

@@ -63,7 +63,7 @@ def _read(path: Path, content: bytes) -> dict[str, Any]:
     """What a kubeconfig says. One that is empty says nothing."""
     import msgspec
 
-    from dralloc.api.documents import read_manifest
+    from dralloc.api.manifests import read_manifest
 
     manifest = read_manifest(content)
     if manifest.error is not None:

@@ -11,10 +11,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from dralloc.api.core_object import CoreObject, view
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.registry import POD, PRIORITY_CLASS
 from dralloc.api.scheduling_v1 import PREEMPT_LOWER, SYSTEM_CLASSES, PriorityClass
+from dralloc.api.unstructured_object import CoreObject, view
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.http.statuses import forbidden
 from dralloc.apiserver.objects.api_resources import key_of, name_of

@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from dralloc.api.codec import decode
-from dralloc.api.core_object import CoreObject, view
 from dralloc.api.core_v1 import ResourceQuota
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.quota import QuotaFacts, explain_excess, find_excess, usage_of_claim
 from dralloc.api.registry import DEVICE_CLASS, RESOURCE_QUOTA, Kind
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
+from dralloc.api.unstructured_object import CoreObject, view
 from dralloc.apiserver.http.statuses import forbidden
 from dralloc.apiserver.objects.api_resources import name_of, namespace_of, prefix_of
 from dralloc.apiserver.objects.store_view import Derived, Following

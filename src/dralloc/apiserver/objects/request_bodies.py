@@ -9,11 +9,11 @@ import msgspec
 from msgspec import Struct
 
 from dralloc.api.codec import DecodeError, encode, find_stray_fields
-from dralloc.api.core_object import read_core_object_and_tree
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.positions import SourceError
 from dralloc.api.registry import Kind, read_object
 from dralloc.api.schema import Misfit, find_unknown_fields
+from dralloc.api.unstructured_object import read_core_object_and_tree
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.documents.protobuf_bodies import PROTOBUF, protobuf_to_json
 from dralloc.apiserver.http.messages import JSON, Request

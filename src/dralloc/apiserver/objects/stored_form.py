@@ -13,11 +13,11 @@ import msgspec
 from msgspec.structs import replace
 
 from dralloc.api.codec import decode, encode
-from dralloc.api.convert import from_hub
-from dralloc.api.core_object import CoreObject
+from dralloc.api.conversion import from_hub
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta
 from dralloc.api.registry import Kind
 from dralloc.api.trees import ExactNumber
+from dralloc.api.unstructured_object import CoreObject
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.primitives.decoders import make_decoder
 

@@ -18,11 +18,11 @@ from msgspec.structs import replace
 
 from dralloc.api.admission import Admitted, Refused, Verb, WriteRequest, admit
 from dralloc.api.codec import encode
-from dralloc.api.core_object import CoreObject
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta
 from dralloc.api.registry import POD, Kind
 from dralloc.api.strategy import Surroundings
 from dralloc.api.timestamps import print_timestamp
+from dralloc.api.unstructured_object import CoreObject
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.documents.merge_rules import merge_rule
 from dralloc.apiserver.documents.server_side_apply import Write, record_update, settled

@@ -7,7 +7,6 @@ from typing import Final
 from dralloc.cel.library import (
     addresses,
     conversions,
-    formatting,
     lists,
     maps,
     named_formats,
@@ -18,6 +17,7 @@ from dralloc.cel.library import (
     sets,
     standard,
     strings,
+    text_format,
     time,
     urls,
 )
@@ -32,7 +32,7 @@ FUNCTIONS: Final[dict[str, Function]] = gather(
             time,
             regex,
             strings,
-            formatting,
+            text_format,
             lists,
             maps,
             sets,

@@ -14,7 +14,7 @@ import msgspec
 from dralloc.api.codec import decode
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.resource_v1 import ConsumerReference
-from dralloc.client.refusals import refusal
+from dralloc.client.status_errors import refusal
 from dralloc.client.transport import Request, Transport
 from dralloc.primitives.errors import NotFound
 

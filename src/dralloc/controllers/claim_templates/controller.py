@@ -6,13 +6,13 @@ from collections import OrderedDict
 from functools import partial
 from typing import ClassVar, Final, assert_never
 
-from dralloc.api.core_object import CoreObject
 from dralloc.api.pod_claims import claims_of, controller_of, is_made_for, pod_reference
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.client.events import Report, reference_to
-from dralloc.client.resource import ObjectKey, key_of
-from dralloc.client.resources import resource_for
+from dralloc.api.unstructured_object import CoreObject
+from dralloc.client.event_recorder import Report, reference_to
+from dralloc.client.known_resources import resource_for
+from dralloc.client.resource_endpoint import ObjectKey, key_of
 from dralloc.controllers.claim_templates.plan import (
     CreateClaim,
     PodAction,

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from dralloc.api.core_object import CoreObject, view
 from dralloc.api.pod_claims import (
     POD_CLAIM_NAME,
     claims_of,
@@ -21,6 +20,7 @@ from dralloc.api.pod_claims import (
 from dralloc.api.pod_v1 import Pod, PodResourceClaim, PodResourceClaimStatus
 from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimTemplate
 from dralloc.api.timestamps import parse_timestamp
+from dralloc.api.unstructured_object import CoreObject, view
 from dralloc.controllers.metrics import SpecLabels
 from dralloc.controllers.names import suffix
 from dralloc.primitives.features import FeatureGates

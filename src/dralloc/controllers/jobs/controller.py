@@ -7,13 +7,13 @@ from functools import partial
 from typing import Any, ClassVar, Final, assert_never
 
 from dralloc.api.batch_v1 import GROUP, Job, JobStatus
-from dralloc.api.core_object import CoreObject
 from dralloc.api.pod_claims import controller_of
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
-from dralloc.client.events import Report, reference_to
-from dralloc.client.resource import ObjectKey, key_of
-from dralloc.client.resources import resource_for
+from dralloc.api.unstructured_object import CoreObject
+from dralloc.client.event_recorder import Report, reference_to
+from dralloc.client.known_resources import resource_for
+from dralloc.client.resource_endpoint import ObjectKey, key_of
 from dralloc.controllers.claim_writes import write_status
 from dralloc.controllers.jobs.crew import PODS, Crew
 from dralloc.controllers.jobs.indexes import print_indexes

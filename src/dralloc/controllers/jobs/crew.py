@@ -10,13 +10,13 @@ from datetime import datetime
 from typing import Final, TypeVar
 
 from dralloc.api.batch_v1 import Job
-from dralloc.api.core_object import CoreObject, view
 from dralloc.api.pod_claims import controller_of
 from dralloc.api.pod_v1 import Pod
-from dralloc.client.calls import Calls
+from dralloc.api.unstructured_object import CoreObject, view
+from dralloc.client.api_calls import Calls
 from dralloc.client.informer import Informer
-from dralloc.client.resource import ObjectKey, key_of
-from dralloc.client.resources import resource_for
+from dralloc.client.known_resources import resource_for
+from dralloc.client.resource_endpoint import ObjectKey, key_of
 from dralloc.client.transport import TransportError
 from dralloc.controllers.jobs.plan import INDEXED
 from dralloc.controllers.jobs.pods import PodNames, pod_document

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dralloc.api.batch_v1 import GROUP
-from dralloc.api.core_object import CoreObject, view
 from dralloc.api.meta_v1 import ObjectMeta
 from dralloc.api.pod_claims import controller_of
 from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimTemplate
+from dralloc.api.unstructured_object import CoreObject, view
 from dralloc.controllers.metrics import SpecLabels
 
 SHARED_CLAIMS: Final = "dralloc.io/shared-claims"

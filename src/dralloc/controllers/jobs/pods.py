@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from dralloc.api.core_object import CoreObject
+from dralloc.api.unstructured_object import CoreObject
 from dralloc.controllers.jobs.tally import COMPLETION_INDEX
 from dralloc.controllers.names import LENGTH_MAX, SUFFIX_LENGTH, suffix
 

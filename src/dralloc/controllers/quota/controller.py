@@ -10,8 +10,8 @@ from dralloc.api.core_v1 import ResourceQuota
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
-from dralloc.client.resource import ObjectKey, Resource, key_of
-from dralloc.client.resources import resource_for
+from dralloc.client.known_resources import resource_for
+from dralloc.client.resource_endpoint import ObjectKey, Resource, key_of
 from dralloc.controllers.latest import Latest
 from dralloc.controllers.loop import Controller, Plan
 from dralloc.controllers.quota.plan import WriteUsage, plan_quota

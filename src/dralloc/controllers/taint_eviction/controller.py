@@ -15,10 +15,10 @@ from dralloc.api.pod_claims import ClaimUse, claims_of
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import NO_EXECUTE, DeviceTaintRule, ResourceClaim, ResourceSlice
 from dralloc.api.timestamps import print_timestamp
-from dralloc.client.calls import PatchType
-from dralloc.client.events import Report, reference_to
-from dralloc.client.resource import ObjectKey, key_of
-from dralloc.client.resources import resource_for
+from dralloc.client.api_calls import PatchType
+from dralloc.client.event_recorder import Report, reference_to
+from dralloc.client.known_resources import resource_for
+from dralloc.client.resource_endpoint import ObjectKey, key_of
 from dralloc.controllers.latest import Latest
 from dralloc.controllers.loop import Controller, Plan
 from dralloc.controllers.setup import Setup

@@ -30,7 +30,7 @@ from dralloc.api.resource_v1 import (
     ResourceClaimSpec,
     ResourceSlice,
 )
-from dralloc.client.client import AsyncClient
+from dralloc.client.async_client import AsyncClient
 from dralloc.primitives.errors import AlreadyExists, Conflict, NotFound
 from dralloc.primitives.features import FeatureGates
 from dralloc.primitives.quantity import Quantity

@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Final
 
 from dralloc.api.codec import DecodeError
-from dralloc.api.convert import to_hub
+from dralloc.api.conversion import to_hub
 from dralloc.api.core_v1 import Node
-from dralloc.api.documents import read_manifest
+from dralloc.api.manifests import read_manifest
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta
 from dralloc.api.registry import find_kind, read_object
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.apiserver.server_process import ServerSettings, run_server
-from dralloc.client.client import AsyncClient, connect_async
-from dralloc.client.credentials import BadKubeconfig, find_connection
-from dralloc.client.http import HttpTransport
+from dralloc.client.async_client import AsyncClient, connect_async
+from dralloc.client.http_transport import HttpTransport
+from dralloc.client.kubeconfig import BadKubeconfig, find_connection
 from dralloc.driver.conformance.checking import Check, Skip, Verdict
 from dralloc.driver.conformance.checks import ALL
 from dralloc.driver.conformance.kit import run_checks

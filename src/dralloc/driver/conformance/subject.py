@@ -19,7 +19,7 @@ from dralloc.api.resource_v1 import (
     ResourceClaim,
     ResourceSlice,
 )
-from dralloc.client.client import AsyncClient
+from dralloc.client.async_client import AsyncClient
 from dralloc.driver.conformance.caller import Caller, CallFailed, ClaimName, PluginInfo, calling
 from dralloc.driver.conformance.checking import NotAsked, Skip
 from dralloc.driver.conformance.claim_maker import CannotAllocate, ClaimMaker, exactly

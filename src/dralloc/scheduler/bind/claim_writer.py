@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from dralloc.api.pod_claims import CLAIM_FINALIZER
 from dralloc.api.resource_v1 import AllocationResult, ResourceClaim
-from dralloc.client.calls import Calls
-from dralloc.client.resource import ObjectKey
-from dralloc.client.resources import resource_for
+from dralloc.client.api_calls import Calls
+from dralloc.client.known_resources import resource_for
+from dralloc.client.resource_endpoint import ObjectKey
 from dralloc.client.transport import TransportError
 from dralloc.primitives.errors import Conflict, NotFound
 from dralloc.scheduler.state.cluster_events import ClusterEvent

@@ -18,10 +18,10 @@ from dralloc.api.core_v1 import Event
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.api.timestamps import print_timestamp
-from dralloc.client.calls import Calls, PatchType
-from dralloc.client.events import EventRecorder, Report, reference_to
-from dralloc.client.resource import ObjectKey
-from dralloc.client.resources import resource_for
+from dralloc.client.api_calls import Calls, PatchType
+from dralloc.client.event_recorder import EventRecorder, Report, reference_to
+from dralloc.client.known_resources import resource_for
+from dralloc.client.resource_endpoint import ObjectKey
 from dralloc.client.transport import TransportError
 from dralloc.client.work_queue import Backoff, WorkQueue, work
 from dralloc.primitives.clock import Clock

@@ -13,11 +13,11 @@ from dralloc.api.core_v1 import Node
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.registry import DEVICE_TAINT_RULE
 from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
-from dralloc.client.calls import Calls
+from dralloc.client.api_calls import Calls
 from dralloc.client.informer import Informer
+from dralloc.client.known_resources import resource_for
 from dralloc.client.reflector import RECONNECT, Reflector, tell_problem
-from dralloc.client.resource import Object, Resource
-from dralloc.client.resources import resource_for
+from dralloc.client.resource_endpoint import Object, Resource
 from dralloc.client.transport import TransportError
 from dralloc.primitives.errors import ApiError, NotFound
 from dralloc.scheduler.state.cluster_events import ClusterEvent

@@ -12,9 +12,9 @@ from typing import Final
 
 from dralloc.allocator.requests import Alternative
 from dralloc.api.inventory import ATTRIBUTE, CAPACITY, Inventory, QualifiedName, find_unknown_names
+from dralloc.cel.attribute_reads import Reads
 from dralloc.cel.errors import CelError
-from dralloc.cel.explain import shown_value
-from dralloc.cel.reads import Reads
+from dralloc.cel.selector_explanation import shown_value
 from dralloc.cel.values import DomainMap, Value
 from dralloc.primitives.quantity import Quantity
 from dralloc.primitives.semver import Semver

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dralloc.cel.errors import CelError
-from dralloc.cel.library.formatting import go_quoted
+from dralloc.cel.library.text_format import go_quoted
 from dralloc.cel.printer import print_node
 from dralloc.cel.program import Selector, compile_selector
 from dralloc.cel.syntax import Call, Expression

@@ -1,0 +1,235 @@
+"""The verbs of the API as functions on values: build the request, send it, read the answer or raise the refusal."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from enum import Enum
+from typing import Any, Final, Generic
+
+import msgspec
+from msgspec import Struct
+
+from dralloc.api.codec import encode
+from dralloc.api.meta_v1 import ApiObject
+from dralloc.client.resource_endpoint import Object, ObjectKey, Resource
+from dralloc.client.status_errors import ask, refusal, refusal_of_status
+from dralloc.client.transport import Request, Transport, split_lines
+
+JSON: Final = {"Content-Type": "application/json"}
+
+
+class PatchType(Enum):
+    """How a patch is to be understood; the value is its content type."""
+
+    JSON = "application/json-patch+json"
+    MERGE = "application/merge-patch+json"
+    STRATEGIC = "application/strategic-merge-patch+json"
+    APPLY = "application/apply-patch+yaml"
+
+
+class WatchEvent(Struct, Generic[Object], frozen=True, gc=False):
+    """ADDED, MODIFIED, DELETED or BOOKMARK; a bookmark's object carries nothing but its revision."""
+
+    type: str
+    object: Object
+
+
+class Page(Struct, Generic[Object], frozen=True, gc=False):
+    """Some of the objects, all of the same revision; `continues` is the token for the next ones."""
+
+    items: tuple[Object, ...]
+    revision: str
+    continues: str
+
+
+class _ListMeta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _List(msgspec.Struct):
+    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
+    items: list[msgspec.Raw] = msgspec.field(default_factory=list)
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+_LIST: Final = msgspec.json.Decoder(_List)
+_EVENT: Final = msgspec.json.Decoder(_Event)
+
+
+class Calls:
+    """The verbs over one transport; writes are recorded under the field manager.
+
+    Without one, servers record them under the name of the program, if anybody cares who owns the object's fields.
+    `field_validation` says what becomes of fields that do not exist: Warn, Strict, which refuses them, or Ignore, since looking for
+    them is a waste of the server's time where everything that is written comes from our own types.
+    """
+
+    def __init__(self, transport: Transport, *, field_manager: str = "dralloc", field_validation: str = "") -> None:
+        self._transport = transport
+        self._options = _filled(fieldManager=field_manager, fieldValidation=field_validation)
+
+    async def get(self, resource: Resource[Object], key: ObjectKey) -> Object:
+        response = await ask(self._transport, "GET", resource.path(namespace=key.namespace, name=key.name))
+        return resource.decode(response.body)
+
+    async def page(self, resource: Resource[Object], *, namespace: str = "", query: Mapping[str, str]) -> Page[Object]:
+        response = await ask(self._transport, "GET", resource.path(namespace=namespace), query)
+        answer = _LIST.decode(response.body)
+        items = tuple(resource.decode(bytes(item)) for item in answer.items)
+        return Page(items, answer.metadata.resource_version, answer.metadata.continue_)
+
+    async def list_all(
+        self,
+        resource: Resource[Object],
+        *,
+        namespace: str = "",
+        page_size: int = 500,
+        field_selector: str = "",
+        label_selector: str = "",
+    ) -> tuple[tuple[Object, ...], str]:
+        """All objects at one revision, read in pages, and that revision."""
+        items: list[Object] = []
+        query = _filled(limit=str(page_size), fieldSelector=field_selector, labelSelector=label_selector)
+        while True:
+            page = await self.page(resource, namespace=namespace, query=query)
+            items += page.items
+            if not page.continues:
+                return tuple(items), page.revision
+            query["continue"] = page.continues
+
+    async def create(
+        self, resource: Resource[Object], item: Object | Mapping[str, Any], *, namespace: str = ""
+    ) -> Object:
+        path = resource.path(namespace=namespace or _namespace_of(item))
+        response = await ask(self._transport, "POST", path, self._managed(), body=_body(resource, item), headers=JSON)
+        return resource.decode_change(response.body)
+
+    async def replace(
+        self, resource: Resource[Object], item: Object | Mapping[str, Any], *, subresource: str | None = None
+    ) -> Object:
+        """Write the object as it is; a Conflict says that somebody else wrote since it was read."""
+        path = resource.path(namespace=_namespace_of(item), name=_name_of(item), subresource=subresource)
+        response = await ask(self._transport, "PUT", path, self._managed(), body=_body(resource, item), headers=JSON)
+        return resource.decode_change(response.body)
+
+    async def patch(
+        self,
+        resource: Resource[Object],
+        key: ObjectKey,
+        patch: Any,
+        *,
+        type: PatchType = PatchType.MERGE,
+        subresource: str | None = None,
+    ) -> Object:
+        path = resource.path(namespace=key.namespace, name=key.name, subresource=subresource)
+        headers = {"Content-Type": type.value}
+        response = await ask(self._transport, "PATCH", path, self._managed(), body=encode(patch), headers=headers)
+        return resource.decode_change(response.body)
+
+    async def apply(
+        self,
+        resource: Resource[Object],
+        key: ObjectKey,
+        item: Object | Mapping[str, Any],
+        *,
+        force: bool = False,
+        subresource: str | None = None,
+    ) -> Object:
+        """Server-side apply: our fields become what the item says; with `force`, also those that others own.
+
+        What is applied was mostly written by people, so a field that does not exist is refused unless something else was said.
+        """
+        query = {"fieldValidation": "Strict"} | self._managed() | ({"force": "true"} if force else {})
+        path = resource.path(namespace=key.namespace, name=key.name, subresource=subresource)
+        headers = {"Content-Type": PatchType.APPLY.value}
+        response = await ask(self._transport, "PATCH", path, query, body=_body(resource, item), headers=headers)
+        return resource.decode_change(response.body)
+
+    async def post(self, resource: Resource[Object], key: ObjectKey, subresource: str, body: Any) -> None:
+        """Post to a sub-resource that answers with a Status: a binding, an eviction."""
+        path = resource.path(namespace=key.namespace, name=key.name, subresource=subresource)
+        await ask(self._transport, "POST", path, body=encode(body), headers=JSON)
+
+    async def delete(
+        self,
+        resource: Resource[Object],
+        key: ObjectKey,
+        *,
+        uid: str | None = None,
+        resource_version: str | None = None,
+        grace_period_s: int | None = None,
+        propagation: str | None = None,
+    ) -> None:
+        """Delete the object; with `uid` or `resource_version` only if it still is that one."""
+        options: dict[str, Any] = {"kind": "DeleteOptions", "apiVersion": "v1"}
+        if preconditions := _filled(uid=uid or "", resourceVersion=resource_version or ""):
+            options["preconditions"] = preconditions
+        if grace_period_s is not None:
+            options["gracePeriodSeconds"] = grace_period_s
+        if propagation is not None:
+            options["propagationPolicy"] = propagation
+        path = resource.path(namespace=key.namespace, name=key.name)
+        await ask(self._transport, "DELETE", path, body=encode(options), headers=JSON)
+
+    async def watch(
+        self,
+        resource: Resource[Object],
+        *,
+        resource_version: str,
+        timeout_s: int,
+        namespace: str = "",
+        field_selector: str = "",
+        label_selector: str = "",
+    ) -> AsyncIterator[WatchEvent[Object]]:
+        """Every change after the revision, until the server ends the stream. Raises Gone where the revision is too old."""
+        query = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(timeout_s)}
+        query |= _filled(resourceVersion=resource_version, fieldSelector=field_selector, labelSelector=label_selector)
+        request = Request(method="GET", path=resource.path(namespace=namespace), query=query)
+        async with self._transport.stream(request) as stream:
+            if stream.status != 200:
+                raise refusal(stream.status, b"".join([piece async for piece in stream.pieces()]))
+            async for line in split_lines(stream.pieces()):
+                yield _read_event(line, resource)
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+    def _managed(self) -> dict[str, str]:
+        return dict(self._options)
+
+
+def _read_event(line: bytes, resource: Resource[Object]) -> WatchEvent[Object]:
+    """The event that a line of a watch tells; one that tells of an error has a Status for its object, and is raised."""
+    event = _EVENT.decode(line)
+    if event.type == "ERROR":
+        raise refusal_of_status(msgspec.json.decode(event.object))
+    return WatchEvent(event.type, resource.decode_change(bytes(event.object)))
+
+
+def _filled(**parameters: str) -> dict[str, str]:
+    return {name: value for name, value in parameters.items() if value}
+
+
+def _body(resource: Resource[Object], item: Object | Mapping[str, Any]) -> bytes:
+    if not isinstance(item, ApiObject):
+        return encode({"apiVersion": resource.api_version, "kind": resource.kind, **item})
+    if not item.kind:
+        item = msgspec.structs.replace(item, api_version=resource.api_version, kind=resource.kind)
+    return encode(item)
+
+
+def _namespace_of(item: Object | Mapping[str, Any]) -> str:
+    if not isinstance(item, ApiObject):
+        return str(item.get("metadata", {}).get("namespace") or "")
+    return item.metadata.namespace
+
+
+def _name_of(item: Object | Mapping[str, Any]) -> str:
+    if not isinstance(item, ApiObject):
+        return str(item.get("metadata", {}).get("name") or "")
+    return item.metadata.name

@@ -1,0 +1,145 @@
+"""Tells users what happened, once: an event that repeats is counted, not written again and again.
+
+What to write is decided by a pure function of what was written before; writing happens in the background and never
+holds up the component that reports. Where the server is slow, the oldest unwritten events are dropped and the number
+of dropped ones is known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from dralloc.api.core_v1 import Event, EventSource, ObjectReference
+from dralloc.api.meta_v1 import ApiObject, ObjectMeta
+from dralloc.api.timestamps import print_timestamp
+from dralloc.client.api_calls import Calls
+from dralloc.client.resource_endpoint import ObjectKey, Resource
+from dralloc.client.transport import TransportError
+from dralloc.primitives.clock import Clock
+from dralloc.primitives.errors import ApiError
+
+REMEMBERED_MAX: Final = 4096
+WAITING_MAX: Final = 1000
+MESSAGE_MAX: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Something that happened to an object. `is_latest`: it takes the place of what was reported before for this reason."""
+
+    about: ObjectReference
+    type: str
+    reason: str
+    message: str
+    action: str = ""
+    is_latest: bool = False
+
+    @property
+    def like(self) -> Report:
+        """The same for reports that are one event."""
+        return replace(self, message="") if self.is_latest else self
+
+
+def reference_to(item: ApiObject, api_version: str, kind: str) -> ObjectReference:
+    return ObjectReference(
+        kind=kind,
+        api_version=api_version,
+        namespace=item.metadata.namespace,
+        name=item.metadata.name,
+        uid=item.metadata.uid,
+    )
+
+
+class Aggregator:
+    """Turns reports into events: the first of its like is new, the next ones raise its count."""
+
+    def __init__(self, component: str) -> None:
+        self._component = component
+        self._written: OrderedDict[Report, Event] = OrderedDict()
+        self._number = 0
+
+    def event(self, report: Report, now: datetime) -> Event:
+        moment = print_timestamp(now)
+        like, message = report.like, _cut(report.message)
+        known = self._written.get(like)
+        if known is not None:
+            event = msgspec.structs.replace(known, count=known.count + 1, last_timestamp=moment, message=message)
+        else:
+            event = self._new(report, message, moment, now)
+        self._written[like] = event
+        self._written.move_to_end(like)
+        if len(self._written) > REMEMBERED_MAX:
+            self._written.popitem(last=False)
+        return event
+
+    def forget(self, report: Report) -> None:
+        """The event is not there: the next one of its like is new again."""
+        self._written.pop(report.like, None)
+
+    def _new(self, report: Report, message: str, moment: str, now: datetime) -> Event:
+        self._number += 1
+        suffix = f"{int(now.timestamp() * 1e6):x}{self._number:x}"
+        return Event(
+            metadata=ObjectMeta(name=f"{report.about.name}.{suffix}", namespace=report.about.namespace or "default"),
+            involved_object=report.about,
+            type=report.type,
+            reason=report.reason,
+            message=message,
+            action=report.action,
+            source=EventSource(component=self._component),
+            reporting_component=self._component,
+            first_timestamp=moment,
+            last_timestamp=moment,
+            count=1,
+        )
+
+
+def _cut(message: str) -> str:
+    return message if len(message) <= MESSAGE_MAX else message[: MESSAGE_MAX - 4] + " ..."
+
+
+class EventRecorder:
+    """Takes reports at once and writes their events from `run`."""
+
+    def __init__(self, calls: Calls, events: Resource[Event], *, component: str, clock: Clock) -> None:
+        self._calls = calls
+        self._events = events
+        self._clock = clock
+        self._aggregator = Aggregator(component)
+        self._waiting: deque[tuple[Report, Event]] = deque()
+        self._arrived = asyncio.Event()
+        self.dropped = 0
+
+    def report(self, report: Report) -> None:
+        event = self._aggregator.event(report, self._clock.now())
+        if len(self._waiting) >= WAITING_MAX:
+            self._waiting.popleft()
+            self.dropped += 1
+        self._waiting.append((report, event))
+        self._arrived.set()
+
+    async def run(self) -> None:
+        """Write events until cancelled."""
+        while True:
+            while self._waiting:
+                await self._write(*self._waiting.popleft())
+            self._arrived.clear()
+            await self._arrived.wait()
+
+    async def _write(self, report: Report, event: Event) -> None:
+        try:
+            if event.count == 1:
+                await self._calls.create(self._events, event)
+            else:
+                key = ObjectKey(event.metadata.namespace, event.metadata.name)
+                patch = {"count": event.count, "lastTimestamp": event.last_timestamp, "message": event.message}
+                await self._calls.patch(self._events, key, patch)
+        except (ApiError, TransportError):
+            # An event is a courtesy: losing one is no reason to stop, and the next of its like is written whole.
+            self._aggregator.forget(report)

@@ -1,0 +1,115 @@
+"""The transport over HTTP(S): short requests on connections of our own, long answers on a general client.
+
+That has the back-pressure that watches need; for a short request it takes three times as long as the request itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+from yarl import URL
+
+from dralloc.client.http_exchange import Exchanges
+from dralloc.client.kubeconfig import BadKubeconfig, Connection
+from dralloc.client.transport import Request, Response, Stream, TransportError
+
+if TYPE_CHECKING:
+    from dralloc.client.http_streams import HttpStream, Streams
+
+CONNECT_TIMEOUT_S: Final = 10.0
+ANSWER_TIMEOUT_S: Final = 60.0
+USER_AGENT: Final = "dralloc"
+UNAUTHORIZED: Final = 401
+
+_logger = logging.getLogger(__name__)
+
+
+class HttpTransport:
+    """Requests over as many connections as there are watches; idle ones are kept and used again."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._base = URL(connection.server.rstrip("/"))
+        self._connection = connection
+        # Both are opened at the first request, because connections belong to the event loop that they are made in.
+        self._streams: Streams | None = None
+        self._exchanges: Exchanges | None = None
+        # Those with earlier credentials: requests may be under way on them.
+        self._retired: list[Streams | Exchanges] = []
+        self._renewing = asyncio.Lock()
+
+    async def send(self, request: Request) -> Response:
+        used = self._connection
+        response = await self._exchange(request)
+        if response.status == UNAUTHORIZED and await self._renew(used):
+            return await self._exchange(request)
+        return response
+
+    async def _exchange(self, request: Request) -> Response:
+        try:
+            if self._exchanges is None:
+                tls = self._connection.ssl_context()
+                self._exchanges = Exchanges(self._base, self._headers(), tls=tls, connect_timeout_s=CONNECT_TIMEOUT_S)
+            return await self._exchanges.exchange(request, ANSWER_TIMEOUT_S)
+        except OSError as error:
+            raise TransportError(self._explain(request, error)) from error
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[Stream]:
+        used = self._connection
+        response = await self._start(request)
+        if response.status == UNAUTHORIZED and await self._renew(used):
+            response.close()
+            response = await self._start(request)
+        try:
+            yield response
+        finally:
+            response.close()
+
+    async def close(self) -> None:
+        self._retire()
+        while self._retired:
+            await self._retired.pop().close()
+
+    def _retire(self) -> None:
+        self._retired += [opened for opened in (self._streams, self._exchanges) if opened is not None]
+        self._streams = self._exchanges = None
+
+    async def _renew(self, used: Connection) -> bool:
+        """Whether there are other credentials by now than those that the server does not take any more."""
+        async with self._renewing:
+            if self._connection is used and used.renew is not None:
+                try:
+                    fresh = await asyncio.to_thread(used.renew)
+                except (BadKubeconfig, OSError) as error:
+                    _logger.warning(
+                        "the server does not take our credentials any more, and there are no new ones: %s", error
+                    )
+                    return False
+                if fresh != used:
+                    self._retire()
+                    self._connection = fresh
+            return self._connection is not used
+
+    async def _start(self, request: Request) -> HttpStream:
+        try:
+            if self._streams is None:
+                # Takes longer to import than most commands run, and most do not need it.
+                from dralloc.client.http_streams import Streams
+
+                tls = self._connection.ssl_context()
+                self._streams = Streams(self._base, self._headers(), tls=tls, connect_timeout_s=CONNECT_TIMEOUT_S)
+            return await self._streams.start(request)
+        except OSError as error:
+            raise TransportError(self._explain(request, error)) from error
+
+    def _headers(self) -> dict[str, str]:
+        token = self._connection.token
+        return {"User-Agent": USER_AGENT, **({"Authorization": f"Bearer {token}"} if token else {})}
+
+    def _explain(self, request: Request, error: BaseException) -> str:
+        reason = str(error) or type(error).__name__
+        return f"no answer from {self._base} to {request.method} {request.path}: {reason}"

@@ -1,0 +1,59 @@
+"""The resources that a client knows, found by the type of an object or by what a document says it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from dralloc.api.codec import decode
+from dralloc.api.conversion import to_hub
+from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.registry import KINDS, Kind, find_kind
+from dralloc.client.resource_endpoint import Object, Resource
+
+
+class UnknownResource(LookupError):
+    """A type or a document that no resource of ours has; the message says what there is."""
+
+
+@cache
+def resource_for(object_type: type[Object]) -> Resource[Object]:
+    """The resource whose objects have this type, in the version that the project works with."""
+    for kind in KINDS:
+        if object_type is (kind.view or kind.hub):
+            return _resource(kind, object_type)
+    known = ", ".join((kind.view or kind.hub).__name__ for kind in KINDS)
+    raise UnknownResource(f"{object_type.__name__} is not a type of objects that a server keeps; those are {known}")
+
+
+def resource_of(item: ApiObject | Mapping[str, Any]) -> Resource[Any]:
+    """The resource that an object or a document belongs to, in the version that the document is written in."""
+    if isinstance(item, ApiObject):
+        return resource_for(type(item))
+    api_version = str(item.get("apiVersion", ""))
+    kind = find_kind(api_version, str(item.get("kind", "")))
+    if kind is None:
+        raise UnknownResource(f"no resource for apiVersion {item.get('apiVersion')!r}, kind {item.get('kind')!r}")
+    resource = resource_for(kind.view or kind.hub)
+    return resource if api_version == kind.api_version(kind.hub_version) else _in_version(resource, kind, api_version)
+
+
+def _in_version(resource: Resource[Any], kind: Kind, api_version: str) -> Resource[Any]:
+    """The resource in another version, whose objects come out as those that the project works with."""
+    version = api_version.rpartition("/")[2]
+    served = kind.served(version)
+    assert served is not None, "the kind was found by its version"
+    return replace(resource, version=version, read=lambda body: to_hub(decode(body, served.wire_type)))
+
+
+def _resource(kind: Kind, object_type: type[Object]) -> Resource[Object]:
+    return Resource(
+        group=kind.group,
+        version=kind.hub_version,
+        plural=kind.plural,
+        kind=kind.kind,
+        namespaced=kind.namespaced,
+        type=object_type,
+    )

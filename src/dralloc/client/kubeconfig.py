@@ -1,0 +1,191 @@
+"""Where an API server is and how to prove who is asking: kubeconfig files, and what a pod finds mounted."""
+
+from __future__ import annotations
+
+import binascii
+import os
+import ssl
+import tempfile
+from base64 import b64decode
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from dralloc.api.manifests import read_manifest
+from dralloc.client.exec_credentials import ProgramFailed, run_credential_program
+
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+UNSUPPORTED: Final = (
+    *("proxy-url", "tls-server-name"),
+    *("auth-provider", "username", "as", "as-uid", "as-groups", "as-user-extra"),
+)
+
+_Files = Sequence[tuple[Path, dict[str, Any]]]
+
+
+class BadKubeconfig(Exception):
+    """The kubeconfig is missing, cannot be read, or does not say what is needed; the message says which."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """A server and the credentials for it. Certificates are PEM text."""
+
+    server: str
+    token: str | None = None
+    authority_pem: str | None = None
+    certificate_pem: str | None = None
+    key_pem: str | None = None
+    verify: bool = True
+    namespace: str = "default"
+    # Gets the credentials anew, where they may have changed since; raises BadKubeconfig. It may take long.
+    renew: Callable[[], Connection] | None = field(default=None, compare=False, repr=False)
+
+    def ssl_context(self) -> ssl.SSLContext | bool:
+        """How to talk TLS to this server; `True` (the system's authorities) where nothing was said."""
+        if not self.server.startswith("https"):
+            return True
+        if self.verify and self.authority_pem is None and self.certificate_pem is None:
+            return True
+        context = ssl.create_default_context(cadata=self.authority_pem)
+        if not self.verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if self.certificate_pem is not None and self.key_pem is not None:
+            _load_certificate(context, self.certificate_pem + "\n" + self.key_pem)
+        return context
+
+
+def find_connection(kubeconfig: str | Path | None = None, *, context: str | None = None) -> Connection:
+    """The connection that kubectl would use: the file given, `$KUBECONFIG`, the pod's own account, `~/.kube/config`."""
+    if kubeconfig is not None:
+        return read_kubeconfig(Path(kubeconfig), context=context)
+    if listed := os.environ.get("KUBECONFIG"):
+        existing = [path for part in listed.split(os.pathsep) if part and (path := Path(part)).is_file()]
+        if not existing:
+            raise BadKubeconfig(f"KUBECONFIG names {listed}, which does not exist")
+        return read_kubeconfig(*existing, context=context)
+    if (SERVICE_ACCOUNT / "token").is_file():
+        return _in_cluster()
+    return read_kubeconfig(Path.home() / ".kube" / "config", context=context)
+
+
+def read_kubeconfig(*paths: Path, context: str | None = None) -> Connection:
+    """The connection that the current context, or the one named, describes. Of several files, the first that says something counts."""
+    files = [(path, _read(path)) for path in paths]
+    shown = f"kubeconfig {', '.join(map(str, paths))}"
+    try:
+        found = _connection_in(files, context)
+        _check(found)
+        return replace(found, renew=partial(read_kubeconfig, *paths, context=context))
+    except _Lacking as lacking:
+        raise BadKubeconfig(f"{shown} {lacking}") from None
+    except ProgramFailed as failed:
+        raise BadKubeconfig(f"{shown}: {failed}") from None
+    except (AttributeError, KeyError, TypeError, binascii.Error, OSError) as error:
+        raise BadKubeconfig(f"{shown} is not complete: {type(error).__name__}: {error}") from error
+
+
+class _Lacking(Exception):
+    """What the files do not say, or say and we cannot do; completes the sentence that begins with them."""
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        manifest = read_manifest(path.read_bytes())
+    except FileNotFoundError:
+        raise BadKubeconfig(f"there is no kubeconfig {path}; give one with --kubeconfig or KUBECONFIG") from None
+    except OSError as error:
+        raise BadKubeconfig(f"cannot read kubeconfig {path}: {' '.join(str(error).split())}") from error
+    if manifest.error is not None:
+        raise BadKubeconfig(f"cannot read kubeconfig {path}: line {manifest.error.position.line}: {manifest.error}")
+    trees = [document.tree for document in manifest.documents]
+    if len(trees) != 1 or not isinstance(trees[0], dict):
+        raise BadKubeconfig(f"{path} is not a kubeconfig: it names no clusters, users and contexts")
+    return trees[0]
+
+
+def _connection_in(files: _Files, context: str | None) -> Connection:
+    chosen = context or next(filter(None, (document.get("current-context") for _, document in files)), None)
+    if chosen is None:
+        raise _Lacking("has no current context; choose one with --context")
+    about, _ = _named(files, "context", chosen)
+    cluster, cluster_file = _named(files, "cluster", about["cluster"])
+    user, user_file = _named(files, "user", about["user"]) if about.get("user") else ({}, cluster_file)
+    # To go another way than the file says, or as somebody else, would be worse than not to go.
+    if ignored := [name for name in UNSUPPORTED if user.get(name) or cluster.get(name)]:
+        raise _Lacking(f"says {ignored[0]}, which is not supported")
+    given = run_credential_program(user["exec"], cluster, user_file.parent) if user.get("exec") else None
+    return Connection(
+        server=cluster["server"],
+        token=given.token if given else user.get("token") or _file_text(user.get("tokenFile"), user_file),
+        authority_pem=_pem(cluster, "certificate-authority", cluster_file),
+        certificate_pem=given.certificate_pem if given else _pem(user, "client-certificate", user_file),
+        key_pem=given.key_pem if given else _pem(user, "client-key", user_file),
+        verify=not cluster.get("insecure-skip-tls-verify", False),
+        namespace=about.get("namespace") or "default",
+    )
+
+
+def _check(connection: Connection) -> None:
+    """Refuse what no request could be sent with."""
+    server, token = connection.server, connection.token
+    try:
+        url = urlsplit(server)
+        is_usable = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0 and " " not in server
+    except (AttributeError, TypeError, ValueError):
+        is_usable = False
+    if not is_usable:
+        raise _Lacking(f"has a cluster whose server {server!r} is not a URL such as https://HOST:6443")
+    if token is not None and not (isinstance(token, str) and token.isascii() and token.isprintable()):
+        raise _Lacking("has a token with signs that no token has")
+    if (connection.certificate_pem is None) != (connection.key_pem is None):
+        raise _Lacking("has a client certificate without its key, or a key without its certificate")
+    try:
+        connection.ssl_context()
+    except (ssl.SSLError, ValueError) as error:
+        raise _Lacking(f"has certificates that cannot be used: {error}") from None
+
+
+def _named(files: _Files, kind: str, name: str) -> tuple[dict[str, Any], Path]:
+    """A context, cluster or user by its name, and the file that it stands in."""
+    for path, document in files:
+        for entry in document.get(f"{kind}s") or ():
+            if entry.get("name") == name:
+                return entry[kind] or {}, path
+    raise _Lacking(f"has no {kind} named {name!r}")
+
+
+def _pem(section: dict[str, Any], name: str, path: Path) -> str | None:
+    if inline := section.get(f"{name}-data"):
+        return b64decode(inline).decode("ascii")
+    return _file_text(section.get(name), path)
+
+
+def _file_text(name: str | None, kubeconfig: Path) -> str | None:
+    """The file's text; a relative path is relative to the kubeconfig, as for kubectl."""
+    return (kubeconfig.parent / name).read_text().strip() if name else None
+
+
+def _in_cluster() -> Connection:
+    host = os.environ.get("KUBERNETES_SERVICE_HOST", "kubernetes.default.svc")
+    port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+    return Connection(
+        server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
+        token=(SERVICE_ACCOUNT / "token").read_text().strip(),
+        authority_pem=(SERVICE_ACCOUNT / "ca.crt").read_text(),
+        namespace=(SERVICE_ACCOUNT / "namespace").read_text().strip(),
+        # The kubelet writes a new token before the old one runs out.
+        renew=_in_cluster,
+    )
+
+
+def _load_certificate(context: ssl.SSLContext, pem: str) -> None:
+    """Python reads client certificates from files only, so the text passes through a private one."""
+    with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
+        file.write(pem)
+        file.flush()
+        context.load_cert_chain(file.name)

@@ -1,0 +1,143 @@
+"""A plain connection to an API server, for checks that must see every header: standard library, nothing of ours in between."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from base64 import b64decode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+import yaml
+
+from dralloc.conformance.vector_family import Options
+
+TIMEOUT_S = 30.0
+
+
+class CannotConnect(OSError):
+    """The server is not reachable as it was described."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back."""
+
+    code: int
+    content_type: str
+    warnings: tuple[str, ...]
+    body: bytes
+
+    @property
+    def document(self) -> Any:
+        """The body as JSON, or `None` when it is none."""
+        try:
+            return msgspec.json.decode(self.body)
+        except msgspec.DecodeError:
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """How to trust the server, and how to prove who is asking."""
+
+    token: str | None = None
+    authority_pem: str | None = None
+
+
+def connect(options: Options) -> Connection:
+    """A connection to the server that the options name."""
+    if options.server is None:
+        raise CannotConnect("which server? Say it with --server URL")
+    return Connection(
+        options.server, find_credentials(options.server, token=options.token, kubeconfig=options.kubeconfig)
+    )
+
+
+def find_credentials(server: str, *, token: str | None = None, kubeconfig: Path | None = None) -> Credentials:
+    """From the token given, or from the kubeconfig (given, or `$KUBECONFIG`, or the usual place) that knows this server."""
+    if token is not None:
+        return Credentials(token=token)
+    candidates = [kubeconfig] if kubeconfig else [*_default_kubeconfigs()]
+    for path in candidates:
+        if path.is_file() and (found := _credentials_in(path, server if kubeconfig is None else None)):
+            return found
+    return Credentials()
+
+
+def _default_kubeconfigs() -> list[Path]:
+    named = [Path(part) for part in os.environ.get("KUBECONFIG", "").split(os.pathsep) if part]
+    return [*named, Path.home() / ".kube" / "config", Path.home() / ".dralloc" / "kubeconfig"]
+
+
+def _credentials_in(path: Path, server: str | None) -> Credentials | None:
+    """The credentials of the context that is about this server; of the current context when no server is asked for."""
+    document = yaml.safe_load(path.read_text()) or {}
+    clusters = {entry["name"]: entry.get("cluster") or {} for entry in document.get("clusters") or []}
+    users = {entry["name"]: entry.get("user") or {} for entry in document.get("users") or []}
+    for entry in document.get("contexts") or []:
+        context = entry.get("context") or {}
+        cluster = clusters.get(context.get("cluster"), {})
+        wanted = entry["name"] == document.get("current-context") if server is None else cluster.get("server") == server
+        if wanted:
+            authority = cluster.get("certificate-authority-data")
+            return Credentials(
+                token=users.get(context.get("user"), {}).get("token"),
+                authority_pem=b64decode(authority).decode("ascii") if authority else None,
+            )
+    return None
+
+
+class Connection:
+    """One kept-alive connection to one server."""
+
+    def __init__(self, server: str, credentials: Credentials) -> None:
+        parts = urlsplit(server)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise CannotConnect(f"not the URL of a server: {server!r}")
+        self._credentials = credentials
+        self._connection: HTTPConnection
+        if parts.scheme == "https":
+            self._connection = HTTPSConnection(
+                parts.hostname, parts.port, timeout=TIMEOUT_S, context=_trust(credentials.authority_pem)
+            )
+        else:
+            self._connection = HTTPConnection(parts.hostname, parts.port, timeout=TIMEOUT_S)
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
+        sent = {"Accept": "application/json", **headers}
+        if self._credentials.token and "Authorization" not in sent:
+            sent["Authorization"] = f"Bearer {self._credentials.token}"
+        try:
+            self._connection.request(method, path, body=body, headers=sent)
+            answer = self._connection.getresponse()
+            content = answer.read()
+        except ssl.SSLCertVerificationError as error:
+            self._connection.close()
+            raise CannotConnect(
+                f"its certificate is not trusted ({error.verify_message}): name its --kubeconfig"
+            ) from error
+        except (OSError, HTTPException) as error:
+            self._connection.close()
+            raise CannotConnect(f"{method} {path}: {error}") from error
+        return Answer(
+            code=answer.status,
+            content_type=answer.headers.get("Content-Type", ""),
+            warnings=tuple(answer.headers.get_all("Warning") or ()),
+            body=content,
+        )
+
+
+def _trust(authority_pem: str | None) -> ssl.SSLContext:
+    return ssl.create_default_context(cadata=authority_pem)

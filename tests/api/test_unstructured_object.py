@@ -1,0 +1,237 @@
+"""Kinds that we model only in part: nothing is lost, and what a reader expects is filled in."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dralloc.api.admission import Admitted, Refused
+from dralloc.api.codec import DecodeError
+from dralloc.api.core_v1 import Event
+from dralloc.api.pod_v1 import Pod
+from dralloc.api.registry import KINDS, find_kind
+from dralloc.api.unstructured_object import CoreObject, print_core_object, read_core_object, view
+from tests.support.admission import causes, create, document_of, stored, update, update_status
+
+POD: dict[str, Any] = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "p"},
+    "spec": {"containers": [{"name": "c", "image": "x", "command": ["sleep"], "unheardOf": {"n": 1.50}}]},
+}
+
+JSON = st.recursive(
+    st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@pytest.mark.slow
+@pytest.mark.fuzz
+@given(unknown=st.dictionaries(st.text(min_size=1, max_size=8).map(lambda key: f"x{key}"), JSON, max_size=3))
+def test_whatever_we_do_not_know_is_kept(unknown: dict[str, Any]) -> None:
+    document = {**POD, "spec": {**POD["spec"], **unknown}, **unknown}
+    obj = read_core_object(json.dumps(document).encode(), Pod)
+    assert json.loads(print_core_object(obj)) == document
+
+
+def test_metadata_comes_first_in_print() -> None:
+    event = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}, "action": "Bind", "count": 2}
+    obj = read_core_object(json.dumps(event).encode(), Event)
+    assert print_core_object(CoreObject(metadata=obj.metadata, content=obj.content)).startswith(
+        b'{"metadata":{"name":"e"},"action"'
+    )
+
+
+def test_numbers_keep_their_spelling_and_null_is_as_good_as_absent() -> None:
+    obj = read_core_object(
+        b'{"kind":"Pod","apiVersion":"v1","metadata":{},"spec":{"a":1.50,"b":null,"c":[{"d":null}]}}', Pod
+    )
+    assert print_core_object(obj) == b'{"apiVersion":"v1","kind":"Pod","metadata":{},"spec":{"a":1.50,"c":[{}]}}'
+
+
+def test_what_we_know_must_have_the_right_type() -> None:
+    with pytest.raises(DecodeError, match=r"spec\.containers\[0\]\.name"):
+        read_core_object(b'{"kind":"Pod","apiVersion":"v1","spec":{"containers":[{"name":5}]}}', Pod)
+
+
+def test_a_new_pod_is_pending_and_has_defaults() -> None:
+    pod = document_of(stored({**POD, "status": {"phase": "Running"}}))
+    assert pod["status"] == {"phase": "Pending", "qosClass": "BestEffort"}
+    assert pod["metadata"]["generation"] == 1
+    assert {
+        name: pod["spec"][name]
+        for name in ("restartPolicy", "schedulerName", "terminationGracePeriodSeconds", "priority")
+    } == {
+        "restartPolicy": "Always",
+        "schedulerName": "default-scheduler",
+        "terminationGracePeriodSeconds": 30,
+        "priority": 0,
+    }
+    container = pod["spec"]["containers"][0]
+    assert (container["imagePullPolicy"], container["unheardOf"]) == ("Always", {"n": 1.5})
+    assert [toleration["key"] for toleration in pod["spec"]["tolerations"]] == [
+        "node.kubernetes.io/not-ready",
+        "node.kubernetes.io/unreachable",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("resources", "want"),
+    [
+        ({}, "BestEffort"),
+        ({"requests": {"cpu": "1"}}, "Burstable"),
+        ({"limits": {"cpu": "1"}}, "Burstable"),
+        ({"limits": {"cpu": "1", "memory": "1Gi"}}, "Guaranteed"),
+        ({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}}, "Burstable"),
+    ],
+)
+def test_quality_of_service_follows_what_is_asked_for(resources: dict[str, Any], want: str) -> None:
+    document = {**POD, "spec": {"containers": [{"name": "c", "image": "x", "resources": resources}]}}
+    assert document_of(stored(document))["status"]["qosClass"] == want
+
+
+@pytest.mark.parametrize(
+    ("port", "host_network", "want"),
+    [
+        ({"containerPort": 80}, True, {"containerPort": 80, "hostPort": 80, "protocol": "TCP"}),
+        ({"containerPort": 80}, False, {"containerPort": 80, "protocol": "TCP"}),
+        (
+            {"containerPort": 53, "hostPort": 53, "protocol": "UDP"},
+            True,
+            {"containerPort": 53, "hostPort": 53, "protocol": "UDP"},
+        ),
+    ],
+)
+def test_on_the_network_of_the_host_every_port_is_one_of_the_host(
+    port: dict[str, Any], host_network: bool, want: dict[str, Any]
+) -> None:
+    container = {"name": "c", "image": "x", "ports": [port]}
+    spec = {"containers": [container], "initContainers": [{**container, "name": "i"}], "hostNetwork": host_network}
+    made = document_of(stored({**POD, "spec": spec}))["spec"]
+    assert [made[member][0]["ports"] for member in ("containers", "initContainers")] == [[want]] * 2
+
+
+def test_a_port_of_the_host_network_cannot_be_another_one_inside() -> None:
+    container = {"name": "c", "image": "x", "ports": [{"containerPort": 80, "hostPort": 8080}]}
+    refused = create({**POD, "spec": {"containers": [container], "hostNetwork": True}})
+    assert causes(refused) == [("Invalid", "spec.containers[0].ports[0].hostPort")]
+
+
+def test_a_limit_is_a_request() -> None:
+    document = {**POD, "spec": {"containers": [{"name": "c", "image": "x", "resources": {"limits": {"cpu": "1"}}}]}}
+    assert view(_core(document), Pod).spec.containers[0].resources.requests.keys() == {"cpu"}
+
+
+def test_a_pod_keeps_its_status_in_an_update_and_its_spec_in_a_status() -> None:
+    old = stored(POD)
+    bound = update_status({**document_of(old), "spec": {}, "status": {"phase": "Running"}}, old)
+    assert isinstance(bound, Admitted), causes(bound)
+    assert document_of(bound.stored)["spec"] == document_of(old)["spec"]
+    relabelled = update({**document_of(bound.stored), "status": {}}, bound.stored)
+    assert isinstance(relabelled, Admitted), causes(relabelled)
+    assert relabelled.stored == bound.stored
+
+
+def test_a_list_with_null_in_it_is_a_fault_and_no_crash() -> None:
+    assert ("Required", "spec.containers[0].name") in causes(
+        create({**POD, "spec": {"containers": [None], "tolerations": [None]}})
+    )
+
+
+def job(template: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    pods = {"containers": [{"name": "c", "image": "x"}], "restartPolicy": "Never", **(template or {})}
+    spec = {"completions": 3, "parallelism": 3, "template": {"spec": pods}, **spec}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": spec}
+
+
+LARGER = [{"name": "c", "image": "x", "resources": {"requests": {"cpu": "2"}}}]
+CLAIMING = [{"name": "c", "image": "x", "resources": {"claims": [{"name": "gpu"}]}}]
+GPU = [{"name": "gpu", "resourceClaimName": "gpu"}]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "want"),
+    [
+        (job(), job(parallelism=1, suspend=True, backoffLimit=2, ttlSecondsAfterFinished=5), ""),
+        (job(), job(completions=4), "spec.completions: Invalid value: 4: field is immutable"),
+        (job(), job(completionMode="Indexed"), 'spec.completionMode: Invalid value: "Indexed": field is immutable'),
+        (job(), job(selector={"matchLabels": {"a": "b"}}), "spec.selector: Invalid value: "),
+        (job(), job(template={"containers": [{"name": "c", "image": "y"}]}), "spec.template: Invalid value: "),
+        (job(), job(template={"unheardOf": 1}), "spec.template: Invalid value: "),
+        (job(), job(template={"nodeSelector": {"a": "b"}}), "spec.template: Invalid value: "),
+        (job(suspend=True), job(template={"nodeSelector": {"a": "b"}}), ""),
+        (job(suspend=True), job(template={"containers": LARGER}), ""),
+        (job(suspend=True), job(template={"containers": CLAIMING, "resourceClaims": GPU}), "spec.template: Invalid"),
+        (job(completionMode="Indexed"), job(completionMode="Indexed", completions=5, parallelism=5), ""),
+        (
+            job(completionMode="Indexed"),
+            job(completionMode="Indexed", completions=5),
+            "spec.completions: Invalid value: 5: can only be modified in tandem with spec.parallelism",
+        ),
+    ],
+    ids=[
+        "what may change",
+        "completions",
+        "completion mode",
+        "selector",
+        "an image",
+        "a field that we do not know",
+        "placement",
+        "placement of a suspended job",
+        "amounts of a suspended job",
+        "claims of a suspended job",
+        "completions with parallelism of an indexed job",
+        "completions alone of an indexed job",
+    ],
+)
+def test_what_a_job_consists_of_stays(before: dict[str, Any], after: dict[str, Any], want: str) -> None:
+    outcome = update(after, stored(before))
+    faults = [str(fault) for fault in outcome.faults] if isinstance(outcome, Refused) else []
+    assert len(faults) == bool(want), faults
+    assert "".join(faults).startswith(want)
+
+
+def test_a_suspended_job_stays_as_it_is_while_it_has_pods() -> None:
+    running = update_status({**job(suspend=True), "status": {"active": 1}}, stored(job(suspend=True)))
+    assert isinstance(running, Admitted), causes(running)
+    placed = job(template={"nodeSelector": {"a": "b"}})
+    assert causes(update(placed, running.stored)) == [("Invalid", "spec.template")]
+
+
+def test_a_namespace_is_found_by_its_name_and_stays_until_it_is_empty() -> None:
+    namespace = document_of(stored({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "talk"}}))
+    assert namespace["metadata"]["labels"] == {"kubernetes.io/metadata.name": "talk"}
+    assert namespace["spec"] == {"finalizers": ["kubernetes"]}
+    assert namespace["status"] == {"phase": "Active"}
+
+
+def test_a_node_brings_its_own_status() -> None:
+    node = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "n"},
+        "status": {"allocatable": {"cpu": "8"}, "nodeInfo": {"arch": "x"}},
+    }
+    assert document_of(stored(node))["status"] == node["status"]
+
+
+def test_every_kind_is_found_by_both_of_its_names() -> None:
+    for kind in KINDS:
+        for served in kind.versions:
+            assert find_kind(kind.api_version(served.version), kind.kind) is kind
+    assert find_kind("resource.k8s.io/v1beta1", "DeviceTaintRule") is None
+
+
+def _core(document: dict[str, Any]) -> CoreObject:
+    obj = stored(document)
+    assert isinstance(obj, CoreObject)
+    return obj

@@ -1,0 +1,153 @@
+"""YAML as manifests mean it: scalars, keys, aliases, and texts that are attacks."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dralloc.api.nesting_limit import LEVELS_MAX
+from dralloc.api.positions import Position, SourceError
+from dralloc.api.trees import RepeatedKeys
+from dralloc.api.yaml_reader import ALIASED_SIZE_MAX, read_yaml_stream
+from dralloc.api.yaml_writer import write_yaml
+
+
+def read(text: str) -> Any:
+    (tree,) = read_yaml_stream(text)
+    return tree
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("yes", True), ("On", True), ("y", True), ("off", False), ("N", False), ("TRUE", True), ("tRUE", "tRUE"),
+        ("~", None), ("null", None), ("", None), ("nULL", "nULL"),
+        ("012", 10), ("0o17", 15), ("0x1F", 31), ("0b11", 3), ("-0b11", -3), ("1_000", 1000), ("+5", 5), ("-0", 0), ("08", 8),
+        ("18446744073709551615", 2**64 - 1), ("99999999999999999999", 1e20),
+        ("1e3", 1000), ("1.5", 1.5), (".5", 0.5), ("1.", 1), ("-1.5e-3", -0.0015), ("1e22", 1e22),
+        ("12:30:45", "12:30:45"), ("2024-01-31", "2024-01-31"), ("1.2.3", "1.2.3"), ("0x", "0x"), ("1Gi", "1Gi"), ("e3", "e3"),
+        ('"1"', "1"), ("'yes'", "yes"), ("!!str 5", "5"), ("! 5", "5"), ('!!int "5"', 5), ("!!float 5", 5.0), ("!!bool yes", True),
+        ("|\n  two\n  lines\n", "two\nlines\n"), (">-\n  one\n  line\n", "one line"),
+    ],
+)  # fmt: skip
+def test_scalars_mean_what_they_mean_to_kubernetes(written: str, meant: object) -> None:
+    value = read(f"value: {written}" if not written.startswith("-") or len(written) > 1 else f"value:\n  {written}")[
+        "value"
+    ]
+    assert (value, type(value)) == (meant, type(meant))
+
+
+def test_keys_become_text() -> None:
+    assert read("1: a\ntrue: b\n1.5: c\n'4': d") == {"1": "a", "true": "b", "1.5": "c", "4": "d"}
+
+
+def test_aliases_and_merges() -> None:
+    tree = read("base: &base {a: 1, b: 2}\none: *base\ntwo:\n  <<: *base\n  b: 3\nthree: {<<: [{c: 1}, {c: 2, d: 3}]}")
+    assert tree["one"] == {"a": 1, "b": 2}
+    assert tree["two"] == {"a": 1, "b": 3}
+    assert tree["three"] == {"c": 1, "d": 3}
+
+
+def test_keys_stated_twice_are_kept_in_mind() -> None:
+    tree = read("a: 1\nb: {c: 1, c: 2}\na: 3\na: 4")
+    assert (type(tree), tree["a"], tree.repeated) == (RepeatedKeys, 4, ("a",))
+    assert tree["b"].repeated == ("c",)
+
+
+def test_documents_follow_each_other() -> None:
+    assert list(read_yaml_stream("---\na: 1\n---\n# nothing\n---\n- b\n...\n")) == [{"a": 1}, None, ["b"]]
+    assert list(read_yaml_stream("")) == []
+
+
+BILLION_LAUGHS = "a0: &a0 [lol]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10))
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column", "said"),
+    [
+        ("a: [1,\n", 2, 1, "not YAML"),
+        ("a: b: c", 1, 5, "not YAML"),
+        ("a:\n\t- b", 2, 1, "not YAML"),
+        ("a: 1\nb: \x00", 2, 4, "U+0000"),
+        ("a: \ud800", 1, 4, "U+D800"),
+        ("a: .nan", 1, 4, "not a number"),
+        ("a: -.INF", 1, 4, "not a number"),
+        ("a: 1e999", 1, 4, "not a number"),
+        ("a: *b", 1, 4, "refers to nothing"),
+        ("&a [*a]", 1, 5, "refers to nothing"),
+        ("a: !!python/name:os.system x", 1, 4, "has no meaning"),
+        ("a: !!binary aGVsbG8=", 1, 4, "has no meaning"),
+        ("a: !mine {}", 1, 4, "has no meaning"),
+        ("? [a]\n: b", 1, 1, "no text"),
+        ("{<<: 1}", 1, 1, "no mapping"),
+        ("[" * 100_000, 1, LEVELS_MAX + 1, "levels deep"),
+        ("- " * 100_000, 1, 2 * LEVELS_MAX + 1, "levels deep"),
+        ("{a: " * 100_000, 1, 4 * LEVELS_MAX + 1, "levels deep"),
+        (BILLION_LAUGHS, 8, 6, "too much"),
+    ],
+)  # fmt: skip
+def test_bad_text_is_refused_where_it_is_bad(text: str, line: int, column: int, said: str) -> None:
+    with pytest.raises(SourceError) as refusal:
+        list(read_yaml_stream(text))
+    assert said.replace("U+", "") in str(refusal.value).replace("U+", "")
+    assert refusal.value.position.line == line
+    if "too much" not in said:
+        assert refusal.value.position == Position(line, column)
+
+
+def test_aliases_may_stand_for_a_good_deal() -> None:
+    text = "base: &base {text: " + "x" * 1000 + "}\nlist: [" + "*base, " * 5000 + "]"
+    assert len(read(text)["list"]) == 5000
+    assert ALIASED_SIZE_MAX > 5000 * 1000
+
+
+# --- Properties ----------------------------------------------------------------------------------------------
+
+texts = st.text(
+    st.characters(
+        codec="utf-8", exclude_categories=["Cc", "Cs"], exclude_characters="\ufeff\ufffe\uffff\u2028\u2029\x85"
+    ),
+    max_size=10,
+)
+trees = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | texts
+    | st.sampled_from(["yes", "1e3", "012", "~", "<<", "1_0", "12:30"]),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
+    max_leaves=15,
+)
+
+
+@given(trees)
+def test_json_is_yaml(tree: Any) -> None:
+    assert read(json.dumps(tree, ensure_ascii=False)) == tree
+
+
+@given(trees)
+def test_what_is_written_reads_back_here_and_elsewhere(tree: Any) -> None:
+    text = write_yaml(tree)
+    assert read(text) == tree
+    assert yaml.load(text, Loader=yaml.CSafeLoader) == tree
+
+
+def test_text_of_several_lines_is_written_as_such() -> None:
+    assert write_yaml({"expression": "a &&\nb", "count": 1, "text": "1e3", "long": "x " * 100 + "y"}) == (
+        "expression: |-\n  a &&\n  b\ncount: 1\ntext: '1e3'\nlong: " + "x " * 100 + "y\n"
+    )
+
+
+@pytest.mark.fuzz
+@given(st.text(max_size=60) | st.text(alphabet="ab:-[]{}&*!|>'\"%@`#,? \n\t019.e<~", max_size=60))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        documents = list(read_yaml_stream(text))
+    except SourceError:
+        return
+    json.dumps(documents, allow_nan=False)

@@ -1,0 +1,116 @@
+"""Events: the first of its like is written, the next ones are counted, and a lost one harms nobody."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from random import Random
+
+from dralloc.api.core_v1 import Event, ObjectReference
+from dralloc.client.api_calls import Calls
+from dralloc.client.async_client import AsyncClient
+from dralloc.client.event_recorder import WAITING_MAX, EventRecorder, Report
+from dralloc.client.in_process_transport import InProcessTransport
+from dralloc.client.known_resources import resource_for
+from dralloc.simulator.network_faults import Faults, FaultyTransport
+from dralloc.simulator.virtual_time import VirtualClock, run_virtual
+from dralloc.testing.api_server import TOKEN, api_application
+
+POD = ObjectReference(kind="Pod", api_version="v1", namespace="default", name="p", uid="u1")
+
+
+def report(message: str, *, is_latest: bool = False) -> Report:
+    return Report(POD, "Warning", "FailedScheduling", message, "Scheduling", is_latest=is_latest)
+
+
+@asynccontextmanager
+async def recording() -> AsyncIterator[tuple[AsyncClient, EventRecorder]]:
+    """A recorder that writes inside the block, and a client that sees what it has written."""
+    clock = VirtualClock(asyncio.get_running_loop())
+    async with api_application(clock=clock) as application:
+        client = AsyncClient(InProcessTransport(application, token=TOKEN))
+        recorder = EventRecorder(client.calls, resource_for(Event), component="scheduler", clock=clock)
+        writing = asyncio.ensure_future(recorder.run())
+        yield client, recorder
+        writing.cancel()
+
+
+def test_a_repeated_event_is_one_object_with_a_count() -> None:
+    async def scenario() -> None:
+        async with recording() as (client, recorder):
+            for _ in range(3):
+                recorder.report(report("bandwidth short"))
+                await asyncio.sleep(60)
+            recorder.report(report("something else"))
+            await asyncio.sleep(1)
+            events = {event.message: event for event in await client.list(Event)}
+            assert {message: event.count for message, event in events.items()} == {
+                "bandwidth short": 3,
+                "something else": 1,
+            }
+            repeated = events["bandwidth short"]
+            assert (repeated.first_timestamp, repeated.last_timestamp) == (
+                "2026-01-01T00:00:00Z",
+                "2026-01-01T00:02:00Z",
+            )
+            assert repeated.involved_object.name == "p"
+
+    run_virtual(scenario())
+
+
+def test_reports_that_take_the_place_of_the_last_are_one_object_with_the_last_message() -> None:
+    async def scenario() -> None:
+        async with recording() as (client, recorder):
+            for nodes in (1, 2, 3):
+                recorder.report(report(f"0/{nodes} nodes are available", is_latest=True))
+                await asyncio.sleep(60)
+            (event,) = await client.list(Event)
+            assert (event.count, event.message) == (3, "0/3 nodes are available")
+            assert (event.first_timestamp, event.last_timestamp) == ("2026-01-01T00:00:00Z", "2026-01-01T00:02:00Z")
+
+    run_virtual(scenario())
+
+
+def test_long_messages_are_cut() -> None:
+    async def scenario() -> None:
+        async with recording() as (client, recorder):
+            recorder.report(report("x" * 5000))
+            await asyncio.sleep(1)
+            (event,) = await client.list(Event)
+            assert len(event.message) == 1024
+            assert event.message.endswith("x ...")
+
+    run_virtual(scenario())
+
+
+def test_after_a_loss_the_next_event_is_written_whole() -> None:
+    async def scenario() -> None:
+        clock = VirtualClock(asyncio.get_running_loop())
+        async with api_application(clock=clock) as application:
+            network = FaultyTransport(InProcessTransport(application, token=TOKEN), Random(1), Faults(lose_request=1.0))
+            recorder = EventRecorder(Calls(network), resource_for(Event), component="scheduler", clock=clock)
+            writing = asyncio.ensure_future(recorder.run())
+            recorder.report(report("lost"))
+            await asyncio.sleep(1)
+            network.faults = Faults()
+            recorder.report(report("lost"))
+            await asyncio.sleep(1)
+            writing.cancel()
+            client = AsyncClient(InProcessTransport(application, token=TOKEN))
+            assert [event.count for event in await client.list(Event)] == [1]
+
+    run_virtual(scenario())
+
+
+def test_what_cannot_be_written_in_time_is_dropped_and_counted() -> None:
+    async def scenario() -> None:
+        clock = VirtualClock(asyncio.get_running_loop())
+        async with api_application(clock=clock) as application:
+            client = AsyncClient(InProcessTransport(application, token=TOKEN))
+            recorder = EventRecorder(client.calls, resource_for(Event), component="scheduler", clock=clock)
+            for number in range(WAITING_MAX + 5):
+                recorder.report(report(f"number {number}"))
+            assert recorder.dropped == 5
+
+    run_virtual(scenario())

@@ -1,0 +1,90 @@
+"""Recorded answers about expressions: ours are the same, and a wrong one would be seen."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dralloc.conformance.family_index import load_family
+from dralloc.conformance.vector_family import BadVectors, Options, Tally, known_differences, read_lines
+from dralloc.primitives.features import FeatureGates
+
+VECTORS = Path(__file__).parent.parent / "vectors" / "cel.jsonl.gz"
+
+
+@pytest.mark.slow
+def test_expressions() -> None:
+    counted = Tally(known_differences("cel"))
+    for verdict in load_family("cel").run(read_lines(VECTORS), Options()):
+        counted.count(verdict)
+    assert (counted.total, counted.disagreements) == (1500, [])
+    assert len(counted.known_differences) <= counted.total // 100
+
+
+def line(**changes: Any) -> bytes:
+    """A line that we agree with, but for the changes."""
+    agreed = {
+        "expr": 'device.attributes["d"].a == 1',
+        "device": {"driver": "d", "attributes": {"a": {"int": 1}}},
+        "compile": "ok",
+        "newCompile": "ok",
+        "result": True,
+        "error": "",
+    }
+    return json.dumps(agreed | changes).encode()
+
+
+def differences(text: bytes, gates: str = "") -> tuple[str, ...]:
+    (verdict,) = load_family("cel").run([text], Options(FeatureGates.parse(gates)))
+    return verdict.differences
+
+
+OTHER_DEVICE = {"driver": "d", "attributes": {"b": {"int": 1}}}
+BAD_DEVICE = {"driver": "d", "attributes": {"a": {"int": 1}, "v": {"version": "x"}}}
+
+
+@pytest.mark.parametrize(
+    "agreed",
+    [
+        line(),
+        line(expr="1", compile="compilation failed: …", newCompile="compilation failed: …", result=None),
+        line(expr="true" + " " * 10240, newCompile="Too long: …"),
+        line(expr="type(1) == int", newCompile="Forbidden: too complex"),
+        line(device=OTHER_DEVICE, result=None, error="no such key: a"),
+        line(device=BAD_DEVICE, result=None, error="attribute v: not a version"),
+    ],
+)
+def test_agreement(agreed: bytes) -> None:
+    assert differences(agreed) == ()
+
+
+@pytest.mark.parametrize(
+    "spoiled",
+    [
+        line(compile="compilation failed: …"),
+        line(newCompile="compilation failed: …"),
+        line(newCompile="Forbidden: too complex"),
+        line(result=False),
+        line(result=None, error="no such overload"),
+        line(device=OTHER_DEVICE),
+        line(device=OTHER_DEVICE, result=None, error="no such key: other"),
+        line(device=BAD_DEVICE, result=None, error="attribute other: not a version"),
+    ],
+)
+def test_a_spoiled_answer_is_a_disagreement(spoiled: bytes) -> None:
+    assert differences(spoiled)
+
+
+def test_new_expressions_are_judged_under_the_gates() -> None:
+    shared = line(expr="device.allowMultipleAllocations || true")
+    assert differences(shared) == ()
+    assert differences(shared, "DRAConsumableCapacity=false,DRAFractionalCapacityRange=false")
+
+
+@pytest.mark.parametrize("broken", [b"{}", b"[]", line(device={"driver": "d", "attributes": 1})])
+def test_a_file_of_something_else_is_refused(broken: bytes) -> None:
+    with pytest.raises(BadVectors):
+        differences(broken)

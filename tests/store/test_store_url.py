@@ -1,0 +1,68 @@
+"""Addresses of stores: what they mean, and what is refused in words that help."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from dralloc.store.errors import BadStoreUrl, StoreUnavailable
+from dralloc.store.memory import MemoryStore
+from dralloc.store.sqlite import SqliteStore
+from dralloc.store.store_url import open_store
+from tests.support.ports import free_port
+
+REFUSED = {
+    "redis://localhost": "no store 'redis'",
+    "memory://?size=3": "unknown option size",
+    "sqlite://": "names no file",
+    "sqlite:///": "names no file",
+    "sqlite://host/path": "names no file",
+    "sqlite:///x.db?synchronous=off": "synchronous is full or normal",
+    "sqlite:///x.db?sync=off&cache=1": "unknown option cache, sync",
+    "etcd://": "no host:port",
+    "etcd:///root": "no host:port",
+    "etcd://a:2379,:2379": "':2379' is no host:port",
+    "etcd://host:port": "'host:port' is no host:port",
+    "etcd://user@host:2379": "no host:port",
+    "etcd://[::1": "no address",
+    "etcd://a?cert=x": "`cert` and `key` together",
+    "etcd://a?cert=x&key=y": "takes `ca`",
+    "etcd://a?timeout=0": "timeout is a number of seconds",
+    "etcd://a?password=x": "unknown option password",
+}
+
+
+@pytest.mark.parametrize("url", REFUSED)
+def test_an_address_that_names_no_store_is_refused(url: str) -> None:
+    with pytest.raises(BadStoreUrl) as refusal:
+        asyncio.run(open_store(url))
+    assert REFUSED[url] in str(refusal.value)
+
+
+def test_an_address_names_its_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    async def opened(url: str) -> type:
+        async with await open_store(url) as store:
+            return type(store)
+
+    assert asyncio.run(opened("memory://")) is MemoryStore
+    assert asyncio.run(opened(f"sqlite://{tmp_path}/with%20space.db")) is SqliteStore
+    assert asyncio.run(opened(f"sqlite://{tmp_path}/relaxed.db?synchronous=normal")) is SqliteStore
+    assert asyncio.run(opened("plain.db")) is SqliteStore
+    assert sorted(os.listdir(tmp_path)) == ["plain.db", "relaxed.db", "with space.db"]
+
+
+def test_certificates_that_cannot_be_read_are_named() -> None:
+    with pytest.raises(StoreUnavailable, match=r"cannot read /nowhere/ca\.pem: No such file"):
+        asyncio.run(open_store("etcd://localhost:2379?ca=/nowhere/ca.pem"))
+
+
+@pytest.mark.slow
+def test_an_etcd_that_is_not_there_is_named() -> None:
+    endpoint = f"127.0.0.1:{free_port()}"
+    with pytest.raises(StoreUnavailable, match=endpoint):
+        asyncio.run(open_store(f"etcd://{endpoint}?timeout=1"))
