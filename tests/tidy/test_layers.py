@@ -1,41 +1,18 @@
-"""Imports point only downwards, and the pure packages do no I/O: the table in ARCHITECTURE.md, held by a machine."""
+"""Imports point only downwards and the pure packages do no I/O, as the layer table in ARCHITECTURE.md says."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import combinations
 from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[2] / "src" / "dralloc"
-
-LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"primitives", "rpc", "system_clock"}),
-    frozenset({"cel", "api"}),
-    frozenset({"store", "devices", "snapshot", "allocator"}),
-    frozenset({"apiserver", "client", "kubelet"}),
-    frozenset({"scheduler", "controllers", "node", "driver", "fleet"}),
-    frozenset({"whatif", "driver_kit", "assembly", "conformance"}),
-    frozenset({"simulator", "testing"}),
-    frozenset({"cli", "web", "pytest_plugin"}),
-)
-
-# Within a layer packages do not know each other, but for these arrows.
-SIDEWAYS = frozenset(
-    {
-        ("api", "cel"),
-        ("allocator", "devices"),
-        ("allocator", "snapshot"),
-        ("snapshot", "devices"),
-        ("fleet", "node"),
-        ("simulator", "testing"),
-        ("cli", "web"),
-        ("pytest_plugin", "cli"),
-    }
-)
-
-PURE = ("primitives", "cel", "api", "devices", "snapshot", "allocator")
+from tests.support.source_tree import ROOT, SOURCE, imports_of, modules, package_of, tree_of
 
 # Clock, randomness, logging and everything that leaves the process. Locks are allowed: a cache that threads share is still a value.
 IMPURE_MODULES = frozenset(
@@ -70,53 +47,62 @@ IMPURE_MODULES = frozenset(
 IMPURE_CALLS = frozenset({"open", "print", "input", "now", "utcnow", "today"})
 
 
-def layer_of(package: str) -> int:
-    for level, packages in enumerate(LAYERS):
-        if package in packages:
-            return level
-    pytest.fail(f"package {package} has no layer; give it one in ARCHITECTURE.md and here")
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """The layer table: the level of each package, the arrows between packages of one layer, and the pure packages."""
+
+    levels: Mapping[str, int]
+    sideways: frozenset[tuple[str, str]]
+    pure: frozenset[str]
+
+    def allows(self, importer: str, imported: str) -> bool:
+        return self.levels[imported] < self.levels[importer] or (importer, imported) in self.sideways
 
 
-def modules() -> list[Path]:
-    return sorted(path for path in SOURCE.rglob("*.py") if "generated" not in path.parts)
+@cache
+def architecture() -> Architecture:
+    """Reads rows such as "| 2 | `store` · `allocator` → `snapshot` | … |"; an arrow also leads to what follows it."""
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    levels: dict[str, int] = {}
+    sideways: set[tuple[str, str]] = set()
+    for level, row in re.findall(r"^\| (\d) \| ([^|]+) \|", text, re.M):
+        for group in row.split("·"):
+            chain = re.findall(r"`(\w+)`", group)
+            levels |= dict.fromkeys(chain, int(level))
+            sideways |= set(combinations(chain, 2))
+    pure = re.search(r"^Pure packages \(.*?\): (.*)\.$", text, re.M)
+    assert levels, "ARCHITECTURE.md has no layer table"
+    assert pure, "ARCHITECTURE.md does not list the pure packages"
+    return Architecture(levels, frozenset(sideways), frozenset(re.findall(r"`(\w+)`", pure[1])))
 
 
-def package_of(path: Path) -> str | None:
-    parts = path.relative_to(SOURCE).parts
-    return parts[0] if len(parts) > 1 else None
+def test_every_package_has_a_layer() -> None:
+    packages = {package_of(path) or path.stem for path in modules().values()} - {"__init__", "__main__"}
+    assert packages <= set(architecture().levels), "give the package a layer in ARCHITECTURE.md"
 
 
-def imported(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from ((alias.name, node.lineno) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"line {node.lineno}: imports are absolute"
-            if node.module == "dralloc":
-                yield from ((f"dralloc.{alias.name}", node.lineno) for alias in node.names)
-            elif node.module:
-                yield node.module, node.lineno
-
-
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
+@pytest.mark.parametrize("path", modules().values(), ids=lambda path: str(path.relative_to(SOURCE)))
 def test_imports_point_downwards(path: Path) -> None:
     package = package_of(path)
     if package is None:
         return
-    for name, line in imported(ast.parse(path.read_text())):
-        parts = name.split(".")
-        if parts[0] != "dralloc" or len(parts) == 1 or parts[1] in (package, "__version__"):
+    for name, line in imports_of(tree_of(path)):
+        root, *rest = name.split(".")
+        if root != "dralloc" or not rest or rest[0] == package:
             continue
-        allowed = layer_of(parts[1]) < layer_of(package) or (package, parts[1]) in SIDEWAYS
-        assert allowed, f"{path.relative_to(SOURCE)}:{line}: {package} (layer {layer_of(package)}) imports {parts[1]}"
+        assert architecture().allows(package, rest[0]), (
+            f"{path.relative_to(SOURCE)}:{line}: {package} (layer {architecture().levels[package]}) imports {rest[0]}"
+        )
 
 
 @pytest.mark.parametrize(
-    "path", [path for path in modules() if package_of(path) in PURE], ids=lambda path: str(path.relative_to(SOURCE))
+    "path",
+    [path for path in modules().values() if package_of(path) in architecture().pure],
+    ids=lambda path: str(path.relative_to(SOURCE)),
 )
 def test_pure_packages_do_no_io(path: Path) -> None:
-    tree = ast.parse(path.read_text())
-    for name, line in imported(tree):
+    tree = tree_of(path)
+    for name, line in imports_of(tree):
         assert name != "dralloc.system_clock", f"{path.relative_to(SOURCE)}:{line}: the time comes in as an argument"
         assert name.split(".")[0] not in IMPURE_MODULES, f"{path.relative_to(SOURCE)}:{line}: imports {name}"
     for node in ast.walk(tree):
@@ -125,8 +111,6 @@ def test_pure_packages_do_no_io(path: Path) -> None:
             assert called not in IMPURE_CALLS, f"{path.relative_to(SOURCE)}:{node.lineno}: calls {called}()"
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
-def test_every_module_says_what_it_is_for(path: Path) -> None:
-    assert ast.get_docstring(ast.parse(path.read_text())), (
-        "a module docstring says what the module is for and why it is apart"
-    )
+@pytest.mark.parametrize("path", modules().values(), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_every_module_has_a_docstring(path: Path) -> None:
+    assert ast.get_docstring(tree_of(path)), "a module docstring says what the module is for"
