@@ -19,7 +19,7 @@ from dralloc.assembly.measuring import measure_in_process, measure_local_cluster
 from dralloc.assembly.throughput import Scale, Throughput
 from dralloc.assembly.workloads import WORKLOADS, Workload
 from dralloc.primitives.features import FeatureGates
-from dralloc.scheduler.cycle import Cycle, Place
+from dralloc.scheduler.decide.cycle import Cycle, Place
 from dralloc.scheduler.state.cluster_state import ClusterState
 
 # Pods a second; a stock Kubernetes 1.37 reached 26 to 28, 44 to 63, 41 and 18 on such a machine.

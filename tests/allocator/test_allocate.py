@@ -9,7 +9,7 @@ import pytest
 
 from dralloc.allocator.features import Features
 from dralloc.allocator.outcome import Allocated, BudgetExhausted, Impossible
-from dralloc.allocator.solve import Effort
+from dralloc.allocator.solver import Effort
 from dralloc.api.resource_v1 import (
     NO_EXECUTE,
     Device,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dralloc.allocator.capacity import CapacityError, Charge, charge_for
+from dralloc.allocator.consumable_capacity import CapacityError, Charge, charge_for
 from dralloc.allocator.headroom import largest_request, quantity_like
 from dralloc.api import device_parts as parts
 from dralloc.api.resource_v1 import DeviceCapacity

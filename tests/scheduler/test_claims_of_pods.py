@@ -17,7 +17,7 @@ from dralloc.api.resource_v1 import (
     ResourceClaim,
 )
 from dralloc.primitives.features import FeatureGates
-from dralloc.scheduler.claims import demand_obstacle
+from dralloc.scheduler.decide.claim_checks import demand_obstacle
 from dralloc.scheduler.state.binding_conditions import Failed, Readiness, Ready, Waiting, is_unusable, readiness
 from dralloc.scheduler.state.reservation import consumer_for
 from dralloc.testing.builders import allocation, alternative, claim, device_class, first_available, held, request

@@ -11,12 +11,12 @@ from dralloc.api.codec import decode, encode
 from dralloc.api.core_v1 import Node
 from dralloc.api.pod_v1 import PodSpec
 from dralloc.primitives.quantity import Quantity
-from dralloc.scheduler.needs import needs_of
-from dralloc.scheduler.node_fit import Wishes, misfit
-from dralloc.scheduler.node_state import EMPTY, NodeOffer, NodeState
-from dralloc.scheduler.scores import Raw, compared, emptiness, raw_scores
+from dralloc.scheduler.decide.node_fit import Wishes, misfit
+from dralloc.scheduler.decide.node_scores import Raw, compared, emptiness, raw_scores
 from dralloc.scheduler.state.cluster_events import NODE_RESOURCES_FREED
 from dralloc.scheduler.state.cluster_state import ClusterState
+from dralloc.scheduler.state.node_state import EMPTY, NodeOffer, NodeState
+from dralloc.scheduler.state.pod_resources import needs_of
 from tests.support.scheduled_cluster import node
 from tests.support.workloads import Document, pod, seen
 

@@ -11,7 +11,7 @@ from dralloc.api.codec import decode, encode
 from dralloc.api.core_v1 import Node
 from dralloc.api.pod_v1 import Pod
 from dralloc.primitives.features import FeatureGates
-from dralloc.scheduler.cycle import Cycle, Place, Reject
+from dralloc.scheduler.decide.cycle import Cycle, Place, Reject
 from dralloc.scheduler.state.cluster_state import ClusterState
 from tests.support.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod
 from tests.support.workloads import Document, pod, seen

@@ -19,9 +19,9 @@ from dralloc.api.meta_v1 import NodeSelector, NodeSelectorRequirement, NodeSelec
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceRequest, ResourceClaim, ResourceSlice
 from dralloc.primitives.features import FeatureGates
-from dralloc.scheduler.cycle import Cycle, Decision, Place
+from dralloc.scheduler.decide.cycle import Cycle, Decision, Place
+from dralloc.scheduler.decide.verdict_table import Diligence
 from dralloc.scheduler.state.cluster_state import ClusterState
-from dralloc.scheduler.table import Diligence
 from dralloc.snapshot.identity import ClaimId
 from dralloc.snapshot.node_selectors import NAME_FIELD
 from dralloc.testing.builders import (

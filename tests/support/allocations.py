@@ -7,7 +7,7 @@ from itertools import count
 from dralloc.allocator.allocate import AllocationProblem, allocate
 from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal, Impossible, Outcome
 from dralloc.allocator.requests import compile_demand
-from dralloc.allocator.solve import DEFAULT_EFFORT, Effort
+from dralloc.allocator.solver import DEFAULT_EFFORT, Effort
 from dralloc.api.resource_v1 import AllocationResult
 from dralloc.snapshot.cluster import Snapshot
 from tests.support.plain_allocator import PlainOutcome

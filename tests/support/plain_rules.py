@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dralloc.allocator.capacity import CapacityError, Charge, charge_for
+from dralloc.allocator.consumable_capacity import CapacityError, Charge, charge_for
 from dralloc.allocator.taints import repels
 from dralloc.api.resource_v1 import (
     ALL,

@@ -7,12 +7,12 @@ from typing import Final
 
 from msgspec import Struct
 
+from dralloc.allocator.allocation_results import Assembly
 from dralloc.allocator.ledger import Ledger, Pick
 from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal, Fault, Impossible, Outcome
 from dralloc.allocator.requests import Alternative, Demand
-from dralloc.allocator.results import Assembly
 from dralloc.allocator.search import RESULTS_MAX, Verdict
-from dralloc.allocator.solve import DEFAULT_EFFORT, Effort, solve
+from dralloc.allocator.solver import DEFAULT_EFFORT, Effort, solve
 from dralloc.allocator.supply import Supply
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.node_selectors import Node

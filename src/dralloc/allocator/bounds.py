@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from dralloc.allocator.amounts import dimensions_of
-from dralloc.allocator.constraints import Constraint, Value
-from dralloc.allocator.landscape import Landscape, mask_union
+from dralloc.allocator.amount_bounds import dimensions_of
+from dralloc.allocator.attribute_constraints import Constraint, Value
+from dralloc.allocator.bipartite_flow import can_meet
 from dralloc.allocator.ledger import Ledger
+from dralloc.allocator.problem_survey import Landscape, mask_union
+from dralloc.allocator.remaining_demand import Want, Wants
 from dralloc.allocator.search import Cursor
-from dralloc.allocator.transport import can_meet
-from dralloc.allocator.wants import Want, Wants
 
 
 class Bounds:

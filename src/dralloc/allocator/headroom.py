@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dralloc.allocator.capacity import CapacityError, Charge, charge_for
+from dralloc.allocator.consumable_capacity import CapacityError, Charge, charge_for
 from dralloc.api.resource_v1 import CapacityRequestPolicy, DeviceCapacity
 from dralloc.primitives.quantity import NANOS, NANOS_PER_MILLI, Quantity
 

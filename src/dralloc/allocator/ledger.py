@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple, TypeVar
 
-from dralloc.allocator.capacity import Charge
-from dralloc.allocator.constraints import Constraint, Values
+from dralloc.allocator.attribute_constraints import Constraint, Values
+from dralloc.allocator.consumable_capacity import Charge
 from dralloc.allocator.requests import Alternative
 from dralloc.allocator.supply import Place
 from dralloc.snapshot.groups import Groups

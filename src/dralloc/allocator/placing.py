@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 
 from dralloc.allocator.allocate import AllocationProblem, allocate, score_max
-from dralloc.allocator.likeness import Likeness
+from dralloc.allocator.node_equivalence import Likeness
 from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal, Impossible
 from dralloc.allocator.requests import Demand
 from dralloc.snapshot.cluster import Snapshot

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from dralloc.allocator.candidates import Profile
-from dralloc.allocator.constraints import Constraint
+from dralloc.allocator.attribute_constraints import Constraint
+from dralloc.allocator.candidate_devices import Profile
 from dralloc.allocator.features import Features
 from dralloc.allocator.outcome import Fatal
 from dralloc.api.codec import encode

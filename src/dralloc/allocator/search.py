@@ -14,10 +14,10 @@ from collections.abc import Hashable, Iterator
 from enum import Enum
 from typing import Final, NamedTuple, Protocol
 
+from dralloc.allocator.device_picker import Taking
 from dralloc.allocator.ledger import Ledger
 from dralloc.allocator.requests import Alternative, Demand
 from dralloc.allocator.supply import Place, Supply
-from dralloc.allocator.taking import Taking
 from dralloc.snapshot.cluster import Strip
 
 RESULTS_MAX: Final = 32

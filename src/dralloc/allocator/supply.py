@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from dralloc.allocator.candidates import Offer, Stage, offer_of
-from dralloc.allocator.constraints import Constraint, Values
+from dralloc.allocator.attribute_constraints import Constraint, Values
+from dralloc.allocator.candidate_devices import Offer, Stage, offer_of
 from dralloc.allocator.outcome import Fatal, Fault
 from dralloc.allocator.requests import Alternative, Demand
 from dralloc.allocator.taints import repels

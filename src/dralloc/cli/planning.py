@@ -32,7 +32,7 @@ from dralloc.node.profiles import (
     shared_slices,
 )
 from dralloc.primitives.quantity import Quantity
-from dralloc.scheduler.cycle import Cycle
+from dralloc.scheduler.decide.cycle import Cycle
 from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.snapshot.identity import ClaimId
 from dralloc.whatif.planner import Growth, Plan, Planner, Refusal

@@ -8,11 +8,11 @@ from typing import Final
 
 from dralloc.allocator.diagnosis.diagnoser import Diagnoser
 from dralloc.allocator.diagnosis.reasons import Cause, Reason, availability, grouped
-from dralloc.scheduler.asks import Ask
-from dralloc.scheduler.claims import PLUGIN
-from dralloc.scheduler.node_fit import NOT_SELECTED
-from dralloc.scheduler.node_state import NodeState
-from dralloc.scheduler.verdicts import Faulty, Fits, Lacking, OutOfReach, Unfit, Verdict
+from dralloc.scheduler.decide.claim_checks import PLUGIN
+from dralloc.scheduler.decide.node_fit import NOT_SELECTED
+from dralloc.scheduler.decide.node_verdicts import Faulty, Fits, Lacking, OutOfReach, Unfit, Verdict
+from dralloc.scheduler.decide.pod_requirements import Ask
+from dralloc.scheduler.state.node_state import NodeState
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.identity import ClaimId
 

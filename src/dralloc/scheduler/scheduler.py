@@ -23,8 +23,8 @@ from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.bind.binder import Binder, BindingOutcome, Bound, Gone, Undone, WriteSlots
 from dralloc.scheduler.bind.claim_writer import ClaimWriter
-from dralloc.scheduler.claims import asks_alternatives, pod_key
-from dralloc.scheduler.cycle import Cycle, Decision, Fail, Place, Reject
+from dralloc.scheduler.decide.claim_checks import asks_alternatives, pod_key
+from dralloc.scheduler.decide.cycle import Cycle, Decision, Fail, Place, Reject
 from dralloc.scheduler.queue.scheduling_queue import QueuedPod, SchedulingQueue
 from dralloc.scheduler.report import metrics
 from dralloc.scheduler.report.metrics import SchedulerMetrics

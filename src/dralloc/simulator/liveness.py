@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from dralloc.api.pod_v1 import Pod
 from dralloc.primitives.features import FeatureGates
-from dralloc.scheduler.cycle import Cycle, Place
+from dralloc.scheduler.decide.cycle import Cycle, Place
 from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.simulator.checkers import World
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
 
-from dralloc.allocator.candidates import Profile, Refusal, Stage, judge, offer_of
-from dralloc.allocator.capacity import Charge
+from dralloc.allocator.candidate_devices import Profile, Refusal, Stage, judge, offer_of
+from dralloc.allocator.consumable_capacity import Charge
 from dralloc.allocator.diagnosis.device_funnel import ORDER, Devices, Drop, Funnel, Hurdle, Spot, UnreadyPool
 from dralloc.allocator.requests import Alternative, Demand
 from dralloc.allocator.supply import OPTIONAL_NODE_OPERATIONS

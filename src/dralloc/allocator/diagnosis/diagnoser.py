@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from dralloc.allocator.allocate import AllocationProblem, allocate
-from dralloc.allocator.constraints import Values
+from dralloc.allocator.attribute_constraints import Values
 from dralloc.allocator.diagnosis.claim_edits import Claims, with_requests_only, without_constraint
 from dralloc.allocator.diagnosis.device_funnel import Spot, spots
 from dralloc.allocator.diagnosis.device_survey import Survey
@@ -21,7 +21,7 @@ from dralloc.allocator.diagnosis.obstacles import obstacle
 from dralloc.allocator.diagnosis.reasons import Cause, Reason, counted, distance
 from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal, Impossible, Outcome
 from dralloc.allocator.requests import ClaimDemand, Demand, Request, compile_demand
-from dralloc.allocator.solve import Effort
+from dralloc.allocator.solver import Effort
 from dralloc.api.resource_v1 import DeviceConstraint
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.identity import ClaimId, DeviceId

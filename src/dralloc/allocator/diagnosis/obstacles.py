@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from dralloc.allocator.candidates import offer_of
-from dralloc.allocator.capacity import charge_for
+from dralloc.allocator.candidate_devices import offer_of
+from dralloc.allocator.consumable_capacity import charge_for
 from dralloc.allocator.diagnosis.device_funnel import Drop, Funnel, Hurdle, Spot, is_selection, spots
 from dralloc.allocator.diagnosis.device_survey import Survey
 from dralloc.allocator.diagnosis.reasons import Cause, Reason, counted, text_of_loss

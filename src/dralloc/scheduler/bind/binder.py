@@ -24,7 +24,7 @@ from dralloc.client.transport import TransportError
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import ApiError, Conflict, NotFound
 from dralloc.scheduler.bind.claim_writer import ClaimLost, ClaimWriter, Collision
-from dralloc.scheduler.cycle import Place
+from dralloc.scheduler.decide.cycle import Place
 from dralloc.scheduler.state.binding_conditions import (
     Failed,
     Ready,

@@ -22,11 +22,9 @@ from dralloc.api.resource_v1 import (
     ResourceClaim,
     ResourceSlice,
 )
-from dralloc.scheduler.claims import pod_key
 from dralloc.scheduler.collisions import Holder, beaten_by
-from dralloc.scheduler.needs import Needs, needs_of, needs_on_node, size_of
-from dralloc.scheduler.node_state import EMPTY, Load, NodeOffer, NodeState
-from dralloc.scheduler.repulsion import Repelled, Repulsion
+from dralloc.scheduler.decide.claim_checks import pod_key
+from dralloc.scheduler.state.anti_affinity import Repelled, Repulsion
 from dralloc.scheduler.state.change_log import ChangeLog, EverythingChanged, NodeChanged, PoolFreed, PoolTaken
 from dralloc.scheduler.state.cluster_events import (
     DEVICES_CHANGED,
@@ -37,6 +35,8 @@ from dralloc.scheduler.state.cluster_events import (
     claim_changed,
     class_changed,
 )
+from dralloc.scheduler.state.node_state import EMPTY, Load, NodeOffer, NodeState
+from dralloc.scheduler.state.pod_resources import Needs, needs_of, needs_on_node, size_of
 from dralloc.scheduler.state.reservation import consumer_for
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.identity import ClaimId, PoolId

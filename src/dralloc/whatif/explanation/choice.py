@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from dralloc.allocator.candidates import offer_of
-from dralloc.allocator.constraints import Constraint, Values
+from dralloc.allocator.attribute_constraints import Constraint, Values
+from dralloc.allocator.candidate_devices import offer_of
 from dralloc.allocator.diagnosis.claim_edits import Slot, slots, with_alternative_only
 from dralloc.allocator.diagnosis.device_funnel import Devices, Spot, spots
 from dralloc.allocator.diagnosis.device_survey import Survey

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from dralloc.allocator.solve import Effort
+from dralloc.allocator.solver import Effort
 from dralloc.whatif.explanation.claim_changes import Change
 from dralloc.whatif.explanation.proposals import Ladder, proposals
 from dralloc.whatif.explanation.situation import Situation

@@ -7,9 +7,9 @@ from collections.abc import Hashable, Iterable, Iterator
 from dralloc.allocator.allocate import AllocationProblem, allocate
 from dralloc.allocator.diagnosis.diagnoser import Diagnoser
 from dralloc.allocator.diagnosis.reasons import Reason
-from dralloc.allocator.likeness import Likeness
+from dralloc.allocator.node_equivalence import Likeness
 from dralloc.allocator.outcome import Allocated
-from dralloc.allocator.solve import DEFAULT_EFFORT, Effort
+from dralloc.allocator.solver import DEFAULT_EFFORT, Effort
 from dralloc.snapshot.node_selectors import Node
 
 # What is allocated may be that of another node that is alike.

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from dralloc.allocator.candidates import Stage, offer_of
+from dralloc.allocator.candidate_devices import Stage, offer_of
 from dralloc.allocator.diagnosis.claim_edits import Slot, slots
 from dralloc.allocator.diagnosis.device_funnel import Funnel, Hurdle, Spot, spots
 from dralloc.allocator.diagnosis.device_survey import Survey

@@ -20,7 +20,7 @@ from dralloc.allocator.diagnosis.reasons import Cause, Group, Reason, grouped
 from dralloc.allocator.features import Features
 from dralloc.allocator.outcome import Allocated
 from dralloc.allocator.requests import Demand, compile_demand
-from dralloc.allocator.solve import DEFAULT_EFFORT, Effort
+from dralloc.allocator.solver import DEFAULT_EFFORT, Effort
 from dralloc.api.resource_v1 import DeviceClass
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.identity import ClaimId, DeviceId

@@ -10,7 +10,7 @@ from dralloc.allocator.diagnosis.claim_edits import Claims
 from dralloc.allocator.features import Features
 from dralloc.allocator.outcome import Allocated, Outcome
 from dralloc.allocator.requests import Demand, compile_demand
-from dralloc.allocator.solve import DEFAULT_EFFORT, Effort
+from dralloc.allocator.solver import DEFAULT_EFFORT, Effort
 from dralloc.api.resource_v1 import DeviceClass
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.node_selectors import Node

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from dralloc.allocator.constraints import Constraint
+from dralloc.allocator.attribute_constraints import Constraint
 from dralloc.api.device_parts import AttributeValue, version
 from dralloc.api.resource_v1 import Device, DeviceAttribute
 from dralloc.testing.builders import DRIVER, device

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from operator import sub
 
-from dralloc.allocator.capacity import Charge
+from dralloc.allocator.consumable_capacity import Charge
 from dralloc.allocator.ledger import Ledger, Pick
 from dralloc.allocator.requests import Alternative
 from dralloc.allocator.supply import Place, Supply

@@ -10,8 +10,8 @@ from collections.abc import Hashable, Iterable, Iterator
 from functools import cached_property
 from itertools import accumulate
 
-from dralloc.allocator.capacity import Charge
-from dralloc.allocator.constraints import Constraint, Values
+from dralloc.allocator.attribute_constraints import Constraint, Values
+from dralloc.allocator.consumable_capacity import Charge
 from dralloc.allocator.requests import Alternative, Demand
 from dralloc.allocator.search import RESULTS_MAX
 from dralloc.allocator.supply import Place, Supply

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dralloc.allocator.allocate import check
-from dralloc.allocator.landscape import Landscape
 from dralloc.allocator.ledger import Ledger
 from dralloc.allocator.outcome import Fault
-from dralloc.allocator.pruning import Knowledge, Pruner
+from dralloc.allocator.problem_survey import Landscape
+from dralloc.allocator.pruner import Knowledge, Pruner
 from dralloc.allocator.search import Cursor, Search, Verdict
-from dralloc.allocator.solve import Effort
+from dralloc.allocator.solver import Effort
 from dralloc.allocator.supply import Place, Supply
 from dralloc.api.resource_v1 import Device, ResourceClaim, ResourceSlice
 from dralloc.snapshot.identity import DeviceId

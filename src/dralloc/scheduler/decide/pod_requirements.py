@@ -20,9 +20,9 @@ from dralloc.api.codec import encode
 from dralloc.api.meta_v1 import NodeSelector
 from dralloc.api.pod_v1 import Container, Pod
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
-from dralloc.scheduler.claims import classes_of
-from dralloc.scheduler.node_fit import Wishes, names_in
-from dralloc.scheduler.repulsion import Repelled
+from dralloc.scheduler.decide.claim_checks import classes_of
+from dralloc.scheduler.decide.node_fit import Wishes, names_in
+from dralloc.scheduler.state.anti_affinity import Repelled
 from dralloc.snapshot.identity import ClaimId
 from dralloc.snapshot.node_selectors import Node, NodeSelectorError, matches
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from dralloc.allocator.landscape import Landscape
 from dralloc.allocator.ledger import Ledger
-from dralloc.allocator.pruning import Knowledge, Pruner
+from dralloc.allocator.problem_survey import Landscape
+from dralloc.allocator.pruner import Knowledge, Pruner
 from dralloc.allocator.requests import Demand
 from dralloc.allocator.search import Search, Verdict
 from dralloc.allocator.supply import Supply

@@ -13,9 +13,9 @@ from typing import Final, NamedTuple
 from dralloc.api.core_v1 import Taint
 from dralloc.api.meta_v1 import NodeSelector, NodeSelectorTerm
 from dralloc.api.pod_v1 import PodSpec, PreferredSchedulingTerm, Toleration
-from dralloc.scheduler.needs import PODS, HostPort, Needs, needs_of
-from dralloc.scheduler.node_state import NodeState
-from dralloc.scheduler.repulsion import Repelled
+from dralloc.scheduler.state.anti_affinity import Repelled
+from dralloc.scheduler.state.node_state import NodeState
+from dralloc.scheduler.state.pod_resources import PODS, HostPort, Needs, needs_of
 from dralloc.snapshot.node_selectors import NAME_FIELD, NodeSelectorError, matches
 
 UNSCHEDULABLE_TAINT: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")

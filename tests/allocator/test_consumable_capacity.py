@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dralloc.allocator.capacity import CapacityError, Charge, charge_for
+from dralloc.allocator.consumable_capacity import CapacityError, Charge, charge_for
 from dralloc.api.device_parts import capacity
 from dralloc.api.resource_v1 import DeviceCapacity
 from dralloc.primitives.quantity import Quantity

@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 
 from dralloc.allocator.bounds import Bounds
-from dralloc.allocator.landscape import Landscape
 from dralloc.allocator.ledger import Ledger
+from dralloc.allocator.problem_survey import Landscape
 from dralloc.allocator.search import Cursor, Verdict
 from dralloc.allocator.supply import Place
 from dralloc.snapshot.slices import bits_of

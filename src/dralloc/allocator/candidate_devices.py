@@ -13,7 +13,7 @@ from enum import Enum
 
 from msgspec import Struct
 
-from dralloc.allocator.capacity import NO_CHARGE, CapacityError, Charge, charge_for
+from dralloc.allocator.consumable_capacity import NO_CHARGE, CapacityError, Charge, charge_for
 from dralloc.allocator.taints import repels
 from dralloc.api.resource_v1 import DeviceToleration
 from dralloc.cel.errors import CelError

@@ -7,7 +7,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dralloc.allocator.transport import can_meet
+from dralloc.allocator.bipartite_flow import can_meet
 from dralloc.snapshot.slices import bits_of
 
 

@@ -13,7 +13,7 @@ from dralloc.allocator.allocate import AllocationProblem, allocate
 from dralloc.allocator.diagnosis.diagnoser import Diagnoser
 from dralloc.allocator.diagnosis.reasons import Reason
 from dralloc.allocator.features import Features
-from dralloc.allocator.likeness import Likeness
+from dralloc.allocator.node_equivalence import Likeness
 from dralloc.allocator.outcome import Allocated
 from dralloc.allocator.requests import compile_demand
 from dralloc.api import device_parts as parts

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from dralloc.api.core_v1 import Node, Taint
-from dralloc.scheduler.needs import HostPort, Needs
+from dralloc.scheduler.state.pod_resources import HostPort, Needs
 from dralloc.snapshot import node_selectors
 
 

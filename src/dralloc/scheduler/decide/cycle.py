@@ -21,8 +21,7 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import AllocationResult, ResourceClaim
 from dralloc.api.timestamps import print_timestamp
 from dralloc.primitives.features import FeatureGates
-from dralloc.scheduler.asks import Ask, Held, PodClaims, shape_of
-from dralloc.scheduler.claims import (
+from dralloc.scheduler.decide.claim_checks import (
     PLUGIN,
     Obstacle,
     claims_of,
@@ -31,9 +30,11 @@ from dralloc.scheduler.claims import (
     pod_key,
     reservation_obstacle,
 )
-from dralloc.scheduler.node_fit import Wishes, misfit
-from dralloc.scheduler.node_state import NodeState
-from dralloc.scheduler.repulsion import Repelled
+from dralloc.scheduler.decide.node_fit import Wishes, misfit
+from dralloc.scheduler.decide.pod_requirements import Ask, Held, PodClaims, shape_of
+from dralloc.scheduler.decide.unsupported_fields import unsupported
+from dralloc.scheduler.decide.verdict_table import DEFAULT_DILIGENCE, Choice, Diligence, Table
+from dralloc.scheduler.state.anti_affinity import Repelled
 from dralloc.scheduler.state.binding_conditions import is_unusable
 from dralloc.scheduler.state.cluster_events import (
     DEVICES_CHANGED,
@@ -46,8 +47,7 @@ from dralloc.scheduler.state.cluster_events import (
     pod_changed,
 )
 from dralloc.scheduler.state.cluster_state import ClusterState
-from dralloc.scheduler.table import DEFAULT_DILIGENCE, Choice, Diligence, Table
-from dralloc.scheduler.unsupported import unsupported
+from dralloc.scheduler.state.node_state import NodeState
 from dralloc.snapshot.identity import ClaimId
 
 # Bounds on what is remembered: shapes, and verdicts of all shapes together.

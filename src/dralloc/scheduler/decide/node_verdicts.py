@@ -11,14 +11,14 @@ from typing import Final
 from msgspec import Struct
 
 from dralloc.allocator.allocate import AllocationProblem, allocate
-from dralloc.allocator.candidates import offer_of
+from dralloc.allocator.candidate_devices import offer_of
 from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal, Impossible, Outcome
 from dralloc.allocator.requests import Demand
 from dralloc.api.resource_v1 import AllocationResult
-from dralloc.scheduler.asks import Ask
-from dralloc.scheduler.node_fit import Misfit, misfit
-from dralloc.scheduler.node_state import NodeState
-from dralloc.scheduler.scores import Raw, emptiness, raw_scores
+from dralloc.scheduler.decide.node_fit import Misfit, misfit
+from dralloc.scheduler.decide.node_scores import Raw, emptiness, raw_scores
+from dralloc.scheduler.decide.pod_requirements import Ask
+from dralloc.scheduler.state.node_state import NodeState
 from dralloc.snapshot.cluster import NodeView, Snapshot
 from dralloc.snapshot.identity import ClaimId, PoolId
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final, NamedTuple
 
-from dralloc.allocator.constraints import Constraint
-from dralloc.allocator.landscape import CounterKey, Landscape, mask_union
+from dralloc.allocator.attribute_constraints import Constraint
 from dralloc.allocator.ledger import Ledger
+from dralloc.allocator.problem_survey import CounterKey, Landscape, mask_union
 from dralloc.allocator.requests import Alternative
 from dralloc.allocator.search import Cursor
 

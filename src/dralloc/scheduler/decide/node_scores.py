@@ -10,9 +10,9 @@ from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
 from dralloc.api.pod_v1 import PreferredSchedulingTerm, Toleration
-from dralloc.scheduler.needs import Needs
-from dralloc.scheduler.node_fit import Wishes, is_tolerated, preference_matches
-from dralloc.scheduler.node_state import NodeState
+from dralloc.scheduler.decide.node_fit import Wishes, is_tolerated, preference_matches
+from dralloc.scheduler.state.node_state import NodeState
+from dralloc.scheduler.state.pod_resources import Needs
 
 BEST: Final = 100
 TAINTS_WEIGHT: Final = 3

@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from dralloc.allocator.landscape import CounterKey, Landscape, mask_union
+from dralloc.allocator.bipartite_flow import can_meet
 from dralloc.allocator.ledger import Ledger
-from dralloc.allocator.transport import can_meet
-from dralloc.allocator.wants import Want
+from dralloc.allocator.problem_survey import CounterKey, Landscape, mask_union
+from dralloc.allocator.remaining_demand import Want
 from dralloc.snapshot.slices import bits_of
 
 
