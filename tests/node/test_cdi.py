@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from dralloc.driver import ContainerEdits, DeviceKey, PreparedDevice
+from dralloc.driver.cdi_files import CdiFiles as DriverCdiFiles
 from dralloc.node.cdi import BadDevices, CdiFiles, DeviceNode, Mount
 
 
@@ -71,3 +73,13 @@ def test_a_bad_file_is_named_where_a_device_is_missing_and_does_no_harm_otherwis
     assert files.edits_for(["example.com/gpu=a"]).environment == {"N": "1"}
     with pytest.raises(BadDevices, match=r"describes device example.com/gpu=b; .*bad\.yaml cannot be read: "):
         files.edits_for(["example.com/gpu=b"])
+
+
+def test_additional_gids_that_a_driver_writes_reach_the_node(tmp_path: Path) -> None:
+    device = PreparedDevice(
+        key=DeviceKey("pool", "gpu-0"), requests=("gpu",), edits=ContainerEdits(additional_gids=(44, 109))
+    )
+    files = DriverCdiFiles(tmp_path, "gpu.example.com")
+    files.write("claim-uid", [device])
+    ((cdi_id,),) = files.ids("claim-uid", [device])
+    assert CdiFiles([tmp_path]).edits_for([cdi_id]).unsupported == ("additionalGids",)

@@ -42,7 +42,7 @@ class ContainerEdits(msgspec.Struct, frozen=True, rename="camel"):
     hooks: tuple[Any, ...] = ()
     net_devices: tuple[Any, ...] = ()
     intel_rdt: dict[str, Any] | None = None
-    additional_gids: tuple[int, ...] = msgspec.field(default=(), name="additionalGIDs")
+    additional_gids: tuple[int, ...] = msgspec.field(default=(), name="additionalGids")
 
 
 class _Device(msgspec.Struct, frozen=True, rename="camel"):
@@ -166,7 +166,7 @@ def _needs_an_engine(edits: ContainerEdits) -> list[str]:
         "hooks": edits.hooks,
         "netDevices": edits.net_devices,
         "intelRdt": edits.intel_rdt,
-        "additionalGIDs": edits.additional_gids,
+        "additionalGids": edits.additional_gids,
     }
     return [name for name, value in asked.items() if value]
 
