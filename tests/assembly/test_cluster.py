@@ -17,7 +17,7 @@ from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.assembly.cluster import Cluster, ClusterSettings, cluster_in_process, fleet
 from dralloc.assembly.components import ComponentDied
 from dralloc.client.transport import Request
-from dralloc.node.profiles import BadProfile
+from dralloc.fleet.profiles import BadProfile
 from dralloc.primitives.features import FeatureGates
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.store.store_url import open_store

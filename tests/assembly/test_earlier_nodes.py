@@ -10,7 +10,7 @@ from dralloc.api.resource_v1 import ResourceSlice
 from dralloc.assembly.cluster import ClusterSettings, cluster_in_process, fleet
 from dralloc.assembly.earlier_nodes import retire
 from dralloc.client.async_client import AsyncClient
-from dralloc.node.fleet import FleetSettings
+from dralloc.fleet.fleet import FleetSettings
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.store.memory import MemoryStore
 from tests.support.workloads import pod

@@ -12,8 +12,8 @@ import pytest
 from dralloc.apiserver.http.listener import Endpoint, serving
 from dralloc.client.http_transport import HttpTransport
 from dralloc.client.kubeconfig import Connection
-from dralloc.node.fleet import Fleet, FleetSettings
-from dralloc.node.profiles import load_profile
+from dralloc.fleet.fleet import Fleet, FleetSettings
+from dralloc.fleet.profiles import load_profile
 from dralloc.system_clock import SystemClock
 from dralloc.testing.api_server import TOKEN, api_application
 from tests.support.node_process import write_kubeconfig

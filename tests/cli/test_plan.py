@@ -15,8 +15,8 @@ from typer.testing import CliRunner, Result
 
 from dralloc.api.codec import encode
 from dralloc.cli.main import app
+from dralloc.fleet.profiles import load_profile, nodes_of
 from dralloc.node.node_object import node_document
-from dralloc.node.profiles import load_profile, nodes_of
 
 CLASSES = [
     {

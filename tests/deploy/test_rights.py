@@ -28,14 +28,14 @@ from dralloc.client.transport import Request, Transport
 from dralloc.controllers.running import Controllers
 from dralloc.driver import DriverFunctions
 from dralloc.driver import device as plain_device
-from dralloc.driver.conformance.caller import ClaimName, calling
-from dralloc.driver.conformance.claim_maker import ClaimMaker, exactly
 from dralloc.driver.plugin import Plugin
+from dralloc.driver_kit.caller import ClaimName, calling
+from dralloc.driver_kit.claim_maker import ClaimMaker, exactly
+from dralloc.fleet.fleet import Fleet, FleetSettings
+from dralloc.fleet.profiles import load_profile, read_profile
 from dralloc.node.agent import Agent, AgentSettings
-from dralloc.node.fleet import Fleet, FleetSettings
 from dralloc.node.node_object import NodeShape
-from dralloc.node.profiles import load_profile, read_profile
-from dralloc.node.runtime_fake import PREFIX
+from dralloc.node.simulated_runtime import PREFIX
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.leader_loop import SchedulerLoop

@@ -13,7 +13,7 @@ from dralloc.api.meta_v1 import Condition
 from dralloc.api.resource_v1 import NetworkDeviceData
 from dralloc.driver.checkpoint import BadCheckpoint, Checkpoint, ClaimRecord, decode_record, encode_record, is_uid
 from dralloc.driver.claims import DeviceKey, PreparedDevice
-from dralloc.driver.container_edits import ContainerEdits, DeviceNode, Mount
+from dralloc.kubelet.cdi import ContainerEdits, DeviceNode, Mount
 from dralloc.testing.builders import DRIVER, allocation, claim, held, request
 
 json_values = st.recursive(

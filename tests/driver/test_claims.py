@@ -14,7 +14,7 @@ from dralloc.api.resource_v1 import (
     ResourceClaim,
 )
 from dralloc.driver.claims import BadConfig, DeviceKey, PreparedDevice, allocated_claim, find_prepared_faults
-from dralloc.driver.container_edits import (
+from dralloc.kubelet.cdi import (
     ContainerEdits,
     DeviceNode,
     Mount,

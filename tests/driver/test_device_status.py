@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from dralloc.api.meta_v1 import Condition
 from dralloc.api.resource_v1 import AllocatedDeviceStatus, NetworkDeviceData, ResourceClaim
 from dralloc.driver import AllocatedClaim, Device, Driver, PreparedDevice, device
-from dralloc.driver.conformance.claim_maker import exactly
 from dralloc.driver.device_status import plan_device_status
+from dralloc.driver_kit.claim_maker import exactly
 from dralloc.primitives.features import FeatureGates
 from dralloc.testing.builders import DRIVER, allocation, claim, held, request
 from dralloc.testing.driver_bench import DriverBench, driver_bench

@@ -26,8 +26,8 @@ from dralloc.client.resource_endpoint import ObjectKey
 from dralloc.node.agent import CHECKPOINT
 from dralloc.node.checkpoint import read_checkpoint
 from dralloc.node.pod_view import NODE_PODS
-from dralloc.node.runtime_fake import PREFIX
-from dralloc.node.runtime_process import find_marked
+from dralloc.node.process_runtime import find_marked
+from dralloc.node.simulated_runtime import PREFIX
 from dralloc.scheduler.scheduler import NAME
 from tests.support.driver_cluster import DriverCluster, driver_cluster
 from tests.support.ports import free_port

@@ -22,7 +22,7 @@ from dralloc.driver import (
     device,
     taint,
 )
-from dralloc.driver.conformance.caller import CallFailed, calling
+from dralloc.driver_kit.caller import CallFailed, calling
 from dralloc.rpc.plugin_services import HEALTH_SERVICES, HEALTH_V1, HEALTH_V1ALPHA1, Service
 from dralloc.testing.driver_bench import NODE, bench_on, bench_server, bench_settings, driver_bench
 

@@ -16,12 +16,12 @@ from dralloc.client.async_client import AsyncClient
 from dralloc.client.transport import Request, Response, Transport, TransportError
 from dralloc.driver import AllocatedClaim, Device, Driver, DriverFunctions, PreparedDevice, capacity, device
 from dralloc.driver.checkpoint import Checkpoint
-from dralloc.driver.conformance.caller import AnsweredDevice, CallFailed, ClaimName, calling
-from dralloc.driver.conformance.claim_maker import CannotAllocate, exactly, first_available
 from dralloc.driver.instances import AlreadyRunning
 from dralloc.driver.plugin import Plugin
 from dralloc.driver.settings import BadSettings
 from dralloc.driver.slices import InvalidPools
+from dralloc.driver_kit.caller import AnsweredDevice, CallFailed, ClaimName, calling
+from dralloc.driver_kit.claim_maker import CannotAllocate, exactly, first_available
 from dralloc.rpc.plugin_services import DRA_V1, DRA_V1BETA1
 from dralloc.testing.driver_bench import DriverBench, bench_on, bench_server, bench_settings, driver_bench
 

@@ -15,7 +15,7 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.resource_endpoint import ObjectKey
 from dralloc.node.checkpoint import read_checkpoint
-from dralloc.node.claim_book import ClaimBook
+from dralloc.node.claim_cache import ClaimBook
 from dralloc.node.claim_records import ClaimRecord, PreparedDevice
 from dralloc.node.claims import ClaimsFailed, ManagedClaims
 from dralloc.node.driver_calls import CallFailed

@@ -17,7 +17,7 @@ from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.apiserver.http.listener import Endpoint, serving
 from dralloc.client.async_client import AsyncClient, connect_async
 from dralloc.node.checkpoint import read_checkpoint
-from dralloc.node.runtime_process import find_marked
+from dralloc.node.process_runtime import find_marked
 from dralloc.rpc.plugin_services import Service
 from dralloc.testing.api_server import TOKEN, api_application
 from dralloc.testing.builders import CLASS, allocation, claim, device_class, held, request

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dralloc.api.codec import decode, encode
-from dralloc.node.cdi import DeviceEdits, DeviceNode, Mount
+from dralloc.kubelet.cdi_registry import DeviceEdits, DeviceNode, Mount
 from dralloc.node.environment import (
     BadEnvironment,
     command_line,

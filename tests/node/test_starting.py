@@ -16,7 +16,7 @@ from dralloc.apiserver.http.listener import Endpoint, serving
 from dralloc.client.async_client import connect_async
 from dralloc.client.transport import TransportError
 from dralloc.client.work_queue import Backoff
-from dralloc.node.persistence import until_done
+from dralloc.node.retry import until_done
 from dralloc.primitives.errors import ApiError, Forbidden, ServiceUnavailable, TooManyRequests
 from dralloc.testing.api_server import TOKEN, api_application
 from tests.support.node_process import kill, write_kubeconfig

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dralloc.driver import DeviceHealth, DriverFunctions, Health, capacity, device
-from dralloc.driver.conformance.claim_maker import exactly
+from dralloc.driver_kit.claim_maker import exactly
 from dralloc.node.checkpoint import read_checkpoint
 from dralloc.node.pod_view import NodePod
 from dralloc.testing.builders import allocation, held

@@ -28,11 +28,11 @@ from dralloc.client.kubeconfig import read_kubeconfig
 from dralloc.client.resource_endpoint import Object
 from dralloc.client.work_queue import Backoff
 from dralloc.controllers.running import Controllers
-from dralloc.driver.conformance.launching import DriverProcess
-from dralloc.driver.conformance.slice_rules import are_complete
+from dralloc.driver_kit.driver_process import DriverProcess
+from dralloc.driver_kit.slice_rules import are_complete
 from dralloc.node.agent import PLUGINS, REGISTRY, Agent, AgentSettings
 from dralloc.node.node_object import NodeShape
-from dralloc.node.runtime_process import find_marked
+from dralloc.node.process_runtime import find_marked
 from dralloc.node.timings import DEFAULT_TIMINGS
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.scheduler import NAME, Scheduler

@@ -16,7 +16,7 @@ from dralloc.apiserver.http.static_pages import StaticPages
 from dralloc.apiserver.objects.api_resources import key_of
 from dralloc.apiserver.objects.stored_form import document_to_stored
 from dralloc.apiserver.server import ApiServer
-from dralloc.node.profiles import load_profile, nodes_of
+from dralloc.fleet.profiles import load_profile, nodes_of
 from dralloc.primitives.features import FeatureGates
 from dralloc.store.memory import MemoryStore
 from dralloc.system_clock import SystemClock

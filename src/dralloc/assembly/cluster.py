@@ -31,10 +31,10 @@ from dralloc.client.leader_election import LeaderElection
 from dralloc.client.resource_endpoint import ObjectKey
 from dralloc.client.transport import Transport
 from dralloc.controllers.running import CONTROLLERS, Controllers
-from dralloc.node.fake_pods import FIELD_MANAGER, FakePods
-from dralloc.node.fleet import Fleet, FleetSettings
-from dralloc.node.manifest_nodes import ManifestNodes
-from dralloc.node.profiles import load_profile
+from dralloc.fleet.fleet import Fleet, FleetSettings
+from dralloc.fleet.manifest_nodes import ManifestNodes
+from dralloc.fleet.profiles import load_profile
+from dralloc.fleet.simulated_pods import FIELD_MANAGER, FakePods
 from dralloc.node.timings import DEFAULT_TIMINGS
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates

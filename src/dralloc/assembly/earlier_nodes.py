@@ -15,8 +15,8 @@ from dralloc.api.resource_v1 import ResourceSlice
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.known_resources import resource_for
 from dralloc.client.resource_endpoint import key_of
-from dralloc.node.fleet import FleetSettings
-from dralloc.node.profiles import FAKE_LABEL, shared_slices
+from dralloc.fleet.fleet import FleetSettings
+from dralloc.fleet.profiles import FAKE_LABEL, shared_slices
 from dralloc.primitives.errors import NotFound
 
 

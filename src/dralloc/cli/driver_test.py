@@ -11,7 +11,7 @@ from dralloc.cli.options import Output, OutputFormat
 from dralloc.cli.output import FINDINGS, fail, in_words, say
 
 if TYPE_CHECKING:
-    from dralloc.driver.conformance.setup import KitResult, KitSettings
+    from dralloc.driver_kit.kit import KitResult, KitSettings
 
 
 def driver_test(
@@ -75,7 +75,7 @@ def driver_test(
     # In continuous integration.
     dralloc driver-test --strict --junit report.xml -- ./my-driver
     """
-    from dralloc.driver.conformance.setup import BadSetup, KitSettings
+    from dralloc.driver_kit.kit import BadSetup, KitSettings
 
     try:
         settings = KitSettings(
@@ -106,11 +106,11 @@ def _run(settings: KitSettings, junit: Path | None, output: OutputFormat, *, str
     from dralloc.cli.termination import run_until_terminated
     from dralloc.client.kubeconfig import BadKubeconfig
     from dralloc.client.transport import TransportError
-    from dralloc.driver.conformance.checking import Outcome
-    from dralloc.driver.conformance.launching import CommandFailed
-    from dralloc.driver.conformance.report import junit_of, lines_of, summary_of
-    from dralloc.driver.conformance.setup import BadSetup, run_kit
-    from dralloc.driver.conformance.subject import NotFoundInTime
+    from dralloc.driver_kit.checking import Outcome
+    from dralloc.driver_kit.driver_process import CommandFailed
+    from dralloc.driver_kit.driver_under_test import NotFoundInTime
+    from dralloc.driver_kit.kit import BadSetup, run_kit
+    from dralloc.driver_kit.report import junit_of, lines_of, summary_of
     from dralloc.primitives.errors import ApiError
 
     def show(verdict: object) -> None:

@@ -15,8 +15,8 @@ from dralloc.cli.output import fail, parse_gates, say
 
 if TYPE_CHECKING:
     from dralloc.client.kubeconfig import Connection
+    from dralloc.fleet.fleet import FleetSettings
     from dralloc.node.agent import AgentSettings
-    from dralloc.node.fleet import FleetSettings
 
 
 class RuntimeChoice(Enum):
@@ -84,8 +84,8 @@ def node(
         _be_fake(connection, _fleet_settings(fake, profile, prefix, heartbeats))
         return
 
+    from dralloc.kubelet.cdi_registry import DEFAULT_DIRECTORIES
     from dralloc.node.agent import AgentSettings
-    from dralloc.node.cdi import DEFAULT_DIRECTORIES
     from dralloc.node.node_object import this_machine
     from dralloc.node.timings import DEFAULT_TIMINGS
 
@@ -102,8 +102,8 @@ def node(
 
 
 def _fleet_settings(count: int, profile: str, prefix: str, heartbeats: bool) -> FleetSettings:
-    from dralloc.node.fleet import FleetSettings
-    from dralloc.node.profiles import BadProfile, load_profile
+    from dralloc.fleet.fleet import FleetSettings
+    from dralloc.fleet.profiles import BadProfile, load_profile
 
     try:
         loaded = load_profile(profile)
@@ -141,7 +141,7 @@ def _be_a_node(connection: Connection, settings: AgentSettings, metrics_address:
 def _be_fake(connection: Connection, settings: FleetSettings) -> None:
     from dralloc.cli.component_runner import run_until_signal
     from dralloc.client.http_transport import HttpTransport
-    from dralloc.node.fleet import Fleet
+    from dralloc.fleet.fleet import Fleet
     from dralloc.system_clock import SystemClock
 
     async def run() -> None:

@@ -65,7 +65,7 @@ LeaderElect = Annotated[
 
 def profiles_starting_with(incomplete: str) -> list[str]:
     """For the shell: the profiles of nodes that come with us."""
-    from dralloc.node.profiles import profile_names
+    from dralloc.fleet.profiles import profile_names
 
     return [name for name in profile_names() if name.startswith(incomplete)]
 

@@ -21,8 +21,7 @@ from dralloc.cli.output import fail
 from dralloc.cli.pods import BadPod, claims_of
 from dralloc.cli.serving import ShareIds
 from dralloc.cli.world import World
-from dralloc.node.node_object import node_document, node_status
-from dralloc.node.profiles import (
+from dralloc.fleet.profiles import (
     BadProfile,
     FakeNode,
     Profile,
@@ -31,6 +30,7 @@ from dralloc.node.profiles import (
     nodes_of,
     shared_slices,
 )
+from dralloc.node.node_object import node_document, node_status
 from dralloc.primitives.quantity import Quantity
 from dralloc.scheduler.decide.cycle import Cycle
 from dralloc.scheduler.state.cluster_state import ClusterState

@@ -36,8 +36,8 @@ def record(
     from dralloc.cli.server_connection import ask_server, find_server
     from dralloc.client.async_client import AsyncClient
     from dralloc.client.transport import Transport
-    from dralloc.node.profiles import BadProfile, read_profile
-    from dralloc.node.recording import record_profile
+    from dralloc.fleet.profile_recorder import record_profile
+    from dralloc.fleet.profiles import BadProfile, read_profile
 
     async def read(
         transport: Transport,

@@ -20,7 +20,7 @@ from dralloc.cli.output import fail, parse_gates, say
 if TYPE_CHECKING:
     from dralloc.apiserver.server_process import RunningServer, ServerSettings
     from dralloc.assembly.cluster import ClusterSettings
-    from dralloc.node.fleet import FleetSettings
+    from dralloc.fleet.fleet import FleetSettings
 
 PORT: Final = 8642
 NODES: Final = "gpu=4,nic=4,mig=4"
@@ -151,7 +151,7 @@ def _nodes_of_last_time(directory: Path) -> str | None:
 
 def _fleets(text: str) -> Iterator[FleetSettings]:
     from dralloc.assembly.cluster import fleet
-    from dralloc.node.profiles import BadProfile
+    from dralloc.fleet.profiles import BadProfile
 
     for profile, count in _counts(text).items():
         try:

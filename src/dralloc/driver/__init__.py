@@ -15,13 +15,13 @@ from dralloc.driver.claims import (
     DeviceKey,
     PreparedDevice,
 )
-from dralloc.driver.container_edits import ContainerEdits, DeviceNode, Hook, Mount, NetDevice
 from dralloc.driver.devices import Pool, counter_set, device, taint
 from dralloc.driver.driver import Driver, DriverFunctions
 from dralloc.driver.health import DeviceHealth, Health
 from dralloc.driver.plugin import Plugin
-from dralloc.driver.running import run
+from dralloc.driver.program import run
 from dralloc.driver.settings import Settings
+from dralloc.kubelet.cdi import ContainerEdits, DeviceNode, Hook, Mount, NetDevice
 
 __all__ = [
     "AllocatedClaim",

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dralloc.driver.claims import PreparedDevice
-from dralloc.driver.container_edits import cdi_file
-from dralloc.driver.files import remove, write_atomically
+from dralloc.kubelet.atomic_files import remove, write_atomically
+from dralloc.kubelet.cdi import cdi_file
 
 
 class CdiFiles:

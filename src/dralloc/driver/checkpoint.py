@@ -21,7 +21,7 @@ from dralloc.api.codec import DecodeError, decode, encode
 from dralloc.api.meta_v1 import ObjectMeta
 from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimStatus
 from dralloc.driver.claims import AllocatedClaim, ClaimReference, PreparedDevice, allocated_claim
-from dralloc.driver.files import remove, write_atomically
+from dralloc.kubelet.atomic_files import remove, write_atomically
 from dralloc.primitives.decoders import make_decoder
 
 VERSION: Final = 1

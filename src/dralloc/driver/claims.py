@@ -19,7 +19,7 @@ from dralloc.api.resource_v1 import (
     NetworkDeviceData,
     ResourceClaim,
 )
-from dralloc.driver.container_edits import (
+from dralloc.kubelet.cdi import (
     ContainerEdits,
     DeviceNode,
     Hook,

@@ -103,7 +103,7 @@ class DriverFunctions:
 
     def run(self) -> None:
         """Run the driver as a program."""
-        from dralloc.driver.running import run
+        from dralloc.driver.program import run
 
         run(self.driver())
 

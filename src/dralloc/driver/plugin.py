@@ -23,12 +23,12 @@ from dralloc.driver.driver import Driver, call
 from dralloc.driver.health import DeviceHealth, HealthBoard, keep_asking
 from dralloc.driver.instances import Instances
 from dralloc.driver.metrics import DriverMetrics
-from dralloc.driver.preparing import Preparer
+from dralloc.driver.orphaned_claims import VanishedClaims
+from dralloc.driver.preparer import Preparer
 from dralloc.driver.publisher import SlicePublisher
 from dralloc.driver.services import Registration, serving
 from dralloc.driver.settings import BadSettings, Settings, boot_id
 from dralloc.driver.slices import InvalidPools
-from dralloc.driver.vanished import VanishedClaims
 from dralloc.primitives.field_errors import FieldPath
 from dralloc.system_clock import SystemClock
 

@@ -25,7 +25,8 @@ from dralloc.client.work_queue import Backoff, WorkQueue, work
 from dralloc.driver.devices import Pool
 from dralloc.driver.dropped_fields import DroppedFields
 from dralloc.driver.metrics import DriverMetrics
-from dralloc.driver.slice_plan import (
+from dralloc.driver.slices import check_pools, slices_of
+from dralloc.kubelet.pool_plan import (
     CreateSlice,
     DeleteSlice,
     SliceAction,
@@ -34,7 +35,6 @@ from dralloc.driver.slice_plan import (
     is_as_wanted,
     plan_pool,
 )
-from dralloc.driver.slices import check_pools, slices_of
 from dralloc.primitives.errors import Conflict, NotFound
 
 SLICES: Final[Resource[ResourceSlice]] = resource_for(ResourceSlice)

@@ -18,7 +18,7 @@ import grpc.aio
 from dralloc.driver.claims import ClaimReference
 from dralloc.driver.health import HealthBoard
 from dralloc.driver.metrics import DriverMetrics
-from dralloc.driver.preparing import Failure, Preparer, ReadyDevice
+from dralloc.driver.preparer import Failure, Preparer, ReadyDevice
 from dralloc.driver.settings import Sockets
 from dralloc.rpc.plugin_services import (
     DRA_PLUGIN_TYPE,

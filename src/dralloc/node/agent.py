@@ -24,22 +24,22 @@ from dralloc.client.known_resources import resource_for
 from dralloc.client.reflector import Reflector
 from dralloc.client.resource_endpoint import ObjectKey
 from dralloc.client.transport import Transport
-from dralloc.node.cdi import DEFAULT_DIRECTORIES, CdiFiles
+from dralloc.kubelet.cdi_registry import DEFAULT_DIRECTORIES, CdiFiles
 from dralloc.node.checkpoint import BadCheckpoint, lock_directory
-from dralloc.node.claim_book import ClaimBook
+from dralloc.node.claim_cache import ClaimBook
 from dralloc.node.claims import ClaimsFailed, ManagedClaims
 from dralloc.node.driver_calls import GrpcDriverCalls
 from dralloc.node.drivers import DriverInstance, Drivers
 from dralloc.node.health import HealthWatch
 from dralloc.node.metrics import NodeMetrics
 from dralloc.node.node_object import NodeHeart, NodeShape
-from dralloc.node.persistence import in_time, until_done
 from dralloc.node.pod_sync import PodSync, Surroundings
 from dralloc.node.pod_view import NODE_PODS, NodePod
+from dralloc.node.process_runtime import ProcessRuntime
 from dralloc.node.registration import PluginWatcher
-from dralloc.node.runtime_fake import FakeRuntime
-from dralloc.node.runtime_process import ProcessRuntime
-from dralloc.node.slice_wiping import SliceWiper
+from dralloc.node.retry import in_time, until_done
+from dralloc.node.simulated_runtime import FakeRuntime
+from dralloc.node.slice_cleanup import SliceWiper
 from dralloc.node.timings import DEFAULT_TIMINGS, Timings
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates

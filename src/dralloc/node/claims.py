@@ -17,11 +17,11 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.resource_endpoint import ObjectKey, key_of
 from dralloc.client.transport import TransportError
-from dralloc.node.claim_book import ClaimBook, Entry
+from dralloc.node.claim_cache import ClaimBook, Entry
 from dralloc.node.claim_records import PREPARE, UNPREPARE, ClaimRecord, record_of
 from dralloc.node.driver_calls import CallFailed, DriverCalls
 from dralloc.node.metrics import PREPARE_RESOURCES, UNPREPARE_RESOURCES, NodeMetrics
-from dralloc.node.prepare import (
+from dralloc.node.prepare_plan import (
     Refused,
     check_claim,
     check_entry,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from dralloc.node.cdi import DeviceEdits
+from dralloc.kubelet.cdi_registry import DeviceEdits
 from dralloc.node.pod_view import NodeContainer, NodePod
 
 # How a process that is not in a container of its own learns which device nodes and mounts its devices would bring.

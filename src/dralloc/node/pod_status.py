@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from dralloc.api.pod_v1 import FAILED, PENDING, SUCCEEDED, PodCondition
 from dralloc.api.timestamps import parse_timestamp, print_timestamp
+from dralloc.node.pod_plan import NEVER_RUN, ContainerRun, Exit, Runs, has_failed_to_initialize, is_done, is_initialized
 from dralloc.node.pod_view import (
     ContainerState,
     ContainerStateRunning,
@@ -19,7 +20,6 @@ from dralloc.node.pod_view import (
     NodePod,
     ResourceStatus,
 )
-from dralloc.node.pods import NEVER_RUN, ContainerRun, Exit, Runs, has_failed_to_initialize, is_done, is_initialized
 
 RUNNING: Final = "Running"
 

@@ -23,9 +23,9 @@ from dralloc.node.claims import ClaimKeeper, ClaimsFailed
 from dralloc.node.container_devices import HealthOf, cdi_ids, devices_status
 from dralloc.node.health import NOT_KNOWN
 from dralloc.node.metrics import NodeMetrics
+from dralloc.node.pod_plan import NEVER_RUN, ContainerRun, Exit, PodPlan, plan_pod
 from dralloc.node.pod_status import PodFacts, Waiting, pod_status, restored_runs
 from dralloc.node.pod_view import NODE_PODS, NodeContainer, NodePod, ResourceStatus
-from dralloc.node.pods import NEVER_RUN, ContainerRun, Exit, PodPlan, plan_pod
 from dralloc.node.runtime import CannotStart, Launch, Runtime
 from dralloc.node.timings import DEFAULT_TIMINGS, Timings
 from dralloc.primitives.clock import Clock

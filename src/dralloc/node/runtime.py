@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from dralloc.node.pod_plan import Exit
 from dralloc.node.pod_view import NodeContainer, NodePod
-from dralloc.node.pods import Exit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,7 @@ from dralloc.client.blocking_client import Client, LoopThread, Runner
 from dralloc.client.known_resources import resource_of
 from dralloc.client.resource_endpoint import Object
 from dralloc.controllers.running import CONTROLLERS
-from dralloc.node.profiles import BadProfile
+from dralloc.fleet.profiles import BadProfile
 from dralloc.primitives.errors import ApiError, NotFound
 from dralloc.primitives.features import FeatureGates
 from dralloc.pytest_plugin.life import ClusterLife

@@ -12,8 +12,8 @@ from typing import Final
 from dralloc.api.pod_v1 import Pod
 from dralloc.assembly.cluster import Cluster, ClusterSettings
 from dralloc.client.work_queue import Backoff
+from dralloc.fleet.manifest_nodes import CAPACITY
 from dralloc.node.agent import PLUGINS, REGISTRY, Agent, AgentSettings
-from dralloc.node.manifest_nodes import CAPACITY
 from dralloc.node.node_object import NodeShape
 from dralloc.node.timings import DEFAULT_TIMINGS
 

@@ -21,12 +21,12 @@ from dralloc.api.resource_v1 import DeviceClaimConfiguration, DeviceRequest, Res
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.transport import Transport
-from dralloc.driver.conformance.caller import Caller, ClaimName, calling
-from dralloc.driver.conformance.claim_maker import ClaimMaker
 from dralloc.driver.driver import Driver
 from dralloc.driver.plugin import Plugin
 from dralloc.driver.services import Registration
 from dralloc.driver.settings import Settings
+from dralloc.driver_kit.caller import Caller, ClaimName, calling
+from dralloc.driver_kit.claim_maker import ClaimMaker
 from dralloc.primitives.features import FeatureGates
 from dralloc.testing.api_server import TOKEN, api_application
 

@@ -1,0 +1,76 @@
+"""Claims that are prepared here and exist no more: released after a while, although no node asks for it.
+
+A node asks for every claim that it remembers. Where it lost its memory (a disk replaced, a directory wiped), devices would stay
+prepared for ever. A claim that is gone is used by nobody for long; the while is for containers that are just ending.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.client.api_calls import Calls
+from dralloc.client.known_resources import resource_for
+from dralloc.client.resource_endpoint import ObjectKey, Resource
+from dralloc.client.transport import TransportError
+from dralloc.driver.checkpoint import Checkpoint
+from dralloc.driver.claims import ClaimReference
+from dralloc.driver.preparer import Preparer
+from dralloc.primitives.errors import ApiError, NotFound
+
+CLAIMS: Final[Resource[ResourceClaim]] = resource_for(ResourceClaim)
+
+
+def gone_since(
+    gone: Iterable[ClaimReference], before: Mapping[ClaimReference, float], now_s: float
+) -> dict[ClaimReference, float]:
+    """Since when each of these claims has been missing without a break."""
+    return {reference: before.get(reference, now_s) for reference in gone}
+
+
+class VanishedClaims:
+    """Looks again and again which claims are gone."""
+
+    def __init__(
+        self,
+        calls: Calls,
+        checkpoint: Checkpoint,
+        preparer: Preparer,
+        *,
+        after_s: float,
+        on_problem: Callable[[Exception], None],
+    ) -> None:
+        self._calls = calls
+        self._checkpoint = checkpoint
+        self._preparer = preparer
+        self._after_s = after_s
+        self._on_problem = on_problem
+
+    async def run(self) -> None:
+        """Release what vanished, until cancelled."""
+        missing: dict[ClaimReference, float] = {}
+        while True:
+            try:
+                missing = await self.look(missing)
+            except (ApiError, TransportError, OSError) as error:
+                self._on_problem(error)
+            await asyncio.sleep(self._after_s / 4)
+
+    async def look(self, missing: Mapping[ClaimReference, float]) -> dict[ClaimReference, float]:
+        """Since when which claims have been missing; those that have for long enough are released."""
+        records = await asyncio.to_thread(self._checkpoint.all)
+        gone = [record.reference for record in records if await self._is_gone(record.reference)]
+        now_s = asyncio.get_running_loop().time()
+        missing = gone_since(gone, missing, now_s)
+        if overdue := [reference for reference, since in missing.items() if now_s - since >= self._after_s]:
+            await self._preparer.unprepare(overdue)
+        return missing
+
+    async def _is_gone(self, reference: ClaimReference) -> bool:
+        try:
+            claim = await self._calls.get(CLAIMS, ObjectKey(reference.namespace, reference.name))
+        except NotFound:
+            return True
+        return claim.metadata.uid != reference.uid

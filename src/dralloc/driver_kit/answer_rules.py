@@ -1,0 +1,143 @@
+"""Judges answers of a driver against what was asked: pure, so every rule has a table."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from dralloc.api.resource_v1 import DeviceRequestAllocationResult, ResourceClaim
+from dralloc.api.validation.formats import validate_driver_name
+from dralloc.driver_kit.caller import AnsweredClaim, AnsweredDevice, ClaimName, PluginInfo
+from dralloc.driver_kit.checking import Fault, Finding, Remark
+from dralloc.kubelet.cdi import is_cdi_name
+from dralloc.primitives.field_errors import FieldPath
+from dralloc.rpc.plugin_services import DRA_PLUGIN_TYPE, DRA_SERVICES, DRA_V1, HEALTH_SERVICES, Service
+
+SOCKET_PATH_LENGTH_MAX: Final = 107
+HEALTH_MESSAGE_LENGTH_MAX: Final = 1024
+
+
+# --- Registration -------------------------------------------------------------------------------------------------
+
+
+def judge_info(info: PluginInfo) -> Iterator[Finding]:
+    """What a driver says of itself when a node finds it."""
+    if info.type != DRA_PLUGIN_TYPE:
+        yield Fault(f"the type is {info.type!r}; a node takes {DRA_PLUGIN_TYPE!r} only")
+    for problem in validate_driver_name(info.name, FieldPath.of("name")):
+        yield Fault(f"the name is not one that a driver can have: {problem}")
+    if info.endpoint and not info.endpoint.startswith("/"):
+        yield Fault(f"the endpoint {info.endpoint!r} is not an absolute path")
+    if len(os.fsencode(info.endpoint)) > SOCKET_PATH_LENGTH_MAX:
+        yield Fault(f"the endpoint has more than {SOCKET_PATH_LENGTH_MAX} bytes, which is the most for a socket")
+    known = [service for service in DRA_SERVICES if service.advertised in info.versions]
+    if not known:
+        names = " or ".join(service.advertised for service in DRA_SERVICES)
+        yield Fault(f"it offers {', '.join(info.versions) or 'nothing'}; a node needs {names}")
+    elif DRA_V1 not in known:
+        yield Remark(f"it does not offer {DRA_V1.advertised}, so it cannot say which share of a device it prepared")
+    elif next(version for version in info.versions if version in _advertised(known)) != DRA_V1.advertised:
+        yield Remark(f"a node takes the first version that it knows, and {DRA_V1.advertised} is not the first")
+    if len(set(info.versions)) != len(info.versions):
+        yield Fault(f"it offers something twice: {', '.join(info.versions)}")
+
+
+def services_in(info: PluginInfo, known: Iterable[Service]) -> tuple[Service, ...]:
+    """Those of the known services that a driver offers."""
+    return tuple(service for service in known if service.advertised in info.versions)
+
+
+def health_services_in(info: PluginInfo) -> tuple[Service, ...]:
+    return services_in(info, HEALTH_SERVICES)
+
+
+def _advertised(services: Iterable[Service]) -> set[str]:
+    return {service.advertised for service in services}
+
+
+# --- Answers for claims -------------------------------------------------------------------------------------------
+
+
+def judge_entries(asked: Iterable[ClaimName], answered: Mapping[str, AnsweredClaim]) -> Iterator[Finding]:
+    """One entry for each claim that was asked about, and none besides: a node fails the whole call otherwise."""
+    names = {claim.uid: claim for claim in asked}
+    for uid, claim in names.items():
+        if uid not in answered:
+            yield Fault(f"there is no entry for claim {claim.namespace}/{claim.name} ({uid})")
+    for uid in answered.keys() - names.keys():
+        yield Fault(f"there is an entry for {uid!r}, which nobody asked about")
+
+
+def judge_success(claim: ClaimName, answered: Mapping[str, AnsweredClaim], doing: str) -> Iterator[Finding]:
+    entry = answered.get(claim.uid)
+    if entry is not None and entry.error:
+        yield Fault(f"{doing} claim {claim.namespace}/{claim.name} failed: {entry.error}")
+
+
+def judge_devices(
+    claim: ResourceClaim, answered: AnsweredClaim, driver: str, *, with_shares: bool
+) -> Iterator[Finding]:
+    """The devices of an answer are those of the allocation, named so that a node can give them to containers."""
+    allocation = claim.status.allocation
+    assert allocation is not None, "only allocated claims are asked about"
+    own = [result for result in allocation.devices.results if result.driver == driver]
+    if not answered.devices and own:
+        yield Remark("no devices are answered; containers get nothing from the claim, and its devices have no health")
+    for device in answered.devices:
+        yield from _judge_device(device, own, with_shares=with_shares)
+    answered_keys = [(device.pool, device.device, device.share_id) for device in answered.devices]
+    if with_shares and len(set(answered_keys)) != len(answered_keys):
+        yield Fault("a device is answered twice")
+    missing = {(result.pool, result.device) for result in own} - {(key[0], key[1]) for key in answered_keys}
+    if answered.devices and missing:
+        yield Remark("allocated and not answered: " + ", ".join(sorted(f"{pool}/{name}" for pool, name in missing)))
+
+
+def _judge_device(
+    device: AnsweredDevice, own: Iterable[DeviceRequestAllocationResult], *, with_shares: bool
+) -> Iterator[Finding]:
+    shown = f"device {device.pool}/{device.device}"
+    meant = [result for result in own if (result.pool, result.device) == (device.pool, device.device)]
+    if not meant:
+        yield Fault(f"{shown} was not allocated to the claim from this driver")
+        return
+    requests = {result.request.partition("/")[0] for result in meant}
+    for request in device.requests:
+        if "/" in request:
+            yield Fault(f"{shown}: request {request!r} names an alternative; containers know the main request only")
+        elif request not in requests:
+            yield Fault(f"{shown}: it was allocated for {', '.join(sorted(requests))}, not for {request!r}")
+    shares = {result.share_id for result in meant}
+    if with_shares and device.share_id not in shares:
+        wanted = " or ".join(sorted(share or "none" for share in shares))
+        yield Fault(f"{shown}: the share is {device.share_id or 'none'}, and it must be {wanted}")
+    for name in device.cdi_device_ids:
+        if not is_cdi_name(name):
+            yield Fault(f"{shown}: {name!r} is not a CDI name such as vendor.com/class=device")
+
+
+def judge_same(
+    first: Mapping[str, AnsweredClaim], second: Mapping[str, AnsweredClaim], what: str, *, with_shares: bool = True
+) -> Iterator[Finding]:
+    """Two answers to the same question."""
+    for uid, entry in first.items():
+        other = second.get(uid)
+        if other is not None and _content(entry, with_shares) != _content(other, with_shares):
+            yield Fault(f"{what}: the answers differ: {_shown(entry)} and then {_shown(other)}")
+
+
+def _content(entry: AnsweredClaim, with_shares: bool) -> list[tuple[object, ...]]:
+    return sorted(
+        (device.pool, device.device, device.requests, device.cdi_device_ids, device.share_id or "")
+        if with_shares
+        else (device.pool, device.device, device.requests, device.cdi_device_ids)
+        for device in entry.devices
+    )
+
+
+def _shown(entry: AnsweredClaim) -> str:
+    if entry.error:
+        return f"error {entry.error!r}"
+    names = [f"{device.pool}/{device.device} as {', '.join(device.cdi_device_ids) or '-'}" for device in entry.devices]
+    return "; ".join(names) or "no devices"

@@ -1,0 +1,15 @@
+"""The checks, a module for each part of the contract; `ALL` has them in the order in which they run."""
+
+from typing import Final
+
+from dralloc.driver_kit.checking import Check
+from dralloc.driver_kit.checks import health, prepare, registration, restart, slices, unprepare
+
+ALL: Final[tuple[Check, ...]] = (
+    *registration.CHECKS,
+    *prepare.CHECKS,
+    *unprepare.CHECKS,
+    *health.CHECKS,
+    *restart.CHECKS,
+    *slices.CHECKS,
+)

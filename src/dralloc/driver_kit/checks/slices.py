@@ -1,0 +1,76 @@
+"""The published devices: complete, consistent, and renewed when somebody takes them away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Final
+
+from dralloc.api.resource_v1 import ResourceSlice
+from dralloc.driver_kit.checking import Check, Fault, Finding, Skip
+from dralloc.driver_kit.driver_under_test import LOOK_AGAIN_S, Subject
+from dralloc.driver_kit.slice_rules import are_complete, judge_published, pools_of
+from dralloc.primitives.errors import NotFound
+
+
+async def _published(subject: Subject) -> Iterable[Finding]:
+    slices = await subject.slices()
+    if not slices:
+        elsewhere = sorted({item.spec.node_name or "" for item in await subject.slices_of_all_nodes()})
+        hint = f"; it has published for {', '.join(elsewhere)}: give --node, if it runs there" if elsewhere else ""
+        return [Fault(f"no slices are published, so nothing of this driver can be allocated on this node{hint}")]
+    return judge_published(slices, subject.node_name)
+
+
+async def _repair(subject: Subject) -> Iterable[Finding]:
+    slices = [item for item in await subject.slices() if item.spec.node_name]
+    if not slices:
+        raise Skip("the driver has published nothing for this node")
+    before = _devices(slices)
+    for item in slices:
+        try:
+            await subject.server.delete(ResourceSlice, item.metadata.name)
+        except NotFound:
+            continue
+    deadline = asyncio.get_running_loop().time() + subject.patience.repair_s
+    while asyncio.get_running_loop().time() < deadline:
+        found = [item for item in await subject.slices() if item.spec.node_name]
+        if are_complete(found) and _devices(found) == before:
+            return []
+        await asyncio.sleep(LOOK_AGAIN_S)
+    return [Fault(f"slices that were deleted are not back after {subject.patience.repair_s:.0f} s")]
+
+
+def _devices(slices: Iterable[ResourceSlice]) -> dict[str, list[str]]:
+    return {
+        pool: [device.name for item in items for device in item.spec.devices or ()]
+        for pool, items in pools_of(slices).items()
+    }
+
+
+async def _history(subject: Subject) -> Iterable[Finding]:
+    # What the watch did not tell yet, a list does.
+    await subject.slices()
+    return subject.history.faults
+
+
+CHECKS: Final = (
+    Check(
+        id="slices.published",
+        title="pools are complete and consistent",
+        why="nothing is allocated from a pool of which slices are missing or devices are there twice",
+        run=_published,
+    ),
+    Check(
+        id="slices.repair",
+        title="slices that are deleted come back",
+        why="a node deletes all slices of its drivers when it starts, and those of a driver that was away",
+        run=_repair,
+    ),
+    Check(
+        id="slices.history",
+        title="generations only grow, and no mixture of old and new was ever complete",
+        why="a scheduler would allocate devices from a state that never was",
+        run=_history,
+    ),
+)

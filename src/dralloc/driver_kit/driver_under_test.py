@@ -1,0 +1,282 @@
+"""The driver under test: how it is reached, which claims it is given, how it is restarted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Final, Protocol
+
+from msgspec.structs import replace
+
+from dralloc.api.resource_v1 import (
+    DeviceClaimConfiguration,
+    DeviceRequest,
+    DeviceSubRequest,
+    ResourceClaim,
+    ResourceSlice,
+)
+from dralloc.client.async_client import AsyncClient
+from dralloc.driver_kit.answer_rules import health_services_in, services_in
+from dralloc.driver_kit.caller import Caller, CallFailed, ClaimName, PluginInfo, calling
+from dralloc.driver_kit.checking import NotAsked, Skip
+from dralloc.driver_kit.claim_maker import CannotAllocate, ClaimMaker, exactly
+from dralloc.driver_kit.slice_rules import SliceHistory
+from dralloc.rpc.plugin_services import DRA_SERVICES, DRA_V1, Service
+
+LOOK_AGAIN_S: Final = 0.05
+
+
+class NotFoundInTime(Exception):
+    """The driver did not show up."""
+
+
+class Restarter(Protocol):
+    """Whoever can end the driver without warning and start it again."""
+
+    def ended(self) -> str:
+        """How the driver ended by itself, in words; empty while it runs, or where that is not known."""
+        ...
+
+    async def restart(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long to wait for what takes its time."""
+
+    # Until a driver that was started has registered, or has published its devices.
+    start_s: float = 60.0
+    # Until a slice that somebody deleted is back.
+    repair_s: float = 90.0
+    health_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimShape:
+    """What the claims of the checks ask for, where the driver needs something special."""
+
+    requests: tuple[DeviceRequest, ...] = ()
+    config: tuple[DeviceClaimConfiguration, ...] = ()
+
+
+@dataclass(slots=True)
+class Subject:
+    """Everything that checks work with. Claims that a check makes are cleared away after it."""
+
+    # Where the driver registers: a socket, or a directory in which it makes one.
+    place: Path
+    node_name: str
+    patience: Patience = Patience()
+    client: AsyncClient | None = None
+    restarter: Restarter | None = None
+    shape: ClaimShape = ClaimShape()
+    cdi_dirs: tuple[Path, ...] = ()
+    # The name, where the driver is reached without registration.
+    driver_name: str = ""
+    history: SliceHistory = field(default_factory=SliceHistory)
+    info: PluginInfo | None = None
+    _socket: Path | None = None
+    _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
+    _caller: Caller | None = None
+    _registrar: Caller | None = None
+    _made: list[ResourceClaim] = field(default_factory=list)
+    _numbers: Callable[[], int] = field(default_factory=lambda: count(1).__next__)
+
+    # --- Reaching it ----------------------------------------------------------------------------------------------
+
+    @property
+    def driver(self) -> str:
+        return self.info.name if self.info is not None else self.driver_name
+
+    @property
+    def ended(self) -> str:
+        """How the driver ended, in words; there is nothing to wait for then."""
+        return "" if self.restarter is None else self.restarter.ended()
+
+    @property
+    def is_connected(self) -> bool:
+        return self._caller is not None
+
+    @property
+    def caller(self) -> Caller:
+        """The connection for calls about claims."""
+        assert self._caller is not None, "connected"
+        return self._caller
+
+    @property
+    def registrar(self) -> Caller:
+        if self._registrar is None:
+            raise Skip("the driver is reached at its socket for calls; its registration is not known")
+        return self._registrar
+
+    @property
+    def services(self) -> tuple[Service, ...]:
+        """The versions of calls that the driver offers; without registration both are tried."""
+        return DRA_SERVICES if self.info is None else services_in(self.info, DRA_SERVICES)
+
+    @property
+    def health_services(self) -> tuple[Service, ...]:
+        return () if self.info is None else health_services_in(self.info)
+
+    @property
+    def service(self) -> Service:
+        """The version that a node would take."""
+        if not self.services:
+            raise Skip("the driver offers no version that a node knows")
+        return DRA_V1 if DRA_V1 in self.services else self.services[0]
+
+    async def connect(self) -> None:
+        """Find the driver and register it, as a node does; raises `NotFoundInTime`."""
+        deadline = asyncio.get_running_loop().time() + self.patience.start_s
+        problem = f"there is no socket at {self.place}"
+        while asyncio.get_running_loop().time() < deadline:
+            for socket in self._candidates():
+                try:
+                    await self._connect_to(socket)
+                    return
+                except CallFailed as error:
+                    problem = f"{socket}: {error}"
+                    await self.disconnect()
+            if self.ended:
+                raise NotFoundInTime(f"no driver registered: {self.ended}")
+            await asyncio.sleep(LOOK_AGAIN_S)
+        raise NotFoundInTime(f"no driver registered within {self.patience.start_s:g} s: {problem}")
+
+    async def disconnect(self) -> None:
+        await self._stack.aclose()
+        self._caller = self._registrar = None
+
+    async def reconnect(self) -> None:
+        await self.disconnect()
+        await self.connect()
+
+    def _candidates(self) -> Sequence[Path]:
+        if self.place.is_socket():
+            return [self.place]
+        if not self.place.is_dir():
+            return []
+        return [path for path in sorted(self.place.rglob("*")) if path.is_socket() and not path.name.startswith(".")]
+
+    async def _connect_to(self, socket: Path) -> None:
+        first = await self._stack.enter_async_context(calling(socket, dial_s=1.0))
+        try:
+            info = await first.get_info()
+        except CallFailed as error:
+            if error.code != "UNIMPLEMENTED" or socket != self.place:
+                raise
+            # It is the socket for calls itself.
+            self._caller, self._socket = first, socket
+            return
+        self.info, self._registrar = info, first
+        self._socket = Path(info.endpoint) if info.endpoint else socket
+        self._caller = await self._stack.enter_async_context(calling(self._socket, dial_s=1.0))
+        await first.notify()
+
+    async def restart(self) -> None:
+        """End the driver without warning, start it, and find it again."""
+        if self.restarter is None:
+            raise Skip("the kit cannot restart the driver; give it the driver's command, or a command that restarts it")
+        await self.restarter.restart()
+        await self.reconnect()
+
+    # --- Its claims -----------------------------------------------------------------------------------------------
+
+    @property
+    def server(self) -> AsyncClient:
+        """The server that the driver uses too."""
+        if self.client is None:
+            raise NotAsked("there is no server to make claims on; give --kubeconfig of the one that the driver uses")
+        if not self.driver:
+            raise NotAsked("the name of the driver is not known; give it with --driver")
+        return self.client
+
+    @property
+    def claims(self) -> ClaimMaker:
+        return ClaimMaker(self.server, self.driver, self.node_name)
+
+    def requests(self) -> tuple[DeviceRequest, ...]:
+        return self.shape.requests or (exactly("device", self.claims.class_name),)
+
+    def alternatives(self) -> tuple[DeviceRequest, ...]:
+        """The same, as the first of two alternatives that are alike."""
+        return tuple(_as_list(request) for request in self.requests())
+
+    async def claim(self, requests: Sequence[DeviceRequest] | None = None) -> ResourceClaim:
+        """A claim that has devices of the driver; the check is skipped where it has none left."""
+        try:
+            made = await self.claims.allocated(self.new_name(), requests or self.requests(), self.shape.config)
+        except CannotAllocate as error:
+            raise Skip(str(error)) from None
+        self._made.append(made)
+        return made
+
+    async def unallocated_claim(self, requests: Sequence[DeviceRequest] | None = None) -> ResourceClaim:
+        made = await self.claims.create(self.new_name(), requests or self.requests(), self.shape.config)
+        self._made.append(made)
+        return made
+
+    def new_name(self) -> str:
+        return f"driver-test-{self._numbers()}"
+
+    async def clear_away(self) -> None:
+        """Release and delete what a check has left."""
+        made, self._made = self._made, []
+        for claim in made:
+            # One that cannot be called has nothing to release.
+            with suppress(CallFailed, Skip):
+                await self.caller.unprepare([name_of(claim)], self.service)
+            await self.claims.delete(claim)
+
+    # --- Its slices -----------------------------------------------------------------------------------------------
+
+    async def slices(self) -> tuple[ResourceSlice, ...]:
+        """What the driver has published for this node, or for no node."""
+        found = await self.slices_of_all_nodes()
+        return tuple(item for item in found if item.spec.node_name in (None, "", self.node_name))
+
+    async def slices_of_all_nodes(self) -> tuple[ResourceSlice, ...]:
+        return tuple(await self.server.list(ResourceSlice, fields=f"spec.driver={self.driver}"))
+
+    @asynccontextmanager
+    async def watching_slices(self) -> AsyncIterator[None]:
+        """Note every change of the driver's slices inside the block."""
+        if self.client is None or not self.driver:
+            yield
+            return
+        watching = asyncio.create_task(self._watch(self.client))
+        try:
+            yield
+        finally:
+            watching.cancel()
+            await asyncio.wait([watching])
+
+    async def _watch(self, client: AsyncClient) -> None:
+        async for event in client.watch(ResourceSlice, fields=f"spec.driver={self.driver}"):
+            if event.type == "DELETED":
+                self.history.remove(event.object.metadata.name)
+            else:
+                self.history.put(event.object)
+
+
+def name_of(claim: ResourceClaim) -> ClaimName:
+    return ClaimName(claim.metadata.namespace, claim.metadata.name, claim.metadata.uid)
+
+
+def _as_list(request: DeviceRequest) -> DeviceRequest:
+    exact = request.exactly
+    if exact is None:
+        return request
+    wanted = DeviceSubRequest(
+        name="wanted",
+        device_class_name=exact.device_class_name,
+        selectors=exact.selectors,
+        allocation_mode=exact.allocation_mode,
+        count=exact.count,
+        tolerations=exact.tolerations,
+        capacity=exact.capacity,
+    )
+    return replace(request, exactly=None, first_available=(wanted, replace(wanted, name="other")))

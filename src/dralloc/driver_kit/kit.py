@@ -1,0 +1,239 @@
+"""From settings to a driver that can be asked: a server for it, its process, its sockets; and everything gone afterwards."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from dralloc.api.codec import DecodeError
+from dralloc.api.conversion import to_hub
+from dralloc.api.core_v1 import Node
+from dralloc.api.manifests import read_manifest
+from dralloc.api.meta_v1 import ApiObject, ObjectMeta
+from dralloc.api.registry import find_kind, read_object
+from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
+from dralloc.apiserver.server_process import ServerSettings, run_server
+from dralloc.client.async_client import AsyncClient, connect_async
+from dralloc.client.http_transport import HttpTransport
+from dralloc.client.kubeconfig import BadKubeconfig, find_connection
+from dralloc.driver_kit.check_runner import run_checks
+from dralloc.driver_kit.checking import Check, Skip, Verdict
+from dralloc.driver_kit.checks import ALL
+from dralloc.driver_kit.driver_process import DriverProcess, RestartCommand, filled_in
+from dralloc.driver_kit.driver_under_test import ClaimShape, NotFoundInTime, Patience, Subject
+from dralloc.primitives.errors import AlreadyExists, NotFound
+
+LAST_LINES: Final = 10
+
+
+class BadSetup(ValueError):
+    """Settings that make no sense together, or a file that does not say what it should."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KitSettings:
+    """What a user can choose."""
+
+    command: tuple[str, ...] = ()
+    # A socket or a directory, of a driver that somebody else runs.
+    place: Path | None = None
+    kubeconfig: Path | None = None
+    serve_kubeconfig: Path | None = None
+    node_name: str = "driver-test"
+    driver_name: str = ""
+    claim: Path | None = None
+    cdi_dirs: tuple[Path, ...] = ()
+    restart_command: str | None = None
+    only: tuple[str, ...] = ()
+    start_s: float = 60.0
+    repair_s: float = 90.0
+    show_output: bool = False
+
+    def __post_init__(self) -> None:
+        if bool(self.command) == (self.place is not None):
+            raise BadSetup("give the driver's command after --, or --socket or --registry of a driver that runs")
+        if self.command and self.restart_command is not None:
+            raise BadSetup("a driver that the kit starts is restarted by the kit; --restart-command is for others")
+        if self.kubeconfig is not None and self.serve_kubeconfig is not None:
+            raise BadSetup("give --kubeconfig of a cluster, or --serve-kubeconfig to have one served, not both")
+        if not self.checks():
+            raise BadSetup(f"no check begins with {' or '.join(self.only)}; there are: {', '.join(_groups())}")
+
+    def checks(self) -> tuple[Check, ...]:
+        return tuple(check for check in ALL if not self.only or check.id.startswith(self.only))
+
+
+@dataclass(frozen=True, slots=True)
+class KitResult:
+    driver: str
+    verdicts: tuple[Verdict, ...]
+
+
+async def run_kit(
+    settings: KitSettings, on_verdict: Callable[[Verdict], None], say: Callable[[str], None]
+) -> KitResult:
+    """Everything from the start of the driver to its end. `say` is told what a user may wait for."""
+    objects = _read_claim(settings.claim) if settings.claim is not None else ()
+    async with _subject(settings, objects, say) as subject:
+        await subject.connect()
+        say(f"driver {subject.driver or '(of unknown name)'} on node {settings.node_name}")
+        verdicts = []
+        async for verdict in run_checks(subject, settings.checks()):
+            verdicts.append(verdict)
+            on_verdict(verdict)
+        return KitResult(subject.driver, tuple(verdicts))
+
+
+@asynccontextmanager
+async def _subject(
+    settings: KitSettings, objects: tuple[ApiObject, ...], say: Callable[[str], None]
+) -> AsyncIterator[Subject]:
+    async with AsyncExitStack() as stack:
+        # Short, because the path of a socket has an end.
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dt-")))
+        client, kubeconfig = await _server(settings, directory, stack, say)
+        if client is not None:
+            await stack.enter_async_context(
+                _created(client, (Node(metadata=ObjectMeta(name=settings.node_name)), *objects))
+            )
+        subject = Subject(
+            place=settings.place or directory / "registry",
+            node_name=settings.node_name,
+            patience=Patience(start_s=settings.start_s, repair_s=settings.repair_s),
+            client=client,
+            shape=_shape(objects),
+            cdi_dirs=settings.cdi_dirs or ((directory / "cdi",) if settings.command else ()),
+            driver_name=settings.driver_name,
+        )
+        stack.push_async_callback(_leave, subject)
+        if settings.command:
+            async with _process(settings, directory, kubeconfig) as process:
+                subject.restarter = process
+                yield subject
+        else:
+            subject.restarter = RestartCommand(settings.restart_command) if settings.restart_command else None
+            yield subject
+
+
+async def _server(
+    settings: KitSettings, directory: Path, stack: AsyncExitStack, say: Callable[[str], None]
+) -> tuple[AsyncClient | None, Path | None]:
+    """The server that driver and kit use, and how to reach it."""
+    kubeconfig = settings.kubeconfig
+    if kubeconfig is None:
+        if not settings.command and settings.serve_kubeconfig is None:
+            return await _server_of_kubectl(stack, say), None
+        kubeconfig = settings.serve_kubeconfig or directory / "kubeconfig"
+        server = ServerSettings(data_dir=directory / "server", port=0, store="memory://", kubeconfig=kubeconfig)
+        running = await stack.enter_async_context(run_server(server))
+        if settings.serve_kubeconfig is not None:
+            say(f"serving on {running.url}; kubeconfig: {kubeconfig}")
+    return await stack.enter_async_context(connect_async(kubeconfig)), kubeconfig
+
+
+async def _server_of_kubectl(stack: AsyncExitStack, say: Callable[[str], None]) -> AsyncClient | None:
+    """The server that is meant where none is named, as for every other command."""
+    try:
+        connection = find_connection()
+    except BadKubeconfig as error:
+        say(f"{error}, or have one served with --serve-kubeconfig; what needs claims is not asked")
+        return None
+    say(f"making claims on {connection.server}")
+    return await stack.enter_async_context(AsyncClient(HttpTransport(connection)))
+
+
+@asynccontextmanager
+async def _process(settings: KitSettings, directory: Path, kubeconfig: Path | None) -> AsyncIterator[DriverProcess]:
+    places: dict[str, Path | str] = {"node": settings.node_name, "kubeconfig": kubeconfig or ""}
+    for name in ("registry", "plugins", "cdi"):
+        (directory / name).mkdir()
+        places[name] = directory / name
+    log = directory / "driver.log"
+    with log.open("wb") as output:
+        process = DriverProcess(
+            filled_in(settings.command, places), _environment(places), None if settings.show_output else output
+        )
+        await process.start()
+        try:
+            yield process
+        except NotFoundInTime as error:
+            raise NotFoundInTime(f"{error}{_last_words(log)}") from None
+        finally:
+            await process.stop()
+
+
+def _environment(places: Mapping[str, Path | str]) -> dict[str, str]:
+    return {
+        "KUBECONFIG": str(places["kubeconfig"]),
+        "NODE_NAME": str(places["node"]),
+        "DRA_REGISTRY_DIR": str(places["registry"]),
+        "DRA_PLUGINS_DIR": str(places["plugins"]),
+        "DRA_CDI_DIR": str(places["cdi"]),
+    }
+
+
+def _last_words(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines()[-LAST_LINES:]
+    return "\nthe driver said:\n" + "\n".join(f"  {line}" for line in lines) if lines else ""
+
+
+@asynccontextmanager
+async def _created(client: AsyncClient, objects: tuple[ApiObject, ...]) -> AsyncIterator[None]:
+    """What the checks need, and was not there, inside the block; claims of the user's manifest are a model only."""
+    async with AsyncExitStack() as stack:
+        for item in objects:
+            if not isinstance(item, ResourceClaim):
+                with suppress(AlreadyExists):
+                    await client.create(item)
+                    stack.push_async_callback(_delete, client, item)
+        yield
+
+
+async def _delete(client: AsyncClient, item: ApiObject) -> None:
+    with suppress(NotFound):
+        await client.delete(type(item), item.metadata.name)
+
+
+async def _leave(subject: Subject) -> None:
+    """Take away what a check that did not end has made, and what all have used."""
+    with suppress(Skip):
+        if subject.is_connected:
+            await subject.clear_away()
+        await subject.claims.delete_class()
+    await subject.disconnect()
+
+
+def _read_claim(path: Path) -> tuple[ApiObject, ...]:
+    manifest = read_manifest(path.read_bytes())
+    if manifest.error is not None:
+        raise BadSetup(f"{path}: {manifest.error}")
+    objects = []
+    for document in manifest.documents:
+        kind = find_kind(document.api_version, document.kind)
+        if kind is None:
+            raise BadSetup(f"{path}: {document.api_version} {document.kind} is neither a class nor a claim")
+        try:
+            read = read_object(kind, document.api_version.rpartition("/")[2], document.body)
+        except DecodeError as error:
+            raise BadSetup(f"{path}: {error}") from None
+        objects.append(to_hub(read))
+    if unexpected := [item.kind for item in objects if not isinstance(item, DeviceClass | ResourceClaim)]:
+        raise BadSetup(f"{path}: {unexpected[0]} is neither a DeviceClass nor a ResourceClaim")
+    if sum(isinstance(item, ResourceClaim) for item in objects) != 1:
+        raise BadSetup(f"{path}: there must be exactly one ResourceClaim")
+    return tuple(objects)
+
+
+def _shape(objects: tuple[ApiObject, ...]) -> ClaimShape:
+    for item in objects:
+        if isinstance(item, ResourceClaim):
+            return ClaimShape(item.spec.devices.requests or (), item.spec.devices.config)
+    return ClaimShape()
+
+
+def _groups() -> list[str]:
+    return list(dict.fromkeys(check.id.partition(".")[0] for check in ALL))

@@ -1,0 +1,114 @@
+"""The rules that published slices keep, at one moment and over time."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from dralloc.api.resource_v1 import ResourceSlice
+from dralloc.driver_kit.checking import Fault, Finding, Remark
+
+
+def pools_of(slices: Iterable[ResourceSlice]) -> dict[str, list[ResourceSlice]]:
+    """The slices of each pool that count: those of its newest generation."""
+    pools: dict[str, list[ResourceSlice]] = defaultdict(list)
+    for item in sorted(slices, key=lambda item: item.metadata.name):
+        pools[item.spec.pool.name].append(item)
+    return {name: _newest(items) for name, items in pools.items()}
+
+
+def _newest(slices: list[ResourceSlice]) -> list[ResourceSlice]:
+    generation = max(item.spec.pool.generation for item in slices)
+    return [item for item in slices if item.spec.pool.generation == generation]
+
+
+def are_complete(slices: Iterable[ResourceSlice]) -> bool:
+    """Whether there is a pool, and every pool is all there."""
+    pools = pools_of(slices)
+    return bool(pools) and all(
+        item.spec.pool.resource_slice_count == len(items) for items in pools.values() for item in items
+    )
+
+
+def judge_published(slices: Iterable[ResourceSlice], node_name: str) -> Iterator[Finding]:
+    """What a scheduler would stumble over."""
+    slices = list(slices)
+    for name, items in pools_of(slices).items():
+        counts = {item.spec.pool.resource_slice_count for item in items}
+        if counts != {len(items)}:
+            said = " and ".join(map(str, sorted(counts)))
+            yield Fault(
+                f"pool {name}: {len(items)} slices are there and {said} announced; nothing is allocated from it"
+            )
+        devices = Counter(device.name for item in items for device in item.spec.devices or ())
+        for device, count in devices.items():
+            if count > 1:
+                yield Fault(f"pool {name}: device {device} is there {count} times; the pool counts as invalid")
+        yield from _judge_counters(name, items)
+    for item in slices:
+        yield from _judge_placement(item, node_name)
+
+
+def _judge_counters(pool: str, slices: list[ResourceSlice]) -> Iterator[Finding]:
+    sets = {counters.name: counters.counters for item in slices for counters in item.spec.shared_counters or ()}
+    for device in (device for item in slices for device in item.spec.devices or ()):
+        for drawn in device.consumes_counters:
+            missing = drawn.counters.keys() - sets.get(drawn.counter_set, {}).keys()
+            if missing:
+                names = ", ".join(sorted(f"{drawn.counter_set}/{name}" for name in missing))
+                yield Fault(f"pool {pool}: device {device.name} draws from {names}, which the pool does not have")
+
+
+def _judge_placement(item: ResourceSlice, node_name: str) -> Iterator[Finding]:
+    name = item.metadata.name
+    if item.spec.node_name is not None and item.spec.node_name != node_name:
+        yield Fault(f"slice {name} is for node {item.spec.node_name}, and the driver runs on {node_name}")
+    owners = [owner for owner in item.metadata.owner_references if owner.kind == "Node"]
+    if item.spec.node_name and not owners:
+        yield Remark(f"slice {name} is not owned by its Node, so it stays when the node is removed")
+
+
+# --- Over time ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class SliceHistory:
+    """Watches slices change, event by event, and notes what breaks the rules of generations."""
+
+    faults: list[Fault] = field(default_factory=list)
+    _slices: dict[str, ResourceSlice] = field(default_factory=dict)
+
+    def put(self, item: ResourceSlice) -> None:
+        """A slice came or changed."""
+        name, pool, generation = item.metadata.name, item.spec.pool.name, item.spec.pool.generation
+        before = self._slices.get(name)
+        if before is not None and generation < before.spec.pool.generation:
+            self._note(f"slice {name} went from generation {before.spec.pool.generation} back to {generation}")
+        newest = max((other.spec.pool.generation for other in self._of(pool)), default=0)
+        if before is None and generation < newest:
+            self._note(f"slice {name} came with generation {generation}, when pool {pool} had {newest} already")
+        self._slices[name] = item
+        self._check_mixture(pool, name)
+
+    def remove(self, name: str) -> None:
+        """A slice is gone. A pool that has lost all its slices may begin anew."""
+        self._slices.pop(name, None)
+
+    def _of(self, pool: str) -> list[ResourceSlice]:
+        return [item for item in self._slices.values() if item.spec.pool.name == pool]
+
+    def _check_mixture(self, pool: str, changed: str) -> None:
+        """Who moves devices between slices without a new generation shows some twice, in a pool that looks complete."""
+        current = _newest(self._of(pool))
+        if any(item.spec.pool.resource_slice_count != len(current) for item in current):
+            return
+        names = Counter(device.name for item in current for device in item.spec.devices or ())
+        if twice := sorted(name for name, count in names.items() if count > 1):
+            self._note(
+                f"when slice {changed} changed, pool {pool} looked complete and had {', '.join(twice)} twice: "
+                "a change of several slices needs a new generation"
+            )
+
+    def _note(self, text: str) -> None:
+        self.faults.append(Fault(text))

@@ -1,0 +1,190 @@
+"""Thousands of fake nodes in one process: published from a profile, running pods that do nothing.
+
+Five thousand nodes are five thousand entries in a set; how pods live on them is in `fake_pods`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import msgspec
+
+from dralloc.api.core_v1 import Node
+from dralloc.api.meta_v1 import OwnerReference
+from dralloc.api.resource_v1 import DeviceClass, ResourceSlice
+from dralloc.api.timestamps import print_timestamp
+from dralloc.client.api_calls import Calls
+from dralloc.client.known_resources import resource_for
+from dralloc.client.resource_endpoint import key_of
+from dralloc.client.transport import Transport
+from dralloc.fleet.profiles import FAKE_LABEL, FakeNode, Profile, classes_of, nodes_of, shared_slices
+from dralloc.fleet.publication import CreateSlice, DeleteSlice, PoolKey, ReplaceSlice, plan_pool, pool_of
+from dralloc.fleet.simulated_pods import FIELD_MANAGER, TOGETHER, FakePods
+from dralloc.node.node_object import NodeHeart, NodeShape
+from dralloc.node.retry import in_time, until_done
+from dralloc.node.timings import DEFAULT_TIMINGS, Timings
+from dralloc.primitives.clock import Clock
+from dralloc.primitives.errors import AlreadyExists, NotFound
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetSettings:
+    """So many nodes after one profile. `beats` is whether they keep saying that they are alive: real clusters need that."""
+
+    profile: Profile
+    profile_name: str
+    count: int
+    prefix: str = "fake"
+    beats: bool = False
+    timings: Timings = DEFAULT_TIMINGS
+
+
+class Fleet:
+    """The nodes. `publish` makes them be there, `run` lets pods live on them."""
+
+    def __init__(self, transport: Transport, settings: FleetSettings, clock: Clock) -> None:
+        self._calls = Calls(transport, field_manager=FIELD_MANAGER)
+        self._settings = settings
+        self._clock = clock
+        self._since = clock.now()
+        self.names: frozenset[str] = frozenset(f"{settings.prefix}-{number}" for number in range(settings.count))
+
+    async def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
+        """Publish everything, and let pods live until cancelled; then say that nobody looks after the nodes any more."""
+        timings = self._settings.timings
+        try:
+            await self.come_up()
+            pods = FakePods(self._calls, self._clock, timings, self.names)
+            async with asyncio.TaskGroup() as tasks:
+                await pods.start(tasks)
+                if self._settings.beats:
+                    tasks.create_task(self._beat())
+                on_ready()
+        finally:
+            await in_time("not all nodes say that nobody looks after them", self._leave(), timings.leave_s)
+
+    async def come_up(self) -> None:
+        """Publish everything, however long it takes until a server is there."""
+        self._since = self._clock.now()
+        waiting = f"not all of {self._settings.count} nodes are published yet"
+        await until_done(waiting, self.publish, self._settings.timings.reach_again)
+
+    # --- Publishing -----------------------------------------------------------------------------------------------
+
+    async def publish(self) -> None:
+        """Write what is not there as the profile says: classes, nodes, slices. Doing it again changes none of them."""
+        profile, count, prefix = self._settings.profile, self._settings.count, self._settings.prefix
+        existing = await self._existing_slices()
+        for item in classes_of(profile):
+            await self._create_unless_there(resource_for(DeviceClass), item)
+        nodes = nodes_of(profile, count, prefix)
+        await _together(self._publish_node(node, existing) for node in nodes)
+        pools = groupby(map(self._marked, shared_slices(profile, count, prefix)), key=pool_of)
+        await _together(self._publish_pool(list(slices), existing) for _, slices in pools)
+
+    async def _publish_node(self, node: FakeNode, existing: dict[PoolKey, dict[str, ResourceSlice]]) -> None:
+        labels = {**node.shape.labels, FAKE_LABEL: self._settings.profile_name}
+        shape = NodeShape(name=node.shape.name, labels=labels, capacity=node.shape.capacity)
+        uid = await self._heart(shape).register()
+        owner = OwnerReference(api_version="v1", kind="Node", name=shape.name, uid=uid, controller=True)
+        slices = [self._marked(item, owner) for item in node.slices]
+        for _, pool in groupby(slices, key=pool_of):
+            await self._publish_pool(list(pool), existing)
+
+    async def _publish_pool(
+        self, slices: list[ResourceSlice], existing: dict[PoolKey, dict[str, ResourceSlice]]
+    ) -> None:
+        kept = existing.get(pool_of(slices[0]), {})
+        resource = resource_for(ResourceSlice)
+        for action in plan_pool(slices, kept):
+            match action:
+                case CreateSlice(item):
+                    await self._create_unless_there(resource, item)
+                case ReplaceSlice(item):
+                    await self._calls.replace(resource, item)
+                case DeleteSlice(item):
+                    with suppress(NotFound):
+                        await self._calls.delete(resource, key_of(item), uid=item.metadata.uid)
+
+    async def _existing_slices(self) -> dict[PoolKey, dict[str, ResourceSlice]]:
+        """What an earlier fleet left, by pool and name."""
+        slices, _ = await self._calls.list_all(resource_for(ResourceSlice), label_selector=FAKE_LABEL)
+        found: dict[PoolKey, dict[str, ResourceSlice]] = {}
+        for item in slices:
+            found.setdefault(pool_of(item), {})[item.metadata.name] = item
+        return found
+
+    async def _create_unless_there(self, resource: Any, item: Any) -> None:
+        try:
+            await self._calls.create(resource, item)
+        except AlreadyExists:
+            return
+
+    def _marked(self, item: ResourceSlice, owner: OwnerReference | None = None) -> ResourceSlice:
+        metadata = msgspec.structs.replace(
+            item.metadata,
+            labels={FAKE_LABEL: self._settings.profile_name},
+            owner_references=(owner,) if owner is not None else (),
+        )
+        return msgspec.structs.replace(item, metadata=metadata)
+
+    # --- Staying alive --------------------------------------------------------------------------------------------
+
+    async def _beat(self) -> None:
+        """Renew the leases of all nodes, over and over, a beat apart."""
+        hearts = [self._heart(NodeShape(name=name)) for name in self.names]
+        while True:
+            started = asyncio.get_running_loop().time()
+            await _together(heart.beat_once() for heart in hearts)
+            took_s = asyncio.get_running_loop().time() - started
+            if took_s > self._settings.timings.lease_s:
+                _logger.warning("renewing %d leases took %.0f s: nodes will be taken for dead", len(hearts), took_s)
+            await asyncio.sleep(max(self._settings.timings.heartbeat_s - took_s, 0.0))
+
+    async def _leave(self) -> None:
+        """All nodes but those that another process has made ready since; of each first what schedulers look at."""
+        nodes, _ = await self._calls.list_all(resource_for(Node), label_selector=FAKE_LABEL)
+        since = print_timestamp(self._since)
+        ours = [
+            node
+            for node in nodes
+            if node.metadata.name in self.names
+            and any(each.type == "Ready" and each.last_transition_time == since for each in node.status.conditions)
+        ]
+        await _together(map(self._keep_pods_away, ours))
+        await _together(map(self._leave_node, ours))
+
+    async def _keep_pods_away(self, node: Node) -> None:
+        with suppress(NotFound):
+            await self._heart(NodeShape(name=node.metadata.name)).keep_pods_away(node)
+
+    async def _leave_node(self, node: Node) -> None:
+        with suppress(NotFound):
+            await self._heart(NodeShape(name=node.metadata.name)).leave()
+
+    def _heart(self, shape: NodeShape) -> NodeHeart:
+        return NodeHeart(self._calls, shape, self._clock, self._settings.timings, since=self._since)
+
+
+async def _together(work: Iterable[Awaitable[None]]) -> None:
+    """Do all of it, a bounded number at a time; the first failure ends it."""
+    waiting: Iterator[Awaitable[None]] = iter(work)
+
+    async def worker() -> None:
+        for each in waiting:
+            await each
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(TOGETHER):
+                tasks.create_task(worker())
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from None

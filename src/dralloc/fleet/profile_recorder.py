@@ -1,0 +1,173 @@
+"""Makes a profile from a real cluster: what its nodes have, without what tells one node from another.
+
+Nodes that are equal but for their names become one kind with a weight. Values that no two devices share (serial numbers, UUIDs) are
+replaced by ones that are just as different, because nobody selects by them and they would make every node a kind of its own.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from dralloc.api.codec import encode
+from dralloc.api.core_v1 import Node
+from dralloc.api.resource_v1 import DeviceClass, ResourceSlice
+from dralloc.fleet.placeholders import escape
+from dralloc.fleet.profiles import FAKE_LABEL
+
+# Labels that say which node it is, and not what kind.
+OWN_LABELS: Final = frozenset({"kubernetes.io/hostname", FAKE_LABEL})
+# Stands for the name of a device itself beside those of its attributes, of which none is empty.
+OWN_NAME: Final = ""
+PLACEMENT: Final = ("nodeSelector", "allNodes", "perDeviceNodeSelection")
+Document = dict[str, Any]
+
+
+def record_profile(
+    nodes: Sequence[Node], slices: Iterable[ResourceSlice], classes: Iterable[DeviceClass], description: str
+) -> Document:
+    """The profile of a cluster with these objects, as it is written to a file."""
+    current = _newest(slices)
+    unique = _unique_values(current)
+    own: dict[str, list[ResourceSlice]] = {}
+    for item in current:
+        own.setdefault(item.spec.node_name or "", []).append(item)
+    shared = own.pop("", [])
+    kinds: Counter[bytes] = Counter()
+    for node in nodes:
+        kinds[encode(_node_kind(node, own.get(node.metadata.name, ()), unique))] += 1
+    return _filled(
+        description=description,
+        classes=[_class(item) for item in classes],
+        nodes=_weighted(kinds),
+        cluster=[_pool(position, pool, "", unique) for position, pool in enumerate(_pools(shared))],
+    )
+
+
+def _newest(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
+    """The slices of the newest generation of each pool, in the order of their names."""
+    ordered = sorted(slices, key=lambda item: item.metadata.name)
+    newest: dict[tuple[str, str], int] = {}
+    for item in ordered:
+        pool = (item.spec.driver, item.spec.pool.name)
+        newest[pool] = max(newest.get(pool, 0), item.spec.pool.generation)
+    return [item for item in ordered if item.spec.pool.generation == newest[(item.spec.driver, item.spec.pool.name)]]
+
+
+def _unique_values(slices: Iterable[ResourceSlice]) -> frozenset[tuple[str, str]]:
+    """Drivers' attributes of which every device has another text, where several devices have one."""
+    values: dict[tuple[str, str], list[str]] = {}
+    for item in slices:
+        for device in item.spec.devices or ():
+            for name, attribute in device.attributes.items():
+                if attribute.string is not None:
+                    values.setdefault((item.spec.driver, name), []).append(attribute.string)
+    return frozenset(key for key, texts in values.items() if len(texts) == len(set(texts)) > 1)
+
+
+def _node_kind(node: Node, slices: Sequence[ResourceSlice], unique: frozenset[tuple[str, str]]) -> Document:
+    name = node.metadata.name
+    labels = {key: value for key, value in node.metadata.labels.items() if key not in OWN_LABELS}
+    return _filled(
+        labels=_without_name(labels, name),
+        capacity={key: str(amount) for key, amount in node.status.capacity.items()},
+        pools=[_pool(position, pool, name, unique) for position, pool in enumerate(_pools(slices))],
+    )
+
+
+def _pools(slices: Iterable[ResourceSlice]) -> Iterator[list[ResourceSlice]]:
+    pools: dict[tuple[str, str], list[ResourceSlice]] = {}
+    for item in slices:
+        pools.setdefault((item.spec.driver, item.spec.pool.name), []).append(item)
+    return iter(pools.values())
+
+
+def _pool(position: int, slices: Sequence[ResourceSlice], node: str, unique: frozenset[tuple[str, str]]) -> Document:
+    first = slices[0].spec
+    # What is different on every device is so again: node, pool, slice, device.
+    specs = [
+        _slice(item, node, unique, mark=("{number}." if node else "") + f"{position}.{index}")
+        for index, item in enumerate(slices)
+    ]
+    placement: Document = {key: specs[0][key] for key in PLACEMENT if key in specs[0]}
+    for spec in specs:
+        for key in PLACEMENT:
+            spec.pop(key, None)
+    return {"driver": first.driver, "name": _without_name(first.pool.name, node), **placement, "slices": specs}
+
+
+def _slice(item: ResourceSlice, node: str, unique: frozenset[tuple[str, str]], *, mark: str) -> Document:
+    spec: Document = msgspec.json.decode(encode(item.spec))
+    for key in ("driver", "pool", "nodeName"):
+        spec.pop(key, None)
+    devices = spec.get("devices") or []
+    named = _named_after(devices, node)
+    spec = _without_name(spec, "")
+    if devices:
+        spec["devices"] = [_device(device, node, named) for device in devices]
+    for position, device in enumerate(spec.get("devices") or ()):
+        for name in device.get("attributes") or {}:
+            if (item.spec.driver, name) in unique:
+                device["attributes"][name] = {"string": f"{mark}.{position}"}
+        for taint in device.get("taints") or ():
+            taint.pop("timeAdded", None)
+    return spec
+
+
+def _named_after(devices: Sequence[Document], node: str) -> frozenset[str]:
+    """What of the devices holds the node's name on all that have it: otherwise one is called so by chance."""
+    values: dict[str, list[str]] = {}
+    for device in devices:
+        values.setdefault(OWN_NAME, []).append(device["name"])
+        for name, attribute in (device.get("attributes") or {}).items():
+            values.setdefault(name, []).append(attribute.get("string", ""))
+    return frozenset(name for name, texts in values.items() if all(_parts(text, node)[1:] for text in texts))
+
+
+def _device(device: Document, node: str, named: frozenset[str]) -> Document:
+    attributes = {
+        escape(name): _without_name(value, node if name in named else "")
+        for name, value in (device.get("attributes") or {}).items()
+    }
+    own = _without_name(device["name"], node if OWN_NAME in named else "")
+    filled = {**_without_name(device, ""), "name": own}
+    return {**filled, "attributes": attributes} if attributes else filled
+
+
+def _parts(text: str, node: str) -> list[str]:
+    """What is around the node's name, where that stands by itself: `node-1` is not in `node-10`."""
+    return re.split(rf"(?<![A-Za-z0-9]){re.escape(node)}(?![A-Za-z0-9])", text) if node else [text]
+
+
+def _without_name(tree: Any, node: str) -> Any:
+    """The tree with the node's name replaced by its placeholder, and with no other."""
+    match tree:
+        case str():
+            return "{node}".join(map(escape, _parts(tree, node)))
+        case list():
+            return [_without_name(item, node) for item in tree]
+        case dict():
+            return {_without_name(key, node): _without_name(value, node) for key, value in tree.items()}
+        case _:
+            return tree
+
+
+def _weighted(kinds: Mapping[bytes, int]) -> list[Document]:
+    """The kinds, the most frequent first, with weights in the lowest terms."""
+    divisor = math.gcd(*kinds.values()) if kinds else 1
+    ordered = sorted(kinds.items(), key=lambda entry: (-entry[1], entry[0]))
+    return [{"weight": count // divisor, **msgspec.json.decode(kind)} for kind, count in ordered]
+
+
+def _class(item: DeviceClass) -> Document:
+    document: Document = msgspec.json.decode(encode(item))
+    return {"metadata": {"name": item.metadata.name}, "spec": document.get("spec") or {}}
+
+
+def _filled(**members: Any) -> Document:
+    return {key: value for key, value in members.items() if value}

@@ -1,0 +1,246 @@
+"""Profiles: what the nodes of a pretended cluster are like, as a file that people can write.
+
+A profile names kinds of nodes with their pools, pools that belong to groups of nodes, and pools of the whole cluster. `nodes_of` and
+`shared_slices` make the objects for any number of nodes. The profiles that come with us lie in `profiles/`; any other file does as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import resources
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from dralloc.api.admission import Admitted, Refused, Verb, WriteRequest, admit
+from dralloc.api.codec import DecodeError, decode, encode, find_stray_fields
+from dralloc.api.registry import find_kind
+from dralloc.api.resource_v1 import DeviceClass, ResourceSlice
+from dralloc.api.strategy import Surroundings
+from dralloc.fleet.placeholders import BadTemplate, Variables, fill, fill_text, repetitions
+from dralloc.node.node_object import NodeShape
+from dralloc.primitives.features import FeatureGates
+
+API_VERSION: Final = "resource.k8s.io/v1"
+SOME_TIME: Final = datetime(2026, 1, 1, tzinfo=UTC)
+# By this label everything that a fleet published is found again.
+FAKE_LABEL: Final = "fake.dralloc.io/profile"
+
+
+Document = dict[str, Any]
+
+
+class BadProfile(Exception):
+    """The profile is missing or cannot be used; the message says which and why."""
+
+
+class Pool(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """A pool of devices. Each slice is the part of a ResourceSlice's spec that describes devices and counters."""
+
+    driver: str
+    name: str = "{node}"
+    slices: list[dict[str, Any]]
+    node_selector: dict[str, Any] | None = None
+    all_nodes: bool | None = None
+    per_device_node_selection: bool | None = None
+
+    @property
+    def is_placed(self) -> bool:
+        return self.node_selector is not None or bool(self.all_nodes) or bool(self.per_device_node_selection)
+
+
+class NodeKind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Nodes of one kind: so many of them in each round of all kinds."""
+
+    weight: int = 1
+    labels: dict[str, str] = {}
+    capacity: dict[str, str] = {}
+    pools: list[Pool] = []
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Pools that each so many nodes have together."""
+
+    size: int
+    pools: list[Pool]
+
+
+class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    description: str = ""
+    classes: list[dict[str, Any]] = []
+    nodes: list[NodeKind]
+    groups: list[Group] = []
+    cluster: list[Pool] = []
+
+
+@dataclass(frozen=True, slots=True)
+class FakeNode:
+    """A node and the slices that are its own."""
+
+    shape: NodeShape
+    slices: tuple[ResourceSlice, ...]
+
+
+def profile_names() -> list[str]:
+    """The profiles that come with us."""
+    directory = resources.files("dralloc.fleet") / "profiles"
+    return sorted(entry.name.removesuffix(".yaml") for entry in directory.iterdir() if entry.name.endswith(".yaml"))
+
+
+def load_profile(name: str) -> Profile:
+    """A profile of ours by its name, or any other by the path of its file."""
+    if name in profile_names():
+        text = (resources.files("dralloc.fleet") / "profiles" / f"{name}.yaml").read_text("utf-8")
+    else:
+        try:
+            text = Path(name).read_text("utf-8")
+        except OSError as error:
+            ours = ", ".join(profile_names())
+            raise BadProfile(f"no profile {name!r}: {error.strerror}; there are {ours}, and any file") from None
+        except UnicodeDecodeError as error:
+            raise BadProfile(f"profile {name}: {error}") from None
+    return read_profile(text, name)
+
+
+def read_profile(text: str, name: str) -> Profile:
+    try:
+        profile = msgspec.convert(yaml.safe_load(text), Profile)
+    except (yaml.YAMLError, msgspec.ValidationError, RecursionError) as error:
+        raise BadProfile(f"profile {name}: {' '.join(str(error).split())}") from None
+    if not profile.nodes or any(kind.weight < 1 for kind in profile.nodes) or any(g.size < 1 for g in profile.groups):
+        raise BadProfile(f"profile {name}: it needs nodes, and weights and sizes of at least 1")
+    # What is wrong is found here and not at the thousandth node: one round of everything is made and judged.
+    try:
+        for document in chain(_class_documents(profile), *_slice_documents_of_a_round(profile)):
+            _judge(document)
+    except BadProfile as error:
+        raise BadProfile(f"profile {name}: {error}") from None
+    return profile
+
+
+def classes_of(profile: Profile) -> tuple[DeviceClass, ...]:
+    return tuple(_typed(document, DeviceClass) for document in _class_documents(profile))
+
+
+def nodes_of(profile: Profile, count: int, prefix: str) -> Iterator[FakeNode]:
+    """So many nodes, the kinds in turn, each with its slices. Made one by one: five thousand are not kept."""
+    turn = [kind for kind in profile.nodes for _ in range(kind.weight)]
+    for number in range(count):
+        kind, name = turn[number % len(turn)], f"{prefix}-{number}"
+        try:
+            labels = fill(kind.labels, {"node": name, "number": number})
+        except BadTemplate as error:
+            raise BadProfile(f"labels of node {name}: {error}") from None
+        slices = tuple(_typed(document, ResourceSlice) for document in _node_documents(kind, name, number))
+        yield FakeNode(NodeShape(name=name, labels=labels, capacity=kind.capacity), slices)
+
+
+def shared_slices(profile: Profile, count: int, prefix: str) -> Iterator[ResourceSlice]:
+    """The slices that belong to groups of nodes or to all of them."""
+    for document in _shared_documents(profile, count, prefix):
+        yield _typed(document, ResourceSlice)
+
+
+# --- Documents ----------------------------------------------------------------------------------------------------
+
+
+def _class_documents(profile: Profile) -> Iterator[Document]:
+    for each in profile.classes:
+        yield {"apiVersion": API_VERSION, "kind": "DeviceClass", **each}
+
+
+def _slice_documents_of_a_round(profile: Profile) -> Iterator[Iterator[Document]]:
+    for number, kind in enumerate(profile.nodes):
+        yield _node_documents(kind, f"node-{number}", number)
+    yield _shared_documents(profile, 1, "node")
+
+
+def _node_documents(kind: NodeKind, name: str, number: int) -> Iterator[Document]:
+    variables: Variables = {"node": name, "number": number}
+    for position, pool in enumerate(kind.pools):
+        yield from _pool_documents(pool, variables, f"{name}-{position}", None if pool.is_placed else name)
+
+
+def _shared_documents(profile: Profile, count: int, prefix: str) -> Iterator[Document]:
+    for position, pool in enumerate(profile.cluster):
+        yield from _pool_documents(pool, {"prefix": prefix}, f"{prefix}-cluster-{position}", None)
+    for kind, group in enumerate(profile.groups):
+        for number in range(-(-count // group.size)):
+            variables: Variables = {"group": number, "prefix": prefix, "first": number * group.size}
+            for position, pool in enumerate(group.pools):
+                yield from _pool_documents(pool, variables, f"{prefix}-group-{kind}-{number}-{position}", None)
+
+
+def _pool_documents(pool: Pool, variables: Variables, base: str, node: str | None) -> Iterator[Document]:
+    try:
+        name = fill_text(pool.name, variables)
+        specs = [
+            _slice_spec(each, inner) for each in pool.slices for inner in repetitions(each.get("repeat"), variables)
+        ]
+        placement = {
+            "nodeName": node,
+            "nodeSelector": fill(pool.node_selector, variables),
+            "allNodes": pool.all_nodes,
+            "perDeviceNodeSelection": pool.per_device_node_selection,
+        }
+    except BadTemplate as error:
+        raise BadProfile(f"pool {pool.name} of {pool.driver}: {error}") from None
+    for index, spec in enumerate(specs):
+        yield {
+            "apiVersion": API_VERSION,
+            "kind": "ResourceSlice",
+            "metadata": {"name": f"{base}-{index:05x}"},
+            "spec": {
+                "driver": pool.driver,
+                "pool": {"name": name, "generation": 1, "resourceSliceCount": len(specs)},
+                **{key: value for key, value in placement.items() if value is not None},
+                **spec,
+            },
+        }
+
+
+def _slice_spec(template: Document, variables: Variables) -> Document:
+    return {
+        key: _repeated(value, variables) if isinstance(value, list) else fill(value, variables)
+        for key, value in template.items()
+        if key != "repeat"
+    }
+
+
+def _repeated(items: list[Any], variables: Variables) -> list[Any]:
+    filled: list[Any] = []
+    for item in items:
+        repeat = item.get("repeat") if isinstance(item, dict) else None
+        plain = {key: value for key, value in item.items() if key != "repeat"} if isinstance(item, dict) else item
+        filled += [fill(plain, inner) for inner in repetitions(repeat, variables)]
+    return filled
+
+
+def _typed(document: dict[str, Any], wire_type: type[Any]) -> Any:
+    try:
+        return decode(encode(document), wire_type)
+    except DecodeError as error:
+        raise BadProfile(f"{document['kind']} of the profile: {error}") from None
+
+
+def _judge(document: Document) -> None:
+    """Refuse what an API server would refuse or drop."""
+    kind = find_kind(document["apiVersion"], document["kind"])
+    assert kind is not None, "profiles hold classes and slices"
+    body = encode(document)
+    new = _typed(document, kind.hub)
+    about = f"{kind.kind} {new.metadata.name}"
+    if stray := find_stray_fields(body, kind.hub):
+        raise BadProfile(f"{about}: {stray[0]}")
+    request = WriteRequest(verb=Verb.CREATE, kind=kind, version=kind.hub_version, new=new, body=body)
+    around = Surroundings(gates=FeatureGates.defaults(), now=SOME_TIME, namespace_labels={}, uid="", name_suffix="")
+    match admit(request, around):
+        case Refused(faults=faults):
+            raise BadProfile(f"{about}: {'; '.join(map(str, faults))}")
+        case Admitted():
+            return

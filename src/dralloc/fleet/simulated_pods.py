@@ -1,0 +1,76 @@
+"""Pods on nodes without a machine: they run and do nothing, as long as their annotations say.
+
+All the nodes share one watch of pods and one of claims. A node is an entry in a set, a pod a few small values, a running container a
+timer or nothing; so what they cost is what happens on them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Final
+
+from dralloc.api.core_v1 import Event
+from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.client.api_calls import Calls
+from dralloc.client.event_recorder import EventRecorder
+from dralloc.client.informer import Informer
+from dralloc.client.known_resources import resource_for
+from dralloc.client.reflector import Reflector
+from dralloc.fleet.checked_claims import CheckedClaims
+from dralloc.node.pod_sync import PodSync, Surroundings
+from dralloc.node.pod_view import NODE_PODS, NodePod
+from dralloc.node.simulated_runtime import FakeRuntime
+from dralloc.node.timings import Timings
+from dralloc.primitives.clock import Clock
+
+FIELD_MANAGER: Final = "dralloc-fake-nodes"
+# Requests under way at a time.
+TOGETHER: Final = 64
+
+
+class FakePods:
+    """The pods on these nodes, and on those that are added."""
+
+    def __init__(self, calls: Calls, clock: Clock, timings: Timings, nodes: Iterable[str] = ()) -> None:
+        self._calls = calls
+        self._nodes = set(nodes)
+        self._pods: Informer[NodePod] = Informer()
+        self._claims: Informer[ResourceClaim] = Informer()
+        checked = CheckedClaims(self._claims)
+        self._events = EventRecorder(calls, resource_for(Event), component=FIELD_MANAGER, clock=clock)
+        self._sync = PodSync(
+            Surroundings(
+                calls=calls,
+                claims=checked,
+                runtime=FakeRuntime(clock),
+                events=self._events,
+                clock=clock,
+                timings=timings,
+                shows_health=False,
+            )
+        )
+        checked.wake_on_change(self._sync.look_at)
+
+    async def start(self, tasks: asyncio.TaskGroup) -> None:
+        """Let pods live for as long as the group's tasks run; returns as soon as every pod that is there was seen."""
+        tasks.create_task(self._events.run())
+        tasks.create_task(Reflector(self._calls, resource_for(ResourceClaim), self._claims).run())
+        await self._claims.synced.wait()
+        tasks.create_task(Reflector(self._calls, NODE_PODS, self._pods, field_selector="spec.nodeName!=").run())
+        await self._pods.synced.wait()
+        self._pods.subscribe(self._changed)
+        tasks.create_task(self._sync.run(TOGETHER))
+
+    def add_node(self, name: str) -> None:
+        """Let pods live there, too; also those that came before."""
+        if name not in self._nodes:
+            self._nodes.add(name)
+            for pod in self._pods.all():
+                if pod.spec.node_name == name:
+                    self._sync.pod_changed(None, pod)
+
+    def _changed(self, before: NodePod | None, after: NodePod | None) -> None:
+        pod = after or before
+        if pod is not None and pod.spec.node_name in self._nodes:
+            self._sync.pod_changed(before, after)

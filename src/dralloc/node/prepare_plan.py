@@ -1,0 +1,115 @@
+"""What must hold before the claims of a pod are prepared, and what is then asked of which driver.
+
+Everything here is decided before anything changes: a pod that is refused has left no trace and can be deleted without a driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from dralloc.api.pod_claims import ClaimUse, claims_of, is_reserved_for, may_use
+from dralloc.api.pod_v1 import Pod
+from dralloc.api.resource_v1 import AllocationResult, ResourceClaim
+from dralloc.node.claim_cache import Entry
+from dralloc.node.claim_records import PREPARE, UNPREPARE, ClaimRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The pod cannot have its claims now; the text is for its owner."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One call: a driver, and the claims that it is asked about."""
+
+    driver: str
+    claims: tuple[ClaimRecord, ...]
+
+
+def resolve_claims(pod: Pod) -> tuple[ClaimUse, ...] | Refused:
+    """The claims that the pod uses, once all of them exist."""
+    recorded = {entry.name for entry in pod.status.resource_claim_statuses}
+    for entry in pod.spec.resource_claims:
+        if entry.resource_claim_name is None and entry.resource_claim_template_name is None:
+            return Refused(f"pod claim {entry.name}: neither a claim nor a template is named")
+        if entry.resource_claim_name is None and entry.name not in recorded:
+            return Refused(f"pod claim {entry.name}: ResourceClaim not created yet")
+    return tuple(claims_of(pod))
+
+
+def check_claim(use: ClaimUse, claim: ResourceClaim, pod: Pod, is_registered: Callable[[str], bool]) -> Refused | None:
+    """Whether the pod may use the claim on this node now."""
+    name, uid = claim.metadata.name, claim.metadata.uid
+    if not may_use(use, claim, pod):
+        return Refused(f"ResourceClaim {name} was not created for pod {pod.metadata.name} ({pod.metadata.uid})")
+    if not is_reserved_for(claim, pod):
+        return Refused(
+            f"pod {pod.metadata.name} ({pod.metadata.uid}) is not allowed to use ResourceClaim {name} ({uid})"
+        )
+    if claim.status.allocation is None:
+        return Refused(f"ResourceClaim {name}: not allocated")
+    for result in claim.status.allocation.devices.results:
+        if not is_registered(result.driver):
+            return Refused(f"ResourceClaim {name}: DRA driver {result.driver} is not registered")
+    return None
+
+
+def check_entry(claim: ResourceClaim, entry: Entry | None) -> Refused | None:
+    """Whether what the node still knows under the claim's name stands in the way."""
+    if entry is None:
+        return None
+    name, uid = entry.record.name, entry.record.uid
+    if uid != claim.metadata.uid:
+        return Refused(
+            f"old ResourceClaim with same name {name} and different UID {uid} still exists on this node "
+            "and is not unprepared yet"
+        )
+    if entry.is_unpreparing:
+        return Refused(f"ResourceClaim {name} is being unprepared")
+    # A pod that was deleted by force may leave a claim that is allocated anew before the node has cleaned up.
+    if entry.allocation is not None and entry.allocation.devices != _allocated(claim).devices:
+        return Refused(f"ResourceClaim {name} is still prepared for devices that were allocated earlier")
+    return None
+
+
+def prepare_batches(records: Iterable[ClaimRecord]) -> tuple[Batch, ...]:
+    """One call for each driver that must be told, in the order in which the claims name them."""
+    return _batches(records, PREPARE)
+
+
+def unprepare_batches(records: Iterable[ClaimRecord]) -> tuple[Batch, ...]:
+    return _batches(records, UNPREPARE)
+
+
+def skipping_drivers(records: Iterable[ClaimRecord], operation: str) -> tuple[str, ...]:
+    """The drivers that have a part in the claims and need no call, once for each claim."""
+    return tuple(driver for record in records for driver, part in record.drivers.items() if not part.needs(operation))
+
+
+def shared_devices(claims: Collection[ResourceClaim]) -> Mapping[str, Mapping[str, str]]:
+    """By driver and claim UID, a device of which the claim has a share: those need a driver that can name shares."""
+    found: dict[str, dict[str, str]] = {}
+    for claim in claims:
+        allocation = claim.status.allocation
+        for result in allocation.devices.results if allocation is not None else ():
+            if result.share_id is not None:
+                found.setdefault(result.driver, {})[claim.metadata.uid] = f"{result.pool}/{result.device}"
+    return found
+
+
+def _batches(records: Iterable[ClaimRecord], operation: str) -> tuple[Batch, ...]:
+    by_driver: dict[str, list[ClaimRecord]] = {}
+    for record in records:
+        for driver, part in record.drivers.items():
+            if part.needs(operation):
+                by_driver.setdefault(driver, []).append(record)
+    return tuple(Batch(driver, tuple(claims)) for driver, claims in by_driver.items())
+
+
+def _allocated(claim: ResourceClaim) -> AllocationResult:
+    assert claim.status.allocation is not None, "only an allocated claim gets here"
+    return claim.status.allocation

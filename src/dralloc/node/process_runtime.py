@@ -1,0 +1,231 @@
+"""Containers as plain processes on this machine: no images, no isolation, a real program with its real environment.
+
+A container's process leads a session of its own, so that ending it ends what it started as well. Each process carries a mark in its
+environment; by that an agent that starts again finds what its predecessor left running (on Linux), however it ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from dralloc.kubelet.cdi_registry import BadDevices, CdiFiles
+from dralloc.node.environment import BadEnvironment, command_line, container_environment, unsupported_parts
+from dralloc.node.pod_plan import Exit
+from dralloc.node.pod_view import NodePod
+from dralloc.node.runtime import CannotStart, Launch, RuntimeListener
+from dralloc.primitives.clock import Clock
+
+MARK: Final = "DRALLOC_CONTAINER"
+LOOK_AFTER_S: Final = 0.2
+LOST_CODE: Final = 137
+
+
+@dataclass(slots=True, eq=False)
+class _Process:
+    """A container's process: one that we started, or one that was there when we came."""
+
+    pid: int
+    started_at: datetime
+    child: subprocess.Popen[bytes] | None
+    watch: asyncio.Task[None] | None = None
+    killer: asyncio.TimerHandle | None = None
+    kills_at: float | None = None
+
+    def send(self, number: int) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+
+
+class ProcessRuntime:
+    """Runs containers as processes. Their output goes to files under `root`."""
+
+    def __init__(self, root: Path, cdi: CdiFiles, clock: Clock, *, host_ip: str = "127.0.0.1") -> None:
+        self._root = root
+        self._cdi = cdi
+        self._clock = clock
+        self._host_ip = host_ip
+        self._processes: dict[tuple[str, str], _Process] = {}
+        self._left: dict[tuple[str, str], int] = dict(find_marked(str(root)))
+        self._listener: RuntimeListener | None = None
+
+    def listen(self, listener: RuntimeListener) -> None:
+        self._listener = listener
+
+    def limits(self, pod: NodePod) -> str:
+        parts = unsupported_parts(pod)
+        return f"containers are plain processes here, without {', '.join(parts)}" if parts else ""
+
+    async def start(self, launch: Launch) -> None:
+        key = (launch.pod.metadata.uid, launch.container.name)
+        if key in self._left:
+            # Started by an agent that died before it could say so.
+            self._end_group(self._left.pop(key))
+        command, environment = self._prepare(launch)
+        home = self._pod_directory(launch.pod.metadata.uid)
+        try:
+            home.mkdir(parents=True, exist_ok=True)
+            with (home / f"{launch.container.name}.log").open("ab") as output:
+                # Not through the event loop: uvloop forks, and then handlers that gRPC has registered for forks run in the
+                # child, where they crash it now and then. This way there is no moment for them.
+                child = subprocess.Popen(
+                    command,
+                    env={**environment, MARK: f"{self._root}:{':'.join(key)}"},
+                    cwd=launch.container.working_dir or home,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,
+                )
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise CannotStart("RunContainerError", f"cannot run {command[0]}: {reason}") from None
+        process = self._processes[key] = _Process(child.pid, self._clock.now(), child)
+        self._tell().container_started(*key, process.started_at)
+        process.watch = asyncio.create_task(self._watch_child(key, process, child))
+
+    def adopt(self, pod: NodePod, container: str, started_at: datetime) -> bool:
+        key = (pod.metadata.uid, container)
+        pid = self._left.pop(key, None)
+        if pid is None:
+            return False
+        process = self._processes[key] = _Process(pid, started_at, None)
+        process.watch = asyncio.create_task(self._watch_stranger(key, process))
+        return True
+
+    def stop(self, pod_uid: str, container: str, grace_s: float) -> None:
+        process = self._processes.get((pod_uid, container))
+        if process is None:
+            return
+        loop = asyncio.get_running_loop()
+        kills_at = loop.time() + grace_s
+        if process.kills_at is not None and process.kills_at <= kills_at:
+            return
+        if process.killer is not None:
+            process.killer.cancel()
+        if process.kills_at is None:
+            process.send(signal.SIGTERM)
+        process.kills_at = kills_at
+        process.killer = loop.call_later(grace_s, process.send, signal.SIGKILL)
+
+    def forget(self, pod_uid: str) -> None:
+        shutil.rmtree(self._pod_directory(pod_uid), ignore_errors=True)
+
+    def end_unknown(self, known: frozenset[str]) -> None:
+        """End what an earlier agent left running for pods that are no more, and remove what they left behind."""
+        with suppress(OSError):
+            for directory in (self._root / "pods").iterdir():
+                if directory.name not in known:
+                    shutil.rmtree(directory, ignore_errors=True)
+        for key, pid in list(self._left.items()):
+            if key[0] not in known:
+                self._end_group(pid)
+                del self._left[key]
+
+    async def close(self, *, keep: bool) -> None:
+        """Stop watching; end all containers unless they are to be kept for the next agent."""
+        for process in self._processes.values():
+            if process.watch is not None:
+                process.watch.cancel()
+            if process.killer is not None:
+                process.killer.cancel()
+            if not keep:
+                process.send(signal.SIGKILL)
+            if process.child is not None:
+                if keep:
+                    # It lives on without us, which nobody need be warned of.
+                    process.child.returncode = 0
+                else:
+                    process.child.wait()
+
+    # --- Inside ---------------------------------------------------------------------------------------------------
+
+    def _prepare(self, launch: Launch) -> tuple[list[str], dict[str, str]]:
+        try:
+            edits = self._cdi.edits_for(launch.cdi_ids)
+            environment = container_environment(launch.pod, launch.container, edits, self._host_ip)
+        except (BadDevices, BadEnvironment) as error:
+            raise CannotStart("CreateContainerConfigError", str(error)) from None
+        command = command_line(launch.container, environment)
+        if not command:
+            message = "containers are plain processes here, without images: the container must name its command"
+            raise CannotStart("CreateContainerConfigError", message)
+        return command, environment
+
+    async def _watch_child(self, key: tuple[str, str], process: _Process, child: subprocess.Popen[bytes]) -> None:
+        code = await _exit_code(child)
+        # A signal is told as a shell tells it.
+        self._ended(key, process, 128 - code if code < 0 else code)
+
+    async def _watch_stranger(self, key: tuple[str, str], process: _Process) -> None:
+        """A process that is not our child: how it ends nobody tells us, only that it did."""
+        while os.path.exists(f"/proc/{process.pid}") and not _is_zombie(process.pid):
+            await asyncio.sleep(LOOK_AFTER_S)
+        self._ended(key, process, LOST_CODE)
+
+    def _ended(self, key: tuple[str, str], process: _Process, code: int) -> None:
+        if process.killer is not None:
+            process.killer.cancel()
+        # What the container's process started does not outlive it.
+        process.send(signal.SIGKILL)
+        if self._processes.get(key) is process:
+            del self._processes[key]
+        exit = Exit(code=code, started_at=process.started_at, finished_at=self._clock.now())
+        self._tell().container_exited(*key, exit)
+
+    def _end_group(self, pid: int) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
+
+    def _pod_directory(self, pod_uid: str) -> Path:
+        return self._root / "pods" / pod_uid
+
+    def _tell(self) -> RuntimeListener:
+        assert self._listener is not None, "somebody listens before anything runs"
+        return self._listener
+
+
+async def _exit_code(child: subprocess.Popen[bytes]) -> int:
+    """The code that the child exits with, or the negative number of the signal that ends it."""
+    if not hasattr(os, "pidfd_open"):
+        while child.poll() is None:
+            await asyncio.sleep(LOOK_AFTER_S)
+        return child.wait()
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    descriptor = os.pidfd_open(child.pid)
+    loop.add_reader(descriptor, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+    return child.wait()
+
+
+def find_marked(root: str) -> Iterator[tuple[tuple[str, str], int]]:
+    """The processes that an agent with this root started, and that lead their sessions: by pod UID and container."""
+    mark = f"{MARK}={root}:".encode()
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, ValueError):
+            pid = int(entry.name)
+            marks = [part for part in (entry / "environ").read_bytes().split(b"\0") if part.startswith(mark)]
+            if marks and os.getsid(pid) == pid and not _is_zombie(pid):
+                pod_uid, _, container = marks[0].removeprefix(mark).decode().partition(":")
+                yield (pod_uid, container), pid
+
+
+def _is_zombie(pid: int) -> bool:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return True
+    return text.rpartition(")")[2].split()[0] in ("Z", "X")

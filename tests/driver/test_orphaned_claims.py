@@ -1,0 +1,75 @@
+"""Claims that exist no more and that no node asks about."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from dralloc.client.api_calls import Calls
+from dralloc.driver import AllocatedClaim, Device, Driver, PreparedDevice, device
+from dralloc.driver.checkpoint import Checkpoint
+from dralloc.driver.claims import ClaimReference
+from dralloc.driver.orphaned_claims import VanishedClaims, gone_since
+from dralloc.driver_kit.claim_maker import exactly
+from dralloc.testing.driver_bench import bench_on, bench_server, bench_settings
+
+A, B = ClaimReference("default", "a", "1"), ClaimReference("default", "b", "2")
+
+
+def test_a_claim_counts_as_gone_from_when_it_was_first_missed() -> None:
+    missing = gone_since([A], {}, 10.0)
+    missing = gone_since([A, B], missing, 20.0)
+    assert missing == {A: 10.0, B: 20.0}
+    missing = gone_since([B], missing, 30.0)
+    assert gone_since([A, B], missing, 40.0) == {A: 40.0, B: 20.0}, "it was there in between"
+
+
+class Logging(Driver):
+    name = "gpu.example.com"
+
+    def __init__(self) -> None:
+        self.released: list[str] = []
+
+    def devices(self) -> Iterable[Device]:
+        return [device(f"gpu-{number}") for number in range(3)]
+
+    def prepare(self, claim: AllocatedClaim) -> Iterable[PreparedDevice]:
+        return [found.prepared() for found in claim.devices]
+
+    def unprepare(self, claim: AllocatedClaim) -> None:
+        self.released.append(claim.name)
+
+
+def test_what_is_gone_for_long_is_released(directory: Path) -> None:
+    async def run() -> None:
+        driver = Logging()
+        async with bench_server() as transport, bench_on(transport, driver, bench_settings(directory)) as bench:
+            claims = {
+                name: await bench.claim(name, exactly("gpu", bench.class_name)) for name in ("gone", "there", "new")
+            }
+            await bench.caller.prepare(map(bench.name_of, claims.values()))
+            await bench.claims.delete(claims["gone"])
+            await bench.claims.delete(claims["new"])
+            await bench.claims.create("new", [exactly("gpu", bench.class_name)])
+            checkpoint = Checkpoint(bench.settings.data_dir(driver.name) / "claims")
+
+            def looking(after_s: float) -> VanishedClaims:
+                return VanishedClaims(
+                    Calls(transport),
+                    checkpoint,
+                    bench.plugin._preparer,
+                    after_s=after_s,
+                    on_problem=lambda problem: pytest.fail(str(problem)),
+                )
+
+            missing = await looking(1000.0).look({})
+            assert {reference.name for reference in missing} == {"gone", "new"}
+            assert driver.released == [], "not yet"
+            await looking(0.0).look(missing)
+            assert sorted(driver.released) == ["gone", "new"]
+            assert [record.reference.name for record in checkpoint.all()] == ["there"]
+
+    asyncio.run(run())

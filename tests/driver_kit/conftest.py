@@ -1,0 +1,16 @@
+"""A directory for sockets."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    """Short, because the path of a socket has an end."""
+    with tempfile.TemporaryDirectory(prefix="d-") as path:
+        yield Path(path)

@@ -1,0 +1,598 @@
+"""The conformance kit: a good driver passes every check, and every fault is found by the check that is there for it."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.client.async_client import AsyncClient
+from dralloc.driver import (
+    AllocatedClaim,
+    Device,
+    DeviceHealth,
+    Driver,
+    Health,
+    PreparedDevice,
+    capacity,
+    device,
+)
+from dralloc.driver.settings import Settings
+from dralloc.driver_kit.check_runner import run_checks
+from dralloc.driver_kit.checking import Check, Finding, Outcome, Remark, Verdict
+from dralloc.driver_kit.checks import ALL
+from dralloc.driver_kit.claim_maker import exactly
+from dralloc.driver_kit.driver_under_test import Patience, Subject
+from dralloc.primitives.errors import NotFound
+from dralloc.rpc.plugin_services import DRA_V1, DRA_V1BETA1
+from dralloc.testing.driver_bench import NODE, bench_server, bench_settings
+from tests.support.broken_driver import Broken, BrokenDriver, FrontCall, running_broken
+
+PATIENT = Patience()
+# For what never comes.
+QUICK = Patience(start_s=5.0, repair_s=1.0, health_s=0.3)
+BY_ID = {check.id: check for check in ALL}
+NO_MESSAGE = b"\xff\xff\xff no message"
+
+
+class GoodDriver(Driver):
+    """A card that is shared and one that is not, with health."""
+
+    name = "gpu.example.com"
+
+    def __init__(self, *names: str) -> None:
+        self._names = names or ("gpu-0", "gpu-1")
+
+    def devices(self) -> Iterable[Device]:
+        memory = capacity("80Gi", default="10Gi", minimum="1Gi", step="1Gi")
+        return [device(name, shareable=True, capacity={"memory": memory}) for name in self._names]
+
+    def prepare(self, claim: AllocatedClaim) -> Iterable[PreparedDevice]:
+        return [found.prepared(env={"GPU": found.name}) for found in claim.devices]
+
+    def health(self) -> Iterable[DeviceHealth]:
+        return [DeviceHealth(device=name, health=Health.HEALTHY) for name in self._names]
+
+
+def verdicts_of(
+    directory: Path,
+    checks: Iterable[Check],
+    broken: Broken | None = None,
+    *,
+    make_driver: Callable[[int], Driver] = lambda _: GoodDriver(),
+    settings: dict[str, Any] | None = None,
+    patience: Patience = PATIENT,
+) -> list[Verdict]:
+    """What the kit says of a driver with this fault."""
+
+    async def run() -> list[Verdict]:
+        inner = bench_settings(
+            directory / "in", **{"repair_delay_s": 0.05, "cdi_dir": directory / "cdi", **(settings or {})}
+        )
+        front = directory / "front"
+        front.mkdir()
+        async with bench_server() as transport:
+            tested = BrokenDriver(make_driver, broken or Broken(), transport, inner, front)
+            async with running_broken(tested):
+                subject = Subject(
+                    place=front / "driver-reg.sock",
+                    node_name=NODE,
+                    patience=patience,
+                    client=AsyncClient(transport),
+                    restarter=tested,
+                    cdi_dirs=(directory / "cdi",),
+                )
+                await subject.connect()
+                try:
+                    return [verdict async for verdict in run_checks(subject, list(checks))]
+                finally:
+                    await subject.disconnect()
+
+    return asyncio.run(run())
+
+
+@pytest.mark.slow
+def test_a_good_driver_passes_everything(directory: Path) -> None:
+    verdicts = verdicts_of(directory, ALL)
+    assert [(verdict.check.id, verdict.findings, verdict.skipped) for verdict in verdicts] == [
+        (check.id, (), "") for check in ALL
+    ]
+
+
+# --- Faults -------------------------------------------------------------------------------------------------------
+
+
+def changed(change: Callable[[Any], None]) -> Callable[[FrontCall], Awaitable[Any]]:
+    """A front that changes every answer."""
+
+    async def spoil(call: FrontCall) -> Any:
+        response = await call.forward()
+        change(response)
+        return response
+
+    return spoil
+
+
+def each_device(change: Callable[[Any], None]) -> Callable[[FrontCall], Awaitable[Any]]:
+    def change_all(response: Any) -> None:
+        for entry in response.claims.values():
+            for found in entry.devices:
+                change(found)
+
+    return changed(change_all)
+
+
+def with_errors(text: str) -> Callable[[FrontCall], Awaitable[Any]]:
+    def set_error(response: Any) -> None:
+        for entry in response.claims.values():
+            entry.error = text
+
+    return changed(set_error)
+
+
+def drop_first_entry(response: Any) -> None:
+    if len(response.claims) > 1:
+        del response.claims[next(iter(response.claims))]
+
+
+async def from_second_call_on(call: FrontCall) -> Any:
+    """A claim that was asked about before is an error."""
+    response = await call.forward()
+    seen = call.memory.setdefault(call.method, set())
+    for uid, entry in response.claims.items():
+        if uid in seen:
+            entry.error = "already done"
+        seen.add(uid)
+    return response
+
+
+async def new_names_every_time(call: FrontCall) -> Any:
+    response = await call.forward()
+    for entry in response.claims.values():
+        for found in entry.devices:
+            found.cdi_device_ids[:] = [f"example.com/gpu=n{call.number}"]
+    return response
+
+
+async def one_at_a_time(call: FrontCall) -> Any:
+    """Who comes while another call is under way is turned away. The first one takes until then."""
+    turned_away: asyncio.Event | None = call.memory.get("busy")
+    if turned_away is not None:
+        turned_away.set()
+        return await call.fail("busy")
+    call.memory["busy"] = turned_away = asyncio.Event()
+    await turned_away.wait()
+    return await call.forward()
+
+
+async def stuck_after_hang_up(call: FrontCall) -> Any:
+    """A call that was broken off leaves a mark that nobody clears."""
+    uid = call.request.claims[0].uid if call.request.claims else ""
+    if uid in call.memory:
+        return await call.fail("preparation is in progress")
+    call.memory[uid] = True
+    await asyncio.sleep(1.0)
+    response = await call.forward()
+    del call.memory[uid]
+    return response
+
+
+async def other_devices_in_the_old_version(call: FrontCall) -> Any:
+    response = await call.forward()
+    if call.service is DRA_V1BETA1:
+        for entry in response.claims.values():
+            del entry.devices[:]
+    return response
+
+
+async def says_yes_to_everything(call: FrontCall) -> Any:
+    response = await call.forward()
+    for entry in response.claims.values():
+        entry.error = ""
+    return response
+
+
+async def knows_claims_by_name(call: FrontCall) -> Any:
+    """Asks the good driver about whatever claim has that name now."""
+    messages = call.messages
+    real = {}
+    for claim in call.request.claims:
+        try:
+            found = await call.client.get(ResourceClaim, claim.name, namespace=claim.namespace)
+            real[found.metadata.uid] = claim.uid
+        except NotFound:
+            real[claim.uid] = claim.uid
+    renamed = messages.NodePrepareResourcesRequest(
+        claims=[
+            messages.Claim(namespace=claim.namespace, name=claim.name, uid=uid)
+            for claim, uid in zip(call.request.claims, real, strict=True)
+        ]
+    )
+    response = await call.forward(renamed)
+    answer = messages.NodePrepareResourcesResponse()
+    for uid, entry in response.claims.items():
+        answer.claims[real[uid]].CopyFrom(entry)
+    return answer
+
+
+async def answers_for_all_drivers(call: FrontCall) -> Any:
+    response = await call.forward()
+    for claim in call.request.claims:
+        found = await call.client.get(ResourceClaim, claim.name, namespace=claim.namespace)
+        assert found.status.allocation is not None
+        for result in found.status.allocation.devices.results:
+            if result.driver != GoodDriver.name:
+                response.claims[claim.uid].devices.add(pool_name=result.pool, device_name=result.device)
+    return response
+
+
+async def sub_requests_as_allocated(call: FrontCall) -> Any:
+    response = await call.forward()
+    for claim in call.request.claims:
+        found = await call.client.get(ResourceClaim, claim.name, namespace=claim.namespace)
+        assert found.status.allocation is not None
+        for answered in response.claims[claim.uid].devices:
+            answered.request_names[:] = [result.request for result in found.status.allocation.devices.results]
+    return response
+
+
+async def one_bad_apple_spoils_all_for_ever(call: FrontCall) -> Any:
+    response = await call.forward()
+    if any(entry.error for entry in response.claims.values()):
+        call.memory["spoilt"] = True
+    if call.memory.get("spoilt"):
+        for entry in response.claims.values():
+            entry.error = entry.error or "neighbour failed"
+    return response
+
+
+async def one_bad_apple_fails_the_call(call: FrontCall) -> Any:
+    """As Kubernetes' own helper does it."""
+    response = await call.forward()
+    for entry in response.claims.values():
+        if entry.error:
+            await call.fail(f"get resource claims: {entry.error}")
+    return response
+
+
+async def releases_the_whole_device(call: FrontCall) -> Any:
+    call.memory["released"] = True
+    return await call.forward()
+
+
+async def forgets_shares_after_release(call: FrontCall) -> Any:
+    response = await call.forward()
+    if call.memory.get("released"):
+        for entry in response.claims.values():
+            del entry.devices[:]
+    return response
+
+
+async def needs_the_claim(call: FrontCall) -> Any:
+    """Reads the claim to know what to undo."""
+    response = await call.forward()
+    for claim in call.request.claims:
+        try:
+            await call.client.get(ResourceClaim, claim.name, namespace=claim.namespace)
+        except NotFound as error:
+            response.claims[claim.uid].error = str(error)
+    return response
+
+
+async def needs_to_have_prepared(call: FrontCall) -> Any:
+    response = await call.forward()
+    known = call.memory.setdefault("known", set())
+    for claim in call.request.claims:
+        if call.method == "NodePrepareResources":
+            known.add(claim.uid)
+        elif claim.uid not in known:
+            response.claims[claim.uid].error = "not prepared"
+    return response
+
+
+async def never_again(call: FrontCall) -> Any:
+    """What was released once cannot be prepared any more."""
+    response = await call.forward()
+    released = call.memory.setdefault("released", set())
+    for claim in call.request.claims:
+        if call.method == "NodeUnprepareResources":
+            released.add(claim.uid)
+        elif claim.uid in released:
+            response.claims[claim.uid].error = "already used up"
+    return response
+
+
+async def in_progress_after_restart(call: FrontCall) -> Any:
+    """Begun in an earlier life and not finished: an error for ever."""
+    if call.number == 1:
+        await asyncio.sleep(30)
+    return await call.fail("preparation is in progress")
+
+
+async def garbage(call: FrontCall) -> Any:
+    return NO_MESSAGE
+
+
+async def garbage_stream(call: FrontCall) -> AsyncIterator[Any]:
+    yield NO_MESSAGE
+    await asyncio.sleep(30)
+
+
+async def nothing(call: FrontCall) -> AsyncIterator[Any]:
+    await asyncio.sleep(30)
+    yield
+
+
+def always_this_health(device: str, *, health: int, at: int) -> Callable[[FrontCall], AsyncIterator[Any]]:
+    async def watched(call: FrontCall) -> AsyncIterator[Any]:
+        kinds = call.messages
+        identifier = kinds.DeviceIdentifier(pool_name=NODE, device_name=device)
+        told = kinds.DeviceHealth(device=identifier, health=health, last_updated_time=at)
+        yield kinds.NodeWatchResourcesResponse(devices=[told])
+        await asyncio.sleep(30)
+
+    return watched
+
+
+a_stranger = always_this_health("nobody", health=1, at=1_800_000_000)
+milliseconds = always_this_health("gpu-0", health=7, at=1_800_000_000_000)
+
+
+async def one_stream_only(call: FrontCall) -> AsyncIterator[Any]:
+    if call.number > 1:
+        await call.fail("there is a stream already")
+    async for message in call.service.callable_on(call.channel, call.method)(call.request):
+        yield message
+
+
+def forget_everything(number: int, settings: Settings) -> None:
+    if number > 1:
+        shutil.rmtree(settings.data_dir(GoodDriver.name) / "claims", ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Case:
+    id: str
+    check: str
+    broken: Broken | None = None
+    want: str = ""
+    make_driver: Callable[[int], Driver] = lambda _: GoodDriver()
+    settings: dict[str, Any] | None = None
+    patience: Patience = PATIENT
+
+
+def set_field(name: str, value: Any) -> Callable[[Any], None]:
+    return lambda message: setattr(message, name, value)
+
+
+NUMBERS = count()
+CASES = [
+    Case("another type", "registration.info", Broken(get_info=changed(set_field("type", "CSIPlugin"))), "CSIPlugin"),
+    Case(
+        "a bad name",
+        "registration.info",
+        Broken(get_info=changed(set_field("name", "Not A Name"))),
+        "the name is",
+        patience=QUICK,
+    ),
+    Case(
+        "no version that a node knows",
+        "registration.info",
+        Broken(get_info=changed(lambda info: info.supported_versions.__setitem__(slice(None), ["v1alpha4.Node"]))),
+        "v1alpha4.Node",
+    ),
+    Case(
+        "something else every time",
+        "registration.repeat",
+        Broken(get_info=changed(lambda info: info.supported_versions.append(f"v{next(NUMBERS)}.X"))),
+        "asked twice",
+    ),
+    Case(
+        "does not want to know",
+        "registration.status",
+        Broken(notify=lambda call: call.forward() if call.number == 1 else call.fail("enough")),
+        "INTERNAL: enough",
+    ),
+    Case(
+        "garbage",
+        "registration.status",
+        Broken(notify=lambda call: call.forward() if call.number == 1 else garbage(call)),
+        "NotifyRegistrationStatus answers is no message",
+    ),
+    Case("offers what it does not serve", "registration.versions", Broken(served=(DRA_V1,)), "UNIMPLEMENTED"),
+    Case("an error", "prepare.answer", Broken(prepare=with_errors("no")), "failed: no"),
+    Case("a failing call", "prepare.answer", Broken(prepare=lambda call: call.fail("broken")), "INTERNAL: broken"),
+    Case("garbage", "prepare.answer", Broken(prepare=garbage), "NodePrepareResources answers is no message"),
+    Case(
+        "another device",
+        "prepare.answer",
+        Broken(prepare=each_device(set_field("device_name", "gpu-7"))),
+        "gpu-7 was not allocated",
+    ),
+    Case("another pool", "prepare.answer", Broken(prepare=each_device(set_field("pool_name", "x"))), "x/gpu-0 was not"),
+    Case(
+        "another request",
+        "prepare.answer",
+        Broken(prepare=each_device(lambda found: found.request_names.append("extra"))),
+        "not for 'extra'",
+    ),
+    Case(
+        "no share", "prepare.answer", Broken(prepare=each_device(lambda found: found.ClearField("share_id"))), "share"
+    ),
+    Case(
+        "a CDI name that is none",
+        "prepare.answer",
+        Broken(prepare=each_device(lambda found: found.cdi_device_ids.append("gpu0"))),
+        "'gpu0' is not a CDI name",
+    ),
+    Case(
+        "an entry for nobody",
+        "prepare.answer",
+        Broken(prepare=changed(lambda response: response.claims["stranger"].SetInParent())),
+        "nobody asked",
+    ),
+    Case("no entry", "prepare.answer", Broken(prepare=changed(lambda response: response.claims.clear())), "no entry"),
+    Case(
+        "CDI files that are not there",
+        "prepare.cdi",
+        settings={"cdi_dir": Path("/tmp/dralloc-elsewhere")},
+        want="no CDI file has",
+    ),
+    Case("other names every time", "prepare.repeat", Broken(prepare=new_names_every_time), "the answers differ"),
+    Case("fails when asked again", "prepare.repeat", Broken(prepare=from_second_call_on), "already done"),
+    Case("turns others away", "prepare.concurrent", Broken(prepare=one_at_a_time), "busy"),
+    Case("stuck after a hang-up", "prepare.impatient", Broken(prepare=stuck_after_hang_up), "in progress"),
+    Case("versions differ", "prepare.versions", Broken(prepare=other_devices_in_the_old_version), "in both versions"),
+    Case("alternatives", "prepare.alternative", Broken(prepare=sub_requests_as_allocated), "names an alternative"),
+    Case(
+        "the share of another",
+        "prepare.shares",
+        Broken(prepare=each_device(set_field("share_id", "00000000-0000-4000-8000-000000000000"))),
+        "the share is 00000000",
+    ),
+    Case(
+        "releases more than one share",
+        "prepare.shares",
+        Broken(prepare=forgets_shares_after_release, unprepare=releases_the_whole_device),
+        "after another share was released",
+    ),
+    Case("forgets a claim of several", "prepare.batch", Broken(prepare=changed(drop_first_entry)), "no entry"),
+    Case("prepares for others", "prepare.foreign", Broken(prepare=answers_for_all_drivers), "was not allocated"),
+    Case("prepares what is not there", "prepare.unknown", Broken(prepare=says_yes_to_everything), "does not exist"),
+    Case("does not look at UIDs", "prepare.replaced", Broken(prepare=knows_claims_by_name), "made again"),
+    Case("prepares nothing", "prepare.unallocated", Broken(prepare=says_yes_to_everything), "not allocated"),
+    Case(
+        "never recovers from a bad claim",
+        "prepare.partial",
+        Broken(prepare=one_bad_apple_spoils_all_for_ever),
+        "neighbour failed",
+    ),
+    Case("cannot release", "unprepare.answer", Broken(unprepare=with_errors("in use")), "in use"),
+    Case("garbage", "unprepare.answer", Broken(unprepare=garbage), "NodeUnprepareResources answers is no message"),
+    Case("releases once", "unprepare.repeat", Broken(unprepare=from_second_call_on), "already done"),
+    Case("releases what it knows", "unprepare.unknown", Broken(unprepare=needs_the_claim), "unknown"),
+    Case(
+        "releases what it prepared",
+        "unprepare.never-prepared",
+        Broken(prepare=needs_to_have_prepared, unprepare=needs_to_have_prepared),
+        "not prepared",
+    ),
+    Case("reads the claim to release it", "unprepare.gone", Broken(unprepare=needs_the_claim), "after its deletion"),
+    Case("forgets to answer", "unprepare.batch", Broken(unprepare=changed(drop_first_entry)), "no entry"),
+    Case(
+        "prepares a claim once in its life",
+        "unprepare.again",
+        Broken(prepare=never_again, unprepare=never_again),
+        "already used up",
+    ),
+    Case("says nothing of health", "health.first", Broken(health=nothing), "no health came", patience=QUICK),
+    Case("times and healths that mean nothing", "health.first", Broken(health=milliseconds), "not a time in seconds"),
+    Case("garbage", "health.first", Broken(health=garbage_stream), "NodeWatchResources answers is no message"),
+    Case("health of strangers", "health.devices", Broken(health=a_stranger), "nobody is not published"),
+    Case("one stream in its life", "health.reopen", Broken(health=one_stream_only), "there is a stream already"),
+    Case(
+        "forgets what it prepared",
+        "restart.prepared",
+        Broken(at_start=forget_everything, prepare=new_names_every_time),
+        "before and after a restart",
+    ),
+    Case("stuck after a restart", "restart.middle", Broken(prepare=in_progress_after_restart), "in progress"),
+    Case(
+        "needs the claim after a restart",
+        "restart.gone",
+        Broken(at_start=forget_everything, unprepare=needs_the_claim),
+        "after a restart and its deletion",
+    ),
+    Case(
+        "publishes something else after a restart",
+        "restart.slices",
+        make_driver=lambda number: GoodDriver(f"gpu-{number}"),
+        want="are not what they were",
+        patience=QUICK,
+    ),
+    Case("does not repair", "slices.repair", settings={"repair_delay_s": 600.0}, want="are not back", patience=QUICK),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.check}: {case.id}")
+def test_every_fault_is_found(directory: Path, case: Case) -> None:
+    (verdict,) = verdicts_of(
+        directory,
+        [BY_ID[case.check]],
+        case.broken,
+        make_driver=case.make_driver,
+        settings=case.settings,
+        patience=case.patience,
+    )
+    assert verdict.outcome is Outcome.FAILED, f"{verdict.skipped or 'it passed'}"
+    assert any(case.want in finding.text for finding in verdict.findings), verdict.findings
+
+
+def test_no_check_is_without_a_fault_that_it_finds() -> None:
+    judged_apart = {"slices.published", "slices.history"}
+    assert {case.check for case in CASES} | judged_apart == set(BY_ID)
+
+
+@pytest.mark.slow
+def test_what_kubernetes_own_helper_does_is_a_remark(directory: Path) -> None:
+    (verdict,) = verdicts_of(directory, [BY_ID["prepare.partial"]], Broken(prepare=one_bad_apple_fails_the_call))
+    assert verdict.outcome is Outcome.REMARKED
+    assert [type(finding) for finding in verdict.findings] == [Remark]
+
+
+@pytest.mark.slow
+def test_claims_are_cleared_away_whatever_the_driver_offers(directory: Path) -> None:
+    """One that offers no version can be given claims, and cannot be asked to release them."""
+
+    async def count_claims(subject: Subject) -> Iterable[Finding]:
+        return [Remark(f"{len(await subject.server.list(ResourceClaim))} claims")]
+
+    none = Broken(get_info=changed(lambda info: info.supported_versions.__setitem__(slice(None), ["v1alpha4.Node"])))
+    counting = replace(BY_ID["prepare.answer"], run=count_claims)
+    first, second = verdicts_of(directory, [BY_ID["prepare.answer"], counting], none)
+    assert first.skipped == "the driver offers no version that a node knows"
+    assert second.findings == (Remark("0 claims"),)
+
+
+@pytest.mark.slow
+def test_devices_that_do_not_do_are_spoken_of_in_words(directory: Path) -> None:
+    async def ask_for_many(subject: Subject) -> Iterable[Finding]:
+        await subject.claim([exactly("many", subject.claims.class_name, count=30)])
+        return []
+
+    (verdict,) = verdicts_of(directory, [replace(BY_ID["prepare.answer"], run=ask_for_many)])
+    assert verdict.skipped.startswith("no devices of gpu.example.com fit claim driver-test-1: ")
+    assert "Impossible" not in verdict.skipped
+
+
+@pytest.mark.slow
+def test_without_a_server_in_common_the_rest_is_checked(directory: Path) -> None:
+    async def run() -> list[Verdict]:
+        front = directory / "front"
+        front.mkdir()
+        async with bench_server() as transport:
+            tested = BrokenDriver(lambda _: GoodDriver(), Broken(), transport, bench_settings(directory / "in"), front)
+            async with running_broken(tested):
+                # The socket for calls itself, as when a kubelet has the registration already.
+                subject = Subject(place=front / "dra.sock", node_name=NODE)
+                await subject.connect()
+                try:
+                    return [verdict async for verdict in run_checks(subject, ALL)]
+                finally:
+                    await subject.disconnect()
+
+    outcomes = {verdict.check.id: verdict.outcome for verdict in asyncio.run(run())}
+    assert {check for check, outcome in outcomes.items() if outcome is Outcome.PASSED} == {
+        "registration.versions",
+        "prepare.unknown",
+        "unprepare.unknown",
+    }
+    assert Outcome.FAILED not in outcomes.values()

@@ -1,0 +1,59 @@
+"""Containers as processes, whatever else lives in the agent."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+from datetime import datetime
+from pathlib import Path
+
+import uvloop
+
+from dralloc.api.codec import decode, encode
+from dralloc.kubelet.cdi_registry import CdiFiles
+from dralloc.node.pod_plan import Exit
+from dralloc.node.pod_view import NodePod
+from dralloc.node.process_runtime import ProcessRuntime
+from dralloc.node.runtime import Launch
+from dralloc.system_clock import SystemClock
+from tests.support.workloads import pod as pod_document
+
+FORKS: list[None] = []
+# What is registered stays so for as long as the process lives.
+BEFORE_FORK = ctypes.CFUNCTYPE(None)(lambda: FORKS.append(None))
+
+
+class Ends:
+    """Hears of containers, and tells how the first of them ended."""
+
+    def __init__(self) -> None:
+        self.first: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
+
+    def container_started(self, pod_uid: str, container: str, started_at: datetime) -> None:
+        pass
+
+    def container_exited(self, pod_uid: str, container: str, exit: Exit) -> None:
+        self.first.set_result(exit)
+
+
+def test_no_handler_for_forks_runs_when_a_container_starts(tmp_path: Path) -> None:
+    """gRPC registers some, and with threads about they crash the child now and then."""
+    FORKS.clear()
+    ctypes.CDLL(None).__register_atfork(BEFORE_FORK, None, None, None)
+
+    async def scenario() -> Exit:
+        document = pod_document("pod")
+        document["metadata"]["uid"] = "1"
+        document["spec"]["containers"][0]["command"] = ["sh", "-c", "exit 3"]
+        pod = decode(encode(document), NodePod)
+        runtime, ends = ProcessRuntime(tmp_path, CdiFiles(()), SystemClock()), Ends()
+        runtime.listen(ends)
+        await runtime.start(Launch(pod=pod, container=pod.spec.containers[0], cdi_ids=()))
+        async with asyncio.timeout(60):
+            ended = await ends.first
+        await runtime.close(keep=False)
+        return ended
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(scenario()).code == 3
+    assert FORKS == []
