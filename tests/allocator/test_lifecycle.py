@@ -24,8 +24,8 @@ from dralloc.api.resource_v1 import (
     ResourceClaimStatus,
     ResourceSlice,
 )
+from dralloc.devices.identity import ClaimId, DeviceId
 from dralloc.snapshot.cluster import Snapshot
-from dralloc.snapshot.identity import ClaimId, DeviceId
 from dralloc.testing.builders import (
     alternative,
     claim,
@@ -163,9 +163,7 @@ class Lifecycle(RuleBasedStateMachine):
 
     @invariant()
     def no_device_is_given_out_whole_twice(self) -> None:
-        whole = Counter(
-            DeviceId(found.driver, found.pool, found.device) for found in self.held() if found.share_id is None
-        )
+        whole = Counter(DeviceId.of(found) for found in self.held() if found.share_id is None)
         assert all(times == 1 for times in whole.values()), whole
 
     @invariant()

@@ -21,7 +21,7 @@ from dralloc.allocator.search import Cursor, Search, Verdict
 from dralloc.allocator.solver import Effort
 from dralloc.allocator.supply import Place, Supply
 from dralloc.api.resource_v1 import Device, ResourceClaim, ResourceSlice
-from dralloc.snapshot.identity import DeviceId
+from dralloc.devices.identity import DeviceId
 from dralloc.testing.builders import (
     CLASS,
     DRIVER,

@@ -44,7 +44,7 @@ from dralloc.controllers.taint_eviction.plan_rule_status import (
     plan_rule,
 )
 from dralloc.controllers.taint_eviction.tainted_devices import ActiveTaint, TaintedDevices, published_devices
-from dralloc.snapshot.identity import DeviceId
+from dralloc.devices.identity import DeviceId
 from dralloc.testing.builders import (
     DRIVER,
     POOL,

@@ -16,10 +16,10 @@ import pytest
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.async_client import AsyncClient
+from dralloc.devices.device_usage import counted_results
+from dralloc.devices.identity import DeviceId
 from dralloc.scheduler.scheduler import Scheduler, SchedulerSettings
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
-from dralloc.snapshot.identity import DeviceId
-from dralloc.snapshot.usage import counted_results
 from dralloc.system_clock import SystemClock
 from dralloc.testing.api_server import api_in_process, api_over_http
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice
@@ -74,7 +74,7 @@ async def assert_nothing_is_given_twice(client: AsyncClient) -> None:
     consumed: defaultdict[DeviceId, int] = defaultdict(int)
     for found in await client.list(ResourceClaim):
         for result in counted_results(found):
-            held = DeviceId(result.driver, result.pool, result.device)
+            held = DeviceId.of(result)
             if result.share_id is None:
                 holders[held] += 1
             else:

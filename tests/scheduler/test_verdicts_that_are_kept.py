@@ -18,11 +18,11 @@ from dralloc.api.core_v1 import Node
 from dralloc.api.meta_v1 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceRequest, ResourceClaim, ResourceSlice
+from dralloc.devices.identity import ClaimId
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.decide.cycle import Cycle, Decision, Place
 from dralloc.scheduler.decide.verdict_table import Diligence
 from dralloc.scheduler.state.cluster_state import ClusterState
-from dralloc.snapshot.identity import ClaimId
 from dralloc.snapshot.node_selectors import NAME_FIELD
 from dralloc.testing.builders import (
     allocation,

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from dralloc.api.resource_v1 import DeviceTaintRule, ResourceClaim, ResourceSlice
+from dralloc.devices.identity import ClaimId
 from dralloc.snapshot.cluster import Snapshot
-from dralloc.snapshot.identity import ClaimId
 from dralloc.snapshot.node_selectors import Node
 from dralloc.snapshot.pools import PoolStatus, Visibility
 from dralloc.testing.builders import (
@@ -172,7 +172,7 @@ def observed(snapshot: Snapshot) -> dict[str, Any]:
                 for pool in view.pools
             ]
             seen[f"{seen_from.name} {visibility} devices"] = [
-                (strip.slice.device_id(bit), strip.offset + bit, list(snapshot.rules.masks(strip.slice)))
+                (strip.slice.device_id(bit), strip.offset + bit, list(strip.slice.taints_from(snapshot.rules)))
                 for strip in view.strips
                 for bit in range(len(strip.slice.devices))
             ]

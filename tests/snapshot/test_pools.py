@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import pytest
 
 from dralloc.api.resource_v1 import ResourceSlice
+from dralloc.devices.identity import PoolId
 from dralloc.snapshot.cluster import NodeView, Snapshot
-from dralloc.snapshot.identity import PoolId
 from dralloc.snapshot.node_selectors import Node, NodeSelectorError
 from dralloc.snapshot.pools import PoolStatus, Visibility
 from dralloc.testing.builders import device, node, node_selector, resource_slice

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dralloc.allocator.consumable_capacity import CapacityError, Charge, charge_for
-from dralloc.allocator.taints import repels
 from dralloc.api.resource_v1 import (
     ALL,
     Device,
@@ -23,6 +22,7 @@ from dralloc.api.resource_v1 import (
 from dralloc.cel.device import DeviceView
 from dralloc.cel.errors import CelError
 from dralloc.cel.program import compile_selector
+from dralloc.devices.taints import repels
 from dralloc.snapshot.node_selectors import NodeSelectorError
 from tests.support.plain_pools import (
     PlainFatal,

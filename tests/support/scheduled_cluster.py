@@ -20,6 +20,7 @@ from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.known_resources import resource_for
 from dralloc.client.resource_endpoint import ObjectKey
 from dralloc.client.transport import Transport
+from dralloc.devices.deallocation import DEALLOCATED
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.scheduler import NAME, Scheduler, SchedulerSettings
 from dralloc.simulator.network_faults import Faults, FaultyTransport
@@ -145,8 +146,7 @@ class ScheduledCluster:
 
     async def release(self, claim: str) -> None:
         """Take everybody off a claim's list and give back its devices."""
-        status = {"allocation": None, "reservedFor": None, "devices": None}
-        await self.client.patch(ResourceClaim, claim, {"status": status}, subresource="status")
+        await self.client.patch(ResourceClaim, claim, {"status": DEALLOCATED}, subresource="status")
 
 
 @asynccontextmanager

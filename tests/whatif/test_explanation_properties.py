@@ -12,8 +12,8 @@ from dralloc.allocator.diagnosis.device_funnel import spots
 from dralloc.allocator.diagnosis.device_survey import Survey
 from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal, Impossible, Outcome
 from dralloc.allocator.supply import Supply
+from dralloc.devices.identity import DeviceId
 from dralloc.snapshot.cluster import Snapshot
-from dralloc.snapshot.identity import DeviceId
 from dralloc.whatif.explanation.json_form import plain_explanation
 from dralloc.whatif.explanation.report import Question, Verdict, explain
 from dralloc.whatif.explanation.text import lines
@@ -116,4 +116,4 @@ def test_what_is_left_of_a_funnel_can_be_taken_alone(seed: int) -> None:
             assert not left
         elif isinstance(outcome, Allocated):
             [given_device] = outcome.results[0].devices.results
-            assert DeviceId(given_device.driver, given_device.pool, given_device.device) == left[0]
+            assert DeviceId.of(given_device) == left[0]

@@ -14,10 +14,10 @@ from enum import Enum
 from msgspec import Struct
 
 from dralloc.allocator.consumable_capacity import NO_CHARGE, CapacityError, Charge, charge_for
-from dralloc.allocator.taints import repels
 from dralloc.api.resource_v1 import DeviceToleration
 from dralloc.cel.errors import CelError
 from dralloc.cel.program import compile_selector
+from dralloc.devices.taints import repels
 from dralloc.primitives.quantity import Quantity
 from dralloc.snapshot.slices import DeviceShape, IndexedSlice, bits_of
 

@@ -12,7 +12,7 @@ from dralloc.allocator.consumable_capacity import Charge
 from dralloc.allocator.ledger import Ledger, Pick
 from dralloc.allocator.requests import Alternative
 from dralloc.allocator.supply import Place, Supply
-from dralloc.snapshot.groups import admit
+from dralloc.devices.compatibility_groups import admit
 
 
 class Taking:

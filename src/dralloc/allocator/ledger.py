@@ -12,9 +12,9 @@ from dralloc.allocator.attribute_constraints import Constraint, Values
 from dralloc.allocator.consumable_capacity import Charge
 from dralloc.allocator.requests import Alternative
 from dralloc.allocator.supply import Place
-from dralloc.snapshot.groups import Groups
-from dralloc.snapshot.identity import PoolId
-from dralloc.snapshot.slices import CounterId
+from dralloc.devices.compatibility_groups import Groups
+from dralloc.devices.counters import CounterId
+from dralloc.devices.identity import PoolId
 
 K = TypeVar("K")
 V = TypeVar("V")

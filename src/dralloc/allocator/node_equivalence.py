@@ -15,9 +15,9 @@ from dralloc.cel.errors import CelError
 from dralloc.cel.program import compile_selector
 from dralloc.snapshot.cluster import NodeView, Snapshot, Strip, VisiblePool
 from dralloc.snapshot.node_selectors import Node
+from dralloc.snapshot.pool_usage import PoolUsage
 from dralloc.snapshot.pools import PoolStatus
 from dralloc.snapshot.slices import bits_of
-from dralloc.snapshot.usage import PoolUsage
 
 
 class Likeness:
@@ -39,7 +39,7 @@ class Likeness:
         if not is_own or pool.layout.status is not PoolStatus.READY:
             # A pool that other nodes have a part in is like itself alone.
             return (pool.slices, pool.layout, *(view.placement(strip) for strip in strips))
-        is_ruled = any(True for _ in self._snapshot.rules.taints_of(pool.pool_id))
+        is_ruled = any(True for _ in self._snapshot.rules.taints_in_pool(pool.pool_id))
         usage = self._snapshot.usage.get(pool.pool_id)
         return (
             pool.pool_id if is_ruled else pool.pool_id.driver,

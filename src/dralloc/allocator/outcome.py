@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from msgspec import Struct
 
 from dralloc.api.resource_v1 import AllocationResult
-from dralloc.snapshot.identity import ClaimId, DeviceId, PoolId
+from dralloc.devices.identity import ClaimId, DeviceId, PoolId
 
 
 class Allocated(Struct, frozen=True, gc=False):

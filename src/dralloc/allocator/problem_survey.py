@@ -15,8 +15,9 @@ from dralloc.allocator.consumable_capacity import Charge
 from dralloc.allocator.requests import Alternative, Demand
 from dralloc.allocator.search import RESULTS_MAX
 from dralloc.allocator.supply import Place, Supply
-from dralloc.snapshot.identity import PoolId
-from dralloc.snapshot.slices import CounterId, bits_of
+from dralloc.devices.counters import CounterId
+from dralloc.devices.identity import PoolId
+from dralloc.snapshot.slices import bits_of
 
 CounterKey = tuple[PoolId, CounterId]
 Draws = tuple[tuple[CounterKey, int], ...]

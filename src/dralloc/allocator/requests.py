@@ -29,7 +29,7 @@ from dralloc.api.resource_v1 import (
     ExactDeviceRequest,
     ResourceClaim,
 )
-from dralloc.snapshot.identity import ClaimId
+from dralloc.devices.identity import ClaimId
 
 
 @dataclass(frozen=True, slots=True, eq=False)

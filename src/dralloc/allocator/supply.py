@@ -13,13 +13,14 @@ from dralloc.allocator.attribute_constraints import Constraint, Values
 from dralloc.allocator.candidate_devices import Offer, Stage, offer_of
 from dralloc.allocator.outcome import Fatal, Fault
 from dralloc.allocator.requests import Alternative, Demand
-from dralloc.allocator.taints import repels
+from dralloc.devices.compatibility_groups import Groups
+from dralloc.devices.counters import CounterId
+from dralloc.devices.identity import PoolId
+from dralloc.devices.taints import repels
 from dralloc.snapshot.cluster import NodeView, Snapshot, Strip, VisiblePool
-from dralloc.snapshot.groups import Groups
-from dralloc.snapshot.identity import PoolId
+from dralloc.snapshot.pool_usage import PoolUsage
 from dralloc.snapshot.pools import PoolStatus
-from dralloc.snapshot.slices import CounterId, bits_of
-from dralloc.snapshot.usage import PoolUsage
+from dralloc.snapshot.slices import bits_of
 
 OPTIONAL_NODE_OPERATIONS = "DRAOptionalNodeOperations"
 
@@ -93,7 +94,7 @@ class Supply:
         """Devices that taint rules, or what the node cannot do, keep from being taken."""
         barred = 0
         if self.features.device_taints and self.features.taint_rules:
-            for mask, taint in self._snapshot.rules.masks(strip.slice):
+            for mask, taint in strip.slice.taints_from(self._snapshot.rules):
                 if repels(taint, alternative.tolerations):
                     barred |= mask
         if self._cannot_skip_operations(strip):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from dralloc.api.resource_v1 import Device
-from dralloc.snapshot.taint_rules import text_of_taint
+from dralloc.devices.taints import text_of_taint
 from dralloc.whatif.device_usage import CapacityReport, DeviceReport, DeviceState, Holding, PoolReport
 
 BAR_WIDTH: Final = 10

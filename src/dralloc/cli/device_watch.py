@@ -28,9 +28,9 @@ from dralloc.client.informer import Informer
 from dralloc.client.reflector import Reflector
 from dralloc.client.resource_endpoint import Resource
 from dralloc.client.transport import Transport
+from dralloc.devices.identity import ClaimId
 from dralloc.primitives.errors import Forbidden
 from dralloc.snapshot.cluster import Snapshot
-from dralloc.snapshot.identity import ClaimId
 from dralloc.whatif.device_usage import PoolReport, UsageReporter
 
 # Between two drawings; a cluster that changes a thousand times a second is drawn no more often.

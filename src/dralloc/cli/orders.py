@@ -11,7 +11,7 @@ from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.cli.output import say
 from dralloc.cli.pods import BadPod, claims_of, excluded_nodes
 from dralloc.cli.world import World
-from dralloc.snapshot.identity import ClaimId
+from dralloc.devices.identity import ClaimId
 
 
 @dataclass(frozen=True, slots=True)

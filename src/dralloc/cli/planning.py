@@ -21,6 +21,7 @@ from dralloc.cli.output import fail
 from dralloc.cli.pods import BadPod, claims_of
 from dralloc.cli.serving import ShareIds
 from dralloc.cli.world import World
+from dralloc.devices.identity import ClaimId
 from dralloc.fleet.profiles import (
     BadProfile,
     FakeNode,
@@ -34,7 +35,6 @@ from dralloc.node.node_object import node_document, node_status
 from dralloc.primitives.quantity import Quantity
 from dralloc.scheduler.decide.cycle import Cycle
 from dralloc.scheduler.state.cluster_state import ClusterState
-from dralloc.snapshot.identity import ClaimId
 from dralloc.whatif.planner import Growth, Plan, Planner, Refusal
 
 NODES_MAX: Final = 10_000

@@ -13,13 +13,13 @@ from dralloc.api.pod_claims import POD_CLAIM_NAME, controller_of
 from dralloc.api.pod_v1 import Pod, PodResourceClaim
 from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimTemplate
 from dralloc.cli.world import World
+from dralloc.devices.identity import ClaimId
 from dralloc.scheduler.decide.node_fit import Wishes, misfit
 from dralloc.scheduler.decide.pod_requirements import Held
 from dralloc.scheduler.state.anti_affinity import Repulsion
 from dralloc.scheduler.state.node_state import EMPTY, Load, NodeOffer, NodeState
 from dralloc.scheduler.state.pod_resources import Needs, needs_on_node
 from dralloc.snapshot import node_selectors
-from dralloc.snapshot.identity import ClaimId
 
 NOTHING: Final = Needs(amounts={}, weights={})
 

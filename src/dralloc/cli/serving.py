@@ -17,8 +17,8 @@ from dralloc.api.pod_claims import pod_reference
 from dralloc.api.resource_v1 import AllocationResult, ResourceClaim
 from dralloc.cli.orders import Order
 from dralloc.cli.world import World
+from dralloc.devices.identity import ClaimId, DeviceId
 from dralloc.snapshot.cluster import Snapshot
-from dralloc.snapshot.identity import ClaimId, DeviceId
 from dralloc.snapshot.node_selectors import Node
 from dralloc.whatif.explanation.node_findings import investigate
 
@@ -35,7 +35,7 @@ class Given:
         assert self.claim.status.allocation is not None, "it was given something"
         results = self.claim.status.allocation.devices.results
         for result in results:
-            device = str(DeviceId(result.driver, result.pool, result.device))
+            device = str(DeviceId.of(result))
             consumed = ",".join(f"{name}={amount}" for name, amount in result.consumed_capacity.items())
             share = consumed or ("a share" if result.share_id else "")
             yield claim_id, result.request, self.node, device, share or "-", result.share_id or "-"

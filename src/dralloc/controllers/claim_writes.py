@@ -5,6 +5,7 @@ Patches leave alone what a newer server may hold in a claim and we do not know.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from dralloc.api.resource_v1 import ResourceClaim
@@ -15,7 +16,7 @@ from dralloc.client.resource_endpoint import key_of
 CLAIMS: Final = resource_for(ResourceClaim)
 
 
-async def write_status(calls: Calls, claim: ResourceClaim, status: dict[str, Any]) -> ResourceClaim:
+async def write_status(calls: Calls, claim: ResourceClaim, status: Mapping[str, Any]) -> ResourceClaim:
     """The claim with these members of its status; None takes one away."""
     patch = {"metadata": _as_read(claim), "status": status}
     return await calls.patch(CLAIMS, key_of(claim), patch, subresource="status")

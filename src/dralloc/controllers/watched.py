@@ -23,8 +23,8 @@ from dralloc.client.informer import Informer
 from dralloc.client.known_resources import resource_for
 from dralloc.client.reflector import Reflector, tell_problem
 from dralloc.client.resource_endpoint import Object, Resource
+from dralloc.devices.identity import DeviceId
 from dralloc.primitives.errors import NotFound
-from dralloc.snapshot.identity import DeviceId
 
 
 def _whole(view_type: type[ApiObject]) -> Resource[CoreObject]:
@@ -69,7 +69,7 @@ def devices_of(claim: ResourceClaim) -> Iterable[DeviceId]:
     if claim.status.allocation is None:
         return ()
     results = claim.status.allocation.devices.results
-    return dict.fromkeys(DeviceId(result.driver, result.pool, result.device) for result in results)
+    return dict.fromkeys(DeviceId.of(result) for result in results)
 
 
 def _namespace(item: ApiObject) -> Iterator[str]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from msgspec.structs import replace
@@ -19,22 +18,13 @@ from dralloc.client.api_calls import Calls
 from dralloc.client.known_resources import resource_for
 from dralloc.client.resource_endpoint import ObjectKey, Resource, key_of
 from dralloc.client.work_queue import Backoff, WorkQueue, work
+from dralloc.devices.identity import ResultId
 from dralloc.driver.checkpoint import Checkpoint
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import Conflict, Forbidden, Invalid, NotFound
 
 CLAIMS: Final[Resource[ResourceClaim]] = resource_for(ResourceClaim)
 RETRY: Final = Backoff(first_s=0.05, most_s=60.0)
-
-
-@dataclass(frozen=True, slots=True)
-class _Identity:
-    """What ties a status to a result of the allocation."""
-
-    driver: str
-    pool: str
-    device: str
-    share_id: str | None
 
 
 def plan_device_status(
@@ -46,17 +36,13 @@ def plan_device_status(
     """
     allocation = claim.status.allocation
     results = allocation.devices.results if allocation is not None else ()
-    allocated = {_Identity(result.driver, result.pool, result.device, result.share_id) for result in results}
-    entries = {_identity(entry): entry for entry in claim.status.devices}
+    allocated = {ResultId.of(result) for result in results}
+    entries = {ResultId.of(entry): entry for entry in claim.status.devices}
     for entry in said:
-        if _identity(entry) in allocated:
-            entries[_identity(entry)] = _with_times(entry, entries.get(_identity(entry)), now)
+        if ResultId.of(entry) in allocated:
+            entries[ResultId.of(entry)] = _with_times(entry, entries.get(ResultId.of(entry)), now)
     devices = tuple(entries.values())
     return None if devices == claim.status.devices else devices
-
-
-def _identity(entry: AllocatedDeviceStatus) -> _Identity:
-    return _Identity(entry.driver, entry.pool, entry.device, entry.share_id)
 
 
 def _with_times(entry: AllocatedDeviceStatus, before: AllocatedDeviceStatus | None, now: str) -> AllocatedDeviceStatus:

@@ -11,11 +11,11 @@ from collections.abc import Collection, Iterable
 from msgspec import Struct
 
 from dralloc.api.resource_v1 import Device, DeviceRequestAllocationResult, ResourceClaim
+from dralloc.devices.counters import CounterId
+from dralloc.devices.device_usage import FREE, DeviceUsage, counted_results, pools_used
+from dralloc.devices.identity import ClaimId, DeviceId, PoolId
 from dralloc.snapshot.cluster import Snapshot
-from dralloc.snapshot.identity import ClaimId, DeviceId, PoolId
 from dralloc.snapshot.pools import PoolSlices
-from dralloc.snapshot.slices import CounterId
-from dralloc.snapshot.usage import FREE, DeviceUsage, counted_results, pools_used
 
 
 class Holder(Struct, frozen=True, gc=False):
@@ -81,7 +81,7 @@ def _devices_of(claim: ResourceClaim) -> set[DeviceId]:
 
 
 def _device_of(result: DeviceRequestAllocationResult) -> DeviceId:
-    return DeviceId(result.driver, result.pool, result.device)
+    return DeviceId.of(result)
 
 
 # --- Counters -----------------------------------------------------------------------------------------------------

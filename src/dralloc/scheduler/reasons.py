@@ -8,13 +8,13 @@ from typing import Final
 
 from dralloc.allocator.diagnosis.diagnoser import Diagnoser
 from dralloc.allocator.diagnosis.reasons import Cause, Reason, availability, grouped
+from dralloc.devices.identity import ClaimId
 from dralloc.scheduler.decide.claim_checks import PLUGIN
 from dralloc.scheduler.decide.node_fit import NOT_SELECTED
 from dralloc.scheduler.decide.node_verdicts import Faulty, Fits, Lacking, OutOfReach, Unfit, Verdict
 from dralloc.scheduler.decide.pod_requirements import Ask
 from dralloc.scheduler.state.node_state import NodeState
 from dralloc.snapshot.cluster import Snapshot
-from dralloc.snapshot.identity import ClaimId
 
 # How many nodes are asked for the reason in one go. That takes longer than to find out that they have one, and pods wait.
 EXPLAINED_MAX: Final = 500

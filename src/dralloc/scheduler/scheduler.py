@@ -19,6 +19,7 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.api_calls import Calls
 from dralloc.client.work_queue import WorkQueue
+from dralloc.devices.identity import PoolId
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.bind.binder import Binder, BindingOutcome, Bound, Gone, Undone, WriteSlots
@@ -33,7 +34,6 @@ from dralloc.scheduler.state.binding_conditions import results_with_conditions
 from dralloc.scheduler.state.cluster_events import ClusterEvent, pod_changed
 from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.scheduler.state.watches import Watches
-from dralloc.snapshot.identity import PoolId
 
 NAME: Final = "dralloc"
 # A pod whose claims are not there yet is told so only when they do not come.

@@ -19,13 +19,14 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from dralloc.api.resource_v1 import DeviceTaintRule, ResourceClaim, ResourceSlice
-from dralloc.snapshot.identity import ClaimId, PoolId
+from dralloc.devices.device_usage import counted_results
+from dralloc.devices.identity import ClaimId, PoolId
+from dralloc.devices.taint_rules import TaintRules
+from dralloc.primitives.persistent_map import PersistentMap
 from dralloc.snapshot.node_selectors import Anchor, Node, NodeSelectorError, anchors_of_node
-from dralloc.snapshot.persistent import PersistentMap
+from dralloc.snapshot.pool_usage import PoolUsage
 from dralloc.snapshot.pools import Layout, PoolSlices, Visibility
 from dralloc.snapshot.slices import IndexedSlice, Shapes
-from dralloc.snapshot.taint_rules import TaintRules
-from dralloc.snapshot.usage import PoolUsage, counted_results
 
 VIEWS_MAX: Final = 20_000
 

@@ -15,11 +15,12 @@ from functools import cached_property
 from typing import NamedTuple
 
 from dralloc.api.resource_v1 import CounterSet
-from dralloc.snapshot.groups import Groups, admit
-from dralloc.snapshot.identity import PoolId
+from dralloc.devices.compatibility_groups import Groups, admit
+from dralloc.devices.counters import CounterId, amounts_of
+from dralloc.devices.identity import PoolId
 from dralloc.snapshot.node_selectors import Node
-from dralloc.snapshot.slices import CounterId, IndexedSlice, bits_of
-from dralloc.snapshot.usage import PoolUsage
+from dralloc.snapshot.pool_usage import PoolUsage
+from dralloc.snapshot.slices import IndexedSlice, bits_of
 
 
 class Visibility(NamedTuple):
@@ -160,7 +161,7 @@ class PoolSlices:
         counters: dict[CounterId, int] = {}
         if not fault and visibility.partitionable_devices:
             sets = self._counter_sets((*relevant, *elsewhere))
-            counters = _amounts(sets)
+            counters = amounts_of(sets)
             names = {counter_set.name for counter_set in sets}
             fault = "has two counter sets of one name" if len(names) < len(sets) else ""
             fault = fault or self._missing_counter((*offering, *elsewhere), names, counters)
@@ -201,7 +202,7 @@ class PoolSlices:
     @cached_property
     def counters(self) -> Mapping[CounterId, int]:
         """What there is to draw from, as the newest generation says."""
-        return _amounts(self._counter_sets(self._newest))
+        return amounts_of(self._counter_sets(self._newest))
 
     def drawn_by(self, devices: Collection[str]) -> Mapping[CounterId, int]:
         """What these devices draw together, wherever they are; each draws once."""
@@ -240,11 +241,3 @@ class PoolSlices:
             indexed = self.slices[index]
             for bit in bits_of((usage.dedicated[index] | usage.shared[index]) & indexed.counting):
                 yield indexed, bit
-
-
-def _amounts(sets: Iterable[CounterSet]) -> dict[CounterId, int]:
-    return {
-        CounterId(counter_set.name, name): counter.value.nanos
-        for counter_set in sets
-        for name, counter in counter_set.counters.items()
-    }

@@ -10,16 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from weakref import WeakValueDictionary
 
 import msgspec
 
-from dralloc.api.resource_v1 import Device, ResourceSlice, ResourceSliceSpec
+from dralloc.api.resource_v1 import Device, DeviceTaint, ResourceSlice, ResourceSliceSpec
 from dralloc.cel.device import DeviceView
+from dralloc.devices.compatibility_groups import Groups
+from dralloc.devices.counters import Draws, draws_of
+from dralloc.devices.identity import DeviceId, PoolId
+from dralloc.devices.taint_rules import TaintRules
 from dralloc.snapshot import node_selectors
-from dralloc.snapshot.groups import Groups
-from dralloc.snapshot.identity import DeviceId, PoolId
 from dralloc.snapshot.node_selectors import ANYWHERE, Anchor, Node, NodeSelectorError
 
 ANSWERS_MAX: Final = 512
@@ -92,15 +94,6 @@ class Shapes:
 
 
 _encoder: Final = msgspec.msgpack.Encoder(order="sorted")
-
-
-class CounterId(NamedTuple):
-    counter_set: str
-    counter: str
-
-
-# Amounts are in nanos: exact, and cheap to add and compare.
-Draws = tuple[tuple[CounterId, int], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,6 +188,14 @@ class IndexedSlice:
     def tainted(self) -> int:
         return self._devices_that(lambda device: bool(device.taints))
 
+    def taints_from(self, rules: TaintRules) -> Iterator[tuple[int, DeviceTaint]]:
+        """Each taint that a rule puts on devices of the slice, with the mask of these devices."""
+        for device, taint, _ in rules.taints_in_pool(self.pool_id):
+            if device is None:
+                yield self.everything, taint
+            elif (bit := self.bit_of.get(device)) is not None:
+                yield 1 << bit, taint
+
     @cached_property
     def binding(self) -> int:
         """Devices that must be bound before a pod may use them."""
@@ -221,7 +222,7 @@ class IndexedSlice:
     @cached_property
     def draws(self) -> tuple[Draws, ...]:
         """For each device what it draws from its pool's counters."""
-        return tuple(_draws(device) for device in self.devices)
+        return tuple(draws_of(device) for device in self.devices)
 
     @cached_property
     def groups(self) -> tuple[tuple[tuple[str, Groups], ...], ...]:
@@ -230,15 +231,6 @@ class IndexedSlice:
             tuple((use.counter_set, frozenset(use.compatibility_groups)) for use in device.consumes_counters)
             for device in self.devices
         )
-
-
-def _draws(device: Device) -> Draws:
-    amounts: dict[CounterId, int] = {}
-    for use in device.consumes_counters:
-        for name, counter in use.counters.items():
-            counter_id = CounterId(use.counter_set, name)
-            amounts[counter_id] = amounts.get(counter_id, 0) + counter.value.nanos
-    return tuple(amounts.items())
 
 
 def _is_placed(placed: Device | ResourceSliceSpec, node: Node) -> bool:

@@ -14,13 +14,15 @@ from typing import NamedTuple
 from dralloc.allocator.features import Features
 from dralloc.allocator.headroom import largest_request, quantity_like
 from dralloc.api.resource_v1 import ConsumerReference, Device, DeviceRequestAllocationResult, DeviceTaint, ResourceClaim
+from dralloc.devices.counters import CounterId
+from dralloc.devices.device_usage import FREE, DeviceUsage
+from dralloc.devices.identity import ClaimId, DeviceId, PoolId
 from dralloc.primitives.quantity import Quantity
 from dralloc.snapshot.cluster import Snapshot
-from dralloc.snapshot.identity import ClaimId, DeviceId, PoolId
 from dralloc.snapshot.node_selectors import Node, NodeSelectorError
+from dralloc.snapshot.pool_usage import PoolUsage
 from dralloc.snapshot.pools import Layout, PoolSlices, PoolStatus
-from dralloc.snapshot.slices import CounterId, IndexedSlice
-from dralloc.snapshot.usage import FREE, DeviceUsage, PoolUsage
+from dralloc.snapshot.slices import IndexedSlice
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ def holdings(claims: Iterable[ResourceClaim]) -> dict[DeviceId, list[Holding]]:
     for claim in sorted(claims, key=ClaimId.of):
         allocation = claim.status.allocation
         for result in allocation.devices.results if allocation is not None else ():
-            found.setdefault(DeviceId(result.driver, result.pool, result.device), []).append(_holding(claim, result))
+            found.setdefault(DeviceId.of(result), []).append(_holding(claim, result))
     return found
 
 
@@ -258,7 +260,7 @@ class _PoolReporter:
         pool_usage = self._snapshot.usage.get(indexed.pool_id)
         usage = pool_usage.of(device.name) if pool_usage is not None else FREE
         capacities = self._capacities(device, usage)
-        rules = self._snapshot.rules.masks(indexed) if self._features.taint_rules else ()
+        rules = indexed.taints_from(self._snapshot.rules) if self._features.taint_rules else ()
         return DeviceReport(
             device_id,
             self._state(device, usage, capacities),

@@ -15,9 +15,9 @@ from dralloc.allocator.allocate import ALTERNATIVES_MAX
 from dralloc.api.core_v1 import Node
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import AllocationResult, ResourceClaim, ResourceSlice
+from dralloc.devices.identity import ClaimId
 from dralloc.scheduler.decide.cycle import Cycle, Decision, Place, Reject
 from dralloc.scheduler.state.cluster_state import ClusterState
-from dralloc.snapshot.identity import ClaimId
 
 
 @dataclass(frozen=True, slots=True)

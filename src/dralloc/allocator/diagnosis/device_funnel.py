@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from dralloc.allocator.requests import Alternative
 from dralloc.api.resource_v1 import Device
-from dralloc.snapshot.identity import DeviceId, PoolId
+from dralloc.devices.identity import DeviceId, PoolId
 from dralloc.snapshot.slices import IndexedSlice, bits_of
 
 

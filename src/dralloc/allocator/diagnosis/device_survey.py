@@ -14,14 +14,16 @@ from dralloc.allocator.consumable_capacity import Charge
 from dralloc.allocator.diagnosis.device_funnel import ORDER, Devices, Drop, Funnel, Hurdle, Spot, UnreadyPool
 from dralloc.allocator.requests import Alternative, Demand
 from dralloc.allocator.supply import OPTIONAL_NODE_OPERATIONS
-from dralloc.allocator.taints import repels
 from dralloc.api.resource_v1 import DeviceTaint
+from dralloc.devices.counters import CounterId
+from dralloc.devices.device_usage import FREE, DeviceUsage
+from dralloc.devices.identity import PoolId
+from dralloc.devices.taints import repels
 from dralloc.snapshot.cluster import NodeView, Snapshot, VisiblePool
-from dralloc.snapshot.identity import PoolId
 from dralloc.snapshot.node_selectors import Node, NodeSelectorError, anchors_of_node
+from dralloc.snapshot.pool_usage import PoolUsage
 from dralloc.snapshot.pools import Layout, PoolSlices, PoolStatus
-from dralloc.snapshot.slices import CounterId, IndexedSlice, bits_of
-from dralloc.snapshot.usage import FREE, DeviceUsage, PoolUsage
+from dralloc.snapshot.slices import IndexedSlice, bits_of
 
 _HURDLES = tuple(Hurdle)
 _OF_STAGE = {
@@ -188,7 +190,7 @@ class Survey:
             return 0
         tainted = sieve.slice.tainted
         if self.features.taint_rules:
-            for mask, _ in self.snapshot.rules.masks(sieve.slice):
+            for mask, _ in sieve.slice.taints_from(self.snapshot.rules):
                 tainted |= mask
         return sum(
             1 << bit
@@ -217,7 +219,7 @@ class Survey:
         """The taints of the device that the alternative does not tolerate."""
         taints = list(spot.device.taints)
         if self.features.taint_rules:
-            taints += [taint for mask, taint in self.snapshot.rules.masks(spot.slice) if mask >> spot.bit & 1]
+            taints += [taint for mask, taint in spot.slice.taints_from(self.snapshot.rules) if mask >> spot.bit & 1]
         return (taint for taint in taints if repels(taint, alternative.tolerations))
 
     def counters_left(self, pool: VisiblePool) -> Mapping[CounterId, int]:

@@ -23,8 +23,8 @@ from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal, Impossi
 from dralloc.allocator.requests import ClaimDemand, Demand, Request, compile_demand
 from dralloc.allocator.solver import Effort
 from dralloc.api.resource_v1 import DeviceConstraint
+from dralloc.devices.identity import ClaimId, DeviceId
 from dralloc.snapshot.cluster import Snapshot
-from dralloc.snapshot.identity import ClaimId, DeviceId
 from dralloc.snapshot.node_selectors import Node
 
 PartT = TypeVar("PartT")

@@ -15,10 +15,10 @@ from dralloc.allocator.diagnosis.reasons import Cause, Reason, counted, text_of_
 from dralloc.allocator.headroom import largest_request, quantity_like
 from dralloc.allocator.requests import Alternative
 from dralloc.allocator.search import RESULTS_MAX
+from dralloc.devices.counters import CounterId
+from dralloc.devices.taints import text_of_taint
 from dralloc.primitives.quantity import Quantity
 from dralloc.snapshot.node_selectors import Node
-from dralloc.snapshot.slices import CounterId
-from dralloc.snapshot.taint_rules import text_of_taint
 
 
 def obstacle(survey: Survey, node: Node, funnel: Funnel) -> Reason | None:

@@ -19,8 +19,8 @@ from dralloc.apiserver.http.statuses import conflict
 from dralloc.apiserver.objects.api_resources import name_of, namespace_of, prefix_of
 from dralloc.apiserver.objects.store_view import Following
 from dralloc.apiserver.objects.write_guards import Ledger, Promise
-from dralloc.snapshot.identity import DeviceId, PoolId
-from dralloc.snapshot.usage import FREE, DeviceUsage, counted_results
+from dralloc.devices.device_usage import FREE, DeviceUsage, counted_results
+from dralloc.devices.identity import DeviceId, PoolId
 from dralloc.store.interface import Event, Record, Store
 
 Results = tuple[DeviceRequestAllocationResult, ...]
@@ -237,4 +237,4 @@ def _results_of_record(record: Record) -> Results | None:
 
 
 def _device(result: DeviceRequestAllocationResult) -> DeviceId:
-    return DeviceId(result.driver, result.pool, result.device)
+    return DeviceId.of(result)

@@ -27,6 +27,7 @@ from dralloc.controllers.latest import Latest
 from dralloc.controllers.loop import Controller, Plan
 from dralloc.controllers.metrics import ClaimLabels
 from dralloc.controllers.setup import Setup
+from dralloc.devices.deallocation import DEALLOCATED
 from dralloc.primitives.errors import NotFound
 
 FIELD_MANAGER: Final = "resource-claim-controller"
@@ -152,8 +153,7 @@ class ClaimLifecycleController(Controller[ObjectKey, ClaimAction]):
             case Release(claim, kept):
                 self._claims.keep(await write_status(self._calls, claim, {"reservedFor": kept or None}))
             case Deallocate(claim):
-                nothing = {"allocation": None, "reservedFor": None, "devices": None}
-                claim = await write_status(self._calls, claim, nothing)
+                claim = await write_status(self._calls, claim, DEALLOCATED)
                 self._claims.keep(claim)
                 await self._unprotect(claim)
             case Unprotect(claim):

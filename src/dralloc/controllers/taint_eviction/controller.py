@@ -45,8 +45,8 @@ from dralloc.controllers.taint_eviction.tainted_devices import (
     selects,
 )
 from dralloc.controllers.watched import devices_of
+from dralloc.devices.identity import DeviceId
 from dralloc.primitives.errors import NotFound
-from dralloc.snapshot.identity import DeviceId
 
 NAME: Final = "device_taint_eviction_controller"
 PODS: Final = resource_for(Pod)

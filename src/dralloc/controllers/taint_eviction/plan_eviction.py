@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from dralloc.allocator.taints import tolerates
 from dralloc.api.pod_claims import ClaimUse, is_held_by_workload, is_reserved_for, may_use
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceTaint, DeviceToleration, ResourceClaim
 from dralloc.api.timestamps import parse_timestamp
 from dralloc.controllers.taint_eviction.tainted_devices import ActiveTaint
-from dralloc.snapshot.identity import DeviceId
+from dralloc.devices.identity import DeviceId
+from dralloc.devices.taints import tolerates
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def find_eviction(
         if not is_struck(pod, use, claim) or claim.status.allocation is None:
             continue
         for result in claim.status.allocation.devices.results:
-            for taint, rule in taints_of(DeviceId(result.driver, result.pool, result.device)):
+            for taint, rule in taints_of(DeviceId.of(result)):
                 time = eviction_time(taint, result.tolerations, now)
                 if time is not None:
                     times.append(time)

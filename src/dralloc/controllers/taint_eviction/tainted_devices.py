@@ -16,7 +16,7 @@ from dralloc.api.resource_v1 import (
     DeviceTaintSelector,
     ResourceSlice,
 )
-from dralloc.snapshot.identity import DeviceId, PoolId
+from dralloc.devices.identity import DeviceId, PoolId
 
 
 class ActiveTaint(NamedTuple):

@@ -21,6 +21,7 @@ from dralloc.client.api_calls import Calls
 from dralloc.client.known_resources import resource_for
 from dralloc.client.resource_endpoint import ObjectKey
 from dralloc.client.transport import TransportError
+from dralloc.devices.identity import ClaimId
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import ApiError, Conflict, NotFound
 from dralloc.scheduler.bind.claim_writer import ClaimLost, ClaimWriter, Collision
@@ -35,7 +36,6 @@ from dralloc.scheduler.state.binding_conditions import (
 from dralloc.scheduler.state.cluster_events import ClusterEvent, claim_changed
 from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.scheduler.state.watch_progress import WatchProgress
-from dralloc.snapshot.identity import ClaimId
 
 PODS: Final = resource_for(Pod)
 SEEN_TIMEOUT_S: Final = 60.0

@@ -17,10 +17,11 @@ from dralloc.client.api_calls import Calls
 from dralloc.client.known_resources import resource_for
 from dralloc.client.resource_endpoint import ObjectKey
 from dralloc.client.transport import TransportError
+from dralloc.devices.deallocation import DEALLOCATED
+from dralloc.devices.identity import ClaimId
 from dralloc.primitives.errors import Conflict, NotFound
 from dralloc.scheduler.state.cluster_events import ClusterEvent
 from dralloc.scheduler.state.cluster_state import ClusterState
-from dralloc.snapshot.identity import ClaimId
 
 ATTEMPTS_MAX: Final = 5
 RETRY_S: Final = 0.01
@@ -74,7 +75,7 @@ class ClaimWriter:
             # Others that are yet to be written stay.
             left = tuple(reference for reference in wanted.status.reserved_for if reference.uid != pod_uid)
             is_free = not left and not self._cluster.is_in_use(claim_id)
-            status = NOTHING if is_free else {"reservedFor": left or None}
+            status = DEALLOCATED if is_free else {"reservedFor": left or None}
             if await self._patch(stored, {"status": status}, "status"):
                 return
 
@@ -89,7 +90,7 @@ class ClaimWriter:
                 return False
             if any(reference.uid != pod_uid for reference in stored.status.reserved_for):
                 return False
-            if stored.status.allocation is None or await self._patch(stored, {"status": NOTHING}, "status"):
+            if stored.status.allocation is None or await self._patch(stored, {"status": DEALLOCATED}, "status"):
                 return True
         return False
 
@@ -175,10 +176,6 @@ class ClaimWriter:
             # The claim is as we know it, so the server refuses what we want: the devices are taken.
             raise Collision(error.message) from error
         self._report(self._cluster.claim_written(fresh))
-
-
-# What a claim's status has when nobody uses it.
-NOTHING: Final = {"allocation": None, "reservedFor": None, "devices": None}
 
 
 def _status(stored: ResourceClaim, wanted: ResourceClaim) -> dict[str, Any]:

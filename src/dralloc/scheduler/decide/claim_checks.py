@@ -12,10 +12,10 @@ from typing import Final
 from dralloc.api.pod_claims import is_made_for
 from dralloc.api.pod_v1 import Pod, PodResourceClaim
 from dralloc.api.resource_v1 import DeviceClass, DeviceRequest, ResourceClaim
+from dralloc.devices.identity import ClaimId
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.state.cluster_events import ClusterEvent, claim_changed, class_changed, pod_changed
 from dralloc.scheduler.state.reservation import RESERVATIONS_MAX, consumer_for
-from dralloc.snapshot.identity import ClaimId
 
 # What Kubernetes calls everything about claims and devices in its scheduler.
 PLUGIN: Final = "DynamicResources"

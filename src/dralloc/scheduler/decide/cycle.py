@@ -20,6 +20,7 @@ from dralloc.api.pod_claims import is_held_by_workload
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import AllocationResult, ResourceClaim
 from dralloc.api.timestamps import print_timestamp
+from dralloc.devices.identity import ClaimId
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.decide.claim_checks import (
     PLUGIN,
@@ -48,7 +49,6 @@ from dralloc.scheduler.state.cluster_events import (
 )
 from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.scheduler.state.node_state import NodeState
-from dralloc.snapshot.identity import ClaimId
 
 # Bounds on what is remembered: shapes, and verdicts of all shapes together.
 SHAPES_MAX: Final = 1000

@@ -15,12 +15,12 @@ from dralloc.allocator.candidate_devices import offer_of
 from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal, Impossible, Outcome
 from dralloc.allocator.requests import Demand
 from dralloc.api.resource_v1 import AllocationResult
+from dralloc.devices.identity import ClaimId, PoolId
 from dralloc.scheduler.decide.node_fit import Misfit, misfit
 from dralloc.scheduler.decide.node_scores import Raw, emptiness, raw_scores
 from dralloc.scheduler.decide.pod_requirements import Ask
 from dralloc.scheduler.state.node_state import NodeState
 from dralloc.snapshot.cluster import NodeView, Snapshot
-from dralloc.snapshot.identity import ClaimId, PoolId
 
 REMEMBERED_MAX: Final = 4096
 

@@ -20,10 +20,10 @@ from dralloc.api.codec import encode
 from dralloc.api.meta_v1 import NodeSelector
 from dralloc.api.pod_v1 import Container, Pod
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
+from dralloc.devices.identity import ClaimId
 from dralloc.scheduler.decide.claim_checks import classes_of
 from dralloc.scheduler.decide.node_fit import Wishes, names_in
 from dralloc.scheduler.state.anti_affinity import Repelled
-from dralloc.snapshot.identity import ClaimId
 from dralloc.snapshot.node_selectors import Node, NodeSelectorError, matches
 
 # In place of a namespace, which cannot look like that; the claim's number stands in place of its name.

@@ -21,6 +21,7 @@ from typing import Final
 from msgspec import Struct
 
 from dralloc.allocator.allocate import score_max
+from dralloc.devices.identity import PoolId
 from dralloc.scheduler.decide.node_scores import Raw, compared
 from dralloc.scheduler.decide.node_verdicts import Faulty, Fits, Judge, Lacking, Verdict
 from dralloc.scheduler.decide.pod_requirements import Ask
@@ -28,7 +29,6 @@ from dralloc.scheduler.reasons import Reasons, plugins
 from dralloc.scheduler.state.change_log import EverythingChanged, NodeChanged, PoolFreed, PoolTaken
 from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.scheduler.state.node_state import NodeState
-from dralloc.snapshot.identity import PoolId
 
 
 def enough_nodes(nodes: int) -> int:

@@ -11,8 +11,9 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from dralloc.api.meta_v1 import Condition
-from dralloc.api.resource_v1 import AllocatedDeviceStatus, DeviceRequestAllocationResult, ResourceClaim
+from dralloc.api.resource_v1 import DeviceRequestAllocationResult, ResourceClaim
 from dralloc.api.timestamps import BadTimestamp, parse_timestamp
+from dralloc.devices.identity import ResultId
 
 BINDING_TIMEOUT_S: Final = 600.0
 
@@ -85,11 +86,7 @@ def binding_deadline(claim: ResourceClaim, timeout_s: float = BINDING_TIMEOUT_S)
 
 def _conditions_of(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> dict[str, Condition]:
     """The device's conditions that are true."""
-    wanted = (result.driver, result.pool, result.device, result.share_id)
-    status = next((entry for entry in claim.status.devices if _identity(entry) == wanted), None)
+    wanted = ResultId.of(result)
+    status = next((entry for entry in claim.status.devices if ResultId.of(entry) == wanted), None)
     conditions = (status.conditions or ()) if status is not None else ()
     return {condition.type: condition for condition in conditions if condition.status == "True"}
-
-
-def _identity(entry: AllocatedDeviceStatus) -> tuple[str, str, str, str | None]:
-    return entry.driver, entry.pool, entry.device, entry.share_id

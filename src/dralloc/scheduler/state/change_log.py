@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from dralloc.snapshot.identity import PoolId
+from dralloc.devices.identity import PoolId
 
 KEPT_MAX: Final = 20_000
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from dralloc.snapshot.identity import ClaimId
+from dralloc.devices.identity import ClaimId
 
 
 class ClusterEvent(Struct, frozen=True, gc=False):

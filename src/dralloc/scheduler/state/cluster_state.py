@@ -22,6 +22,8 @@ from dralloc.api.resource_v1 import (
     ResourceClaim,
     ResourceSlice,
 )
+from dralloc.devices.device_usage import pools_used
+from dralloc.devices.identity import ClaimId, PoolId
 from dralloc.scheduler.collisions import Holder, beaten_by
 from dralloc.scheduler.decide.claim_checks import pod_key
 from dralloc.scheduler.state.anti_affinity import Repelled, Repulsion
@@ -39,8 +41,6 @@ from dralloc.scheduler.state.node_state import EMPTY, Load, NodeOffer, NodeState
 from dralloc.scheduler.state.pod_resources import Needs, needs_of, needs_on_node, size_of
 from dralloc.scheduler.state.reservation import consumer_for
 from dralloc.snapshot.cluster import Snapshot
-from dralloc.snapshot.identity import ClaimId, PoolId
-from dralloc.snapshot.usage import pools_used
 
 PodKey = tuple[str, str]
 News = tuple[ClusterEvent, ...]

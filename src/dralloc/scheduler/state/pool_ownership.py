@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 
-from dralloc.snapshot.identity import PoolId
+from dralloc.devices.identity import PoolId
 
 
 def owner_of(patterns: Sequence[str]) -> Callable[[PoolId], bool]:

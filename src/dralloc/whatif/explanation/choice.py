@@ -20,10 +20,11 @@ from dralloc.allocator.diagnosis.reasons import text_of_loss
 from dralloc.allocator.outcome import Allocated
 from dralloc.allocator.requests import Alternative
 from dralloc.api.resource_v1 import DeviceRequestAllocationResult
+from dralloc.devices.counters import CounterId
+from dralloc.devices.identity import ClaimId, DeviceId
 from dralloc.primitives.quantity import Quantity
 from dralloc.snapshot.cluster import Strip
-from dralloc.snapshot.identity import ClaimId, DeviceId
-from dralloc.snapshot.slices import CounterId, IndexedSlice
+from dralloc.snapshot.slices import IndexedSlice
 from dralloc.whatif.explanation.situation import Situation
 
 
@@ -114,7 +115,7 @@ class _Retelling:
         return Choice(self._situation.node.name, self._allocated.score, tuple(devices), refused)
 
     def _find(self, picked: DeviceRequestAllocationResult) -> tuple[Spot, int]:
-        device_id = DeviceId(picked.driver, picked.pool, picked.device)
+        device_id = DeviceId.of(picked)
         for indexed, strip in self._strips.items():
             bit = indexed.bit_of.get(device_id.device) if indexed.pool_id == device_id.pool_id else None
             if bit is not None:

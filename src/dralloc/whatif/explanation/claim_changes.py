@@ -22,9 +22,9 @@ from dralloc.api.resource_v1 import (
     DeviceTaint,
     DeviceToleration,
 )
+from dralloc.devices.identity import ClaimId
+from dralloc.devices.taints import text_of_taint
 from dralloc.primitives.quantity import Quantity
-from dralloc.snapshot.identity import ClaimId
-from dralloc.snapshot.taint_rules import text_of_taint
 from dralloc.whatif.explanation.situation import Situation
 
 

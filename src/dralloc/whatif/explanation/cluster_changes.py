@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 from msgspec.structs import replace
 
 from dralloc.allocator.diagnosis.reasons import counted
-from dralloc.snapshot.identity import ClaimId, DeviceId, PoolId
+from dralloc.devices.identity import ClaimId, DeviceId, PoolId
 from dralloc.whatif.explanation.claim_changes import Change, with_expression
 from dralloc.whatif.explanation.situation import Situation
 

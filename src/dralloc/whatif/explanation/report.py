@@ -22,8 +22,8 @@ from dralloc.allocator.outcome import Allocated
 from dralloc.allocator.requests import Demand, compile_demand
 from dralloc.allocator.solver import DEFAULT_EFFORT, Effort
 from dralloc.api.resource_v1 import DeviceClass
+from dralloc.devices.identity import ClaimId, DeviceId
 from dralloc.snapshot.cluster import Snapshot
-from dralloc.snapshot.identity import ClaimId, DeviceId
 from dralloc.snapshot.node_selectors import Node
 from dralloc.whatif.device_usage import Holding, holdings
 from dralloc.whatif.explanation.attribute_statistics import (

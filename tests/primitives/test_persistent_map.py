@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dralloc.snapshot.persistent import PersistentMap
+from dralloc.primitives.persistent_map import PersistentMap
 
 
 class Colliding:

@@ -1,55 +1,19 @@
-"""What allocated claims use of a pool: devices given out whole, shares, and the capacity that shares consume.
+"""What allocated claims use of a pool, by device name and as masks.
 
-Kept by device name, because claims outlive slices: a device that disappears and comes back is still in use. Beside the
-amounts there is a mask for each slice of the pool, so that "which of these devices are in use" is one operation.
+Usage is kept by device name because claims outlive slices: a device that disappears and comes back is still in use.
+The masks, one for each slice of the pool, answer "which of these devices are in use" in one operation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from msgspec import Struct, field
 
-from dralloc.api.resource_v1 import DeviceRequestAllocationResult, ResourceClaim
-from dralloc.snapshot.identity import PoolId
-from dralloc.snapshot.persistent import PersistentMap
+from dralloc.api.resource_v1 import DeviceRequestAllocationResult
+from dralloc.devices.device_usage import FREE, DeviceUsage
+from dralloc.primitives.persistent_map import PersistentMap
 from dralloc.snapshot.slices import IndexedSlice
-
-
-class DeviceUsage(Struct, frozen=True, gc=False):
-    """How one device is used. `consumed` sums over all shares, in nanos."""
-
-    dedicated: int = 0
-    shares: int = 0
-    consumed: Mapping[str, int] = field(default_factory=dict)
-
-    def changed_by(self, result: DeviceRequestAllocationResult, count: int) -> DeviceUsage:
-        """With the result given (`count` is 1) or released (-1)."""
-        if result.share_id is None:
-            return DeviceUsage(self.dedicated + count, self.shares, self.consumed)
-        consumed = dict(self.consumed)
-        for name, amount in result.consumed_capacity.items():
-            consumed[name] = consumed.get(name, 0) + count * amount.nanos
-        left = {name: nanos for name, nanos in consumed.items() if nanos}
-        return DeviceUsage(self.dedicated, self.shares + count, left)
-
-    @property
-    def is_free(self) -> bool:
-        return not self.dedicated and not self.shares
-
-
-FREE = DeviceUsage()
-
-
-def counted_results(claim: ResourceClaim) -> tuple[DeviceRequestAllocationResult, ...]:
-    """The devices that the claim keeps from others. Admin access takes nothing away from anyone."""
-    allocation = claim.status.allocation
-    results = allocation.devices.results if allocation is not None else ()
-    return tuple(result for result in results if not result.admin_access)
-
-
-def pools_used(claim: ResourceClaim) -> set[PoolId]:
-    return {PoolId.of_result(result) for result in counted_results(claim)}
 
 
 class PoolUsage(Struct, frozen=True, eq=False, gc=False):
@@ -73,7 +37,9 @@ class PoolUsage(Struct, frozen=True, eq=False, gc=False):
         devices, dedicated, shared = self.devices, list(self.dedicated), list(self.shared)
         for result in results:
             usage = devices.get(result.device, FREE).changed_by(result, count)
-            assert min(usage.dedicated, usage.shares) >= 0, f"{result.device} is released more often than it was given"
+            assert min(usage.dedicated, usage.shares) >= 0, (
+                f"{result.device} is released more often than it is allocated"
+            )
             devices = devices.remove(result.device) if usage.is_free else devices.set(result.device, usage)
             for index, indexed in enumerate(slices):
                 bit = indexed.bit_of.get(result.device)
@@ -83,7 +49,7 @@ class PoolUsage(Struct, frozen=True, eq=False, gc=False):
         return PoolUsage(devices, tuple(dedicated), tuple(shared))
 
     def aligned_to(self, slices: tuple[IndexedSlice, ...], before: tuple[IndexedSlice, ...]) -> PoolUsage:
-        """For other slices of the pool; those that were there before keep their masks."""
+        """The usage for changed slices of the pool. Slices that were in `before` keep their masks."""
         known = {indexed: index for index, indexed in enumerate(before)}
         masks = [
             (self.dedicated[known[indexed]], self.shared[known[indexed]])

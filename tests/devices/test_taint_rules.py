@@ -8,8 +8,8 @@ import pytest
 
 from dralloc.api.meta_v1 import ObjectMeta
 from dralloc.api.resource_v1 import DeviceTaintRule, DeviceTaintRuleSpec
+from dralloc.devices.taint_rules import TaintRules
 from dralloc.snapshot.slices import IndexedSlice, Shapes
-from dralloc.snapshot.taint_rules import TaintRules
 from dralloc.testing.builders import DRIVER, POOL, device, resource_slice, taint, taint_rule
 
 GPUS = IndexedSlice(resource_slice("s", device("gpu-0"), device("gpu-1")), Shapes())
@@ -43,11 +43,11 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_which_devices_a_rule_taints(case: Case) -> None:
     rules = TaintRules().with_rule(case.rule)
-    assert [mask for mask, _ in rules.masks(GPUS)] == case.want
-    assert list(rules.without_rule("r").masks(GPUS)) == []
+    assert [mask for mask, _ in GPUS.taints_from(rules)] == case.want
+    assert list(GPUS.taints_from(rules.without_rule("r"))) == []
 
 
 def test_a_rule_that_is_stated_again_replaces_the_old_one() -> None:
     rules = TaintRules().with_rule(taint_rule("r", BROKEN)).with_rule(taint_rule("r", BROKEN, device="gpu-0"))
-    assert [mask for mask, _ in rules.masks(GPUS)] == [0b01]
+    assert [mask for mask, _ in GPUS.taints_from(rules)] == [0b01]
     assert len(rules.without_rule("r").by_scope) == 0

@@ -1,4 +1,4 @@
-"""Whether a taint keeps a request off a device."""
+"""Device taints: their text form, and which tolerations cover them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dralloc.api.resource_v1 import EQUAL, NO_EXECUTE, NO_SCHEDULE, DeviceTaint,
 
 
 def repels(taint: DeviceTaint, tolerations: Iterable[DeviceToleration]) -> bool:
-    """Whether the taint stops scheduling and none of the tolerations covers it."""
+    """True if the taint prevents allocation and no toleration covers it."""
     if taint.effect not in (NO_SCHEDULE, NO_EXECUTE):
         return False
     return not any(tolerates(toleration, taint) for toleration in tolerations)
 
 
 def tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
-    """Whether the toleration covers the taint; without a key or an effect it covers every one."""
+    """True if the toleration covers the taint. A toleration without a key or an effect covers all of them."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:
@@ -27,3 +27,9 @@ def tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
             return toleration.value == taint.value
         case _:
             return False
+
+
+def text_of_taint(taint: DeviceTaint) -> str:
+    """The taint as `key=value:effect`."""
+    value = f"={taint.value}" if taint.value else ""
+    return f"{taint.key}{value}:{taint.effect}"

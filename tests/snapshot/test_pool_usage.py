@@ -5,10 +5,10 @@ from __future__ import annotations
 from msgspec import structs
 
 from dralloc.api.resource_v1 import ConsumerReference
+from dralloc.devices.device_usage import DeviceUsage
+from dralloc.devices.identity import ClaimId, PoolId
 from dralloc.snapshot.cluster import Snapshot
-from dralloc.snapshot.identity import ClaimId, PoolId
 from dralloc.snapshot.pools import Visibility
-from dralloc.snapshot.usage import DeviceUsage
 from dralloc.testing.builders import DRIVER, POOL, allocation, claim, device, held, node, resource_slice
 
 POOL_ID = PoolId(DRIVER, POOL)

@@ -1,10 +1,15 @@
-"""The names that identify a pool, a device and a claim."""
+"""The values that identify a pool, a device, an allocation result and a claim."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
-from dralloc.api.resource_v1 import DeviceRequestAllocationResult, ResourceClaim, ResourceSlice
+from dralloc.api.resource_v1 import (
+    AllocatedDeviceStatus,
+    DeviceRequestAllocationResult,
+    ResourceClaim,
+    ResourceSlice,
+)
 
 
 class PoolId(Struct, frozen=True, order=True, gc=False):
@@ -31,12 +36,32 @@ class DeviceId(Struct, frozen=True, order=True, gc=False):
     pool: str
     device: str
 
+    @classmethod
+    def of(cls, result: DeviceRequestAllocationResult) -> DeviceId:
+        return cls(result.driver, result.pool, result.device)
+
     @property
     def pool_id(self) -> PoolId:
         return PoolId(self.driver, self.pool)
 
     def __str__(self) -> str:
         return f"{self.driver}/{self.pool}/{self.device}"
+
+
+class ResultId(Struct, frozen=True, gc=False):
+    """Identifies an allocation result within its claim: a whole device, or a share of one.
+
+    An entry of `status.devices` belongs to the result with the same identity.
+    """
+
+    driver: str
+    pool: str
+    device: str
+    share_id: str | None
+
+    @classmethod
+    def of(cls, entry: DeviceRequestAllocationResult | AllocatedDeviceStatus) -> ResultId:
+        return cls(entry.driver, entry.pool, entry.device, entry.share_id)
 
 
 class ClaimId(Struct, frozen=True, order=True, gc=False):
