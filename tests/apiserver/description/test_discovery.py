@@ -1,4 +1,4 @@
-"""Discovery: held by the recorded conversation, and by what the two forms of it must agree on."""
+"""Discovery: held by the recorded conversation, and by what its two forms must agree on."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from dralloc.apiserver.description.discovery import (
     group_versions,
     version_information,
 )
-from dralloc.apiserver.http.negotiation import Form, discovery_content_type, form_of_discovery, form_of_objects
-from dralloc.primitives.errors import NotAcceptable
+from dralloc.apiserver.http.negotiation import discovery_content_type
 
-CONVERSATION = Path(__file__).parents[1] / "vectors" / "http.jsonl.gz"
+CONVERSATION = Path(__file__).parents[2] / "vectors" / "http.jsonl.gz"
+
+
 # Recorded with a version that we do not serve.
 NOT_SERVED = {"groupVersion": "resource.k8s.io/v1alpha3", "version": "v1alpha3"}
 
@@ -101,52 +102,6 @@ def test_the_core_versions_and_the_address() -> None:
 def test_the_version_is_kubernetes_and_ours() -> None:
     version = version_information("1.37.0", "dralloc-0.1.0")
     assert (version["major"], version["minor"], version["gitVersion"]) == ("1", "37", "v1.37.0+dralloc-0.1.0")
-
-
-@pytest.mark.parametrize(
-    ("accept", "want"),
-    [
-        ("", Form.OBJECT),
-        ("*/*", Form.OBJECT),
-        ("application/json", Form.OBJECT),
-        ("application/vnd.kubernetes.protobuf,application/json", Form.OBJECT),
-        (
-            "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json",
-            Form.TABLE,
-        ),
-        ("application/json; as=Table; v=v1; g=meta.k8s.io", Form.TABLE),
-        ("application/json;as=Table;v=v9;g=meta.k8s.io,application/json", Form.OBJECT),
-        ("application/json;as=Table;v=v1;g=meta.k8s.io;q=0.1,application/json;q=0.9", Form.OBJECT),
-        ("application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", Form.METADATA),
-        ("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json", Form.METADATA),
-        ("text/html, image/gif, image/jpeg, *; q=.2, */*; q=.2", Form.OBJECT),
-    ],
-)
-def test_forms_of_objects(accept: str, want: Form) -> None:
-    assert form_of_objects(accept) is want
-
-
-@pytest.mark.parametrize(
-    ("accept", "want"),
-    [
-        ("", None),
-        ("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json", "v2"),
-        ("application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json", "v2beta1"),
-        ("application/json;g=apidiscovery.k8s.io;v=v9;as=APIGroupDiscoveryList,application/json", None),
-    ],
-)  # fmt: skip
-def test_forms_of_discovery(accept: str, want: str | None) -> None:
-    assert form_of_discovery(accept) == want
-
-
-@pytest.mark.parametrize(
-    "accept", ["text/html", "application/json;as=Chart;v=v1;g=meta.k8s.io", "application/json;q=0"]
-)
-def test_forms_that_we_cannot_write(accept: str) -> None:
-    with pytest.raises(NotAcceptable):
-        form_of_objects(accept)
-    with pytest.raises(NotAcceptable):
-        form_of_discovery(accept)
 
 
 def test_the_aggregated_document_is_named_as_recorded() -> None:

@@ -18,7 +18,7 @@ from dralloc.primitives.errors import BadRequest
 
 DRA = "resource.k8s.io"
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
-CONVERSATION = Path(__file__).parents[1] / "vectors" / "http.jsonl.gz"
+CONVERSATION = Path(__file__).parents[2] / "vectors" / "http.jsonl.gz"
 
 
 def named(**parts: Any) -> Document:

@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
-import json
-from dataclasses import dataclass
-from pathlib import Path as FilePath
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dralloc.api.codec import decode, encode
-from dralloc.api.conversion import from_hub
-from dralloc.api.registry import find_kind
 from dralloc.apiserver.documents.field_sets import (
     SELF,
     FieldSet,
@@ -25,28 +16,7 @@ from dralloc.apiserver.documents.field_sets import (
     with_parents,
     without_below,
 )
-from dralloc.apiserver.documents.merge_rules import MergeRule, merge_rule
-from dralloc.apiserver.documents.owned_fields import compare, fields_of, merge, remove
-from dralloc.primitives.errors import BadRequest
-
-VECTORS = FilePath(__file__).parents[1] / "vectors"
-POD = merge_rule("", "Pod")
-CLAIM = merge_rule("resource.k8s.io", "ResourceClaim")
-
-Path = tuple[str, ...]
-
-
-def members(fields: FieldSet, prefix: Path = ()) -> set[Path]:
-    """The set as plain paths, by the definition of FieldsV1 alone."""
-    found: set[Path] = set()
-    for element, below in fields.items():
-        if element == SELF:
-            found.add(prefix)
-        elif not below:
-            found.add((*prefix, element))
-        else:
-            found |= members(below, (*prefix, element))
-    return found
+from tests.apiserver.documents.field_set_members import Path, members
 
 
 def from_members(found: set[Path]) -> FieldSet:
@@ -64,6 +34,8 @@ def _tidy(fields: FieldSet) -> FieldSet:
 
 
 field_paths = st.lists(st.sampled_from(["f:a", "f:b", 'k:{"n":"x"}']), min_size=1, max_size=3).map(tuple)
+
+
 field_sets = st.sets(field_paths, max_size=5).map(from_members)
 
 
@@ -113,196 +85,3 @@ def test_paths_read_as_in_kubernetes() -> None:
         '.spec.list[="a"]',
         '.spec.list[name="x",port=80].image',
     ]
-
-
-@dataclass(frozen=True)
-class Fields:
-    id: str
-    document: Any
-    want: FieldSet
-    rule: MergeRule = POD
-
-
-FIELDS = [
-    Fields("leaves", {"spec": {"a": 1, "b": "x"}}, {"f:spec": {"f:a": {}, "f:b": {}}}),
-    Fields("an empty object is a leaf", {"spec": {}}, {"f:spec": {}}),
-    Fields("null is nothing", {"spec": {"a": None}}, {}),
-    Fields("a plain list is one piece", {"spec": {"tolerations": [{"key": "a"}]}}, {"f:spec": {"f:tolerations": {}}}),
-    Fields("a map can be one piece", {"spec": {"nodeSelector": {"a": "b"}}}, {"f:spec": {"f:nodeSelector": {}}}),
-    Fields("a keyed element", {"spec": {"containers": [{"name": "a", "image": "i"}]}}, {"f:spec": {"f:containers": {'k:{"name":"a"}': {".": {}, "f:name": {}, "f:image": {}}}}}),
-    Fields("an empty keyed list is nothing", {"spec": {"containers": []}}, {}),
-    Fields("a key with a default", {"spec": {"containers": [{"name": "a", "ports": [{"containerPort": 80}]}]}}, {"f:spec": {"f:containers": {'k:{"name":"a"}': {".": {}, "f:name": {}, "f:ports": {'k:{"containerPort":80,"protocol":"TCP"}': {".": {}, "f:containerPort": {}}}}}}}),
-    Fields("a set", {"metadata": {"finalizers": ["x/y"]}}, {"f:metadata": {"f:finalizers": {'v:"x/y"': {}}}}),
-    Fields("elements that are one piece", {"metadata": {"ownerReferences": [{"uid": "u", "name": "n"}]}}, {"f:metadata": {"f:ownerReferences": {'k:{"uid":"u"}': {}}}}),
-    Fields("a key may be absent", {"status": {"devices": [{"driver": "d", "pool": "p", "device": "x", "data": {"a": {}}}]}}, {"f:status": {"f:devices": {'k:{"device":"x","driver":"d","pool":"p"}': {".": {}, "f:data": {}, "f:device": {}, "f:driver": {}, "f:pool": {}}}}}, CLAIM),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("case", FIELDS, ids=lambda case: case.id)
-def test_fields_of_an_applied_document(case: Fields) -> None:
-    assert fields_of(case.document, case.rule) == case.want
-
-
-@pytest.mark.parametrize(
-    "document",
-    [
-        pytest.param({"spec": {"containers": [{"image": "i"}]}}, id="an element without keys"),
-        pytest.param({"spec": {"containers": ["a"]}}, id="an element that is no object"),
-        pytest.param({"spec": {"containers": [{"name": "a"}, {"name": "a"}]}}, id="two elements with one key"),
-        pytest.param({"spec": {"containers": [{"name": {}}]}}, id="a key that is an object"),
-        pytest.param({"metadata": {"finalizers": [{}]}}, id="a set of objects"),
-        pytest.param({"metadata": {"finalizers": ["a", "a"]}}, id="a set with a value twice"),
-    ],
-)
-def test_lists_that_cannot_be_applied(document: Any) -> None:
-    with pytest.raises(BadRequest):
-        fields_of(document, POD)
-
-
-@dataclass(frozen=True)
-class Difference:
-    id: str
-    old: Any
-    new: Any
-    added: FieldSet | None = None
-    modified: FieldSet | None = None
-    removed: FieldSet | None = None
-
-
-DIFFERENCES = [
-    Difference("a new map comes with itself", {"metadata": {}}, {"metadata": {"labels": {"a": "1"}}}, added={"f:metadata": {"f:labels": {".": {}, "f:a": {}}}}),
-    Difference("a new key comes alone", {"metadata": {"labels": {"a": "1"}}}, {"metadata": {"labels": {"a": "1", "b": "2"}}}, added={"f:metadata": {"f:labels": {"f:b": {}}}}),
-    Difference("another value", {"spec": {"a": 1}}, {"spec": {"a": 2}}, modified={"f:spec": {"f:a": {}}}),
-    Difference("a map goes with itself", {"spec": {"m": {"a": "1"}}}, {"spec": {}}, removed={"f:spec": {"f:m": {".": {}, "f:a": {}}}}),
-    Difference("null is an empty object", {"spec": None}, {"spec": {"a": 1}}, added={"f:spec": {"f:a": {}}}),
-    Difference("a list of one piece is modified", {"spec": {"l": None}}, {"spec": {"l": [1]}}, modified={"f:spec": {"f:l": {}}}),
-    Difference("a new element comes with its members", {"spec": {"containers": []}}, {"spec": {"containers": [{"name": "a"}]}}, added={"f:spec": {"f:containers": {'k:{"name":"a"}': {".": {}, "f:name": {}}}}}),
-    Difference("an element's member", {"spec": {"containers": [{"name": "a", "image": "1"}]}}, {"spec": {"containers": [{"name": "a", "image": "2"}]}}, modified={"f:spec": {"f:containers": {'k:{"name":"a"}': {"f:image": {}}}}}),
-    Difference("order is nobody's", {"spec": {"containers": [{"name": "a"}, {"name": "b"}]}}, {"spec": {"containers": [{"name": "b"}, {"name": "a"}]}}),
-    Difference("an element goes", {"metadata": {"finalizers": ["a", "b"]}}, {"metadata": {"finalizers": ["b"]}}, removed={"f:metadata": {"f:finalizers": {'v:"a"': {}}}}),
-    Difference("elements that share a key are one piece", {"spec": {"containers": [{"name": "a"}]}}, {"spec": {"containers": [{"name": "a"}, {"name": "a"}]}}, modified={"f:spec": {"f:containers": {}}}),
-    Difference("a new list that cannot be keyed is one piece", {"spec": {}}, {"spec": {"containers": [{"image": "x"}]}}, added={"f:spec": {"f:containers": {}}}),
-    Difference("an object that becomes a number", {"spec": {"a": {"b": 1}}}, {"spec": {"a": 1}}, modified={"f:spec": {"f:a": {}}}),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("case", DIFFERENCES, ids=lambda case: case.id)
-def test_differences(case: Difference) -> None:
-    changes = compare(case.old, case.new, POD)
-    assert changes.added == (case.added or {})
-    assert changes.modified == (case.modified or {})
-    assert changes.removed == (case.removed or {})
-
-
-def containers(*names: str) -> Any:
-    return {"spec": {"containers": [{"name": name} for name in names]}}
-
-
-@pytest.mark.parametrize(
-    ("live", "applied", "want"),
-    [
-        pytest.param("abc", "b", "abc", id="what is there keeps its place"),
-        pytest.param("ab", "xb", "axb", id="what is new comes after what was before"),
-        pytest.param("abc", "cxa", "bcxa", id="the applied order wins"),
-        pytest.param("", "ba", "ba", id="all new"),
-        pytest.param("ab", "", "ab", id="nothing applied"),
-        pytest.param("ab", "xy", "abxy", id="nothing shared"),
-    ],
-)
-def test_merged_lists_keep_their_order(live: str, applied: str, want: str) -> None:
-    assert merge(containers(*live), containers(*applied), POD) == containers(*want)
-
-
-keyed = st.dictionaries(
-    st.sampled_from("abc"), st.dictionaries(st.sampled_from(["image", "tty"]), st.integers(0, 1)), max_size=3
-)
-documents = st.fixed_dictionaries(
-    {},
-    optional={
-        "metadata": st.fixed_dictionaries(
-            {},
-            optional={
-                "labels": st.dictionaries(st.sampled_from("ab"), st.sampled_from("12"), max_size=2),
-                "finalizers": st.lists(st.sampled_from("fgh"), unique=True),
-            },
-        ),
-        "spec": st.fixed_dictionaries(
-            {},
-            optional={
-                "containers": keyed.map(lambda named: [{"name": name, **rest} for name, rest in named.items()]),
-                "nodeSelector": st.dictionaries(st.sampled_from("ab"), st.just("x")),
-                "priority": st.integers(0, 1),
-            },
-        ),
-    },
-)
-
-
-def unordered(document: Any) -> Any:
-    """The document with its keyed lists and sets as mappings and sets."""
-    if isinstance(document, dict):
-        return {name: unordered(value) for name, value in document.items()}
-    if isinstance(document, list):
-        return {
-            str(element.get("name") if isinstance(element, dict) else element): unordered(element)
-            for element in document
-        }
-    return document
-
-
-@given(documents, documents)
-def test_a_merge_holds_all_that_is_applied(live: Any, applied: Any) -> None:
-    merged = merge(live, applied, POD)
-    changes = compare(merged, applied, POD)
-    assert not changes.added
-    assert not changes.modified
-    assert unordered(merge(merged, applied, POD)) == unordered(merged)
-
-
-@given(documents, documents)
-def test_no_difference_means_equal(one: Any, other: Any) -> None:
-    changes = compare(one, other, POD)
-    assert (changes.added or changes.modified or changes.removed) != {} or unordered(one) == unordered(other)
-
-
-@given(documents, documents)
-def test_what_is_added_one_way_is_removed_the_other(one: Any, other: Any) -> None:
-    there, back = compare(one, other, POD), compare(other, one, POD)
-    assert (there.added, there.modified, there.removed) == (back.removed, back.modified, back.added)
-
-
-@given(documents, documents)
-def test_removing_removes_and_nothing_else(one: Any, other: Any) -> None:
-    fields = fields_of(other, POD)
-    rest = members(fields_of(remove(one, fields, POD), POD))
-    before, gone = members(fields_of(one, POD)), members(fields)
-    assert not rest & gone
-    below = {path for path in before if any(path[:length] in gone for length in range(1, len(path) + 1))}
-    assert before - below <= rest
-
-
-def recorded_objects(count_max: int) -> list[dict[str, Any]]:
-    with gzip.open(VECTORS / "api.jsonl.gz", "rt") as lines:
-        objects = (json.loads(line).get("object") for line in lines)
-        found = [obj for obj in objects if obj and obj.get("apiVersion") == "resource.k8s.io/v1"]
-    return found[:count_max]
-
-
-@pytest.mark.slow
-def test_field_sets_of_all_versions_agree() -> None:
-    """What `merge_rules` says: versions differ only inside of lists that are one piece."""
-    objects = recorded_objects(count_max=400)
-    assert {obj["kind"] for obj in objects} >= {
-        "ResourceClaim",
-        "ResourceSlice",
-        "ResourceClaimTemplate",
-        "DeviceClass",
-    }
-    for document in objects:
-        kind = find_kind(document["apiVersion"], document["kind"])
-        assert kind is not None
-        rule = merge_rule(kind.group, kind.kind)
-        for served in kind.versions[1:]:
-            hub = decode(json.dumps(document).encode(), kind.hub)
-            other = json.loads(encode(from_hub(hub, served.version)))
-            assert fields_of(other, rule) == fields_of(json.loads(encode(hub)), rule), document

@@ -1,4 +1,4 @@
-"""What several objects together must not break: quotas, and devices that are given out once and not beyond their capacity."""
+"""The device guard: no device is allocated twice, nor beyond its capacity or its counters."""
 
 from __future__ import annotations
 
@@ -7,80 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.local_api import CLAIMS, MERGE_PATCH, PODS, RESOURCE, LocalApi, refusal, settle, with_api
+from tests.support.local_api import CLAIMS, MERGE_PATCH, RESOURCE, LocalApi, settle, with_api
 from tests.support.local_api import claim_document as claim
-from tests.support.local_api import pod_document as pod
-
-# --- quotas -------------------------------------------------------------------------------------------------
-
-
-def quota(**hard: str) -> dict[str, Any]:
-    return {"metadata": {"name": "q"}, "spec": {"hard": hard}}
-
-
-def alternatives(name: str, **counts: int) -> dict[str, Any]:
-    first_available = [
-        {"name": f"a{number}", "deviceClassName": class_name, "count": count}
-        for number, (class_name, count) in enumerate(counts.items())
-    ]
-    return {
-        "metadata": {"name": name},
-        "spec": {"devices": {"requests": [{"name": "r", "firstAvailable": first_available}]}},
-    }
-
-
-@with_api
-async def test_a_claim_needs_quota_for_every_alternative(api: LocalApi) -> None:
-    await api.create(
-        "/api/v1/namespaces/default/resourcequotas", quota(**{"small.deviceclass.resource.k8s.io/devices": "3"})
-    )
-    await api.create(CLAIMS, alternatives("fits", big=9, small=2))
-    refused = await refusal(api.create(CLAIMS, alternatives("too-much", big=1, small=2)))
-    assert refused.code == 403
-    assert "exceeded quota: q, requested: small.deviceclass.resource.k8s.io/devices=2" in refused.document["message"]
-    await api.delete(f"{CLAIMS}/fits")
-    await settle()
-    await api.create(CLAIMS, alternatives("now-it-fits", small=3))
-
-
-@with_api
-async def test_concurrent_claims_do_not_pass_a_quota_together(api: LocalApi) -> None:
-    await api.create(
-        "/api/v1/namespaces/default/resourcequotas", quota(**{"count/resourceclaims.resource.k8s.io": "7"})
-    )
-    answers = await asyncio.gather(*(api.call("POST", CLAIMS, claim(f"c{number}")) for number in range(20)))
-    assert sorted(answer.code for answer in answers) == [201] * 7 + [403] * 13
-    for number, answer in enumerate(answers):
-        if answer.code == 201:
-            await api.delete(f"{CLAIMS}/c{number}")
-    await settle()
-    again = await asyncio.gather(*(api.call("POST", CLAIMS, claim(f"d{number}")) for number in range(20)))
-    assert sum(answer.code == 201 for answer in again) == 7
-
-
-@with_api
-async def test_what_was_there_before_the_quota_counts(api: LocalApi) -> None:
-    await api.create(PODS, pod("before"))
-    await api.create("/api/v1/namespaces/default/resourcequotas", quota(**{"count/pods": "1"}))
-    assert (await refusal(api.create(PODS, pod("after")))).code == 403
-    await api.create(CLAIMS, claim())
-    await api.delete("/api/v1/namespaces/default/resourcequotas/q")
-    await api.create(PODS, pod("after"))
-
-
-@with_api
-async def test_dry_runs_and_failures_give_their_quota_back(api: LocalApi) -> None:
-    await api.create(
-        "/api/v1/namespaces/default/resourcequotas", quota(**{"count/resourceclaims.resource.k8s.io": "2"})
-    )
-    await api.create(CLAIMS, claim("a"))
-    for _ in range(5):
-        await api.create(CLAIMS, claim("dry"), dryRun="All")
-        assert (await refusal(api.create(CLAIMS, claim("a")))).code == 409
-    await api.create(CLAIMS, claim("b"))
-
-
-# --- devices ------------------------------------------------------------------------------------------------
 
 SHARE = "11111111-2222-4333-8444-{:012}"
 

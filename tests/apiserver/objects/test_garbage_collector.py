@@ -1,0 +1,76 @@
+"""Garbage collection: dependents are deleted with their owners, orphaned, or deleted first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.support.local_api import (
+    CLAIMS,
+    PODS,
+    LocalApi,
+    settle,
+    with_api,
+)
+from tests.support.local_api import claim_document as claim
+from tests.support.local_api import pod_document as pod
+
+
+def owned_by(owner: dict[str, Any], kind: str = "Pod", api_version: str = "v1", **more: Any) -> list[dict[str, Any]]:
+    metadata = owner["metadata"]
+    return [{"apiVersion": api_version, "kind": kind, "name": metadata["name"], "uid": metadata["uid"], **more}]
+
+
+@with_api
+async def test_dependents_go_with_their_last_owner(api: LocalApi) -> None:
+    first, second = await api.create(PODS, pod("first")), await api.create(PODS, pod("second"))
+    await api.create(CLAIMS, claim("of-one", ownerReferences=owned_by(first)))
+    await api.create(CLAIMS, claim("of-two", ownerReferences=[*owned_by(first), *owned_by(second)]))
+    await api.delete(f"{PODS}/first")
+    await settle()
+    assert not await api.exists(f"{CLAIMS}/of-one")
+    assert (await api.get(f"{CLAIMS}/of-two"))["metadata"]["ownerReferences"] == owned_by(second)
+    await api.delete(f"{PODS}/second")
+    await settle()
+    assert not await api.exists(f"{CLAIMS}/of-two")
+
+
+@with_api
+async def test_what_is_owned_by_nothing_that_exists_goes(api: LocalApi) -> None:
+    owner = await api.create(PODS, pod("p"))
+    await api.delete(f"{PODS}/p")
+    again = await api.create(PODS, pod("p"))
+    await api.create(CLAIMS, claim("of-the-old", ownerReferences=owned_by(owner)))
+    await api.create(CLAIMS, claim("of-the-new", ownerReferences=owned_by(again)))
+    elsewhere = owned_by(owner, "StatefulSet", "apps/v1")
+    await api.create(CLAIMS, claim("of-a-kind-we-do-not-serve", ownerReferences=elsewhere))
+    await settle()
+    kept = {item["metadata"]["name"] for item in (await api.get(CLAIMS))["items"]}
+    assert kept == {"of-the-new", "of-a-kind-we-do-not-serve"}
+
+
+@with_api
+async def test_orphans_stay(api: LocalApi) -> None:
+    owner = await api.create(PODS, pod("p"))
+    await api.create(CLAIMS, claim(ownerReferences=owned_by(owner)))
+    await api.delete(f"{PODS}/p", {"propagationPolicy": "Orphan"})
+    await settle()
+    assert not await api.exists(f"{PODS}/p")
+    assert (
+        "ownerReferences" not in (await api.get(f"{CLAIMS}/c"))["metadata"]
+        or not ((await api.get(f"{CLAIMS}/c"))["metadata"]["ownerReferences"])
+    )
+
+
+@with_api
+async def test_in_the_foreground_the_owner_waits_for_what_blocks_it(api: LocalApi) -> None:
+    owner = await api.create(PODS, pod("p"))
+    references = owned_by(owner, blockOwnerDeletion=True)
+    await api.create(CLAIMS, claim(ownerReferences=references, finalizers=["example.com/hold"]))
+    await api.delete(f"{PODS}/p", {"propagationPolicy": "Foreground"})
+    await settle()
+    assert await api.exists(f"{PODS}/p")
+    assert (await api.get(f"{CLAIMS}/c"))["metadata"]["deletionTimestamp"]
+    await api.patch(f"{CLAIMS}/c", {"metadata": {"finalizers": None}})
+    await settle()
+    assert not await api.exists(f"{CLAIMS}/c")
+    assert not await api.exists(f"{PODS}/p")

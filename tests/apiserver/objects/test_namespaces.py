@@ -1,0 +1,41 @@
+"""Namespaces: deleted with their content, and held by finalizers."""
+
+from __future__ import annotations
+
+from tests.support.local_api import (
+    RESOURCE,
+    LocalApi,
+    refusal,
+    settle,
+    with_api,
+)
+from tests.support.local_api import claim_document as claim
+from tests.support.local_api import pod_document as pod
+
+
+@with_api
+async def test_a_namespace_goes_when_everything_in_it_is_gone(api: LocalApi) -> None:
+    await api.create("/api/v1/namespaces", {"metadata": {"name": "n"}})
+    there = f"{RESOURCE}/namespaces/n/resourceclaims"
+    await api.create(there, claim("free"))
+    await api.create(there, claim("held", finalizers=["example.com/hold"]))
+    await api.create("/api/v1/namespaces/n/pods", pod("p"))
+    assert (await api.delete("/api/v1/namespaces/n"))["status"]["phase"] == "Terminating"
+    await settle()
+    assert [item["metadata"]["name"] for item in (await api.get(there))["items"]] == ["held"]
+    new = await refusal(api.create(there, claim("new")))
+    assert (new.code, new.causes) == (403, [("NamespaceTerminating", "metadata.namespace")])
+    await api.patch(f"{there}/held", {"metadata": {"finalizers": None}})
+    await settle()
+    assert not await api.exists("/api/v1/namespaces/n")
+
+
+@with_api
+async def test_a_namespace_waits_for_others_that_hold_it(api: LocalApi) -> None:
+    held = {"metadata": {"name": "n"}, "spec": {"finalizers": ["kubernetes", "example.com/other"]}}
+    await api.create("/api/v1/namespaces", held)
+    await api.delete("/api/v1/namespaces/n")
+    await settle()
+    assert (await api.get("/api/v1/namespaces/n"))["spec"]["finalizers"] == ["example.com/other"]
+    await api.update("/api/v1/namespaces/n/finalize", {"spec": {"finalizers": []}})
+    assert not await api.exists("/api/v1/namespaces/n")
