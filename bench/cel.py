@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from bench.measurement import Figure, benchmark, best_time_s
 from dralloc.api.resource_v1 import DeviceAttribute
-from dralloc.cel.compiler import compile_selector as check
+from dralloc.cel.compiler import compile_selector_expression as check
 from dralloc.cel.device import DeviceView
 from dralloc.cel.program import Selector, compile_selector
 from dralloc.primitives.quantity import Quantity

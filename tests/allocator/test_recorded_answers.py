@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from dralloc.conformance.allocation import FAMILY, read_line
-from dralloc.conformance.vector_family import Options, read_lines
+from dralloc.conformance.vector_family import VectorOptions, read_lines
 from tests.support.plain_allocator import allocate_plainly
 from tests.support.plain_pools import World
 
@@ -18,7 +18,7 @@ VECTORS = Path(__file__).parent.parent / "vectors"
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "count"), [("allocation", 3000), ("allocation-hard", 88)])
 def test_every_recorded_answer(name: str, count: int) -> None:
-    verdicts = list(FAMILY.run(read_lines(VECTORS / f"{name}.jsonl.gz"), Options()))
+    verdicts = list(FAMILY.run(read_lines(VECTORS / f"{name}.jsonl.gz"), VectorOptions()))
     assert len(verdicts) == count
     assert [verdict for verdict in verdicts if verdict.differences] == []
 
@@ -68,5 +68,5 @@ def test_a_line_that_is_spoiled_is_a_disagreement() -> None:
             line["expect"]["results"][0]["devices"]["results"][0]["device"] = "another"
         else:
             line["expect"] = {"results": []}
-        (verdict,) = FAMILY.run([msgspec.json.encode(line)], Options())
+        (verdict,) = FAMILY.run([msgspec.json.encode(line)], VectorOptions())
         assert verdict.differences, verdict.line

@@ -20,7 +20,7 @@ from dralloc.api.quota import (
 )
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.primitives.quantity import Quantity
-from tests.support.admission import causes, create, document_of, stored, surroundings, update_status
+from tests.support.admission import admission_context, causes, create, document_of, stored, update_status
 
 ADMIN = {"resource.kubernetes.io/admin-access": "true"}
 
@@ -53,7 +53,7 @@ def exactly(name: str, class_name: str = "gpu", **more: Any) -> dict[str, Any]:
 )
 def test_admin_access_needs_a_labelled_namespace(labels: dict[str, str] | None, want: list[tuple[str, str]]) -> None:
     document = claim_of(exactly("a", adminAccess=False), exactly("b", adminAccess=True), exactly("c", adminAccess=True))
-    assert causes(create(document, surroundings(namespace_labels=labels))) == want
+    assert causes(create(document, admission_context(namespace_labels=labels))) == want
 
 
 def test_admin_access_is_asked_for_once_in_the_status() -> None:
@@ -62,7 +62,7 @@ def test_admin_access_is_asked_for_once_in_the_status() -> None:
     claim = stored(claim_of(exactly("a")))
     refused = update_status({**document_of(claim), "status": status}, claim)
     assert causes(refused) == [("Forbidden", "status.allocation.devices.results[0].adminAccess")]
-    given = update_status({**document_of(claim), "status": status}, claim, surroundings(namespace_labels=ADMIN))
+    given = update_status({**document_of(claim), "status": status}, claim, admission_context(namespace_labels=ADMIN))
     assert isinstance(given, Admitted)
     assert causes(update_status(document_of(given.stored), given.stored)) == []
 
@@ -87,8 +87,8 @@ def allocated() -> ApiObject:
 def status_causes(
     status: dict[str, Any], claim: ApiObject, *granted: Permission, gates: str = ""
 ) -> list[tuple[str, str]]:
-    around = surroundings(gates, permits=lambda permission: permission in granted)
-    return causes(update_status({**document_of(claim), "status": status}, claim, around))
+    context = admission_context(gates, permits=lambda permission: permission in granted)
+    return causes(update_status({**document_of(claim), "status": status}, claim, context))
 
 
 BINDING = Permission(subresource="binding")

@@ -22,11 +22,11 @@ from dralloc.primitives.errors import BadRequest
 from tests.support.admission import (
     NOW,
     NOW_TEXT,
+    admission_context,
     causes,
     create,
     document_of,
     stored,
-    surroundings,
     update,
     update_status,
 )
@@ -69,7 +69,7 @@ def changed(document: dict[str, Any], *way: Any, value: Any) -> dict[str, Any]:
 
 
 def updated(document: dict[str, Any], old: ApiObject, gates: str = "") -> ApiObject:
-    outcome = update(document, old, surroundings(gates))
+    outcome = update(document, old, admission_context(gates))
     assert isinstance(outcome, Admitted), causes(outcome)
     return outcome.stored
 
@@ -169,7 +169,7 @@ def test_claims_have_no_generation_of_their_own() -> None:
 
 def test_a_rule_with_a_new_effect_counts_from_now() -> None:
     old = stored(RULE)
-    later = surroundings()
+    later = admission_context()
     later = type(later)(gates=later.gates, now=NOW + timedelta(hours=1), namespace_labels={})
     same_effect = update(
         changed(document_of(old) | {"apiVersion": RULE["apiVersion"]}, "spec", "taint", "key", value="other"),
@@ -311,7 +311,7 @@ ALL_ON: Final = "DRAListTypeAttributes=true,DRANodeAllocatableResources=true,DRA
 @given(request=writes(), gates=st.sampled_from(["", ALL_ON, "DRAConsumableCapacity=false,DRAPrioritizedList=false"]))
 def test_any_object_is_admitted_or_refused_and_nothing_else(request: WriteRequest, gates: str) -> None:
     try:
-        outcome = admit(request, surroundings(gates))
+        outcome = admit(request, admission_context(gates))
     except BadRequest:
         return
     if isinstance(outcome, Refused):
@@ -343,7 +343,7 @@ def test_writing_back_what_was_read_changes_nothing_in_any_version() -> None:
                     namespace=first.metadata.namespace,
                     name=first.metadata.name,
                 )
-                outcome = admit(request, surroundings())
+                outcome = admit(request, admission_context())
                 assert isinstance(outcome, Admitted), (line["name"], causes(outcome))
                 assert outcome.stored == first, line["name"]
             count += 1

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dralloc.api import resource_v1 as v1
 from dralloc.api.registry import KINDS
-from tests.support.admission import NOW_TEXT, document_of, stored, surroundings
+from tests.support.admission import NOW_TEXT, admission_context, document_of, stored
 from tests.support.wire_objects import wire_objects
 
 GROUP_KINDS = [kind for kind in KINDS if kind.group == v1.GROUP]
@@ -27,7 +27,7 @@ def hub_objects(draw: st.DrawFn) -> tuple[Any, bool, Any]:
 @given(drawn=hub_objects())
 def test_defaulting_twice_changes_nothing(drawn: tuple[Any, bool, Any]) -> None:
     strategy_type, flattened, obj = drawn
-    strategy = strategy_type(surroundings(), flattened=flattened)
+    strategy = strategy_type(admission_context(), flattened=flattened)
     once = strategy.default(obj)
     assert strategy.default(once) is once
 

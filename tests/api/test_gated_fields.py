@@ -9,7 +9,7 @@ import pytest
 
 from dralloc.api.admission import Admitted
 from dralloc.primitives.features import FeatureGates, UnknownGate
-from tests.support.admission import causes, create, document_of, stored, surroundings, update, update_status
+from tests.support.admission import admission_context, causes, create, document_of, stored, update, update_status
 
 SHARE = "11111111-2222-4333-8444-555555555555"
 
@@ -128,7 +128,7 @@ def settings(gate: str, *, on: bool) -> str:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_fields_of_a_feature_that_is_off_stay_only_where_it_is_used_already(case: Case) -> None:
-    on, off = surroundings(settings(case.gate, on=True)), surroundings(settings(case.gate, on=False))
+    on, off = admission_context(settings(case.gate, on=True)), admission_context(settings(case.gate, on=False))
     used = stored(case.document, on)
     assert value_at(document_of(used), case.way) is not None
     kept = update(document_of(used), used, off)
@@ -141,7 +141,7 @@ def test_without_prioritized_lists_a_request_that_has_one_is_left_with_nothing()
     document = claim_of()
     document["spec"]["devices"]["requests"] = [{"name": "r", "firstAvailable": [{"name": "s", "deviceClassName": "c"}]}]
     on = stored(document)
-    off = surroundings("DRAPrioritizedList=false")
+    off = admission_context("DRAPrioritizedList=false")
     relabelled = {**document_of(on), "metadata": {"name": "c", "labels": {"a": "b"}}}
     assert isinstance(update(relabelled, on, off), Admitted)
     assert causes(create(document, off)) == [("Required", "spec.devices.requests[0]")]
@@ -167,7 +167,7 @@ STATUS: dict[str, Any] = {
 
 
 def test_shares_are_dropped_from_a_new_allocation_and_kept_in_a_claim_that_asked_for_capacity() -> None:
-    off = surroundings("DRAConsumableCapacity=false")
+    off = admission_context("DRAConsumableCapacity=false")
     plain = stored(claim_of())
     dropped = update_status({**document_of(plain), "status": STATUS}, plain, off)
     assert isinstance(dropped, Admitted), causes(dropped)
@@ -181,7 +181,7 @@ def test_shares_are_dropped_from_a_new_allocation_and_kept_in_a_claim_that_asked
 
 
 def test_without_its_gate_a_claim_is_for_no_pod_but_those_listed() -> None:
-    off = surroundings("DRAReservedForWorkloads=false")
+    off = admission_context("DRAReservedForWorkloads=false")
     plain = stored(claim_of())
     outcome = update_status({**document_of(plain), "status": {"allocation": {"reservedForAnyPod": True}}}, plain, off)
     assert isinstance(outcome, Admitted), causes(outcome)

@@ -6,8 +6,8 @@ import pytest
 
 from dralloc.api.inventory import find_unknown_names, take_inventory
 from dralloc.api.manifests import read_manifest
-from dralloc.api.selector_warnings import warn_about_names
-from dralloc.cel.compiler import compile_selector
+from dralloc.api.selector_warnings import warn_about_unknown_names
+from dralloc.cel.compiler import compile_selector_expression
 from dralloc.testing.builders import device, resource_slice
 
 SLICE = resource_slice(
@@ -37,12 +37,12 @@ def test_names_are_counted_once_a_device() -> None:
     ],
 )
 def test_names_that_no_device_has_are_found(expression: str, want: list[str]) -> None:
-    unknown = find_unknown_names(compile_selector(expression).reads, take_inventory([SLICE]))
+    unknown = find_unknown_names(compile_selector_expression(expression).reads, take_inventory([SLICE]))
     assert [str(name) for name in unknown] == [f"no device in these files has {text}" for text in want]
 
 
 def test_without_devices_nothing_is_unknown() -> None:
-    assert not find_unknown_names(compile_selector(f"has({D}.x)").reads, take_inventory([]))
+    assert not find_unknown_names(compile_selector_expression(f"has({D}.x)").reads, take_inventory([]))
 
 
 SLICES_FILE = b"""\
@@ -72,7 +72,7 @@ items:
 
 
 def test_warnings_say_where_the_selector_stands() -> None:
-    ((index, warning),) = warn_about_names([read_manifest(SLICES_FILE), read_manifest(CLASSES_FILE)])
+    ((index, warning),) = warn_about_unknown_names([read_manifest(SLICES_FILE), read_manifest(CLASSES_FILE)])
     assert index == 1
     assert (warning.position.line, warning.position.column) == (11, 9)
     assert (warning.path, warning.kind, warning.name) == ("spec.selectors[1].cel.expression", "DeviceClass", "gpu")
@@ -81,4 +81,4 @@ def test_warnings_say_where_the_selector_stands() -> None:
 
 def test_there_is_no_warning_without_a_readable_slice() -> None:
     broken = read_manifest(SLICES_FILE.replace(b"gpu.example.com", b"[1]"))
-    assert list(warn_about_names([broken, read_manifest(CLASSES_FILE)])) == []
+    assert list(warn_about_unknown_names([broken, read_manifest(CLASSES_FILE)])) == []

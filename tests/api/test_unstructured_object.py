@@ -14,7 +14,7 @@ from dralloc.api.codec import DecodeError
 from dralloc.api.core_v1 import Event
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.registry import KINDS, find_kind
-from dralloc.api.unstructured_object import CoreObject, print_core_object, read_core_object, view
+from dralloc.api.unstructured_object import UnstructuredObject, print_unstructured, read_unstructured, view
 from tests.support.admission import causes, create, document_of, stored, update, update_status
 
 POD: dict[str, Any] = {
@@ -39,28 +39,28 @@ JSON = st.recursive(
 @given(unknown=st.dictionaries(st.text(min_size=1, max_size=8).map(lambda key: f"x{key}"), JSON, max_size=3))
 def test_whatever_we_do_not_know_is_kept(unknown: dict[str, Any]) -> None:
     document = {**POD, "spec": {**POD["spec"], **unknown}, **unknown}
-    obj = read_core_object(json.dumps(document).encode(), Pod)
-    assert json.loads(print_core_object(obj)) == document
+    obj = read_unstructured(json.dumps(document).encode(), Pod)
+    assert json.loads(print_unstructured(obj)) == document
 
 
 def test_metadata_comes_first_in_print() -> None:
     event = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}, "action": "Bind", "count": 2}
-    obj = read_core_object(json.dumps(event).encode(), Event)
-    assert print_core_object(CoreObject(metadata=obj.metadata, content=obj.content)).startswith(
+    obj = read_unstructured(json.dumps(event).encode(), Event)
+    assert print_unstructured(UnstructuredObject(metadata=obj.metadata, content=obj.content)).startswith(
         b'{"metadata":{"name":"e"},"action"'
     )
 
 
 def test_numbers_keep_their_spelling_and_null_is_as_good_as_absent() -> None:
-    obj = read_core_object(
+    obj = read_unstructured(
         b'{"kind":"Pod","apiVersion":"v1","metadata":{},"spec":{"a":1.50,"b":null,"c":[{"d":null}]}}', Pod
     )
-    assert print_core_object(obj) == b'{"apiVersion":"v1","kind":"Pod","metadata":{},"spec":{"a":1.50,"c":[{}]}}'
+    assert print_unstructured(obj) == b'{"apiVersion":"v1","kind":"Pod","metadata":{},"spec":{"a":1.50,"c":[{}]}}'
 
 
 def test_what_we_know_must_have_the_right_type() -> None:
     with pytest.raises(DecodeError, match=r"spec\.containers\[0\]\.name"):
-        read_core_object(b'{"kind":"Pod","apiVersion":"v1","spec":{"containers":[{"name":5}]}}', Pod)
+        read_unstructured(b'{"kind":"Pod","apiVersion":"v1","spec":{"containers":[{"name":5}]}}', Pod)
 
 
 def test_a_new_pod_is_pending_and_has_defaults() -> None:
@@ -231,7 +231,7 @@ def test_every_kind_is_found_by_both_of_its_names() -> None:
     assert find_kind("resource.k8s.io/v1beta1", "DeviceTaintRule") is None
 
 
-def _core(document: dict[str, Any]) -> CoreObject:
+def _core(document: dict[str, Any]) -> UnstructuredObject:
     obj = stored(document)
-    assert isinstance(obj, CoreObject)
+    assert isinstance(obj, UnstructuredObject)
     return obj

@@ -11,7 +11,7 @@ import yaml
 
 from dralloc.api.admission import Admitted
 from dralloc.api.meta_v1 import ApiObject
-from tests.support.admission import causes, create, document_of, stored, surroundings, update, update_status
+from tests.support.admission import admission_context, causes, create, document_of, stored, update, update_status
 
 CASES: Final = Path(__file__).parents[1] / "cases" / "api"
 
@@ -50,24 +50,24 @@ def _changed(document: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any
 
 
 def _stored_before(case: dict[str, Any]) -> ApiObject:
-    around = surroundings(case.get("old_gates", case.get("gates", "")))
-    old = stored(_changed(case["base"], case.get("old", {})), around)
+    context = admission_context(case.get("old_gates", case.get("gates", "")))
+    old = stored(_changed(case["base"], case.get("old", {})), context)
     if "old_status" not in case:
         return old
-    outcome = update_status({**document_of(old), "status": case["old_status"]}, old, around)
+    outcome = update_status({**document_of(old), "status": case["old_status"]}, old, context)
     assert isinstance(outcome, Admitted), causes(outcome)
     return outcome.stored
 
 
 @pytest.mark.parametrize("case", [*_load("slices.yaml"), *_load("claims.yaml"), *_load("other_kinds.yaml")])
 def test_every_fault_is_found(case: dict[str, Any]) -> None:
-    around = surroundings(case.get("gates", ""))
+    context = admission_context(case.get("gates", ""))
     changes = case.get("set", {})
     if case.get("verb", "create") == "create":
-        outcome = create(_changed(case["base"], changes), around)
+        outcome = create(_changed(case["base"], changes), context)
     else:
         old = _stored_before(case)
         document = {**document_of(old), "apiVersion": case["base"]["apiVersion"]}
         write = update if case["verb"] == "update" else update_status
-        outcome = write(_changed(document, changes), old, around)
+        outcome = write(_changed(document, changes), old, context)
     assert causes(outcome) == sorted(map(tuple, case["want"]))

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from dralloc.conformance.family_index import load_family
-from dralloc.conformance.vector_family import Options, Verdict, read_lines
+from dralloc.conformance.vector_family import VectorOptions, VectorVerdict, read_lines
 from tests.support.local_api import CLAIMS, claim_document
 from tests.support.server_process import ServerProcess, server_process
 
@@ -46,8 +46,8 @@ def post(server: ServerProcess, claim: Mapping[str, Any]) -> Any:
         return json.loads(connection.getresponse().read())
 
 
-def disagreements(family: str, file: str, server: ServerProcess, stride: int = 1) -> list[Verdict]:
-    options = Options(server=server.url, kubeconfig=server.kubeconfig)
+def disagreements(family: str, file: str, server: ServerProcess, stride: int = 1) -> list[VectorVerdict]:
+    options = VectorOptions(server=server.url, kubeconfig=server.kubeconfig)
     verdicts = load_family(family).run(read_lines(VECTORS / file)[::stride], options)
     return [verdict for verdict in verdicts if verdict.differences]
 

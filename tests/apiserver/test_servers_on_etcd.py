@@ -12,7 +12,7 @@ import pytest
 
 from dralloc.apiserver.server import ApiServer
 from dralloc.conformance.family_index import load_family
-from dralloc.conformance.vector_family import Options, read_lines
+from dralloc.conformance.vector_family import VectorOptions, read_lines
 from dralloc.primitives.features import FeatureGates
 from dralloc.store.store_url import open_store
 from tests.support.etcd_server import EtcdServer
@@ -29,7 +29,7 @@ def test_the_recorded_conversation_is_held_on_etcd(tmp_path: Path) -> None:
         EtcdServer(tmp_path / "etcd") as etcd,
         server_process(tmp_path / "data", "--store", etcd.url()) as server,
     ):
-        options = Options(server=server.url, kubeconfig=server.kubeconfig)
+        options = VectorOptions(server=server.url, kubeconfig=server.kubeconfig)
         verdicts = list(load_family("http").run(read_lines(VECTORS / "http.jsonl.gz"), options))
     assert [verdict for verdict in verdicts if verdict.differences] == []
 

@@ -16,7 +16,7 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.assembly.cluster import Cluster, ClusterSettings, cluster_in_process, fleet
 from dralloc.assembly.components import ComponentDied
-from dralloc.client.transport import Request
+from dralloc.client.transport import ClientRequest
 from dralloc.fleet.profiles import BadProfile
 from dralloc.primitives.features import FeatureGates
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
@@ -58,7 +58,7 @@ def test_a_pod_gets_its_share_and_runs(run: Any) -> None:
             (claim,) = await cluster.client.list(ResourceClaim)
             assert claim.status.allocation is not None
             (result,) = claim.status.allocation.devices.results
-            text = (await cluster.transport.send(Request(method="GET", path="/metrics"))).body.decode()
+            text = (await cluster.transport.send(ClientRequest(method="GET", path="/metrics"))).body.decode()
             assert 'apiserver_request_total{verb="POST"' in text
             assert 'scheduler_schedule_attempts_total{result="scheduled",profile="default-scheduler"} 1\n' in text
             assert 'dynamic_resource_allocation_resourceclaim_creates_total{status="success"' in text

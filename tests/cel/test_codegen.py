@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 
 from dralloc.cel.codegen import generate
-from dralloc.cel.compiler import compile_selector as check
+from dralloc.cel.compiler import compile_selector_expression as check
 from dralloc.cel.device import DeviceView
 from dralloc.cel.errors import CelCompileError, CelError
 from dralloc.cel.program import compile_selector

@@ -11,11 +11,11 @@ from hypothesis import given
 from dralloc.cel.attribute_reads import Reads
 from dralloc.cel.compiler import (
     CheckedExpression,
-    Fault,
-    Refusal,
+    RefusalReason,
+    RefusedExpression,
     check_derived_attribute,
     check_selector,
-    compile_selector,
+    compile_selector_expression,
     environment_for,
 )
 from dralloc.cel.environment import stored_environment
@@ -32,49 +32,61 @@ LISTS = environment_for(FeatureGates.defaults().override({"DRAListTypeAttributes
 EXCLUSIVE = environment_for(FeatureGates.defaults().override({"DRAConsumableCapacity": False}))
 
 
-def _verdict(outcome: CheckedExpression | Refusal) -> Fault | None:
-    return outcome.fault if isinstance(outcome, Refusal) else None
+def _verdict(outcome: CheckedExpression | RefusedExpression) -> RefusalReason | None:
+    return outcome.fault if isinstance(outcome, RefusedExpression) else None
 
 
 @dataclass(frozen=True)
 class Case:
     id: str
     text: str
-    stored: Fault | None = None
-    new: Fault | None = None
+    stored: RefusalReason | None = None
+    new: RefusalReason | None = None
 
 
 SELECTORS = [
     Case("bool", "device.driver == 'a'"),
     Case("an attribute", "device.attributes['d'].a"),
-    Case("a capacity", "device.capacity['d'].a", stored=Fault.INVALID, new=Fault.INVALID),
-    Case("dyn of something", "dyn(1)", new=Fault.INVALID),
-    Case("an optional", "device.attributes['d'].?a", stored=Fault.INVALID, new=Fault.INVALID),
-    Case("nothing", "", stored=Fault.INVALID, new=Fault.INVALID),
-    Case("too complex", "lists.range(1000000).size() > 1", new=Fault.TOO_COMPLEX),
+    Case("a capacity", "device.capacity['d'].a", stored=RefusalReason.INVALID, new=RefusalReason.INVALID),
+    Case("dyn of something", "dyn(1)", new=RefusalReason.INVALID),
+    Case("an optional", "device.attributes['d'].?a", stored=RefusalReason.INVALID, new=RefusalReason.INVALID),
+    Case("nothing", "", stored=RefusalReason.INVALID, new=RefusalReason.INVALID),
+    Case("too complex", "lists.range(1000000).size() > 1", new=RefusalReason.TOO_COMPLEX),
     Case("just not too complex", "lists.range(999987).size() > 1"),
     Case("longest", "true" + " " * 10236),
-    Case("too long", "true" + " " * 10237, new=Fault.TOO_LONG),
-    Case("too long in bytes", f"'{'é' * 5120}' == ''", new=Fault.TOO_LONG),
-    Case("too long comes before all else", "(" + " " * 10240, stored=Fault.INVALID, new=Fault.TOO_LONG),
-    Case("mixed list", "[1, 'a'].size() > 1", stored=Fault.INVALID, new=Fault.INVALID),
-    Case("mixed map", "{1: 1, 2: 'a'}.size() > 1", stored=Fault.INVALID, new=Fault.INVALID),
+    Case("too long", "true" + " " * 10237, new=RefusalReason.TOO_LONG),
+    Case("too long in bytes", f"'{'é' * 5120}' == ''", new=RefusalReason.TOO_LONG),
+    Case("too long comes before all else", "(" + " " * 10240, stored=RefusalReason.INVALID, new=RefusalReason.TOO_LONG),
+    Case("mixed list", "[1, 'a'].size() > 1", stored=RefusalReason.INVALID, new=RefusalReason.INVALID),
+    Case("mixed map", "{1: 1, 2: 'a'}.size() > 1", stored=RefusalReason.INVALID, new=RefusalReason.INVALID),
     Case("mixed list inside format", "'%d%s'.format([1, 'a']) == ''"),
     Case("mixed list deep inside format", "'%s'.format([[1, 'a']]) == ''"),
     Case("optional elements count by their value", "[?optional.of(1), 2].size() > 1"),
-    Case("attribute beside dyn", "[device.attributes['d'].a, dyn(1)].size() > 1", new=Fault.INVALID),
-    Case("bad duration", "duration('1') > duration('2s')", stored=Fault.INVALID, new=Fault.INVALID),
-    Case("bad timestamp", "true || timestamp('2024') == timestamp(0)", stored=Fault.INVALID, new=Fault.INVALID),
-    Case("bad pattern", "true || 'a'.matches('(')", stored=Fault.INVALID, new=Fault.INVALID),
+    Case("attribute beside dyn", "[device.attributes['d'].a, dyn(1)].size() > 1", new=RefusalReason.INVALID),
+    Case("bad duration", "duration('1') > duration('2s')", stored=RefusalReason.INVALID, new=RefusalReason.INVALID),
     Case(
-        "bad text where the pattern of a method would be", "matches('(', 'a')", stored=Fault.INVALID, new=Fault.INVALID
+        "bad timestamp",
+        "true || timestamp('2024') == timestamp(0)",
+        stored=RefusalReason.INVALID,
+        new=RefusalReason.INVALID,
+    ),
+    Case("bad pattern", "true || 'a'.matches('(')", stored=RefusalReason.INVALID, new=RefusalReason.INVALID),
+    Case(
+        "bad text where the pattern of a method would be",
+        "matches('(', 'a')",
+        stored=RefusalReason.INVALID,
+        new=RefusalReason.INVALID,
     ),
     Case("pattern that is computed", "'a'.matches('(' + '')"),
-    Case("bad number behind true", "true || int('x') == 1", stored=Fault.INVALID, new=Fault.INVALID),
-    Case("bad number through dyn", "true || int(dyn([1])) == 1", stored=Fault.INVALID, new=Fault.INVALID),
+    Case("bad number behind true", "true || int('x') == 1", stored=RefusalReason.INVALID, new=RefusalReason.INVALID),
+    Case(
+        "bad number through dyn", "true || int(dyn([1])) == 1", stored=RefusalReason.INVALID, new=RefusalReason.INVALID
+    ),
     Case("bad number that is computed", "true || int('x' + '') == 1"),
-    Case("bad pattern to find", "true || 'a'.find('a**') == ''", stored=Fault.INVALID, new=Fault.INVALID),
-    Case("type of a constant", "type(dyn(int)) == type", new=Fault.TOO_COMPLEX),
+    Case(
+        "bad pattern to find", "true || 'a'.find('a**') == ''", stored=RefusalReason.INVALID, new=RefusalReason.INVALID
+    ),
+    Case("type of a constant", "type(dyn(int)) == type", new=RefusalReason.TOO_COMPLEX),
 ]
 
 
@@ -111,11 +123,11 @@ def test_templates_fit_their_arguments(text: str, is_good: bool) -> None:
 
 def test_faults_say_where_and_of_what_sort_they_are() -> None:
     with pytest.raises(CelTypeError, match=r"<input>:1:8: all must be of type int, this is string"):
-        compile_selector("[1, 2, 'a'] == []")
+        compile_selector_expression("[1, 2, 'a'] == []")
     with pytest.raises(CelProgramError, match=r"<input>:1:12: .*type conversion error"):
-        compile_selector("true || int('x') == 1")
+        compile_selector_expression("true || int('x') == 1")
     refusal = check_selector("device.capacity['d'].a", NEW)
-    assert isinstance(refusal, Refusal)
+    assert isinstance(refusal, RefusedExpression)
     assert "a selector must give bool, or an attribute that is a bool, not kubernetes.Quantity" in refusal.message
 
 
@@ -146,8 +158,8 @@ def test_derived_attributes(text: str, without_lists: bool, with_lists: bool) ->
 
 def test_gates_choose_the_environment() -> None:
     assert _verdict(check_selector("device.allowMultipleAllocations", NEW)) is None
-    assert _verdict(check_selector("device.allowMultipleAllocations", EXCLUSIVE)) is Fault.INVALID
-    assert _verdict(check_selector("device.attributes['d'].a.includes(1)", NEW)) is Fault.INVALID
+    assert _verdict(check_selector("device.allowMultipleAllocations", EXCLUSIVE)) is RefusalReason.INVALID
+    assert _verdict(check_selector("device.attributes['d'].a.includes(1)", NEW)) is RefusalReason.INVALID
     assert _verdict(check_selector("device.attributes['d'].a.includes(1)", LISTS)) is None
 
 
@@ -187,14 +199,14 @@ READS = [
 @pytest.mark.parametrize("case", READS, ids=lambda case: case.id)
 def test_what_is_read(case: ReadCase) -> None:
     want = Reads(attributes=case.attributes, capacity=case.capacity, is_exact=case.is_exact)
-    assert compile_selector(case.text).reads == want
+    assert compile_selector_expression(case.text).reads == want
 
 
 def test_cheap_selectors_need_no_meter() -> None:
-    assert compile_selector("device.attributes['d'].a == 1").stays_within_budget
-    assert compile_selector("device.attributes['d'].all(k, k.matches('a+'))").stays_within_budget
-    assert not compile_selector("lists.range(200000).all(x, x >= 0)").stays_within_budget
-    assert not compile_selector("type(device.driver) == string").stays_within_budget
+    assert compile_selector_expression("device.attributes['d'].a == 1").stays_within_budget
+    assert compile_selector_expression("device.attributes['d'].all(k, k.matches('a+'))").stays_within_budget
+    assert not compile_selector_expression("lists.range(200000).all(x, x >= 0)").stays_within_budget
+    assert not compile_selector_expression("type(device.driver) == string").stays_within_budget
 
 
 @pytest.mark.slow
@@ -205,7 +217,7 @@ def test_judging_raises_nothing_but_cel_errors(text: str) -> None:
         check_selector(text, environment)
         check_derived_attribute(text, environment)
     with contextlib.suppress(CelError):
-        checked = compile_selector(text)
+        checked = compile_selector_expression(text)
         assert checked.reads is checked.reads
         assert checked.cost_max >= 0
 
@@ -218,7 +230,7 @@ DEVICE = device_view({"bool": True, "int": 4, "string": "a100", "version": Semve
 @given(typed_texts())
 def test_what_runs_costs_no_more_than_is_said(text: str) -> None:
     with contextlib.suppress(CelError):
-        checked = compile_selector(text)
+        checked = compile_selector_expression(text)
         _, cost = Selector(checked).measure(DEVICE)
         assert cost <= 3 * checked.cost_max + 10 or not checked.cost.is_upper_bound
 
@@ -228,9 +240,9 @@ def test_what_runs_costs_no_more_than_is_said(text: str) -> None:
 @given(typed_texts())
 def test_what_may_be_written_can_run_later(text: str) -> None:
     if isinstance(check_selector(text, NEW), CheckedExpression):
-        compile_selector(text)
+        compile_selector_expression(text)
 
 
 def test_a_refusal_is_a_cel_error_for_those_who_compile() -> None:
     with pytest.raises(CelCompileError):
-        compile_selector("1")
+        compile_selector_expression("1")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dralloc.cel.codegen import generate, write_expression
 from dralloc.cel.codegen_source import SourceWriter
-from dralloc.cel.compiler import compile_selector as check
+from dralloc.cel.compiler import compile_selector_expression as check
 from dralloc.cel.device import DeviceView
 from dralloc.cel.errors import CelCompileError, CelError, CelEvaluationError, CostLimitError
 from dralloc.cel.program import compile_selector

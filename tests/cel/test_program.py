@@ -8,7 +8,7 @@ import pytest
 
 from dralloc.cel.errors import CelCompileError, CelEvaluationError, CelTypeError
 from dralloc.cel.program import compile_selector
-from dralloc.cel.selector_explanation import Part, shown_value
+from dralloc.cel.selector_explanation import ExplainedPart, shown_value
 from tests.support.selectors import DRIVER, device_view, evaluate
 
 D = f'device.attributes["{DRIVER}"]'
@@ -61,7 +61,7 @@ def test_threads_may_compile_the_same_text_at_the_same_time() -> None:
     assert all(selector.text == text for selector, text in zip(selectors, texts, strict=True))
 
 
-def told(expression: str) -> list[Part]:
+def told(expression: str) -> list[ExplainedPart]:
     return list(compile_selector(expression).explain(device_view()).parts)
 
 

@@ -16,7 +16,7 @@ from cel_expr_python.ext import ext_optional, ext_strings
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dralloc.cel.compiler import compile_selector as check
+from dralloc.cel.compiler import compile_selector_expression as check
 from dralloc.cel.errors import CelCompileError, CelEvaluationError
 from tests.support.selectors import evaluate
 

@@ -19,7 +19,7 @@ from dralloc.cli.main import app
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.blocking_client import Client
 from dralloc.client.http_transport import HttpTransport
-from dralloc.client.kubeconfig import Connection
+from dralloc.client.kubeconfig import ConnectionConfig
 from dralloc.pytest_plugin.cluster import running_cluster
 from dralloc.testing.api_server import TOKEN
 from tests.support.api_thread import ApiThread, Said, api_thread
@@ -159,7 +159,7 @@ def test_a_refusal_is_told_and_the_others_are_applied(api: ApiThread) -> None:
 def test_fields_of_others_are_taken_over_only_by_force(api: ApiThread) -> None:
     apply(api, CLASS)
     theirs = {**CLASS, "metadata": {"name": "gpu", "labels": {"team": "theirs"}}}
-    transport = HttpTransport(Connection(server=api.url, token=TOKEN))
+    transport = HttpTransport(ConnectionConfig(server=api.url, token=TOKEN))
     with Client(AsyncClient(transport, field_manager="somebody-else")) as somebody_else:
         somebody_else.apply(theirs)
     ours = {**CLASS, "metadata": {"name": "gpu", "labels": {"team": "ours"}}}

@@ -11,7 +11,7 @@ import pytest
 
 from dralloc.apiserver.http.listener import Endpoint, serving
 from dralloc.client.http_transport import HttpTransport
-from dralloc.client.kubeconfig import Connection
+from dralloc.client.kubeconfig import ConnectionConfig
 from dralloc.fleet.fleet import Fleet, FleetSettings
 from dralloc.fleet.profiles import load_profile
 from dralloc.system_clock import SystemClock
@@ -49,7 +49,7 @@ def test_what_cannot_be_done_is_said_in_a_line(tmp_path: Path) -> None:
 def test_a_recorded_cluster_is_a_profile(tmp_path: Path) -> None:
     async def record() -> tuple[int, str]:
         async with api_application() as application, serving(application, Endpoint()) as url:
-            transport = HttpTransport(Connection(server=url, token=TOKEN))
+            transport = HttpTransport(ConnectionConfig(server=url, token=TOKEN))
             settings = FleetSettings(profile=load_profile("nic"), profile_name="nic", count=4)
             await Fleet(transport, settings, SystemClock()).publish()
             await transport.close()

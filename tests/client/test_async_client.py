@@ -18,8 +18,8 @@ from dralloc.client.api_calls import PatchType, WatchEvent
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.known_resources import UnknownResource
-from dralloc.client.resource_endpoint import Object
-from dralloc.client.transport import Request, TransportError
+from dralloc.client.transport import ClientRequest, TransportError
+from dralloc.client.typed_resource import Object
 from dralloc.primitives.errors import AlreadyExists, Conflict, Invalid, NotFound, Unauthorized
 from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.api_server import api_in_process, api_over_http
@@ -232,7 +232,7 @@ def test_a_reader_that_is_cancelled_while_it_leaves_a_stream_ends() -> None:
 
     async def reader() -> None:
         while True:
-            async with InProcessTransport(Server()).stream(Request(method="GET", path="/")) as stream:
+            async with InProcessTransport(Server()).stream(ClientRequest(method="GET", path="/")) as stream:
                 await anext(stream.pieces())
 
     async def main() -> None:

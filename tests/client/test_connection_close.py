@@ -17,15 +17,15 @@ import pytest
 
 from dralloc.apiserver.credentials.certificates import ensure_certificates
 from dralloc.client.http_transport import HttpTransport
-from dralloc.client.kubeconfig import Connection
-from dralloc.client.transport import Request
+from dralloc.client.kubeconfig import ConnectionConfig
+from dralloc.client.transport import ClientRequest
 
 WHOLE = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
 ENDLESS = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\n{}\n\r\n"
 
 
 @contextmanager
-def falling_silent(directory: Path, *answers: bytes) -> Iterator[Connection]:
+def falling_silent(directory: Path, *answers: bytes) -> Iterator[ConnectionConfig]:
     """A server that gives one answer on each connection and does nothing more, not even hang up."""
     files = ensure_certificates(directory, ["127.0.0.1"], datetime.now(UTC))
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -42,16 +42,16 @@ def falling_silent(directory: Path, *answers: bytes) -> Iterator[Connection]:
         serving = threading.Thread(target=serve, args=(listener,), daemon=True)
         serving.start()
         address = f"https://127.0.0.1:{listener.getsockname()[1]}"
-        yield Connection(server=address, authority_pem=files.authority_pem.decode())
+        yield ConnectionConfig(server=address, authority_pem=files.authority_pem.decode())
         serving.join()
         for connection in held:
             connection.close()
 
 
-async def read_and_close(connection: Connection) -> None:
+async def read_and_close(connection: ConnectionConfig) -> None:
     transport = HttpTransport(connection)
-    assert (await transport.send(Request(method="GET", path="/"))).body == b"{}"
-    async with transport.stream(Request(method="GET", path="/")) as stream:
+    assert (await transport.send(ClientRequest(method="GET", path="/"))).body == b"{}"
+    async with transport.stream(ClientRequest(method="GET", path="/")) as stream:
         assert await anext(stream.pieces()) == b"{}\n"
     # Far less than a server is given to say goodbye.
     async with asyncio.timeout(15):

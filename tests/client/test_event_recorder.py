@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from random import Random
 
 from dralloc.api.core_v1 import Event, ObjectReference
-from dralloc.client.api_calls import Calls
+from dralloc.client.api_calls import ApiCalls
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.event_recorder import WAITING_MAX, EventRecorder, Report
 from dralloc.client.in_process_transport import InProcessTransport
@@ -89,7 +89,7 @@ def test_after_a_loss_the_next_event_is_written_whole() -> None:
         clock = VirtualClock(asyncio.get_running_loop())
         async with api_application(clock=clock) as application:
             network = FaultyTransport(InProcessTransport(application, token=TOKEN), Random(1), Faults(lose_request=1.0))
-            recorder = EventRecorder(Calls(network), resource_for(Event), component="scheduler", clock=clock)
+            recorder = EventRecorder(ApiCalls(network), resource_for(Event), component="scheduler", clock=clock)
             writing = asyncio.ensure_future(recorder.run())
             recorder.report(report("lost"))
             await asyncio.sleep(1)

@@ -10,11 +10,11 @@ import pytest
 import uvloop
 
 from dralloc.client.http_transport import HttpTransport
-from dralloc.client.kubeconfig import Connection
-from dralloc.client.transport import Request, TransportError
+from dralloc.client.kubeconfig import ConnectionConfig
+from dralloc.client.transport import ClientRequest, TransportError
 
-GET = Request(method="GET", path="/api/v1/pods/a b", query={"labelSelector": "a=b"})
-POST = Request(
+GET = ClientRequest(method="GET", path="/api/v1/pods/a b", query={"labelSelector": "a=b"})
+POST = ClientRequest(
     method="POST", path="/api/v1/pods", headers={"Content-Type": "application/json"}, body=b'{"kind": "Pod"}'
 )
 
@@ -57,7 +57,9 @@ class ScriptedServer:
 async def scripted(*answers: bytes) -> AsyncIterator[tuple[HttpTransport, ScriptedServer]]:
     script = ScriptedServer(answers)
     server = await asyncio.start_server(script.serve, "127.0.0.1", 0)
-    transport = HttpTransport(Connection(server=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", token="t"))
+    transport = HttpTransport(
+        ConnectionConfig(server=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", token="t")
+    )
     try:
         yield transport, script
     finally:
@@ -104,7 +106,7 @@ async def test_json_is_wanted_unless_something_else_is_asked_for(
     transport: HttpTransport, server: ScriptedServer
 ) -> None:
     await transport.send(GET)
-    await transport.send(Request(method="GET", path="/api", headers={"Accept": "application/json;as=Table"}))
+    await transport.send(ClientRequest(method="GET", path="/api", headers={"Accept": "application/json;as=Table"}))
     wanted = [[line for line in sent.split(b"\r\n") if line.startswith(b"Accept:")] for sent in server.requests]
     assert wanted == [[b"Accept: application/json"], [b"Accept: application/json;as=Table"]]
 
@@ -162,7 +164,7 @@ def test_an_answer_that_is_none_is_a_failure(answer: bytes) -> None:
 @pytest.mark.parametrize("address", ["http://127.0.0.1:1", "localhost:6443", "/nowhere"])
 def test_a_server_that_is_not_there_is_named(address: str) -> None:
     async def main() -> None:
-        transport = HttpTransport(Connection(server=address))
+        transport = HttpTransport(ConnectionConfig(server=address))
         with pytest.raises(TransportError, match="no answer from"):
             await transport.send(GET)
         await transport.close()

@@ -11,14 +11,14 @@ import pytest
 
 from dralloc.api.meta_v1 import ObjectMeta
 from dralloc.api.resource_v1 import DeviceClass
-from dralloc.client.api_calls import Calls
+from dralloc.client.api_calls import ApiCalls
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.informer import Informer
 from dralloc.client.known_resources import resource_for
 from dralloc.client.reflector import Reflector
-from dralloc.client.resource_endpoint import ObjectKey
-from dralloc.client.transport import Request, Stream
+from dralloc.client.transport import ClientRequest, Stream
+from dralloc.client.typed_resource import ObjectKey
 from dralloc.simulator.network_faults import Faults, FaultyTransport
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.store.interface import HistoryLimits
@@ -122,7 +122,7 @@ def test_the_copy_ends_equal_to_the_server_through_losses_and_compactions(seed: 
             informer: Informer[DeviceClass] = Informer()
             journal = Journal()
             informer.subscribe(journal)
-            reflecting = asyncio.ensure_future(Reflector(Calls(faulty), CLASSES, informer).run())
+            reflecting = asyncio.ensure_future(Reflector(ApiCalls(faulty), CLASSES, informer).run())
             await change_at_random(client, random)
             faulty.faults = Faults()
             await until(lambda: informer.synced.is_set() and len(informer) == len(journal.world))
@@ -160,7 +160,7 @@ def test_a_server_that_ends_every_watch_at_once_is_not_asked_over_and_over() -> 
 
         class Counting(InProcessTransport):
             @asynccontextmanager
-            async def stream(self, request: Request) -> AsyncIterator[Stream]:
+            async def stream(self, request: ClientRequest) -> AsyncIterator[Stream]:
                 nonlocal requests
                 requests += 1
                 async with super().stream(request) as stream:
@@ -168,7 +168,7 @@ def test_a_server_that_ends_every_watch_at_once_is_not_asked_over_and_over() -> 
 
         async with api_application(clock=VirtualClock(asyncio.get_running_loop())) as application:
             transport = Counting(application, token=TOKEN)
-            reflecting = asyncio.ensure_future(Reflector(Calls(transport), CLASSES, Informer()).run())
+            reflecting = asyncio.ensure_future(Reflector(ApiCalls(transport), CLASSES, Informer()).run())
             await asyncio.sleep(1)
             application.end_streams()
             await asyncio.sleep(60)

@@ -13,7 +13,7 @@ import yaml
 
 from dralloc.api.core_v1 import Node
 from dralloc.apiserver.http.listener import Endpoint, serving
-from dralloc.client.api_calls import Calls
+from dralloc.client.api_calls import ApiCalls
 from dralloc.client.http_transport import HttpTransport
 from dralloc.client.known_resources import resource_for
 from dralloc.client.kubeconfig import BadKubeconfig, find_connection, read_kubeconfig
@@ -44,11 +44,11 @@ def test_a_token_that_is_replaced_is_read_again_when_the_server_takes_the_old_on
             sending, streaming = HttpTransport(read_kubeconfig(config)), HttpTransport(read_kubeconfig(config))
             nodes = resource_for(Node)
             with pytest.raises(Unauthorized):
-                await Calls(sending).list_all(nodes)
+                await ApiCalls(sending).list_all(nodes)
             token.write_text(TOKEN)
             # Several at once: one gets the new token, all use it.
-            await asyncio.gather(*(Calls(sending).list_all(nodes) for _ in range(5)))
-            async for _ in Calls(streaming).watch(nodes, resource_version="", timeout_s=1):
+            await asyncio.gather(*(ApiCalls(sending).list_all(nodes) for _ in range(5)))
+            async for _ in ApiCalls(streaming).watch(nodes, resource_version="", timeout_s=1):
                 pass
             await sending.close()
             await streaming.close()

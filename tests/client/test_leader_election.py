@@ -12,12 +12,12 @@ import pytest
 
 from dralloc.api.coordination_v1 import Lease
 from dralloc.apiserver.http.application import ApiApplication
-from dralloc.client.api_calls import Calls
+from dralloc.client.api_calls import ApiCalls
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.known_resources import resource_for
 from dralloc.client.leader_election import LeaderElection, Timing
-from dralloc.client.resource_endpoint import ObjectKey
+from dralloc.client.typed_resource import ObjectKey
 from dralloc.simulator.network_faults import Faults, FaultyTransport
 from dralloc.simulator.virtual_time import START, VirtualClock, run_virtual
 from dralloc.testing.api_server import TOKEN, api_application
@@ -34,7 +34,7 @@ class Candidate:
         self.network = FaultyTransport(InProcessTransport(application, token=TOKEN), Random(seed), Faults())
         self.leads = False
         self._election = LeaderElection(
-            Calls(self.network),
+            ApiCalls(self.network),
             resource_for(Lease),
             KEY,
             identity=name,

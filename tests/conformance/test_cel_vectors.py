@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dralloc.conformance.family_index import load_family
-from dralloc.conformance.vector_family import BadVectors, Options, Tally, known_differences, read_lines
+from dralloc.conformance.vector_family import BadVectors, VectorOptions, VectorTally, known_differences, read_lines
 from dralloc.primitives.features import FeatureGates
 
 VECTORS = Path(__file__).parent.parent / "vectors" / "cel.jsonl.gz"
@@ -17,8 +17,8 @@ VECTORS = Path(__file__).parent.parent / "vectors" / "cel.jsonl.gz"
 
 @pytest.mark.slow
 def test_expressions() -> None:
-    counted = Tally(known_differences("cel"))
-    for verdict in load_family("cel").run(read_lines(VECTORS), Options()):
+    counted = VectorTally(known_differences("cel"))
+    for verdict in load_family("cel").run(read_lines(VECTORS), VectorOptions()):
         counted.count(verdict)
     assert (counted.total, counted.disagreements) == (1500, [])
     assert len(counted.known_differences) <= counted.total // 100
@@ -38,7 +38,7 @@ def line(**changes: Any) -> bytes:
 
 
 def differences(text: bytes, gates: str = "") -> tuple[str, ...]:
-    (verdict,) = load_family("cel").run([text], Options(FeatureGates.parse(gates)))
+    (verdict,) = load_family("cel").run([text], VectorOptions(FeatureGates.parse(gates)))
     return verdict.differences
 
 

@@ -12,15 +12,15 @@ from typer.testing import CliRunner, Result
 
 from dralloc.cli.main import app
 from dralloc.conformance.family_index import FAMILIES, load_family
-from dralloc.conformance.vector_family import Options, Tally, known_differences, read_lines
+from dralloc.conformance.vector_family import VectorOptions, VectorTally, known_differences, read_lines
 from dralloc.primitives.features import FeatureGates
 
 VECTORS = Path(__file__).parent.parent / "vectors"
 
 
-def tally(family: str, file: str, gates: str = "") -> Tally:
-    counted = Tally(known_differences(family))
-    for verdict in load_family(family).run(read_lines(VECTORS / file), Options(FeatureGates.parse(gates))):
+def tally(family: str, file: str, gates: str = "") -> VectorTally:
+    counted = VectorTally(known_differences(family))
+    for verdict in load_family(family).run(read_lines(VECTORS / file), VectorOptions(FeatureGates.parse(gates))):
         counted.count(verdict)
     return counted
 
@@ -65,7 +65,7 @@ def spoiled_api_line(spoil: Callable[[dict[str, object]], None], code: int) -> b
     ],
 )
 def test_a_spoiled_answer_is_a_disagreement(line: bytes) -> None:
-    (verdict,) = load_family("api").run([line], Options())
+    (verdict,) = load_family("api").run([line], VectorOptions())
     assert verdict.differences
 
 
@@ -79,7 +79,7 @@ def test_a_spoiled_answer_is_a_disagreement(line: bytes) -> None:
     ],
 )
 def test_a_spoiled_quantity_is_a_disagreement(line: dict[str, object]) -> None:
-    (verdict,) = load_family("quantity").run([json.dumps(line).encode()], Options())
+    (verdict,) = load_family("quantity").run([json.dumps(line).encode()], VectorOptions())
     assert verdict.differences
 
 

@@ -14,7 +14,7 @@ from dralloc.api.core_v1 import Event, ResourceQuota
 from dralloc.api.pod_v1 import FAILED, SUCCEEDED, Pod
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.client.known_resources import resource_for
-from dralloc.client.resource_endpoint import ObjectKey
+from dralloc.client.typed_resource import ObjectKey
 from dralloc.controllers.running import CONTROLLERS
 from dralloc.simulator.network_faults import Faults
 from dralloc.simulator.virtual_time import run_virtual

@@ -17,7 +17,7 @@ from dralloc.api.meta_v1 import OwnerReference
 from dralloc.api.pod_claims import POD_CLAIM_NAME, pod_reference
 from dralloc.api.pod_v1 import Pod, PodResourceClaimStatus
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim, ResourceClaimTemplate
-from dralloc.api.unstructured_object import CoreObject, read_core_object
+from dralloc.api.unstructured_object import UnstructuredObject, read_unstructured
 from dralloc.controllers.claim_templates.plan import (
     CreateClaim,
     PodAction,
@@ -56,9 +56,9 @@ def allocated(item: ResourceClaim, *consumers: ConsumerReference, any_pod: bool 
     return replace(item, status=replace(item.status, allocation=got, reserved_for=consumers))
 
 
-def templates(*documents: dict[str, Any]) -> dict[str, CoreObject]:
+def templates(*documents: dict[str, Any]) -> dict[str, UnstructuredObject]:
     return {
-        document["metadata"]["name"]: read_core_object(encode(document), ResourceClaimTemplate)
+        document["metadata"]["name"]: read_unstructured(encode(document), ResourceClaimTemplate)
         for document in documents
     }
 
@@ -69,7 +69,7 @@ class World:
 
     pod: Pod
     claims: dict[str, ResourceClaim] = field(default_factory=dict)
-    templates: dict[str, CoreObject] = field(default_factory=lambda: templates(claim_template("t", request())))
+    templates: dict[str, UnstructuredObject] = field(default_factory=lambda: templates(claim_template("t", request())))
     gates: FeatureGates = GATES
 
     @classmethod

@@ -16,7 +16,7 @@ from dralloc.api.codec import encode
 from dralloc.api.meta_v1 import ObjectMeta
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimTemplate
-from dralloc.api.unstructured_object import CoreObject, read_core_object
+from dralloc.api.unstructured_object import UnstructuredObject, read_unstructured
 from dralloc.controllers.jobs.crew import batches
 from dralloc.controllers.jobs.indexes import parse_indexes, print_indexes
 from dralloc.controllers.jobs.plan import (
@@ -414,14 +414,14 @@ def test_sets_of_indexes_look_as_in_kubernetes() -> None:
 # --- Pods -------------------------------------------------------------------------------------------------------
 
 
-def job_document(**spec: Any) -> CoreObject:
+def job_document(**spec: Any) -> UnstructuredObject:
     document = {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {"name": "train", "namespace": "default", "uid": "uid-of-train"},
         "spec": {"template": {"metadata": {"labels": {"team": "a"}}, "spec": pod("x")["spec"]}, **spec},
     }
-    return read_core_object(encode(document), Job)
+    return read_unstructured(encode(document), Job)
 
 
 def test_a_pod_is_made_as_the_template_says_and_belongs_to_its_job() -> None:
@@ -487,7 +487,7 @@ def test_few_at_first() -> None:
 def test_a_job_gets_the_claims_that_it_asks_for_and_is_their_holder() -> None:
     job = job_document()
     job = replace(job, metadata=replace(job.metadata, annotations={SHARED_CLAIMS: "nic=t, disk = none,nonsense"}))
-    template = read_core_object(encode(claim_template("t", request(), labels={"a": "b"})), ResourceClaimTemplate)
+    template = read_unstructured(encode(claim_template("t", request(), labels={"a": "b"})), ResourceClaimTemplate)
     found = {"t": template}
     create, missing, wrong = plan_claims(job, dict[str, ResourceClaim]().get, found.get, for_workloads=True)
     assert isinstance(create, CreateClaim)

@@ -19,7 +19,7 @@ from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.cli.main import app
 from dralloc.client.async_client import AsyncClient, connect_async
 from dralloc.client.in_process_transport import InProcessTransport
-from dralloc.client.transport import Request, Response, Stream, Transport
+from dralloc.client.transport import ClientRequest, ClientResponse, Stream, Transport
 from dralloc.controllers.running import LEASE, Controllers
 from dralloc.primitives.features import FeatureGates
 from dralloc.simulator.network_faults import Faults, FaultyTransport
@@ -80,12 +80,12 @@ class WithoutResource:
     def __init__(self, inner: Transport, plural: str, status: int) -> None:
         self._inner, self._plural, self._status = inner, plural, status
 
-    async def send(self, request: Request) -> Response:
+    async def send(self, request: ClientRequest) -> ClientResponse:
         if request.path.endswith(f"/{self._plural}"):
-            return Response(status=self._status, body=b"404 page not found")
+            return ClientResponse(status=self._status, body=b"404 page not found")
         return await self._inner.send(request)
 
-    def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
+    def stream(self, request: ClientRequest) -> AbstractAsyncContextManager[Stream]:
         return self._inner.stream(request)
 
     async def close(self) -> None:

@@ -24,7 +24,7 @@ from dralloc.apiserver.server import ApiServer
 from dralloc.assembly.components import Components
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
-from dralloc.client.transport import Request, Transport
+from dralloc.client.transport import ClientRequest, Transport
 from dralloc.controllers.running import Controllers
 from dralloc.driver import DriverFunctions
 from dralloc.driver import device as plain_device
@@ -78,7 +78,7 @@ class LosesFirstAnswers:
     def __init__(self) -> None:
         self._seen: set[object] = set()
 
-    def __call__(self, request: Request) -> Loss:
+    def __call__(self, request: ClientRequest) -> Loss:
         kind = tuple(right for right, _ in rights_needed(request.method, request.path, request.query))
         if request.method == "GET" or kind in self._seen:
             return Loss.NOTHING

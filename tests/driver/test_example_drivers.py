@@ -22,7 +22,7 @@ from dralloc.api.batch_v1 import Job
 from dralloc.api.core_v1 import Event
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceRequestAllocationResult, ResourceClaim, ResourceSlice
-from dralloc.client.resource_endpoint import ObjectKey
+from dralloc.client.typed_resource import ObjectKey
 from dralloc.node.agent import CHECKPOINT
 from dralloc.node.checkpoint import read_checkpoint
 from dralloc.node.pod_view import NODE_PODS

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dralloc.client.api_calls import Calls
+from dralloc.client.api_calls import ApiCalls
 from dralloc.driver import AllocatedClaim, Device, Driver, PreparedDevice, device
 from dralloc.driver.checkpoint import Checkpoint
 from dralloc.driver.claims import ClaimReference
@@ -58,7 +58,7 @@ def test_what_is_gone_for_long_is_released(directory: Path) -> None:
 
             def looking(after_s: float) -> VanishedClaims:
                 return VanishedClaims(
-                    Calls(transport),
+                    ApiCalls(transport),
                     checkpoint,
                     bench.plugin._preparer,
                     after_s=after_s,

@@ -13,7 +13,7 @@ import pytest
 
 from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.client.async_client import AsyncClient
-from dralloc.client.transport import Request, Response, Transport, TransportError
+from dralloc.client.transport import ClientRequest, ClientResponse, Transport, TransportError
 from dralloc.driver import AllocatedClaim, Device, Driver, DriverFunctions, PreparedDevice, capacity, device
 from dralloc.driver.checkpoint import Checkpoint
 from dralloc.driver.instances import AlreadyRunning
@@ -427,12 +427,12 @@ class Offline:
         self.inner = inner
         self.is_down = False
 
-    async def send(self, request: Request) -> Response:
+    async def send(self, request: ClientRequest) -> ClientResponse:
         if self.is_down:
             raise TransportError("the server is away")
         return await self.inner.send(request)
 
-    def stream(self, request: Request) -> object:
+    def stream(self, request: ClientRequest) -> object:
         return self.inner.stream(request)
 
     async def close(self) -> None:

@@ -13,7 +13,7 @@ from dralloc.api.core_v1 import Node
 from dralloc.api.device_parts import capacity
 from dralloc.api.meta_v1 import ObjectMeta
 from dralloc.api.resource_v1 import ResourceSlice
-from dralloc.client.api_calls import Calls
+from dralloc.client.api_calls import ApiCalls
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.transport import Transport
@@ -55,7 +55,7 @@ class Bench:
         self, *, transport: Transport | None = None, node: str | None = NODE
     ) -> AsyncIterator[SlicePublisher]:
         publisher = SlicePublisher(
-            Calls(transport or self.transport),
+            ApiCalls(transport or self.transport),
             DRIVER,
             node_name=node,
             metrics=self.metrics,

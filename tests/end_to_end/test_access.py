@@ -22,7 +22,7 @@ from dralloc.api.resource_v1 import (
 from dralloc.apiserver.server_process import ServerSettings, run_server
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.http_transport import HttpTransport
-from dralloc.client.kubeconfig import Connection
+from dralloc.client.kubeconfig import ConnectionConfig
 from dralloc.primitives.errors import Conflict, Forbidden, Invalid, NotFound
 from dralloc.simulator.running_cluster import RunningCluster, in_running_cluster
 from dralloc.testing.builders import (
@@ -90,7 +90,7 @@ async def administrator_and_node(directory: Path) -> AsyncIterator[tuple[AsyncCl
     )
     async with run_server(settings) as server:
         transports = [
-            HttpTransport(Connection(server=server.url, token=token)) for token in (server.token, "node-token")
+            HttpTransport(ConnectionConfig(server=server.url, token=token)) for token in (server.token, "node-token")
         ]
         try:
             yield AsyncClient(transports[0]), AsyncClient(transports[1])

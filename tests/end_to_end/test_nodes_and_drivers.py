@@ -22,7 +22,7 @@ from dralloc.api.resource_v1 import (
     ResourceSlice,
 )
 from dralloc.client.known_resources import resource_for
-from dralloc.client.resource_endpoint import ObjectKey
+from dralloc.client.typed_resource import ObjectKey
 from dralloc.node.pod_view import NODE_PODS, NodePod
 from dralloc.rpc.plugin_services import (
     DRA_SERVICES,

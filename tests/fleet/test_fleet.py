@@ -21,8 +21,8 @@ from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.known_resources import resource_for
-from dralloc.client.resource_endpoint import ObjectKey
-from dralloc.client.transport import Request, Response
+from dralloc.client.transport import ClientRequest, ClientResponse
+from dralloc.client.typed_resource import ObjectKey
 from dralloc.fleet.fleet import Fleet, FleetSettings
 from dralloc.fleet.profiles import load_profile, profile_names
 from dralloc.node.pod_view import NODE_PODS, NodePod
@@ -307,10 +307,10 @@ def test_nodes_that_another_process_looks_after_by_now_are_left_to_it() -> None:
 class KeepsTaints(InProcessTransport):
     """As a cluster does that holds nodes to their rights: its own controller changes taints."""
 
-    async def send(self, request: Request) -> Response:
+    async def send(self, request: ClientRequest) -> ClientResponse:
         if b'"taints"' in request.body:
             refusal = {"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403}
-            return Response(status=403, body=encode(refusal))
+            return ClientResponse(status=403, body=encode(refusal))
         return await super().send(request)
 
 
@@ -341,7 +341,7 @@ class WritesNoStatus(InProcessTransport):
 
     is_busy = False
 
-    async def send(self, request: Request) -> Response:
+    async def send(self, request: ClientRequest) -> ClientResponse:
         if self.is_busy and request.path.endswith("/status"):
             await asyncio.Event().wait()
         return await super().send(request)

@@ -13,7 +13,7 @@ import pytest
 from dralloc.api.pod_claims import pod_reference
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.client.resource_endpoint import ObjectKey
+from dralloc.client.typed_resource import ObjectKey
 from dralloc.node.checkpoint import read_checkpoint
 from dralloc.node.claim_cache import ClaimBook
 from dralloc.node.claim_records import ClaimRecord, PreparedDevice

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dralloc.primitives.metrics import Counter, Gauge, Histogram, exposition
+from dralloc.primitives.metrics import CounterMetric, GaugeMetric, HistogramMetric, exposition
 
 
 def test_counters_print_each_combination_of_labels() -> None:
-    requests = Counter("requests_total", "Requests.", ["verb", "code"])
+    requests = CounterMetric("requests_total", "Requests.", ["verb", "code"])
     requests.add("GET", "200")
     requests.add("GET", "200", amount=2)
     requests.add('P"\n\\', "500")
@@ -19,18 +19,18 @@ def test_counters_print_each_combination_of_labels() -> None:
 
 
 def test_a_counter_without_labels_is_there_from_the_start() -> None:
-    assert "up_total 0\n" in exposition([Counter("up_total", "Ups.")])
+    assert "up_total 0\n" in exposition([CounterMetric("up_total", "Ups.")])
 
 
 def test_gauges_are_set_or_read() -> None:
-    stored = Gauge("stored", "Objects.", ["kind"])
+    stored = GaugeMetric("stored", "Objects.", ["kind"])
     stored.set("claims", value=1.5)
     assert 'stored{kind="claims"} 1.5\n' in exposition([stored])
-    assert "live 7\n" in exposition([Gauge("live", "Now.", read=lambda: [((), 7.0)])])
+    assert "live 7\n" in exposition([GaugeMetric("live", "Now.", read=lambda: [((), 7.0)])])
 
 
 def test_histogram_buckets_add_up() -> None:
-    duration = Histogram("seconds", "Time.", ["verb"], buckets=(0.1, 1.0))
+    duration = HistogramMetric("seconds", "Time.", ["verb"], buckets=(0.1, 1.0))
     for value in (0.1, 0.5, 3.0):
         duration.observe("GET", value=value)
     assert exposition([duration]).splitlines()[2:] == [

@@ -10,7 +10,7 @@ import pytest
 from dralloc.api.pod_claims import is_reserved_for
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.client.transport import Request, Response, Stream, Transport
+from dralloc.client.transport import ClientRequest, ClientResponse, Stream, Transport
 from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice
 from tests.support.scheduled_cluster import ScheduledCluster, node, our_pod, scheduled_cluster
@@ -31,7 +31,7 @@ class DyingTransport:
         self._inner = inner
         return self
 
-    async def send(self, request: Request) -> Response:
+    async def send(self, request: ClientRequest) -> ClientResponse:
         if request.method != "GET" and ("/resourceclaims/" in request.path or request.path.endswith("/binding")):
             self._left -= 1
             if self._left == 0:
@@ -42,7 +42,7 @@ class DyingTransport:
             await asyncio.Event().wait()
         return await self._inner.send(request)
 
-    def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
+    def stream(self, request: ClientRequest) -> AbstractAsyncContextManager[Stream]:
         return self._inner.stream(request)
 
     async def close(self) -> None:

@@ -11,8 +11,8 @@ from dralloc.api.core_v1 import Node
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.client.known_resources import resource_for
-from dralloc.client.resource_endpoint import ObjectKey
-from dralloc.client.transport import Request, Response, Transport
+from dralloc.client.transport import ClientRequest, ClientResponse, Transport
+from dralloc.client.typed_resource import ObjectKey
 from dralloc.simulator.network_faults import Loss, ScriptedTransport
 from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import DRIVER, claim, device, device_class, request, resource_slice
@@ -57,12 +57,14 @@ def test_a_pod_gets_its_node_soon_after_this_has_gone(
     run_virtual(main())
 
 
-def refusal(status: int, reason: str, message: str) -> Response:
+def refusal(status: int, reason: str, message: str) -> ClientResponse:
     said = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status}
-    return Response(status=status, body=json.dumps({**said, "reason": reason, "message": message}).encode())
+    return ClientResponse(status=status, body=json.dumps({**said, "reason": reason, "message": message}).encode())
 
 
-def run_with(script: Callable[[Request], Loss | Response], test: Callable[[ScheduledCluster], Awaitable[None]]) -> None:
+def run_with(
+    script: Callable[[ClientRequest], Loss | ClientResponse], test: Callable[[ScheduledCluster], Awaitable[None]]
+) -> None:
     async def main() -> None:
         async with scheduled_cluster(wrap=lambda sound: ScriptedTransport(sound, script)) as cluster:
             await test(cluster)
@@ -74,7 +76,7 @@ def test_a_claim_that_cannot_be_given_other_devices_at_once_gets_them_soon() -> 
     """Its devices are on a node that takes no pods any more, and the server refuses once to take them back."""
     refused = iter([refusal(503, "ServiceUnavailable", "not now")])
 
-    def script(sent: Request) -> Loss | Response:
+    def script(sent: ClientRequest) -> Loss | ClientResponse:
         is_deallocation = sent.path.endswith("/c/status") and b'"allocation":null' in sent.body
         return next(refused, Loss.NOTHING) if is_deallocation else Loss.NOTHING
 

@@ -8,13 +8,13 @@ from dralloc.api.core_v1 import Node
 from dralloc.api.pod_claims import is_reserved_for, pod_reference
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.client.transport import Request
+from dralloc.client.transport import ClientRequest
 from dralloc.simulator.network_faults import Loss, ScriptedTransport
 from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice
 from tests.support.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod, scheduled_cluster
 
-Script = Callable[[Request], Loss]
+Script = Callable[[ClientRequest], Loss]
 
 
 async def create_pod(cluster: ScheduledCluster) -> None:
@@ -51,7 +51,7 @@ def test_a_scheduler_whose_first_requests_are_lost_comes_up_all_the_same() -> No
 def test_a_pod_that_was_bound_keeps_its_devices_when_neither_the_answer_nor_a_second_look_arrives() -> None:
     bindings = 0
 
-    def script(sent: Request) -> Loss:
+    def script(sent: ClientRequest) -> Loss:
         nonlocal bindings
         if sent.path.endswith("/binding"):
             bindings += 1
@@ -83,17 +83,17 @@ async def create_pod_with_two_claims(cluster: ScheduledCluster) -> None:
     await cluster.create(node("node-a"), device_class(), devices, *claims, our_pod("p", "first", "second"))
 
 
-def is_release(sent: Request) -> bool:
+def is_release(sent: ClientRequest) -> bool:
     return sent.method == "PATCH" and b'"allocation":null' in sent.body
 
 
 def test_a_pod_is_not_tried_again_while_its_claims_are_still_being_taken_back() -> None:
     lost = iter([Loss.REQUEST] * 5)
 
-    def script(sent: Request) -> Loss:
+    def script(sent: ClientRequest) -> Loss:
         return next(lost, Loss.NOTHING) if sent.path.endswith("/second/status") else Loss.NOTHING
 
-    def delay_s(sent: Request) -> float:
+    def delay_s(sent: ClientRequest) -> float:
         return 20.0 if is_release(sent) else 0.0
 
     async def main() -> None:
@@ -110,7 +110,7 @@ def test_a_pod_is_not_tried_again_while_its_claims_are_still_being_taken_back() 
 def test_a_claim_that_is_being_deallocated_for_a_pod_is_not_used_for_it_meanwhile() -> None:
     """The claim's node is full; while the slow write is under way that gives its device back, the node has room again."""
 
-    def delay_s(sent: Request) -> float:
+    def delay_s(sent: ClientRequest) -> float:
         return 20.0 if is_release(sent) else 0.0
 
     async def main() -> None:

@@ -9,8 +9,8 @@ from contextlib import AbstractAsyncContextManager
 import pytest
 
 from dralloc.assembly.components import Components
-from dralloc.client.api_calls import Calls
-from dralloc.client.transport import Request, Response, Stream, Transport
+from dralloc.client.api_calls import ApiCalls
+from dralloc.client.transport import ClientRequest, ClientResponse, Stream, Transport
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.scheduler import Scheduler, SchedulerSettings
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
@@ -25,12 +25,12 @@ class OlderServer:
         self._inner = inner
         self._lacks = tuple(f"/apis/resource.k8s.io/{version}/devicetaintrules" for version in lacks)
 
-    async def send(self, request: Request) -> Response:
+    async def send(self, request: ClientRequest) -> ClientResponse:
         if request.path.startswith(self._lacks):
-            return Response(status=404, body=b"404 page not found\n")
+            return ClientResponse(status=404, body=b"404 page not found\n")
         return await self._inner.send(request)
 
-    def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
+    def stream(self, request: ClientRequest) -> AbstractAsyncContextManager[Stream]:
         assert not request.path.startswith(self._lacks)
         return self._inner.stream(request)
 
@@ -54,7 +54,7 @@ def test_taint_rules_count_in_the_newest_version_that_is_served(lacks: Sequence[
             )
             await cluster.create(taint_rule("broken", taint("broken"), device="gpu-0"))
             await cluster.create(claim("c", request()), our_pod("p", "c"))
-            calls = Calls(OlderServer(cluster.network, lacks=lacks))
+            calls = ApiCalls(OlderServer(cluster.network, lacks=lacks))
             scheduler = Scheduler(calls, VirtualClock(asyncio.get_running_loop()), SchedulerSettings())
             async with Components() as components:
                 components.start("scheduler", scheduler.run)

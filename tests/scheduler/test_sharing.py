@@ -9,7 +9,7 @@ import pytest
 from dralloc.api.codec import encode
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
-from dralloc.client.transport import Request, Response, Stream, Transport
+from dralloc.client.transport import ClientRequest, ClientResponse, Stream, Transport
 from dralloc.simulator.network_faults import Loss, ScriptedTransport
 from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice
@@ -41,11 +41,11 @@ class CountingTransport:
         self._inner = inner
         return self
 
-    async def send(self, request: Request) -> Response:
+    async def send(self, request: ClientRequest) -> ClientResponse:
         self.claim_writes += request.method == "PATCH" and "/resourceclaims/" in request.path
         return await self._inner.send(request)
 
-    def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
+    def stream(self, request: ClientRequest) -> AbstractAsyncContextManager[Stream]:
         return self._inner.stream(request)
 
     async def close(self) -> None:
@@ -236,7 +236,7 @@ def test_a_pod_that_gives_up_its_place_on_the_list_leaves_the_devices_to_pods_th
     lost = iter([Loss.REQUEST] * 5)
     given_back: list[str] = []
 
-    def script(sent: Request) -> Loss:
+    def script(sent: ClientRequest) -> Loss:
         if b'"allocation":null' in sent.body:
             given_back.append(sent.path)
         return next(lost, Loss.NOTHING) if sent.path.endswith("/other/status") else Loss.NOTHING

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dralloc.api.core_v1 import Node
 from dralloc.api.pod_v1 import Pod
 from dralloc.client.known_resources import resource_for
-from dralloc.client.resource_endpoint import ObjectKey
+from dralloc.client.typed_resource import ObjectKey
 from dralloc.scheduler.report.pod_conditions import SAME_AGAIN_S
 from tests.support.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod
 

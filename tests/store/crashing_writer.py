@@ -18,7 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dralloc.store.errors import KeyExists, RevisionConflict
-from dralloc.store.interface import HistoryLimits, Record, Store
+from dralloc.store.interface import HistoryLimits, Store
+from dralloc.store.records import Record
 from dralloc.store.sqlite import SqliteStore
 
 WRITERS = 16

@@ -15,7 +15,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from dralloc.store.errors import Compacted, KeyExists, RevisionConflict, StoreFull, StoreUnavailable, ValueTooLarge
-from dralloc.store.interface import Event, HistoryLimits, Record, Store, Watch
+from dralloc.store.interface import HistoryLimits, Store, Watch
+from dralloc.store.records import Record, StoreEvent
 from dralloc.store.store_url import open_store
 from tests.support.etcd_server import EtcdServer, etcd_program
 from tests.support.ports import free_port
@@ -30,8 +31,8 @@ def own_server(tmp_path: Path) -> Iterator[EtcdServer]:
         yield server
 
 
-async def read(watch: Watch, count: int) -> list[Event]:
-    events: list[Event] = []
+async def read(watch: Watch, count: int) -> list[StoreEvent]:
+    events: list[StoreEvent] = []
     while len(events) < count:
         events.extend(await watch.next())
     return events

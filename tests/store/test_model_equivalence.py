@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, multiple, rule, run_state_machine_as_test
 
 from dralloc.store.errors import StoreError
-from dralloc.store.interface import FIRST_REVISION, Event, Page, PageToken, Record, Store, Watch
+from dralloc.store.interface import FIRST_REVISION, Page, PageToken, Store, Watch
+from dralloc.store.records import Record, StoreEvent
 from dralloc.store.store_url import open_store
 from tests.support.etcd_server import EtcdServer
 
@@ -81,13 +82,13 @@ class Model:
             matching = [key for key in matching if key > prefix + start_after]
         return [state[key] for key in matching[:limit]], revision, max(0, len(matching) - limit)
 
-    def events(self, prefix: str, after: int) -> list[Event]:
+    def events(self, prefix: str, after: int) -> list[StoreEvent]:
         found = []
         for revision in range(after + 1, self.revision + 1):
             key = self.writes[revision - FIRST_REVISION - 1][0]
             if key.startswith(prefix):
                 record, previous = self.state(revision).get(key), self.state(revision - 1).get(key)
-                found.append(Event(revision=revision, key=key, record=record, previous=previous))
+                found.append(StoreEvent(revision=revision, key=key, record=record, previous=previous))
         return found
 
 
@@ -111,9 +112,9 @@ class Subject:
     def record(self, record: Record | None) -> Record | None:
         return record and Record(key=record.key, value=record.value, revision=record.revision - self.offset)
 
-    def event(self, event: Event) -> Event:
+    def event(self, event: StoreEvent) -> StoreEvent:
         record, previous = self.record(event.record), self.record(event.previous)
-        return Event(revision=event.revision - self.offset, key=event.key, record=record, previous=previous)
+        return StoreEvent(revision=event.revision - self.offset, key=event.key, record=record, previous=previous)
 
     def page(self, page: Page) -> Any:
         return [self.record(record) for record in page.records], page.revision - self.offset, page.remaining
@@ -279,7 +280,7 @@ class StoresAgree(RuleBasedStateMachine):
                 watching.watches[number] = self.runner.run(again)
 
 
-async def read(watch: Watch, count: int, patience_s: float) -> list[Event]:
+async def read(watch: Watch, count: int, patience_s: float) -> list[StoreEvent]:
     events = list(await watch.next(timeout_s=0))
     while len(events) < count:
         more = await watch.next(timeout_s=patience_s)

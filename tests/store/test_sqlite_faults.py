@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 
 from dralloc.store.errors import CorruptStore, StoreError, StoreFull, StoreInUse, StoreUnavailable
-from dralloc.store.interface import HistoryLimits, Record
+from dralloc.store.interface import HistoryLimits
+from dralloc.store.records import Record
 from dralloc.store.sqlite import SqliteStore
 from dralloc.store.sqlite_file import SqliteFile
 from dralloc.store.store_url import open_store

@@ -16,7 +16,8 @@ from dralloc.store.errors import (
     RevisionConflict,
     StoreClosed,
 )
-from dralloc.store.interface import Event, PageToken, Record, Store, Watch
+from dralloc.store.interface import PageToken, Store, Watch
+from dralloc.store.records import Record, StoreEvent
 from dralloc.store.store_url import open_store
 
 TEST_TIMEOUT_S = 60.0
@@ -35,9 +36,9 @@ def on_every_store(scenario: Callable[[Store], Awaitable[None]]) -> Callable[[st
     return test
 
 
-async def take(watch: Watch, count: int) -> list[Event]:
+async def take(watch: Watch, count: int) -> list[StoreEvent]:
     """The next so many events; fails if the store gives more at once."""
-    events: list[Event] = []
+    events: list[StoreEvent] = []
     while len(events) < count:
         events.extend(await watch.next())
     assert len(events) == count
@@ -301,10 +302,10 @@ async def test_a_watch_tells_every_change_with_what_was_before(store: Store) -> 
         deleted = await store.delete("/a", expected_revision=second.revision)
         third = await store.create("/a", b"3")
         assert await take(watch, 4) == [
-            Event(revision=first.revision, key="/a", record=first, previous=None),
-            Event(revision=second.revision, key="/a", record=second, previous=first),
-            Event(revision=deleted, key="/a", record=None, previous=second),
-            Event(revision=third.revision, key="/a", record=third, previous=None),
+            StoreEvent(revision=first.revision, key="/a", record=first, previous=None),
+            StoreEvent(revision=second.revision, key="/a", record=second, previous=first),
+            StoreEvent(revision=deleted, key="/a", record=None, previous=second),
+            StoreEvent(revision=third.revision, key="/a", record=third, previous=None),
         ]
 
 

@@ -9,8 +9,9 @@ import pytest
 
 from dralloc.store.errors import Compacted, StoreUnavailable, WatcherTooSlow
 from dralloc.store.event_log import EventLog
-from dralloc.store.interface import Event, HistoryLimits, Record, Watch
+from dralloc.store.interface import HistoryLimits, Watch
 from dralloc.store.memory import MemoryStore
+from dralloc.store.records import Record, StoreEvent
 from dralloc.store.watch_hub import WatchHub
 
 
@@ -23,7 +24,7 @@ class Fixture:
 
     def write(self, *keys: str) -> None:
         events = [
-            Event(revision=revision, key=key, record=Record(key=key, value=b"", revision=revision), previous=None)
+            StoreEvent(revision=revision, key=key, record=Record(key=key, value=b"", revision=revision), previous=None)
             for revision, key in enumerate(keys, start=self.hub.revision + 1)
         ]
         for event in events:
@@ -97,11 +98,11 @@ def test_the_revision_of_a_watch_holds_back_while_events_are_pending() -> None:
 def test_a_batch_that_ends_within_a_revision_loses_nothing_of_it() -> None:
     fixture = Fixture()
     watch = fixture.hub.subscribe("a", after_revision=0)
-    twins = [Event(revision=1, key=key, record=None, previous=None) for key in ("a1", "a2")]
+    twins = [StoreEvent(revision=1, key=key, record=None, previous=None) for key in ("a1", "a2")]
     for event in twins:
         fixture.log.append(event)
     fixture.hub.publish(twins, revision=1)
-    batches: list[Sequence[Event]] = [asyncio.run(watch.next(limit=1)) for _ in twins]
+    batches: list[Sequence[StoreEvent]] = [asyncio.run(watch.next(limit=1)) for _ in twins]
     assert [event.key for batch in batches for event in batch] == ["a1", "a2"]
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from dralloc.api.admission import Admitted, Refused, Verb, WriteRequest, admit
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.registry import Kind, find_kind, print_object, read_object
-from dralloc.api.strategy import Surroundings
+from dralloc.api.strategy import AdmissionContext
 from dralloc.primitives.features import FeatureGates
 
 Document = Mapping[str, Any]
@@ -21,27 +21,27 @@ NOW_TEXT: Final = "2026-07-01T12:00:00Z"
 NAMESPACE: Final = "default"
 
 
-def surroundings(gates: str = "", **facts: Any) -> Surroundings:
+def admission_context(gates: str = "", **facts: Any) -> AdmissionContext:
     """An ordinary place and time; `gates` as on a command line."""
     known: dict[str, Any] = {"namespace_labels": {}, "uid": "uid-1", "name_suffix": "x7k2p", **facts}
-    return Surroundings(gates=FeatureGates.parse(gates), now=NOW, **known)
+    return AdmissionContext(gates=FeatureGates.parse(gates), now=NOW, **known)
 
 
-def create(document: Document, around: Surroundings | None = None) -> Admitted | Refused:
-    return _write(Verb.CREATE, document, None, "", around)
+def create(document: Document, context: AdmissionContext | None = None) -> Admitted | Refused:
+    return _write(Verb.CREATE, document, None, "", context)
 
 
-def update(document: Document, old: ApiObject, around: Surroundings | None = None) -> Admitted | Refused:
-    return _write(Verb.UPDATE, document, old, "", around)
+def update(document: Document, old: ApiObject, context: AdmissionContext | None = None) -> Admitted | Refused:
+    return _write(Verb.UPDATE, document, old, "", context)
 
 
-def update_status(document: Document, old: ApiObject, around: Surroundings | None = None) -> Admitted | Refused:
-    return _write(Verb.UPDATE, document, old, "status", around)
+def update_status(document: Document, old: ApiObject, context: AdmissionContext | None = None) -> Admitted | Refused:
+    return _write(Verb.UPDATE, document, old, "status", context)
 
 
-def stored(document: Document, around: Surroundings | None = None) -> ApiObject:
+def stored(document: Document, context: AdmissionContext | None = None) -> ApiObject:
     """The object that a create stores; fails where it is refused."""
-    outcome = create(document, around)
+    outcome = create(document, context)
     assert isinstance(outcome, Admitted), f"refused: {[str(fault) for fault in outcome.faults]}"
     return outcome.stored
 
@@ -58,7 +58,7 @@ def causes(outcome: Admitted | Refused) -> Causes:
 
 
 def _write(
-    verb: Verb, document: Document, old: ApiObject | None, subresource: str, around: Surroundings | None
+    verb: Verb, document: Document, old: ApiObject | None, subresource: str, context: AdmissionContext | None
 ) -> Admitted | Refused:
     kind = _kind_of(document)
     version = document["apiVersion"].rpartition("/")[2]
@@ -74,7 +74,7 @@ def _write(
         name=old.metadata.name if old is not None else "",
         body=body,
     )
-    return admit(request, around or surroundings())
+    return admit(request, context or admission_context())
 
 
 def _kind_of(document: Document) -> Kind:

@@ -18,8 +18,8 @@ from dralloc.api.resource_v1 import AllocationResult, ConsumerReference, Resourc
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.known_resources import resource_for
-from dralloc.client.resource_endpoint import ObjectKey
 from dralloc.client.transport import Transport
+from dralloc.client.typed_resource import ObjectKey
 from dralloc.controllers.running import CONTROLLERS, Controllers
 from dralloc.primitives.errors import NotFound
 from dralloc.primitives.features import FeatureGates

@@ -20,12 +20,12 @@ from typing import Any, Final
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.apiserver.server_process import ServerSettings, run_server
-from dralloc.client.api_calls import Calls
+from dralloc.client.api_calls import ApiCalls
 from dralloc.client.async_client import AsyncClient, connect_async
 from dralloc.client.http_transport import HttpTransport
 from dralloc.client.known_resources import resource_for
 from dralloc.client.kubeconfig import read_kubeconfig
-from dralloc.client.resource_endpoint import Object
+from dralloc.client.typed_resource import Object
 from dralloc.client.work_queue import Backoff
 from dralloc.controllers.running import Controllers
 from dralloc.driver_kit.driver_process import DriverProcess
@@ -175,7 +175,7 @@ async def driver_cluster(
         stack.push_async_callback(transport.close)
         clock, gates = SystemClock(), FeatureGates.defaults()
         components = [
-            asyncio.create_task(Scheduler(Calls(transport, field_manager="scheduler"), clock).run()),
+            asyncio.create_task(Scheduler(ApiCalls(transport, field_manager="scheduler"), clock).run()),
             asyncio.create_task(Controllers(transport, clock=clock, gates=gates).run()),
         ]
         stack.push_async_callback(_end, components)

@@ -24,8 +24,8 @@ from dralloc.api.resource_v1 import AllocationResult, ResourceClaim
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.known_resources import resource_for
-from dralloc.client.resource_endpoint import ObjectKey
 from dralloc.client.transport import Transport
+from dralloc.client.typed_resource import ObjectKey
 from dralloc.client.work_queue import Backoff
 from dralloc.node.agent import Agent, AgentSettings
 from dralloc.node.node_object import NodeShape

@@ -236,14 +236,14 @@ class _Maker:
         return build.request(name, admin=True if is_admin else None, **self._wishes(features))
 
     def _wishes(self, features: Features) -> _Wishes:
-        asks_capacity = features.consumable_capacity and self._chance() < 0.6 * self._shareable
+        uses_consumable_capacity = features.consumable_capacity and self._chance() < 0.6 * self._shareable
         return {
             "device_class": "any" if self._chance() < 0.8 else "some",
             "count": self._random.choice(self._counts()),
             "everything": self._chance() < 0.04,
             "where": self._selectors(0.5 if self._tight else 0.25),
             "capacity": {self._random.choice(("memory",) * 12 + ("slots",)): self._random.choice("1123")}
-            if asks_capacity
+            if uses_consumable_capacity
             else None,
             "tolerations": tuple(self._tolerations()),
         }

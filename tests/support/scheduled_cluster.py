@@ -14,12 +14,12 @@ from typing import Any
 from dralloc.api.core_v1 import Event
 from dralloc.api.pod_v1 import Pod, PodCondition
 from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.client.api_calls import Calls
+from dralloc.client.api_calls import ApiCalls
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.known_resources import resource_for
-from dralloc.client.resource_endpoint import ObjectKey
 from dralloc.client.transport import Transport
+from dralloc.client.typed_resource import ObjectKey
 from dralloc.devices.deallocation import DEALLOCATED
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.scheduler import NAME, Scheduler, SchedulerSettings
@@ -89,7 +89,7 @@ class ScheduledCluster:
 
     def start(self, settings: SchedulerSettings) -> None:
         clock = VirtualClock(asyncio.get_running_loop())
-        scheduler = Scheduler(Calls(self.network), clock, settings)
+        scheduler = Scheduler(ApiCalls(self.network), clock, settings)
         self.schedulers.append(scheduler)
         self._running.append(asyncio.create_task(scheduler.run()))
 

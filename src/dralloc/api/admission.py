@@ -14,11 +14,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dralloc.api.admission_warnings import warn_of_zero_counts
-from dralloc.api.canonical_form import settled, with_canonical_times
+from dralloc.api.canonical_form import canonicalize, with_canonical_times
 from dralloc.api.conversion import V1BETA1, to_hub
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta
 from dralloc.api.registry import Kind
-from dralloc.api.strategy import StatusStrategy, Strategy, Surroundings
+from dralloc.api.strategy import AdmissionContext, StatusStrategy, Strategy
 from dralloc.api.timestamps import BadTimestamp, print_timestamp
 from dralloc.primitives.errors import BadRequest
 from dralloc.primitives.field_errors import FieldError, FieldPath, invalid
@@ -63,15 +63,15 @@ class Refused(Struct, frozen=True, gc=False):
     faults: tuple[FieldError, ...]
 
 
-def admit(request: WriteRequest, around: Surroundings) -> Admitted | Refused:
+def admit(request: WriteRequest, context: AdmissionContext) -> Admitted | Refused:
     """Decides on a write. Raises `BadRequest` where the object is not the one that the URL speaks of."""
-    strategy: Strategy[ApiObject] = request.kind.strategy(around, flattened=request.version == V1BETA1)
+    strategy: Strategy[ApiObject] = request.kind.strategy(context, flattened=request.version == V1BETA1)
     new = strategy.default(_read(request))
     _check_place(request, new.metadata)
     new, faults = _judge(request, new, strategy)
     if faults:
         return Refused(new.metadata.name, faults)
-    return Admitted(settled(new), tuple(_warn(request, new, strategy)))
+    return Admitted(canonicalize(new), tuple(_warn(request, new, strategy)))
 
 
 def _read(request: WriteRequest) -> ApiObject:
@@ -103,7 +103,7 @@ def _judge(
 ) -> tuple[ApiObject, tuple[FieldError, ...]]:
     """The object as it would be stored, and its faults."""
     if request.verb is Verb.CREATE:
-        new = strategy.prepare_create(_with_new_metadata(request, new, strategy.around))
+        new = strategy.prepare_create(_with_new_metadata(request, new, strategy.admission))
         return new, tuple(strategy.validate_create(new))
     assert request.old is not None, "an update has an object to update"
     old = request.old
@@ -123,17 +123,17 @@ def _validate_resource_version(request: WriteRequest, metadata: ObjectMeta) -> I
         yield invalid(FieldPath.of("metadata", "resourceVersion"), "", "must be specified for an update")
 
 
-def _with_new_metadata(request: WriteRequest, new: ObjectT, around: Surroundings) -> ObjectT:
+def _with_new_metadata(request: WriteRequest, new: ObjectT, context: AdmissionContext) -> ObjectT:
     metadata = new.metadata
-    name = metadata.name or (_generated_name(metadata.generate_name, around) if metadata.generate_name else "")
+    name = metadata.name or (_generated_name(metadata.generate_name, context) if metadata.generate_name else "")
     return replace(
         new,
         metadata=replace(
             metadata,
             name=name,
             namespace=metadata.namespace or (request.namespace if request.kind.namespaced else ""),
-            uid=around.uid,
-            creation_timestamp=print_timestamp(around.now),
+            uid=context.uid,
+            creation_timestamp=print_timestamp(context.now),
             resource_version="",
             self_link="",
             deletion_timestamp=None,
@@ -142,9 +142,9 @@ def _with_new_metadata(request: WriteRequest, new: ObjectT, around: Surroundings
     )
 
 
-def _generated_name(prefix: str, around: Surroundings) -> str:
+def _generated_name(prefix: str, context: AdmissionContext) -> str:
     kept = prefix.encode()[:GENERATED_PREFIX_LENGTH_MAX].decode(errors="ignore")
-    return f"{kept}{around.name_suffix}"
+    return f"{kept}{context.name_suffix}"
 
 
 def _with_updated_metadata(new: ObjectT, old: ObjectT) -> ObjectT:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dralloc.api.resource_v1 import GROUP, AllocatedDeviceStatus, AllocationResult, ResourceClaim
-from dralloc.api.validation.resource_claim_status import AllocatedDevice
+from dralloc.api.validation.resource_claim_status import AllocatedDeviceKey
 from dralloc.primitives.features import FeatureGates
 from dralloc.primitives.field_errors import FieldError, FieldPath, forbidden
 
@@ -85,5 +85,5 @@ def _changed_drivers(new: ResourceClaim, old: ResourceClaim) -> list[str]:
     return sorted({device.driver for device in now.keys() | before.keys() if now.get(device) != before.get(device)})
 
 
-def _statements(claim: ResourceClaim) -> dict[AllocatedDevice, AllocatedDeviceStatus]:
-    return {AllocatedDevice.of(device): device for device in claim.status.devices}
+def _statements(claim: ResourceClaim) -> dict[AllocatedDeviceKey, AllocatedDeviceStatus]:
+    return {AllocatedDeviceKey.of(device): device for device in claim.status.devices}

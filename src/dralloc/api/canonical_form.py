@@ -114,7 +114,7 @@ def _device_status_times(device: AllocatedDeviceStatus) -> AllocatedDeviceStatus
 # --- Lists and parameters --------------------------------------------------------------------------------------
 
 
-def settled(obj: ObjectT) -> ObjectT:
+def canonicalize(obj: ObjectT) -> ObjectT:
     """The object as it is stored."""
     return _settled(obj)  # type: ignore[return-value]
 

@@ -17,7 +17,7 @@ from msgspec import Raw, Struct, inspect
 from dralloc.api.json_reader import read_json
 from dralloc.api.nesting_limit import LEVELS_MAX, is_nested_too_deeply
 from dralloc.api.positions import SourceError
-from dralloc.api.schema import Misfit, MisfitKind, find_misfits
+from dralloc.api.schema import MisfitKind, SchemaMismatch, find_misfits
 from dralloc.api.trees import ExactNumber
 from dralloc.primitives.decoders import make_decoder
 from dralloc.primitives.quantity import Quantity, QuantityError
@@ -28,7 +28,7 @@ T = TypeVar("T", bound=Struct)
 class DecodeError(ValueError):
     """Bytes that are not an object of the wanted type; `misfits` says everything that is wrong."""
 
-    def __init__(self, misfits: tuple[Misfit, ...]) -> None:
+    def __init__(self, misfits: tuple[SchemaMismatch, ...]) -> None:
         super().__init__("; ".join(map(str, misfits)))
         self.misfits = misfits
 
@@ -36,7 +36,7 @@ class DecodeError(ValueError):
 def decode(body: bytes, wire_type: type[T]) -> T:
     """The object that JSON states."""
     if is_nested_too_deeply(body):
-        raise DecodeError((Misfit(MisfitKind.WRONG_TYPE, None, f"nested more than {LEVELS_MAX} levels deep"),))
+        raise DecodeError((SchemaMismatch(MisfitKind.WRONG_TYPE, None, f"nested more than {LEVELS_MAX} levels deep"),))
     try:
         if not body.isascii():
             # Raw values are passed over unread, so their text is checked here.
@@ -61,7 +61,7 @@ def encode(value: object) -> bytes:
     return _ENCODER.encode(value)
 
 
-def find_stray_fields(body: bytes, wire_type: type[Struct]) -> tuple[Misfit, ...]:
+def find_stray_fields(body: bytes, wire_type: type[Struct]) -> tuple[SchemaMismatch, ...]:
     """Fields that the type does not have, and fields stated twice, for a body that decodes."""
     tree = read_json(body.decode())
     return tuple(misfit for misfit in find_misfits(tree, wire_type) if misfit.kind is not MisfitKind.WRONG_TYPE)
@@ -173,14 +173,14 @@ def _set_member(union: inspect.UnionType) -> inspect.Type:
 # --- Faults ------------------------------------------------------------------------------------------------------
 
 
-def _explain(body: bytes, wire_type: type[Struct], error: Exception) -> tuple[Misfit, ...]:
+def _explain(body: bytes, wire_type: type[Struct], error: Exception) -> tuple[SchemaMismatch, ...]:
     """Everything of the wrong type, where the decoder named only the first."""
     try:
         tree = read_json(body.decode())
     except SourceError as fault:
         place = f"line {fault.position.line}, column {fault.position.column}"
-        return (Misfit(MisfitKind.WRONG_TYPE, None, f"{fault} ({place})"),)
+        return (SchemaMismatch(MisfitKind.WRONG_TYPE, None, f"{fault} ({place})"),)
     except UnicodeDecodeError as fault:
-        return (Misfit(MisfitKind.WRONG_TYPE, None, f"not UTF-8 text: bad byte at offset {fault.start}"),)
+        return (SchemaMismatch(MisfitKind.WRONG_TYPE, None, f"not UTF-8 text: bad byte at offset {fault.start}"),)
     misfits = tuple(misfit for misfit in find_misfits(tree, wire_type) if misfit.kind is MisfitKind.WRONG_TYPE)
-    return misfits or (Misfit(MisfitKind.WRONG_TYPE, None, str(error)),)
+    return misfits or (SchemaMismatch(MisfitKind.WRONG_TYPE, None, str(error)),)

@@ -18,7 +18,7 @@ from dralloc.api.pod_v1 import PENDING, Pod
 from dralloc.api.rbac_v1 import ClusterRole, ClusterRoleBinding, Role, RoleBinding
 from dralloc.api.scheduling_v1 import PREEMPT_LOWER, PriorityClass
 from dralloc.api.strategy import StatusStrategy, with_generation
-from dralloc.api.unstructured_object import CoreObject, view
+from dralloc.api.unstructured_object import UnstructuredObject, view
 from dralloc.api.validation import core, installation
 from dralloc.api.validation.job_update import validate_job_spec_update
 from dralloc.api.validation.pod import SPEC, validate_pod, validate_pod_status_update, validate_pod_update
@@ -38,79 +38,79 @@ class Rules(Generic[ViewT]):
     status: Callable[[ViewT, ViewT], Iterator[FieldError]] | None = None
 
 
-def with_members(obj: CoreObject, **members: Any) -> CoreObject:
+def with_members(obj: UnstructuredObject, **members: Any) -> UnstructuredObject:
     """The object with these members; one that is None is left out."""
     content = {name: value for name, value in {**obj.content, **members}.items() if value is not None}
     return replace(obj, content=content)
 
 
-class CoreStrategy(StatusStrategy[CoreObject]):
+class UnstructuredStrategy(StatusStrategy[UnstructuredObject]):
     """A kind with a spec, and perhaps a status that only its own sub-resource writes."""
 
     rules: ClassVar[Rules[Any]]
     has_generation: ClassVar[bool] = False
 
-    def prepare_create(self, new: CoreObject) -> CoreObject:
+    def prepare_create(self, new: UnstructuredObject) -> UnstructuredObject:
         if self.rules.status is not None:
             new = with_members(new, status=self.initial_status(new))
         return with_generation(new, 1) if self.has_generation else new
 
-    def initial_status(self, new: CoreObject) -> dict[str, Any]:
+    def initial_status(self, new: UnstructuredObject) -> dict[str, Any]:
         """What the status of a new object is, whatever its author wrote there."""
         return cast("dict[str, Any]", new.content.get("status") or {})
 
-    def validate_create(self, new: CoreObject) -> Iterator[FieldError]:
+    def validate_create(self, new: UnstructuredObject) -> Iterator[FieldError]:
         return self.rules.create(view(new, self.rules.view_type))
 
-    def prepare_update(self, new: CoreObject, old: CoreObject) -> CoreObject:
+    def prepare_update(self, new: UnstructuredObject, old: UnstructuredObject) -> UnstructuredObject:
         if self.rules.status is not None:
             new = with_members(new, status=old.content.get("status"))
         if not self.has_generation:
             return new
         return with_generation(new, old.metadata.generation + (new.content.get("spec") != old.content.get("spec")))
 
-    def validate_update(self, new: CoreObject, old: CoreObject) -> Iterator[FieldError]:
+    def validate_update(self, new: UnstructuredObject, old: UnstructuredObject) -> Iterator[FieldError]:
         return self.rules.update(view(new, self.rules.view_type), view(old, self.rules.view_type))
 
-    def prepare_status(self, new: CoreObject, old: CoreObject) -> CoreObject:
+    def prepare_status(self, new: UnstructuredObject, old: UnstructuredObject) -> UnstructuredObject:
         return replace(new, content={**old.content, "status": new.content.get("status") or {}})
 
-    def validate_status(self, new: CoreObject, old: CoreObject) -> Iterator[FieldError]:
+    def validate_status(self, new: UnstructuredObject, old: UnstructuredObject) -> Iterator[FieldError]:
         assert self.rules.status is not None, "only a kind with a status has it written"
         return self.rules.status(view(new, self.rules.view_type), view(old, self.rules.view_type))
 
 
-class NodeStrategy(CoreStrategy):
+class NodeStrategy(UnstructuredStrategy):
     """A node registers itself, status and all."""
 
     rules = Rules(Node, core.validate_node, core.validate_node_update, core.validate_node_update)
 
 
-class NamespaceStrategy(CoreStrategy):
+class NamespaceStrategy(UnstructuredStrategy):
     """A namespace is there until everything in it is gone, which its finalizer stands for."""
 
     rules = Rules(Namespace, core.validate_namespace, core.validate_namespace_update, core.validate_namespace_update)
 
-    def prepare_create(self, new: CoreObject) -> CoreObject:
+    def prepare_create(self, new: UnstructuredObject) -> UnstructuredObject:
         finalizers = dict.fromkeys([*(new.member("spec").get("finalizers") or []), "kubernetes"])
         new = with_members(new, spec={**new.member("spec"), "finalizers": list(finalizers)})
         return _with_name_label(super().prepare_create(new))
 
-    def initial_status(self, new: CoreObject) -> dict[str, Any]:  # noqa: ARG002
+    def initial_status(self, new: UnstructuredObject) -> dict[str, Any]:  # noqa: ARG002
         return {"phase": "Active"}
 
-    def prepare_update(self, new: CoreObject, old: CoreObject) -> CoreObject:
+    def prepare_update(self, new: UnstructuredObject, old: UnstructuredObject) -> UnstructuredObject:
         new = super().prepare_update(with_members(new, spec=old.content.get("spec")), old)
         return _with_name_label(new)
 
 
-def _with_name_label(namespace: CoreObject) -> CoreObject:
+def _with_name_label(namespace: UnstructuredObject) -> UnstructuredObject:
     """Selectors find a namespace by its name under this label."""
     labels = {**namespace.metadata.labels, "kubernetes.io/metadata.name": namespace.metadata.name}
     return replace(namespace, metadata=replace(namespace.metadata, labels=labels))
 
 
-class ResourceQuotaStrategy(CoreStrategy):
+class ResourceQuotaStrategy(UnstructuredStrategy):
     rules = Rules(
         ResourceQuota,
         core.validate_resource_quota,
@@ -118,23 +118,23 @@ class ResourceQuotaStrategy(CoreStrategy):
         core.validate_resource_quota_status_update,
     )
 
-    def initial_status(self, new: CoreObject) -> dict[str, Any]:  # noqa: ARG002
+    def initial_status(self, new: UnstructuredObject) -> dict[str, Any]:  # noqa: ARG002
         return {}
 
 
-class EventStrategy(CoreStrategy):
+class EventStrategy(UnstructuredStrategy):
     rules = Rules(Event, core.validate_event, core.validate_event_update)
 
 
-class LeaseStrategy(CoreStrategy):
+class LeaseStrategy(UnstructuredStrategy):
     rules = Rules(Lease, core.validate_lease, core.validate_lease_update)
 
 
-class JobStrategy(CoreStrategy):
+class JobStrategy(UnstructuredStrategy):
     rules = Rules(Job, core.validate_job, core.validate_job_update, core.validate_job_update)
     has_generation = True
 
-    def default(self, obj: CoreObject) -> CoreObject:
+    def default(self, obj: UnstructuredObject) -> UnstructuredObject:
         spec = {
             "parallelism": 1,
             "backoffLimit": 6,
@@ -148,33 +148,33 @@ class JobStrategy(CoreStrategy):
         spec["template"] = {**template, "spec": default_template_spec(template.get("spec") or {})}
         return with_members(obj, spec=spec)
 
-    def initial_status(self, new: CoreObject) -> dict[str, Any]:  # noqa: ARG002
+    def initial_status(self, new: UnstructuredObject) -> dict[str, Any]:  # noqa: ARG002
         return {}
 
-    def validate_update(self, new: CoreObject, old: CoreObject) -> Iterator[FieldError]:
+    def validate_update(self, new: UnstructuredObject, old: UnstructuredObject) -> Iterator[FieldError]:
         yield from super().validate_update(new, old)
         has_pods = bool(old.member("status").get("active"))
         yield from validate_job_spec_update(new.member("spec"), old.member("spec"), has_pods=has_pods)
 
 
-class PriorityClassStrategy(CoreStrategy):
+class PriorityClassStrategy(UnstructuredStrategy):
     rules = Rules(PriorityClass, validate_priority_class, validate_priority_class_update)
     has_generation = True
 
-    def default(self, obj: CoreObject) -> CoreObject:
+    def default(self, obj: UnstructuredObject) -> UnstructuredObject:
         return replace(obj, content={"value": 0, "preemptionPolicy": PREEMPT_LOWER, **obj.content})
 
 
-class ServiceAccountStrategy(CoreStrategy):
+class ServiceAccountStrategy(UnstructuredStrategy):
     rules = Rules(ServiceAccount, installation.validate_service_account, installation.validate_service_account_update)
 
 
-class WorkloadStrategy(CoreStrategy):
+class WorkloadStrategy(UnstructuredStrategy):
     """Pods that are to be there, so many or on every node. The status is whoever runs them's to write, and here nobody does."""
 
     has_generation = True
 
-    def default(self, obj: CoreObject) -> CoreObject:
+    def default(self, obj: UnstructuredObject) -> UnstructuredObject:
         spec = obj.member("spec")
         template = spec.get("template") or {}
         template = {**template, "spec": default_template_spec(template.get("spec") or {})}
@@ -188,53 +188,53 @@ class DaemonSetStrategy(WorkloadStrategy):
 class DeploymentStrategy(WorkloadStrategy):
     rules = Rules(Deployment, installation.validate_workload, installation.validate_workload_update)
 
-    def default(self, obj: CoreObject) -> CoreObject:
+    def default(self, obj: UnstructuredObject) -> UnstructuredObject:
         return super().default(with_members(obj, spec={"replicas": 1, **obj.member("spec")}))
 
 
-class RoleStrategy(CoreStrategy):
+class RoleStrategy(UnstructuredStrategy):
     rules = Rules(Role, installation.validate_role, installation.validate_role_update)
 
 
-class ClusterRoleStrategy(CoreStrategy):
+class ClusterRoleStrategy(UnstructuredStrategy):
     rules = Rules(ClusterRole, installation.validate_role, installation.validate_role_update)
 
 
-class RoleBindingStrategy(CoreStrategy):
+class RoleBindingStrategy(UnstructuredStrategy):
     rules = Rules(RoleBinding, installation.validate_binding, installation.validate_binding_update)
 
 
-class ClusterRoleBindingStrategy(CoreStrategy):
+class ClusterRoleBindingStrategy(UnstructuredStrategy):
     rules = Rules(ClusterRoleBinding, installation.validate_binding, installation.validate_binding_update)
 
 
 _USUAL_PRIORITY: Final = {"priority": 0, "preemptionPolicy": PREEMPT_LOWER}
 
 
-class PodStrategy(CoreStrategy):
+class PodStrategy(UnstructuredStrategy):
     rules = Rules(Pod, validate_pod, validate_pod_update, validate_pod_status_update)
     has_generation = True
 
-    def default(self, obj: CoreObject) -> CoreObject:
+    def default(self, obj: UnstructuredObject) -> UnstructuredObject:
         return with_members(obj, spec=default_pod_spec(obj.member("spec")))
 
-    def prepare_create(self, new: CoreObject) -> CoreObject:
+    def prepare_create(self, new: UnstructuredObject) -> UnstructuredObject:
         """A pod that was given no priority, because nobody knows of classes, has the usual one."""
         return super().prepare_create(with_members(new, spec={**_USUAL_PRIORITY, **new.member("spec")}))
 
-    def prepare_update(self, new: CoreObject, old: CoreObject) -> CoreObject:
+    def prepare_update(self, new: UnstructuredObject, old: UnstructuredObject) -> UnstructuredObject:
         before = {name: value for name, value in old.member("spec").items() if name in _USUAL_PRIORITY}
         return super().prepare_update(with_members(new, spec={**before, **new.member("spec")}), old)
 
-    def initial_status(self, new: CoreObject) -> dict[str, Any]:
+    def initial_status(self, new: UnstructuredObject) -> dict[str, Any]:
         return {"phase": PENDING, "qosClass": quality_of_service(view(new, Pod).spec)}
 
-    def validate_update(self, new: CoreObject, old: CoreObject) -> Iterator[FieldError]:
+    def validate_update(self, new: UnstructuredObject, old: UnstructuredObject) -> Iterator[FieldError]:
         yield from super().validate_update(new, old)
         if _fixed(new, old) != _fixed(old, old):
             yield forbidden(SPEC, f"only these may change in a pod: {CHANGEABLE}")
 
-    def prepare_status(self, new: CoreObject, old: CoreObject) -> CoreObject:
+    def prepare_status(self, new: UnstructuredObject, old: UnstructuredObject) -> UnstructuredObject:
         """Parts of the status that belong to features that are off come in only where they are already."""
         new = super().prepare_status(new, old)
         status = dict(new.member("status"))
@@ -242,7 +242,7 @@ class PodStrategy(CoreStrategy):
             ("DRAExtendedResource", "extendedResourceClaimStatus"),
             ("DRANodeAllocatableResources", "nodeAllocatableResourceClaimStatuses"),
         ):
-            if gate not in self.around.gates and not old.member("status").get(member):
+            if gate not in self.admission.gates and not old.member("status").get(member):
                 status.pop(member, None)
         return with_members(new, status=status)
 
@@ -253,7 +253,7 @@ CHANGEABLE: Final = (
 )
 
 
-def _fixed(pod: CoreObject, old: CoreObject) -> dict[str, Any]:
+def _fixed(pod: UnstructuredObject, old: UnstructuredObject) -> dict[str, Any]:
     """The part of a pod's spec that cannot change any more, given what the stored pod holds."""
     spec, before = dict(pod.member("spec")), old.member("spec")
     spec.pop("activeDeadlineSeconds", None)

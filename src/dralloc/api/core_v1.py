@@ -1,7 +1,7 @@
 """What we read of the core kinds besides pods (`pod_v1`): nodes, namespaces, events and quotas.
 
 These are views. Objects of these kinds hold far more than is modelled here, and all of it is kept: they travel
-as `CoreObject`, and nobody stores one of these types in their place. A type names the fields that exist and are not read
+as `UnstructuredObject`, and nobody stores one of these types in their place. A type names the fields that exist and are not read
 (`UNREAD`), so that those which do not exist can be told from them.
 """
 

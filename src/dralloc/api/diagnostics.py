@@ -25,7 +25,7 @@ from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.positions import Position, Steps, nearest
 from dralloc.api.registry import KINDS, Kind, find_in_other_versions, find_kind, read_object
 from dralloc.api.schema import MisfitKind, find_misfits
-from dralloc.api.strategy import Surroundings
+from dralloc.api.strategy import AdmissionContext
 from dralloc.primitives.errors import BadRequest
 
 
@@ -47,7 +47,7 @@ class Diagnostic:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class ManifestDiagnosis:
     """How many objects a manifest has, what the good ones would be stored as, and what there is to tell."""
 
     object_count: int
@@ -55,21 +55,21 @@ class Judgement:
     diagnostics: tuple[Diagnostic, ...]
 
 
-def judge_manifest(source: bytes, around: Surroundings) -> Judgement:
+def diagnose_manifest(source: bytes, context: AdmissionContext) -> ManifestDiagnosis:
     """Everything there is to tell about the objects in the bytes of a file."""
     manifest = read_manifest(source)
-    around = replace(around, namespace_labels=_LABELLED)
+    context = replace(context, namespace_labels=_LABELLED)
     stored: list[ApiObject] = []
     findings: list[_Finding] = []
     for document in manifest.documents:
-        found, admitted = _judge_document(document, around)
+        found, admitted = _judge_document(document, context)
         findings.extend(found)
         stored.extend(admitted)
     diagnostics = list(_located(manifest, findings))
     if manifest.error is not None:
         diagnostics.append(Diagnostic(manifest.error.position, Severity.ERROR, str(manifest.error)))
     diagnostics.sort(key=lambda diagnostic: diagnostic.position)
-    return Judgement(len(manifest.documents), tuple(stored), tuple(diagnostics))
+    return ManifestDiagnosis(len(manifest.documents), tuple(stored), tuple(diagnostics))
 
 
 # --- One object --------------------------------------------------------------------------------------------------
@@ -90,7 +90,7 @@ class _Finding:
 _LABELLED: Final = {ADMIN_ACCESS_LABEL: "true"}
 
 
-def _judge_document(document: Document, around: Surroundings) -> tuple[list[_Finding], tuple[ApiObject, ...]]:
+def _judge_document(document: Document, context: AdmissionContext) -> tuple[list[_Finding], tuple[ApiObject, ...]]:
     kind = find_kind(document.api_version, document.kind)
     if kind is None:
         return [_unknown_kind(document)], ()
@@ -105,7 +105,7 @@ def _judge_document(document: Document, around: Surroundings) -> tuple[list[_Fin
     try:
         sent = read_object(kind, version, _without(document, unreadable))
         creation = _creation(document, kind, version, sent)
-        outcome = _write(document, creation, around)
+        outcome = _write(document, creation, context)
     except DecodeError as error:
         return findings or [_Finding(document, Severity.ERROR, str(error))], ()
     except BadRequest as error:
@@ -116,7 +116,7 @@ def _judge_document(document: Document, around: Surroundings) -> tuple[list[_Fin
     if unreadable:
         return findings, ()
     warnings = (_warning(document, text) for text in outcome.warnings)
-    return [*findings, *warnings, *_label_warnings(document, creation, around)], (outcome.stored,)
+    return [*findings, *warnings, *_label_warnings(document, creation, context)], (outcome.stored,)
 
 
 def _creation(document: Document, kind: Kind, version: str, sent: ApiObject) -> WriteRequest:
@@ -130,21 +130,21 @@ def _creation(document: Document, kind: Kind, version: str, sent: ApiObject) -> 
     )
 
 
-def _write(document: Document, creation: WriteRequest, around: Surroundings) -> Admitted | Refused:
+def _write(document: Document, creation: WriteRequest, context: AdmissionContext) -> Admitted | Refused:
     """Creates the object, and writes its status where it has one."""
-    created = admit(creation, around)
+    created = admit(creation, context)
     if isinstance(created, Refused) or "status" not in creation.kind.subresources or not document.tree.get("status"):
         return created
     # A status is written to an object that was read before.
     read = replace(creation.new, metadata=replace(creation.new.metadata, resource_version="1"))
     update = replace(creation, verb=Verb.UPDATE, new=read, old=created.stored, subresource="status", body=b"")
-    written = admit(update, around)
+    written = admit(update, context)
     return written if isinstance(written, Refused) else Admitted(written.stored, created.warnings)
 
 
-def _label_warnings(document: Document, creation: WriteRequest, around: Surroundings) -> Iterator[_Finding]:
+def _label_warnings(document: Document, creation: WriteRequest, context: AdmissionContext) -> Iterator[_Finding]:
     if b'"adminAccess"' in document.body:
-        outcome = admit(creation, replace(around, namespace_labels={}))
+        outcome = admit(creation, replace(context, namespace_labels={}))
         if isinstance(outcome, Refused):
             yield from _faults(document, outcome, Severity.WARNING)
 

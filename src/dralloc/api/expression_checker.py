@@ -14,7 +14,7 @@ from dralloc.primitives.features import FeatureGates
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class ExpressionCheck:
     """Why an expression cannot be used, or else what evaluating it costs at worst."""
 
     fault: str | None = None
@@ -22,34 +22,34 @@ class Judgement:
 
 
 class ExpressionChecker(Protocol):
-    def judge_selector(self, expression: str, gates: FeatureGates) -> Judgement:
+    def check_selector_expression(self, expression: str, gates: FeatureGates) -> ExpressionCheck:
         """An expression that says of a device whether it is wanted."""
 
-    def judge_derived_attribute(self, expression: str, gates: FeatureGates) -> Judgement:
+    def check_derived_attribute_expression(self, expression: str, gates: FeatureGates) -> ExpressionCheck:
         """An expression that computes an attribute of a device."""
 
 
 class _CelChecker:
     """Claims are made from templates, so the same few expressions come again and again."""
 
-    def judge_selector(self, expression: str, gates: FeatureGates) -> Judgement:
+    def check_selector_expression(self, expression: str, gates: FeatureGates) -> ExpressionCheck:
         return _judge(expression, gates, is_selector=True)
 
-    def judge_derived_attribute(self, expression: str, gates: FeatureGates) -> Judgement:
+    def check_derived_attribute_expression(self, expression: str, gates: FeatureGates) -> ExpressionCheck:
         return _judge(expression, gates, is_selector=False)
 
 
 @lru_cache(maxsize=4096)
-def _judge(expression: str, gates: FeatureGates, *, is_selector: bool) -> Judgement:
+def _judge(expression: str, gates: FeatureGates, *, is_selector: bool) -> ExpressionCheck:
     # The language takes a while to load, and most commands and servers start without an expression to judge.
-    from dralloc.cel.compiler import compile_derived_attribute, compile_selector, environment_for
+    from dralloc.cel.compiler import compile_derived_attribute, compile_selector_expression, environment_for
     from dralloc.cel.errors import CelCompileError
 
-    compile_expression = compile_selector if is_selector else compile_derived_attribute
+    compile_expression = compile_selector_expression if is_selector else compile_derived_attribute
     try:
-        return Judgement(cost=compile_expression(expression, environment_for(gates)).cost_max)
+        return ExpressionCheck(cost=compile_expression(expression, environment_for(gates)).cost_max)
     except CelCompileError as error:
-        return Judgement(fault=f"compilation failed: {error}")
+        return ExpressionCheck(fault=f"compilation failed: {error}")
 
 
 CEL: Final[ExpressionChecker] = _CelChecker()

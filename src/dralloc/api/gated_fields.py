@@ -221,14 +221,14 @@ def _without_admin_access(request: DeviceRequest) -> DeviceRequest:
     return request if request.exactly is None else replace(request, exactly=replace(request.exactly, admin_access=None))
 
 
-def asks_admin_access(spec: ResourceClaimSpec) -> bool:
+def uses_admin_access(spec: ResourceClaimSpec) -> bool:
     return any(
         request.exactly is not None and request.exactly.admin_access is not None
         for request in spec.devices.requests or ()
     )
 
 
-def asks_capacity(spec: ResourceClaimSpec) -> bool:
+def uses_consumable_capacity(spec: ResourceClaimSpec) -> bool:
     return any(constraint.distinct_attribute is not None for constraint in spec.devices.constraints) or any(
         ask.capacity is not None for ask in _asks(spec)
     )
@@ -251,8 +251,8 @@ CLAIM_SPEC_FEATURES: Final[tuple[GatedFields[ResourceClaimSpec], ...]] = (
         lambda spec: any(ask.tolerations for ask in _asks(spec)),
         _all_asks(tolerations=()),
     ),
-    GatedFields(("DRAAdminAccess",), asks_admin_access, _all_requests(_without_admin_access)),
-    GatedFields(("DRAConsumableCapacity",), asks_capacity, _without_capacities),
+    GatedFields(("DRAAdminAccess",), uses_admin_access, _all_requests(_without_admin_access)),
+    GatedFields(("DRAConsumableCapacity",), uses_consumable_capacity, _without_capacities),
     GatedFields(
         ("DRADerivedAttributes",),
         lambda spec: any(ask.derived_attributes for ask in _asks(spec)),
@@ -292,7 +292,7 @@ def _with_allocation(claim: ResourceClaim, allocation: AllocationResult) -> Reso
 
 def _holds_shares(claim: ResourceClaim) -> bool:
     return (
-        asks_capacity(claim.spec)
+        uses_consumable_capacity(claim.spec)
         or any(result.share_id is not None or result.consumed_capacity for result in _results(claim))
         or any(device.share_id is not None for device in claim.status.devices)
     )
@@ -325,7 +325,7 @@ CLAIM_STATUS_FEATURES: Final[tuple[GatedFields[ResourceClaim], ...]] = (
     GatedFields(
         ("DRAAdminAccess",),
         lambda claim: (
-            asks_admin_access(claim.spec) or any(result.admin_access is not None for result in _results(claim))
+            uses_admin_access(claim.spec) or any(result.admin_access is not None for result in _results(claim))
         ),
         _all_results(lambda result: replace(result, admin_access=None)),
     ),

@@ -15,7 +15,6 @@ from dralloc.api.conversion import V1, V1BETA1, V1BETA2
 from dralloc.api.core_strategies import (
     ClusterRoleBindingStrategy,
     ClusterRoleStrategy,
-    CoreStrategy,
     DaemonSetStrategy,
     DeploymentStrategy,
     EventStrategy,
@@ -29,6 +28,7 @@ from dralloc.api.core_strategies import (
     RoleBindingStrategy,
     RoleStrategy,
     ServiceAccountStrategy,
+    UnstructuredStrategy,
 )
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.resource_strategies import (
@@ -39,7 +39,7 @@ from dralloc.api.resource_strategies import (
     ResourceSliceStrategy,
 )
 from dralloc.api.strategy import Strategy
-from dralloc.api.unstructured_object import CoreObject, print_core_object, read_core_object
+from dralloc.api.unstructured_object import UnstructuredObject, print_unstructured, read_unstructured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ class Kind:
     strategy: type[Strategy[Any]]
     # The shape that is stored and worked with.
     hub: type[ApiObject]
-    # What we know of a kind that we model only in part, and that is stored as `CoreObject`.
+    # What we know of a kind that we model only in part, and that is stored as `UnstructuredObject`.
     view: type[ApiObject] | None = None
     subresources: tuple[str, ...] = ()
     short_names: tuple[str, ...] = ()
@@ -187,15 +187,15 @@ DEVICE_TAINT_RULE: Final = Kind(
 )
 
 
-def _core_kind(kind: str, plural: str, strategy: type[CoreStrategy], **options: Any) -> Kind:
+def _core_kind(kind: str, plural: str, strategy: type[UnstructuredStrategy], **options: Any) -> Kind:
     """A kind that we model only in part; it has one version."""
     return Kind(
         **{"group": "", "namespaced": True, "selectable_fields": _NAMESPACED_FIELDS, **options},
         kind=kind,
         plural=plural,
-        versions=(_v1(CoreObject),),
+        versions=(_v1(UnstructuredObject),),
         strategy=strategy,
-        hub=CoreObject,
+        hub=UnstructuredObject,
         view=strategy.rules.view_type,
     )
 
@@ -367,9 +367,9 @@ def read_object(kind: Kind, version: str, body: bytes) -> ApiObject:
     """The object that JSON states, in the shape of the version; raises `DecodeError`."""
     served = kind.served(version)
     assert served is not None, f"not a version of {kind.kind}: {version}"
-    return decode(body, served.wire_type) if kind.view is None else read_core_object(body, kind.view)
+    return decode(body, served.wire_type) if kind.view is None else read_unstructured(body, kind.view)
 
 
 def print_object(obj: ApiObject) -> bytes:
     """The JSON of an object of any kind and version."""
-    return print_core_object(obj) if isinstance(obj, CoreObject) else encode(obj)
+    return print_unstructured(obj) if isinstance(obj, UnstructuredObject) else encode(obj)

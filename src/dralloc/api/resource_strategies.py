@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from dralloc.api.admin_access import validate_admin_access, validate_admin_access_given
 from dralloc.api.admission_warnings import warn_of_claim_spec, warn_of_slice
 from dralloc.api.authorization import validate_status_permissions
-from dralloc.api.canonical_form import settled
+from dralloc.api.canonical_form import canonicalize
 from dralloc.api.defaulting import (
     default_device_taint_rule,
     default_resource_claim,
@@ -44,7 +44,7 @@ from dralloc.api.validation.device_taint_rule import (
 )
 from dralloc.api.validation.resource_claim import validate_resource_claim, validate_resource_claim_update
 from dralloc.api.validation.resource_claim_status import (
-    AllocatedDevice,
+    AllocatedDeviceKey,
     allocated_devices,
     validate_resource_claim_status_update,
 )
@@ -58,10 +58,10 @@ from dralloc.primitives.field_errors import FieldError
 
 class ResourceSliceStrategy(Strategy[ResourceSlice]):
     def default(self, obj: ResourceSlice) -> ResourceSlice:
-        return default_resource_slice(obj, print_timestamp(self.around.now))
+        return default_resource_slice(obj, print_timestamp(self.admission.now))
 
     def prepare_create(self, new: ResourceSlice) -> ResourceSlice:
-        spec = drop_disabled(SLICE_FEATURES, new.spec, None, self.around.gates)
+        spec = drop_disabled(SLICE_FEATURES, new.spec, None, self.admission.gates)
         return with_generation(replace(new, spec=spec), 1)
 
     def validate_create(self, new: ResourceSlice) -> Iterator[FieldError]:
@@ -69,8 +69,8 @@ class ResourceSliceStrategy(Strategy[ResourceSlice]):
 
     def prepare_update(self, new: ResourceSlice, old: ResourceSlice) -> ResourceSlice:
         # A change that is dropped right after still counts as one.
-        generation = old.metadata.generation + (settled(new).spec != old.spec)
-        spec = drop_disabled(SLICE_FEATURES, new.spec, old.spec, self.around.gates)
+        generation = old.metadata.generation + (canonicalize(new).spec != old.spec)
+        spec = drop_disabled(SLICE_FEATURES, new.spec, old.spec, self.admission.gates)
         return with_generation(replace(new, spec=spec), generation)
 
     def validate_update(self, new: ResourceSlice, old: ResourceSlice) -> Iterator[FieldError]:
@@ -82,15 +82,15 @@ class ResourceSliceStrategy(Strategy[ResourceSlice]):
 
 class DeviceClassStrategy(Strategy[DeviceClass]):
     def prepare_create(self, new: DeviceClass) -> DeviceClass:
-        spec = drop_disabled(CLASS_FEATURES, new.spec, None, self.around.gates)
+        spec = drop_disabled(CLASS_FEATURES, new.spec, None, self.admission.gates)
         return with_generation(replace(new, spec=spec), 1)
 
     def validate_create(self, new: DeviceClass) -> Iterator[FieldError]:
         return validate_device_class(new, self.context)
 
     def prepare_update(self, new: DeviceClass, old: DeviceClass) -> DeviceClass:
-        new = replace(new, spec=drop_disabled(CLASS_FEATURES, new.spec, old.spec, self.around.gates))
-        return with_generation(new, old.metadata.generation + (settled(new).spec != old.spec))
+        new = replace(new, spec=drop_disabled(CLASS_FEATURES, new.spec, old.spec, self.admission.gates))
+        return with_generation(new, old.metadata.generation + (canonicalize(new).spec != old.spec))
 
     def validate_update(self, new: DeviceClass, old: DeviceClass) -> Iterator[FieldError]:
         return validate_device_class_update(new, old, self.context)
@@ -101,31 +101,31 @@ class ResourceClaimStrategy(StatusStrategy[ResourceClaim]):
         return default_resource_claim(obj, flattened=self.context.flattened)
 
     def prepare_create(self, new: ResourceClaim) -> ResourceClaim:
-        spec = drop_disabled(CLAIM_SPEC_FEATURES, new.spec, None, self.around.gates)
+        spec = drop_disabled(CLAIM_SPEC_FEATURES, new.spec, None, self.admission.gates)
         return replace(new, spec=spec, status=ResourceClaimStatus())
 
     def validate_create(self, new: ResourceClaim) -> Iterator[FieldError]:
-        yield from validate_admin_access(new.spec, self.around.namespace_labels)
+        yield from validate_admin_access(new.spec, self.admission.namespace_labels)
         yield from validate_resource_claim(new, self.context)
 
     def prepare_update(self, new: ResourceClaim, old: ResourceClaim) -> ResourceClaim:
-        spec = drop_disabled(CLAIM_SPEC_FEATURES, new.spec, old.spec, self.around.gates)
+        spec = drop_disabled(CLAIM_SPEC_FEATURES, new.spec, old.spec, self.admission.gates)
         return replace(new, spec=spec, status=old.status)
 
     def validate_update(self, new: ResourceClaim, old: ResourceClaim) -> Iterator[FieldError]:
-        return validate_resource_claim_update(settled(new), old)
+        return validate_resource_claim_update(canonicalize(new), old)
 
     def prepare_status(self, new: ResourceClaim, old: ResourceClaim) -> ResourceClaim:
         new = replace(new, spec=old.spec)
-        new = drop_disabled(CLAIM_STATUS_FEATURES, new, old, self.around.gates)
-        if "DRAResourceClaimDeviceStatus" in self.around.gates or old.status.devices:
+        new = drop_disabled(CLAIM_STATUS_FEATURES, new, old, self.admission.gates)
+        if "DRAResourceClaimDeviceStatus" in self.admission.gates or old.status.devices:
             return _without_stale_devices(new, old)
         return new
 
     def validate_status(self, new: ResourceClaim, old: ResourceClaim) -> Iterator[FieldError]:
-        proposed = settled(new)
-        yield from validate_admin_access_given(new.status, old.status, self.around.namespace_labels)
-        yield from validate_status_permissions(proposed, old, self.around.gates, self.around.permits)
+        proposed = canonicalize(new)
+        yield from validate_admin_access_given(new.status, old.status, self.admission.namespace_labels)
+        yield from validate_status_permissions(proposed, old, self.admission.gates, self.admission.permits)
         changed = proposed.status.allocation != old.status.allocation
         yield from validate_resource_claim_status_update(new, old, allocation_changed=changed)
 
@@ -140,7 +140,7 @@ def _without_stale_devices(new: ResourceClaim, old: ResourceClaim) -> ResourceCl
     given_back = allocated_devices(old.status) - allocated_devices(new.status)
     if not given_back:
         return new
-    devices = tuple(device for device in new.status.devices if AllocatedDevice.of(device) not in given_back)
+    devices = tuple(device for device in new.status.devices if AllocatedDeviceKey.of(device) not in given_back)
     return replace(new, status=replace(new.status, devices=devices))
 
 
@@ -149,19 +149,19 @@ class ResourceClaimTemplateStrategy(Strategy[ResourceClaimTemplate]):
         return default_resource_claim_template(obj, flattened=self.context.flattened)
 
     def prepare_create(self, new: ResourceClaimTemplate) -> ResourceClaimTemplate:
-        spec = drop_disabled(CLAIM_SPEC_FEATURES, new.spec.spec, None, self.around.gates)
+        spec = drop_disabled(CLAIM_SPEC_FEATURES, new.spec.spec, None, self.admission.gates)
         return replace(new, spec=replace(new.spec, spec=spec))
 
     def validate_create(self, new: ResourceClaimTemplate) -> Iterator[FieldError]:
-        yield from validate_admin_access(new.spec.spec, self.around.namespace_labels)
+        yield from validate_admin_access(new.spec.spec, self.admission.namespace_labels)
         yield from validate_resource_claim_template(new, self.context)
 
     def prepare_update(self, new: ResourceClaimTemplate, old: ResourceClaimTemplate) -> ResourceClaimTemplate:
-        spec = drop_disabled(CLAIM_SPEC_FEATURES, new.spec.spec, old.spec.spec, self.around.gates)
+        spec = drop_disabled(CLAIM_SPEC_FEATURES, new.spec.spec, old.spec.spec, self.admission.gates)
         return replace(new, spec=replace(new.spec, spec=spec))
 
     def validate_update(self, new: ResourceClaimTemplate, old: ResourceClaimTemplate) -> Iterator[FieldError]:
-        changed = settled(new).spec != old.spec
+        changed = canonicalize(new).spec != old.spec
         return validate_resource_claim_template_update(new, old, spec_changed=changed, context=self.context)
 
     def warnings(self, new: ResourceClaimTemplate) -> Iterator[str]:
@@ -170,7 +170,7 @@ class ResourceClaimTemplateStrategy(Strategy[ResourceClaimTemplate]):
 
 class DeviceTaintRuleStrategy(StatusStrategy[DeviceTaintRule]):
     def default(self, obj: DeviceTaintRule) -> DeviceTaintRule:
-        return default_device_taint_rule(obj, print_timestamp(self.around.now))
+        return default_device_taint_rule(obj, print_timestamp(self.admission.now))
 
     def prepare_create(self, new: DeviceTaintRule) -> DeviceTaintRule:
         return with_generation(replace(new, status=DeviceTaintRuleStatus()), 1)
@@ -183,7 +183,7 @@ class DeviceTaintRuleStrategy(StatusStrategy[DeviceTaintRule]):
         if taint.effect != before.effect and taint.time_added == before.time_added:
             # Eviction counts from when the effect is there, so a new effect cannot keep the old one's time.
             new = replace(
-                new, spec=replace(new.spec, taint=replace(taint, time_added=print_timestamp(self.around.now)))
+                new, spec=replace(new.spec, taint=replace(taint, time_added=print_timestamp(self.admission.now)))
             )
         new = replace(new, status=old.status)
         return with_generation(new, old.metadata.generation + (new.spec != old.spec))

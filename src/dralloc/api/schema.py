@@ -28,7 +28,7 @@ class MisfitKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Misfit:
+class SchemaMismatch:
     """A place where a document is not of the shape that its kind has."""
 
     kind: MisfitKind
@@ -46,19 +46,19 @@ class Misfit:
         return f'{self.kind.value} "{_dotted(self.steps)}"'
 
 
-def find_misfits(tree: object, wire_type: type) -> list[Misfit]:
+def find_misfits(tree: object, wire_type: type) -> list[SchemaMismatch]:
     """Fields that are unknown or stated twice and values of the wrong type. Null is as good as absent.
 
     Types that are modelled in part say which other fields there are (`UNREAD`).
     """
-    misfits: list[Misfit] = []
+    misfits: list[SchemaMismatch] = []
     _checker_of(wire_type, False)(tree, None, misfits)
     return misfits
 
 
-def find_unknown_fields(tree: object, wire_type: type) -> list[Misfit]:
+def find_unknown_fields(tree: object, wire_type: type) -> list[SchemaMismatch]:
     """Fields that are unknown, in what could be decoded as this type: nothing else can be wrong with it."""
-    misfits: list[Misfit] = []
+    misfits: list[SchemaMismatch] = []
     _checker_of(wire_type, True)(tree, None, misfits)
     return misfits
 
@@ -67,7 +67,7 @@ def find_unknown_fields(tree: object, wire_type: type) -> list[Misfit]:
 
 # The way to a value as a chain, which costs nothing until a misfit is found: (parent, step, whether it is a map key).
 _Path = tuple["_Path | None", str | int, bool]
-_Checker = Callable[[Any, "_Path | None", list[Misfit]], None]
+_Checker = Callable[[Any, "_Path | None", list[SchemaMismatch]], None]
 
 
 class _Known(dict[type, _Checker]):
@@ -113,7 +113,7 @@ def _make_checker(info: inspect.Type, known: _Known) -> _Checker:
 def _check_object(info: inspect.StructType, known: _Known) -> _Checker:
     fields: dict[str, _Checker] = {}
 
-    def check(value: Any, path: _Path | None, misfits: list[Misfit]) -> None:
+    def check(value: Any, path: _Path | None, misfits: list[SchemaMismatch]) -> None:
         if type(value) is not dict and not _is_repeating(value, path, misfits):
             misfits.append(_wrong_type(path, "an object", value))
             return
@@ -121,7 +121,7 @@ def _check_object(info: inspect.StructType, known: _Known) -> _Checker:
             check_member = fields.get(name)
             if check_member is None:
                 misfits.append(
-                    Misfit(MisfitKind.UNKNOWN_FIELD, _field_path((path, name, False)), _unknown(name, shape))
+                    SchemaMismatch(MisfitKind.UNKNOWN_FIELD, _field_path((path, name, False)), _unknown(name, shape))
                 )
             elif member is not None:
                 check_member(member, (path, name, False), misfits)
@@ -140,7 +140,7 @@ def _unread(info: inspect.StructType) -> tuple[str, ...]:
 
 
 def _check_list(check_item: _Checker) -> _Checker:
-    def check(value: Any, path: _Path | None, misfits: list[Misfit]) -> None:
+    def check(value: Any, path: _Path | None, misfits: list[SchemaMismatch]) -> None:
         if not isinstance(value, list):
             misfits.append(_wrong_type(path, "a list", value))
             return
@@ -152,7 +152,7 @@ def _check_list(check_item: _Checker) -> _Checker:
 
 
 def _check_map(check_value: _Checker) -> _Checker:
-    def check(value: Any, path: _Path | None, misfits: list[Misfit]) -> None:
+    def check(value: Any, path: _Path | None, misfits: list[SchemaMismatch]) -> None:
         if type(value) is not dict and not _is_repeating(value, path, misfits):
             misfits.append(_wrong_type(path, "a map", value))
             return
@@ -166,12 +166,12 @@ def _check_map(check_value: _Checker) -> _Checker:
 def _check_integer(info: inspect.IntType) -> _Checker:
     least, most = info.ge, info.le
 
-    def check(value: Any, path: _Path | None, misfits: list[Misfit]) -> None:
+    def check(value: Any, path: _Path | None, misfits: list[SchemaMismatch]) -> None:
         if type(value) is not int:
             misfits.append(_wrong_type(path, "a whole number", value))
         elif (least is not None and value < least) or (most is not None and value > most):
             misfits.append(
-                Misfit(MisfitKind.WRONG_TYPE, _field_path(path), f"{value} is out of range: {least} to {most}")
+                SchemaMismatch(MisfitKind.WRONG_TYPE, _field_path(path), f"{value} is out of range: {least} to {most}")
             )
 
     return check
@@ -189,28 +189,28 @@ def _has_names(info: inspect.Type) -> bool:
     return isinstance(info, inspect.StructType)
 
 
-def _pass(value: Any, path: _Path | None, misfits: list[Misfit]) -> None:
+def _pass(value: Any, path: _Path | None, misfits: list[SchemaMismatch]) -> None:
     """Nothing can be wrong with it that is looked for."""
 
 
-def _check_text(value: Any, path: _Path | None, misfits: list[Misfit]) -> None:
+def _check_text(value: Any, path: _Path | None, misfits: list[SchemaMismatch]) -> None:
     if type(value) is not str:
         misfits.append(_wrong_type(path, "text", value))
 
 
-def _check_boolean(value: Any, path: _Path | None, misfits: list[Misfit]) -> None:
+def _check_boolean(value: Any, path: _Path | None, misfits: list[SchemaMismatch]) -> None:
     if type(value) is not bool:
         misfits.append(_wrong_type(path, "true or false", value))
 
 
-def _check_quantity(value: Any, path: _Path | None, misfits: list[Misfit]) -> None:
+def _check_quantity(value: Any, path: _Path | None, misfits: list[SchemaMismatch]) -> None:
     if not isinstance(value, str | int | float) or isinstance(value, bool):
         misfits.append(_wrong_type(path, "a quantity", value))
         return
     try:
         Quantity.parse(_quantity_text(value))
     except QuantityError as error:
-        misfits.append(Misfit(MisfitKind.WRONG_TYPE, _field_path(path), str(error)))
+        misfits.append(SchemaMismatch(MisfitKind.WRONG_TYPE, _field_path(path), str(error)))
 
 
 def _quantity_text(value: str | int | float) -> str:
@@ -219,7 +219,7 @@ def _quantity_text(value: str | int | float) -> str:
     return value.text if isinstance(value, ExactNumber) else str(value)
 
 
-def _check_anything(value: Any, path: _Path | None, misfits: list[Misfit]) -> None:
+def _check_anything(value: Any, path: _Path | None, misfits: list[SchemaMismatch]) -> None:
     """Whatever is written is kept; only keys that repeat cannot be."""
     pending: list[tuple[Any, _Path | None]] = [(value, path)]
     for node, way in pending:
@@ -230,13 +230,13 @@ def _check_anything(value: Any, path: _Path | None, misfits: list[Misfit]) -> No
             pending.extend((item, (way, index, False)) for index, item in enumerate(node))
 
 
-def _is_repeating(value: Any, path: _Path | None, misfits: list[Misfit]) -> bool:
+def _is_repeating(value: Any, path: _Path | None, misfits: list[SchemaMismatch]) -> bool:
     """Notes the keys that a mapping states twice; whether it does so."""
     if not isinstance(value, RepeatedKeys):
         return False
     for name in value.repeated:
         message = f'"{name}" is stated more than once'
-        misfits.append(Misfit(MisfitKind.DUPLICATE_FIELD, _field_path((path, name, False)), message))
+        misfits.append(SchemaMismatch(MisfitKind.DUPLICATE_FIELD, _field_path((path, name, False)), message))
     return True
 
 
@@ -245,9 +245,9 @@ def _is_repeating(value: Any, path: _Path | None, misfits: list[Misfit]) -> bool
 _SHOWN_LENGTH_MAX: Final = 60
 
 
-def _wrong_type(path: _Path | None, wanted: str, value: object) -> Misfit:
+def _wrong_type(path: _Path | None, wanted: str, value: object) -> SchemaMismatch:
     hint = " (put it in quotes)" if wanted == "text" and isinstance(value, int | float) else ""
-    return Misfit(MisfitKind.WRONG_TYPE, _field_path(path), f"expected {wanted}, got {_described(value)}{hint}")
+    return SchemaMismatch(MisfitKind.WRONG_TYPE, _field_path(path), f"expected {wanted}, got {_described(value)}{hint}")
 
 
 def _described(value: object) -> str:

@@ -13,12 +13,12 @@ from dralloc.api.manifests import Document, Manifest
 from dralloc.api.positions import Steps, nearest
 from dralloc.api.registry import find_kind, read_object
 from dralloc.api.resource_v1 import ResourceSlice
-from dralloc.cel.compiler import compile_selector
+from dralloc.cel.compiler import compile_selector_expression
 from dralloc.cel.errors import CelCompileError
 from dralloc.primitives.field_errors import FieldPath
 
 
-def warn_about_names(manifests: Sequence[Manifest]) -> Iterator[tuple[int, Diagnostic]]:
+def warn_about_unknown_names(manifests: Sequence[Manifest]) -> Iterator[tuple[int, Diagnostic]]:
     """Warnings about selectors, by the manifest they are in. Silent where no manifest has a device."""
     inventory = take_inventory(found for manifest in manifests for found in _slices(manifest))
     if not inventory.device_count:
@@ -57,7 +57,7 @@ def _warnings(manifest: Manifest, inventory: Inventory) -> Iterator[Diagnostic]:
 
 def _unknown_names(expression: str, inventory: Inventory) -> Sequence[object]:
     try:
-        return find_unknown_names(compile_selector(expression).reads, inventory)
+        return find_unknown_names(compile_selector_expression(expression).reads, inventory)
     except CelCompileError:
         return ()
 

@@ -24,7 +24,7 @@ from dralloc.primitives.field_errors import FieldError
 ObjectT = TypeVar("ObjectT", bound=ApiObject)
 
 
-class Surroundings(Struct, frozen=True, kw_only=True, gc=False):
+class AdmissionContext(Struct, frozen=True, kw_only=True, gc=False):
     """What admission must know besides the request, and what it may not make up itself."""
 
     gates: FeatureGates
@@ -42,11 +42,11 @@ class Surroundings(Struct, frozen=True, kw_only=True, gc=False):
 class Strategy(ABC, Generic[ObjectT]):
     """The rules of one kind, for one request. `flattened`: it came as v1beta1."""
 
-    __slots__ = ("around", "context")
+    __slots__ = ("admission", "context")
 
-    def __init__(self, around: Surroundings, *, flattened: bool = False) -> None:
-        self.around = around
-        self.context = ValidationContext(gates=around.gates, expressions=around.expressions, flattened=flattened)
+    def __init__(self, admission: AdmissionContext, *, flattened: bool = False) -> None:
+        self.admission = admission
+        self.context = ValidationContext(gates=admission.gates, expressions=admission.expressions, flattened=flattened)
 
     def default(self, obj: ObjectT) -> ObjectT:
         return obj

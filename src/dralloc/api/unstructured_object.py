@@ -21,7 +21,7 @@ _TREE: Final = msgspec.json.Decoder(dict[str, Any], float_hook=ExactNumber)
 _TYPED: Final = ("apiVersion", "kind", "metadata")
 
 
-class CoreObject(ApiObject):
+class UnstructuredObject(ApiObject):
     """An object whose members besides the metadata are plain JSON values."""
 
     content: dict[str, Any] = field(default_factory=dict)
@@ -32,28 +32,30 @@ class CoreObject(ApiObject):
         return value if isinstance(value, dict) else {}
 
 
-def read_core_object(body: bytes, view_type: type[ApiObject]) -> CoreObject:
+def read_unstructured(body: bytes, view_type: type[ApiObject]) -> UnstructuredObject:
     """The object that JSON states; raises `DecodeError` where what we know of it has a wrong type."""
-    return read_core_object_and_tree(body, view_type)[0]
+    return read_unstructured_and_tree(body, view_type)[0]
 
 
-def read_core_object_and_tree(body: bytes, view_type: type[ApiObject]) -> tuple[CoreObject, dict[str, Any]]:
+def read_unstructured_and_tree(body: bytes, view_type: type[ApiObject]) -> tuple[UnstructuredObject, dict[str, Any]]:
     """The object, and all that its JSON says: what its metadata has no field for is in the tree alone."""
     known = decode(body, view_type)
     tree = _TREE.decode(body)
     if b"null" in body:
         tree = _without_nulls(tree)
     content = {name: value for name, value in tree.items() if name not in _TYPED}
-    return CoreObject(api_version=known.api_version, kind=known.kind, metadata=known.metadata, content=content), tree
+    return UnstructuredObject(
+        api_version=known.api_version, kind=known.kind, metadata=known.metadata, content=content
+    ), tree
 
 
-def print_core_object(obj: CoreObject) -> bytes:
+def print_unstructured(obj: UnstructuredObject) -> bytes:
     """The object's JSON: its type if it has one, then its metadata, then the rest."""
     head = encode(ApiObject(api_version=obj.api_version, kind=obj.kind, metadata=obj.metadata))
     return head if not obj.content else b"%b,%b" % (head[:-1], encode(obj.content)[1:])
 
 
-def view(obj: CoreObject, view_type: type[ViewT]) -> ViewT:
+def view(obj: UnstructuredObject, view_type: type[ViewT]) -> ViewT:
     """What we know of the object."""
     try:
         return convert(
@@ -61,7 +63,7 @@ def view(obj: CoreObject, view_type: type[ViewT]) -> ViewT:
         )
     except msgspec.ValidationError:
         # Lists may hold nulls, which only the decoder knows how to read.
-        return decode(print_core_object(obj), view_type)
+        return decode(print_unstructured(obj), view_type)
 
 
 def _without_nulls(value: Any) -> Any:

@@ -23,13 +23,13 @@ from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.authentication import ADMINISTRATOR, Authenticator
 from dralloc.apiserver.server import ApiServer
 from dralloc.assembly.components import Components, Run
-from dralloc.client.api_calls import Calls
+from dralloc.client.api_calls import ApiCalls
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.known_resources import resource_for
 from dralloc.client.leader_election import LeaderElection
-from dralloc.client.resource_endpoint import ObjectKey
 from dralloc.client.transport import Transport
+from dralloc.client.typed_resource import ObjectKey
 from dralloc.controllers.running import CONTROLLERS, Controllers
 from dralloc.fleet.fleet import Fleet, FleetSettings
 from dralloc.fleet.manifest_nodes import ManifestNodes
@@ -149,7 +149,7 @@ def _in_turn(lease: str, transport: Transport, settings: ClusterSettings, play: 
     if settings.identity is None:
         return run
     election = LeaderElection(
-        Calls(transport, field_manager=FIELD_MANAGER),
+        ApiCalls(transport, field_manager=FIELD_MANAGER),
         resource_for(Lease),
         ObjectKey("kube-system", lease),
         identity=settings.identity,
@@ -169,7 +169,7 @@ async def _play_fleets(transport: Transport, settings: ClusterSettings, is_ready
         for each in fleets:
             coming.create_task(each.come_up())
     names = chain.from_iterable(each.names for each in fleets)
-    pods = FakePods(Calls(transport, field_manager=FIELD_MANAGER), settings.clock, DEFAULT_TIMINGS, names)
+    pods = FakePods(ApiCalls(transport, field_manager=FIELD_MANAGER), settings.clock, DEFAULT_TIMINGS, names)
     async with asyncio.TaskGroup() as living:
         await pods.start(living)
         is_ready.set()

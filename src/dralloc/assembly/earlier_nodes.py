@@ -14,7 +14,7 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceSlice
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.known_resources import resource_for
-from dralloc.client.resource_endpoint import key_of
+from dralloc.client.typed_resource import key_of
 from dralloc.fleet.fleet import FleetSettings
 from dralloc.fleet.profiles import FAKE_LABEL, shared_slices
 from dralloc.primitives.errors import NotFound

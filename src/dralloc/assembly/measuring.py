@@ -10,7 +10,7 @@ from dralloc.assembly.garbage import collect_rarely
 from dralloc.assembly.processes import local_cluster
 from dralloc.assembly.throughput import Scale, Throughput, clean_up, measure
 from dralloc.assembly.workloads import Claims, Workload
-from dralloc.client.api_calls import Calls
+from dralloc.client.api_calls import ApiCalls
 from dralloc.client.http_transport import HttpTransport
 from dralloc.client.kubeconfig import read_kubeconfig
 from dralloc.client.transport import Transport
@@ -39,9 +39,9 @@ async def measure_local_cluster(workload: Workload, scale: Scale) -> Throughput:
             await calls.close()
 
 
-def _calls(transport: Transport) -> Calls:
+def _calls(transport: Transport) -> ApiCalls:
     """Calls of a client that, like most programs, says nothing about who owns fields."""
-    return Calls(transport, field_manager="")
+    return ApiCalls(transport, field_manager="")
 
 
 async def measure_in_process(workload: Workload, scale: Scale) -> Throughput:

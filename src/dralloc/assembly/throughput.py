@@ -14,11 +14,11 @@ from typing import Final
 
 from dralloc.api.pod_v1 import Pod
 from dralloc.assembly.workloads import Document, Workload
-from dralloc.client.api_calls import Calls
+from dralloc.client.api_calls import ApiCalls
 from dralloc.client.informer import Informer
 from dralloc.client.known_resources import resource_for, resource_of
 from dralloc.client.reflector import Reflector
-from dralloc.client.resource_endpoint import ObjectKey
+from dralloc.client.typed_resource import ObjectKey
 from dralloc.primitives.errors import AlreadyExists, NotFound
 
 AT_ONCE: Final = 64
@@ -51,7 +51,7 @@ class Scale:
     timeout_s: float = 600.0
 
 
-async def measure(calls: Calls, workload: Workload, scale: Scale) -> Throughput:
+async def measure(calls: ApiCalls, workload: Workload, scale: Scale) -> Throughput:
     """Set up the cluster, create the pods, and wait until every one has a node."""
     await _create_all(calls, workload.cluster(scale.nodes))
     bound = _Bound(scale.pods)
@@ -73,7 +73,7 @@ async def measure(calls: Calls, workload: Workload, scale: Scale) -> Throughput:
         await asyncio.gather(watching, return_exceptions=True)
 
 
-async def clean_up(calls: Calls, workload: Workload, scale: Scale) -> None:
+async def clean_up(calls: ApiCalls, workload: Workload, scale: Scale) -> None:
     """Delete everything that was made; what is gone already is fine."""
     made = list(_made_for_pods(workload, scale))
     # Claims go after their pods; those from templates go with them.
@@ -101,7 +101,7 @@ class _Bound:
             self.all.set()
 
 
-async def _create_all(calls: Calls, documents: Iterable[Document]) -> None:
+async def _create_all(calls: ApiCalls, documents: Iterable[Document]) -> None:
     async def create(document: Document) -> None:
         with suppress(AlreadyExists):
             await calls.create(resource_of(document), document)
@@ -109,7 +109,7 @@ async def _create_all(calls: Calls, documents: Iterable[Document]) -> None:
     await _for_all(documents, create)
 
 
-async def _delete_all(calls: Calls, documents: Iterable[Document]) -> None:
+async def _delete_all(calls: ApiCalls, documents: Iterable[Document]) -> None:
     async def delete(document: Document) -> None:
         metadata = document["metadata"]
         key = ObjectKey(metadata.get("namespace", ""), metadata["name"])

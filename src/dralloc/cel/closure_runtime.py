@@ -10,7 +10,7 @@ from dralloc.cel.syntax import Expression
 from dralloc.cel.values import MISSING, Value
 
 
-class Frame(Meter):
+class EvaluationFrame(Meter):
     """One evaluation: the variables, and what was used up."""
 
     __slots__ = ("slots",)
@@ -20,8 +20,8 @@ class Frame(Meter):
         self.slots: list[Value] = [MISSING] * slots_count
 
 
-Run = Callable[[Frame], Value]
-Step = Callable[[Frame, Value], Value]
+Run = Callable[[EvaluationFrame], Value]
+Step = Callable[[EvaluationFrame, Value], Value]
 
 
 class Steps:
@@ -54,7 +54,7 @@ def finish(code: Code) -> Run:
         return lambda frame: last(frame, first(frame, start(frame)))
     steps.reverse()
 
-    def run(frame: Frame) -> Value:
+    def run(frame: EvaluationFrame) -> Value:
         value = start(frame)
         for step in steps:
             value = step(frame, value)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any, Final
 
-from dralloc.cel.closure_runtime import Code, Frame, Observer, Raised, Run, Steps, finish, reporting
+from dralloc.cel.closure_runtime import Code, EvaluationFrame, Observer, Raised, Run, Steps, finish, reporting
 from dralloc.cel.code_builder import Loop, Qualifier
 from dralloc.cel.errors import CelEvaluationError
 from dralloc.cel.function_calls import at_nominal_cost, call_function, step_of_many, step_of_one, step_of_two
@@ -75,7 +75,7 @@ class ClosureBuilder:
     def variable(self, node: Expression, slot: int, *, is_charged: bool) -> Code:
         cost = 1 if is_charged else 0
 
-        def run(frame: Frame) -> Value:
+        def run(frame: EvaluationFrame) -> Value:
             frame.cost += cost
             value = frame.slots[slot]
             return value if value.__class__ is not LazyValue else value.get(frame)
@@ -88,7 +88,7 @@ class ClosureBuilder:
         if any(is_optional for _, _, is_optional in keys):
             return self._observed(node, Steps(base, lambda frame, value: _get_optionally(frame, value, keys, cost)))
 
-        def step(frame: Frame, value: Value) -> Value:
+        def step(frame: EvaluationFrame, value: Value) -> Value:
             if value.__class__ is Optional:
                 return _get_optionally(frame, value, keys, cost)
             frame.cost += cost + len(keys)
@@ -104,7 +104,7 @@ class ClosureBuilder:
         keys, (last, _, _) = _keys(qualifiers[:-1]), _keys(qualifiers[-1:])[0]
         cost = 1 if is_relative else 0
 
-        def step(frame: Frame, value: Value) -> bool:
+        def step(frame: EvaluationFrame, value: Value) -> bool:
             value = _get_optionally(frame, value, keys, cost, wraps=False)
             return value is not MISSING and find_value(value, last) is not MISSING
 
@@ -113,7 +113,7 @@ class ClosureBuilder:
     def make_list(self, node: ListLiteral, elements: Sequence[Code]) -> Code:
         parts = [(finish(element), position in node.optional) for position, element in enumerate(elements)]
 
-        def run(frame: Frame) -> list[Value]:
+        def run(frame: EvaluationFrame) -> list[Value]:
             made: list[Value] = []
             for part, is_optional in parts:
                 value = part(frame)
@@ -132,7 +132,7 @@ class ClosureBuilder:
             for (key, value), entry in zip(entries, node.entries, strict=True)
         ]
 
-        def run(frame: Frame) -> Map:
+        def run(frame: EvaluationFrame) -> Map:
             made: Map = {}
             for key_part, value_part, is_optional in parts:
                 key, value = map_key(key_part(frame)), value_part(frame)
@@ -153,7 +153,7 @@ class ClosureBuilder:
             (entry.field, finish(value), entry.optional) for entry, value in zip(node.entries, values, strict=True)
         ]
 
-        def run(frame: Frame) -> Value:
+        def run(frame: EvaluationFrame) -> Value:
             fields: dict[str, Value] = {}
             for field, part, is_optional in parts:
                 value = part(frame)
@@ -188,7 +188,7 @@ class ClosureBuilder:
     def alternative(self, node: Call, optional: Code, otherwise: Code, *, is_unwrapped: bool) -> Code:
         alternative = finish(otherwise)
 
-        def step(frame: Frame, value: Value) -> Value:
+        def step(frame: EvaluationFrame, value: Value) -> Value:
             if not _as_optional(value).is_present:
                 return alternative(frame)
             return value.value if is_unwrapped else value
@@ -200,7 +200,7 @@ class ClosureBuilder:
     def conditional(self, node: Expression, condition: Code, then: Code, otherwise: Code) -> Code:
         test, positive, negative = finish(condition), finish(then), finish(otherwise)
 
-        def run(frame: Frame) -> Value:
+        def run(frame: EvaluationFrame) -> Value:
             chosen = test(frame)
             if chosen is True:
                 return positive(frame)
@@ -215,7 +215,7 @@ class ClosureBuilder:
         # The value that decides alone, whatever the other terms are.
         decisive = not is_conjunction
 
-        def run(frame: Frame) -> bool:
+        def run(frame: EvaluationFrame) -> bool:
             first_error: CelEvaluationError | None = None
             for part in parts:
                 value = _bool_or_error(frame, part)
@@ -234,7 +234,7 @@ class ClosureBuilder:
     def bind(self, node: Expression, slot: int, value: Code, body: Code) -> Code:
         initial, result = finish(value), finish(body)
 
-        def run(frame: Frame) -> Value:
+        def run(frame: EvaluationFrame) -> Value:
             frame.slots[slot] = LazyValue(slot, initial)
             return result(frame)
 
@@ -246,7 +246,7 @@ class ClosureBuilder:
         # The accumulator is read, tested (and negated for `exists`) before each step, and read in it.
         condition_cost = 2 if is_universal else 3
 
-        def run(frame: Frame) -> bool:
+        def run(frame: EvaluationFrame) -> bool:
             first_error: CelEvaluationError | None = None
             is_decided = False
             for _ in each(frame):
@@ -271,7 +271,7 @@ class ClosureBuilder:
     def exists_one(self, node: Expression, loop: Loop[Code], predicate: Code) -> Code:
         each, test = loop_over(loop), finish(predicate)
 
-        def run(frame: Frame) -> bool:
+        def run(frame: EvaluationFrame) -> bool:
             count = 0
             for _ in each(frame):
                 frame.charge(0)
@@ -295,7 +295,7 @@ class ClosureBuilder:
         each, test, make = loop_over(loop), None if condition is None else finish(condition), finish(element)
         cost = 2 if is_constant else 2 + LIST_COST
 
-        def run(frame: Frame) -> list[Value]:
+        def run(frame: EvaluationFrame) -> list[Value]:
             made: list[Value] = []
             for _ in each(frame):
                 if test is None or _require_bool(test(frame)):
@@ -317,7 +317,7 @@ class ClosureBuilder:
         each, test = loop_over(loop), None if condition is None else finish(condition)
         parts = [finish(argument) for argument in arguments]
 
-        def run(frame: Frame) -> Map:
+        def run(frame: EvaluationFrame) -> Map:
             made: Map = {}
             for _ in each(frame):
                 if test is None or _require_bool(test(frame)):
@@ -350,7 +350,9 @@ def _keys(qualifiers: Sequence[Qualifier[Any]]) -> list[_Key]:
     ]
 
 
-def _get_optionally(frame: Frame, value: Value, keys: Sequence[_Key], cost: int, *, wraps: bool = True) -> Value:
+def _get_optionally(
+    frame: EvaluationFrame, value: Value, keys: Sequence[_Key], cost: int, *, wraps: bool = True
+) -> Value:
     """A value within another; from the first optional step on, all steps are, and the result is an optional too."""
     frame.cost += cost
     is_optional = value.__class__ is Optional
@@ -387,7 +389,7 @@ def _require_bool(value: Value) -> bool:
     raise CelEvaluationError(f"no such overload: a bool is needed, this is {type_of(value).name}")
 
 
-def _bool_or_error(frame: Frame, run: Run) -> bool | Raised:
+def _bool_or_error(frame: EvaluationFrame, run: Run) -> bool | Raised:
     try:
         return _require_bool(run(frame))
     except FATAL_ERRORS:

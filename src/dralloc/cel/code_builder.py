@@ -32,7 +32,7 @@ class Loop(Generic[Code]):
     second_slot: int | None
 
 
-class Builder(Protocol[Code]):
+class CodeBuilder(Protocol[Code]):
     """Makes code for each kind of step. `node` is where the step stands in the tree."""
 
     def constant(self, node: Expression, value: Value) -> Code: ...

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Final, Generic
 
-from dralloc.cel.code_builder import Builder, Code, Loop, Qualifier
+from dralloc.cel.code_builder import Code, CodeBuilder, Loop, Qualifier
 from dralloc.cel.errors import CelEvaluationError, CelProgramError, Problem
 from dralloc.cel.library import FUNCTIONS
 from dralloc.cel.library.functions import Function
@@ -61,10 +61,10 @@ class _Piece(Generic[Code]):
         self.is_conditional = False
 
 
-class Planner(Generic[Code]):
+class CodePlanner(Generic[Code]):
     """Plans one expression for one builder."""
 
-    def __init__(self, typed: TypedExpression, builder: Builder[Code]) -> None:
+    def __init__(self, typed: TypedExpression, builder: CodeBuilder[Code]) -> None:
         self._typed = typed
         self._builder = builder
         self._scopes: list[dict[str, int]] = [{"device": DEVICE_SLOT}]

@@ -14,9 +14,9 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Final
 
 from dralloc.cel.code_builder import Loop, Qualifier
-from dralloc.cel.code_planner import DEVICE_SLOT, Planner
+from dralloc.cel.code_planner import DEVICE_SLOT, CodePlanner
 from dralloc.cel.codegen_calls import CALLS, is_text_map
-from dralloc.cel.codegen_source import Source, SourceWriter, TooComplex
+from dralloc.cel.codegen_source import SourceFragment, SourceWriter, TooComplex
 from dralloc.cel.device import DeviceView
 from dralloc.cel.library.functions import Function
 from dralloc.cel.library.maps import insert, insert_all
@@ -25,7 +25,7 @@ from dralloc.cel.loops import elements_of, pairs_of
 from dralloc.cel.meter import Meter
 from dralloc.cel.syntax import Call, Expression, ListLiteral, MapLiteral, MessageLiteral
 from dralloc.cel.type_checker import TypedExpression
-from dralloc.cel.types import Kind
+from dralloc.cel.types import TypeKind
 from dralloc.cel.value_access import access_optionally, find_value, get_value, index_key
 from dralloc.cel.values import MISSING, DomainMap, Map, Value, map_key
 
@@ -61,7 +61,7 @@ def generate(typed: TypedExpression, decide: Matcher, *, is_cheap: bool) -> Matc
 
 def write_expression(typed: TypedExpression, writer: SourceWriter) -> str:
     """The expression in Python; what its names mean is in `writer.names`. Raises `TooComplex`."""
-    return writer.bool_text(Planner(typed, _SourceBuilder(writer)).plan())
+    return writer.bool_text(CodePlanner(typed, _SourceBuilder(writer)).plan())
 
 
 _DEVICE_FIELDS: Final = {
@@ -80,10 +80,10 @@ class _SourceBuilder:
 
     # Values.
 
-    def constant(self, node: Expression, value: Value) -> Source:
+    def constant(self, node: Expression, value: Value) -> SourceFragment:
         return self._writer.constant(node, value)
 
-    def variable(self, node: Expression, slot: int, *, is_charged: bool) -> Source:  # noqa: ARG002
+    def variable(self, node: Expression, slot: int, *, is_charged: bool) -> SourceFragment:  # noqa: ARG002
         if slot == DEVICE_SLOT:
             return self._writer.expression(node, "device", is_device=True)
         return self._writer.expression(node, f"v{slot}")
@@ -91,11 +91,11 @@ class _SourceBuilder:
     def access(
         self,
         node: Expression,
-        base: Source,
-        qualifiers: Sequence[Qualifier[Source]],
+        base: SourceFragment,
+        qualifiers: Sequence[Qualifier[SourceFragment]],
         *,
         is_relative: bool,  # noqa: ARG002
-    ) -> Source:
+    ) -> SourceFragment:
         plain_count = next((index for index, step in enumerate(qualifiers) if step.is_optional), len(qualifiers))
         if base.is_optional:
             plain_count = 0
@@ -111,40 +111,40 @@ class _SourceBuilder:
         access = writer.name(access_optionally)
         return writer.expression(node, f"{access}({writer.value_text(current)}, ({listed}))", current, *keys)
 
-    def _optional_entry(self, node: Expression, current: Source, key: str) -> Source:
+    def _optional_entry(self, node: Expression, current: SourceFragment, key: str) -> SourceFragment:
         """`map.?key`, of which mostly only the value or a default is wanted, without the optional around it."""
         access = self._writer.name(access_optionally)
         made = self._writer.expression(node, f"{access}({current.text}, ({key!r},))", current)
         made.entry = (current.text, repr(key))
         return made
 
-    def _follow(self, base: Source, qualifiers: Sequence[Qualifier[Source]]) -> Source:
+    def _follow(self, base: SourceFragment, qualifiers: Sequence[Qualifier[SourceFragment]]) -> SourceFragment:
         current = base
         for step in qualifiers:
             key = self._key(step)
             if current.is_device and step.key in _DEVICE_FIELDS:
                 text = f"device.{_DEVICE_FIELDS[step.key]}"
-            elif is_text_map(current) and key.kind is Kind.STRING:
+            elif is_text_map(current) and key.kind is TypeKind.STRING:
                 text = f"{current.text}[{key.text}]"
             else:
                 text = f"{self._writer.name(get_value)}({self._writer.value_text(current)}, {self._checked_key(step, key)})"
             current = self._writer.expression(step.node, text, current, key)
         return current
 
-    def _key(self, step: Qualifier[Source]) -> Source:
+    def _key(self, step: Qualifier[SourceFragment]) -> SourceFragment:
         return self._writer.key(step.key) if step.code is None else step.code
 
-    def _checked_key(self, step: Qualifier[Source], key: Source) -> str:
+    def _checked_key(self, step: Qualifier[SourceFragment], key: SourceFragment) -> str:
         return key.text if step.code is None else f"{self._writer.name(index_key)}({key.text})"
 
     def presence(
         self,
         node: Expression,
-        base: Source,
-        qualifiers: Sequence[Qualifier[Source]],
+        base: SourceFragment,
+        qualifiers: Sequence[Qualifier[SourceFragment]],
         *,
         is_relative: bool,  # noqa: ARG002
-    ) -> Source:
+    ) -> SourceFragment:
         writer = self._writer
         if base.is_optional or any(step.is_optional for step in qualifiers):
             raise TooComplex("has() on an optional value")
@@ -154,20 +154,20 @@ class _SourceBuilder:
         text = f"{writer.name(_has)}({writer.value_text(container)}, {last.text})"
         return writer.expression(node, text, container)
 
-    def make_list(self, node: ListLiteral, elements: Sequence[Source]) -> Source:
+    def make_list(self, node: ListLiteral, elements: Sequence[SourceFragment]) -> SourceFragment:
         if node.optional:
             raise TooComplex("optional elements")
         listed = ", ".join(self._writer.value_text(element) for element in elements)
         return self._writer.expression(node, f"[{listed}]", *elements)
 
-    def make_map(self, node: MapLiteral, entries: Sequence[tuple[Source, Source]]) -> Source:
+    def make_map(self, node: MapLiteral, entries: Sequence[tuple[SourceFragment, SourceFragment]]) -> SourceFragment:
         if any(entry.optional for entry in node.entries):
             raise TooComplex("optional entries")
         name = self._writer.name(map_key)
         listed = ", ".join(f"{name}({key.text}): {self._writer.value_text(value)}" for key, value in entries)
         return self._writer.expression(node, f"{{{listed}}}", *(part for entry in entries for part in entry))
 
-    def make_message(self, node: MessageLiteral, values: Sequence[Source]) -> Source:
+    def make_message(self, node: MessageLiteral, values: Sequence[SourceFragment]) -> SourceFragment:
         if any(entry.optional for entry in node.entries):
             raise TooComplex("optional fields")
         writer = self._writer
@@ -179,16 +179,16 @@ class _SourceBuilder:
 
     # Calls and operators.
 
-    def call(self, node: Call, function: Function, arguments: Sequence[Source]) -> Source:
+    def call(self, node: Call, function: Function, arguments: Sequence[SourceFragment]) -> SourceFragment:
         self._writer.allow_call(node)
         special = CALLS.get(node.function)
         made = None if special is None else special(self._writer, node, arguments)
         return self._writer.call(node, function, arguments) if made is None else made
 
-    def membership(self, node: Expression, operand: Source, members: frozenset[Hashable]) -> Source:
+    def membership(self, node: Expression, operand: SourceFragment, members: frozenset[Hashable]) -> SourceFragment:
         writer = self._writer
         name = writer.name(members)
-        if operand.kind in (Kind.STRING, Kind.INT):
+        if operand.kind in (TypeKind.STRING, TypeKind.INT):
             return writer.expression(node, f"({operand.text} in {name})", operand)
         temporary = writer.temporary()
         plain = (
@@ -197,7 +197,9 @@ class _SourceBuilder:
         text = f"({plain} else {writer.name(_is_member)}({temporary}, {name}))"
         return writer.expression(node, text, operand, is_assigning=True)
 
-    def alternative(self, node: Call, optional: Source, otherwise: Source, *, is_unwrapped: bool) -> Source:
+    def alternative(
+        self, node: Call, optional: SourceFragment, otherwise: SourceFragment, *, is_unwrapped: bool
+    ) -> SourceFragment:
         writer = self._writer
         if is_unwrapped and optional.entry is not None and otherwise.constant is not MISSING:
             mapping, key = optional.entry
@@ -207,55 +209,65 @@ class _SourceBuilder:
         text = f"({chosen} if ({temporary} := {optional.text}).is_present else {writer.value_text(otherwise)})"
         return writer.expression(node, text, optional, otherwise, is_assigning=True)
 
-    def conditional(self, node: Expression, condition: Source, then: Source, otherwise: Source) -> Source:
+    def conditional(
+        self, node: Expression, condition: SourceFragment, then: SourceFragment, otherwise: SourceFragment
+    ) -> SourceFragment:
         writer = self._writer
         branches = f"{writer.value_text(then)} if {writer.bool_text(condition)} else {writer.value_text(otherwise)}"
-        is_assigning = condition.kind is not Kind.BOOL
+        is_assigning = condition.kind is not TypeKind.BOOL
         return writer.expression(node, f"({branches})", condition, then, otherwise, is_assigning=is_assigning)
 
-    def logical(self, node: Expression, terms: Sequence[Source], *, is_conjunction: bool) -> Source:
+    def logical(self, node: Expression, terms: Sequence[SourceFragment], *, is_conjunction: bool) -> SourceFragment:
         writer = self._writer
         operator = " and " if is_conjunction else " or "
         text = operator.join(writer.bool_text(term) for term in terms)
-        is_assigning = any(term.kind is not Kind.BOOL for term in terms)
+        is_assigning = any(term.kind is not TypeKind.BOOL for term in terms)
         return writer.expression(node, f"({text})", *terms, is_assigning=is_assigning)
 
     # Macros.
 
-    def bind(self, node: Expression, slot: int, value: Source, body: Source) -> Source:
+    def bind(self, node: Expression, slot: int, value: SourceFragment, body: SourceFragment) -> SourceFragment:
         writer = self._writer
         bound = writer.value_text(value)
-        if value.kind in (Kind.MAP, Kind.DYN):
+        if value.kind in (TypeKind.MAP, TypeKind.DYN):
             bound = f"{writer.name(_bound)}({bound})"
         text = f"((v{slot} := {bound}), {writer.value_text(body)})[1]"
         return writer.expression(node, text, value, body, is_assigning=True)
 
-    def quantifier(self, node: Expression, loop: Loop[Source], predicate: Source, *, is_universal: bool) -> Source:
+    def quantifier(
+        self, node: Expression, loop: Loop[SourceFragment], predicate: SourceFragment, *, is_universal: bool
+    ) -> SourceFragment:
         name = self._writer.name(all if is_universal else any)
         text = f"{name}({self._writer.bool_text(predicate)} {self._loop_text(loop)})"
-        return self._writer.expression(node, text, loop.range, predicate, is_assigning=predicate.kind is not Kind.BOOL)
+        return self._writer.expression(
+            node, text, loop.range, predicate, is_assigning=predicate.kind is not TypeKind.BOOL
+        )
 
-    def exists_one(self, node: Expression, loop: Loop[Source], predicate: Source) -> Source:
+    def exists_one(self, node: Expression, loop: Loop[SourceFragment], predicate: SourceFragment) -> SourceFragment:
         writer = self._writer
         text = f"({writer.name(sum)}([{writer.bool_text(predicate)} {self._loop_text(loop)}]) == 1)"
-        return writer.expression(node, text, loop.range, predicate, is_assigning=predicate.kind is not Kind.BOOL)
+        return writer.expression(node, text, loop.range, predicate, is_assigning=predicate.kind is not TypeKind.BOOL)
 
     def collect_list(
         self,
         node: Expression,
-        loop: Loop[Source],
-        condition: Source | None,
-        element: Source,
+        loop: Loop[SourceFragment],
+        condition: SourceFragment | None,
+        element: SourceFragment,
         *,
         is_constant: bool,  # noqa: ARG002
-    ) -> Source:
+    ) -> SourceFragment:
         text = f"[{self._writer.value_text(element)} {self._loop_text(loop)}{self._filter_text(condition)}]"
         parts = [loop.range, element] if condition is None else [loop.range, element, condition]
         return self._writer.expression(node, text, *parts, is_assigning=condition is not None)
 
     def collect_map(
-        self, node: Expression, loop: Loop[Source], condition: Source | None, arguments: Sequence[Source]
-    ) -> Source:
+        self,
+        node: Expression,
+        loop: Loop[SourceFragment],
+        condition: SourceFragment | None,
+        arguments: Sequence[SourceFragment],
+    ) -> SourceFragment:
         writer = self._writer
         made = writer.name(_map_of_pairs if len(arguments) == 2 else _map_of_entries)
         entry = ", ".join(writer.value_text(argument) for argument in arguments)
@@ -263,7 +275,7 @@ class _SourceBuilder:
         parts = [loop.range, *arguments] if condition is None else [loop.range, *arguments, condition]
         return writer.expression(node, text, *parts, is_assigning=condition is not None)
 
-    def _loop_text(self, loop: Loop[Source]) -> str:
+    def _loop_text(self, loop: Loop[SourceFragment]) -> str:
         self._writer.require_cheap()
         if loop.range.is_assigning:
             # Python has no assignments where a comprehension says what it goes over.
@@ -273,11 +285,11 @@ class _SourceBuilder:
         if loop.second_slot is not None:
             pairs = f"{elements}.items()" if is_text_map(loop.range) else f"{writer.name(pairs_of)}({elements})"
             return f"for v{loop.slot}, v{loop.second_slot} in {pairs}"
-        if loop.range.kind is not Kind.LIST and not is_text_map(loop.range):
+        if loop.range.kind is not TypeKind.LIST and not is_text_map(loop.range):
             elements = f"{writer.name(elements_of)}({elements})"
         return f"for v{loop.slot} in {elements}"
 
-    def _filter_text(self, condition: Source | None) -> str:
+    def _filter_text(self, condition: SourceFragment | None) -> str:
         return "" if condition is None else f" if {self._writer.bool_text(condition)}"
 
 

@@ -6,33 +6,35 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Final
 
-from dralloc.cel.codegen_source import Source, SourceWriter, dispatcher, fail_over
+from dralloc.cel.codegen_source import SourceFragment, SourceWriter, dispatcher, fail_over
 from dralloc.cel.library import FUNCTIONS
 from dralloc.cel.library.regex import compile_pattern
 from dralloc.cel.syntax import Call
-from dralloc.cel.types import Kind
+from dralloc.cel.types import TypeKind
 from dralloc.cel.values import INT_MAX, INT_MIN, MISSING
 from dralloc.primitives.quantity import Quantity
 from dralloc.primitives.semver import Semver
 
 # Writes a call, or returns None where it has nothing better than the library.
-Emitter = Callable[[SourceWriter, Call, Sequence[Source]], Source | None]
+Emitter = Callable[[SourceWriter, Call, Sequence[SourceFragment]], SourceFragment | None]
 
 TEXTS_REMEMBERED: Final = 256
 
 # Kinds whose values Python compares as CEL does, when both sides are of the same kind. NaN has no order.
-_EQUAL_KINDS: Final = frozenset({Kind.STRING, Kind.INT, Kind.BOOL, Kind.UINT, Kind.DOUBLE, Kind.BYTES})
-_ORDERED_KINDS: Final = frozenset({Kind.STRING, Kind.INT, Kind.UINT, Kind.BYTES})
-_CLASSES: Final[dict[Kind, type]] = {Kind.STRING: str, Kind.INT: int, Kind.BOOL: bool}
-_DYNAMIC: Final = frozenset({Kind.DYN, Kind.ANY})
+_EQUAL_KINDS: Final = frozenset(
+    {TypeKind.STRING, TypeKind.INT, TypeKind.BOOL, TypeKind.UINT, TypeKind.DOUBLE, TypeKind.BYTES}
+)
+_ORDERED_KINDS: Final = frozenset({TypeKind.STRING, TypeKind.INT, TypeKind.UINT, TypeKind.BYTES})
+_CLASSES: Final[dict[TypeKind, type]] = {TypeKind.STRING: str, TypeKind.INT: int, TypeKind.BOOL: bool}
+_DYNAMIC: Final = frozenset({TypeKind.DYN, TypeKind.ANY})
 
 
-def is_text_map(source: Source) -> bool:
+def is_text_map(source: SourceFragment) -> bool:
     """Whether this is a map whose keys are texts: then a Python dict holds them as they are."""
-    return source.kind is Kind.MAP and source.type.parameters[0].kind is Kind.STRING
+    return source.kind is TypeKind.MAP and source.type.parameters[0].kind is TypeKind.STRING
 
 
-def _guarded(writer: SourceWriter, source: Source, wanted: type) -> str:
+def _guarded(writer: SourceWriter, source: SourceFragment, wanted: type) -> str:
     """The text of a value that is of a class, or fails."""
     temporary = writer.temporary()
     test = f"({temporary} := {writer.value_text(source)}).__class__ is {writer.name(wanted)}"
@@ -42,8 +44,8 @@ def _guarded(writer: SourceWriter, source: Source, wanted: type) -> str:
 # --- Comparison ----------------------------------------------------------------------------------------------
 
 
-def _comparison(sign: str, kinds: frozenset[Kind]) -> Emitter:
-    def emit(writer: SourceWriter, node: Call, arguments: Sequence[Source]) -> Source | None:
+def _comparison(sign: str, kinds: frozenset[TypeKind]) -> Emitter:
+    def emit(writer: SourceWriter, node: Call, arguments: Sequence[SourceFragment]) -> SourceFragment | None:
         left, right = arguments
         if left.comparison is not None and right.constant.__class__ is int and right.constant == 0:
             # `a.compareTo(b) >= 0` is `a >= b`.
@@ -64,7 +66,9 @@ def _comparison(sign: str, kinds: frozenset[Kind]) -> Emitter:
     return emit
 
 
-def _compare_dynamic(writer: SourceWriter, node: Call, sign: str, left: Source, right: Source) -> Source:
+def _compare_dynamic(
+    writer: SourceWriter, node: Call, sign: str, left: SourceFragment, right: SourceFragment
+) -> SourceFragment:
     temporary = writer.temporary()
     is_alike = f"({temporary} := {writer.value_text(left)}).__class__ is {writer.name(_CLASSES[right.kind])}"
     otherwise = f"{writer.name(dispatcher(FUNCTIONS[f'_{sign}_']))}({temporary}, {right.text})"
@@ -75,7 +79,7 @@ def _compare_dynamic(writer: SourceWriter, node: Call, sign: str, left: Source, 
 def _equality_of_quantities(emit: Emitter, sign: str) -> Emitter:
     """A capacity or a constant on the right was not calculated, so that quantities can be compared by their number."""
 
-    def emit_all(writer: SourceWriter, node: Call, arguments: Sequence[Source]) -> Source | None:
+    def emit_all(writer: SourceWriter, node: Call, arguments: Sequence[SourceFragment]) -> SourceFragment | None:
         left, right = arguments
         if _is_quantity(left) and right.constant.__class__ is Quantity:
             return writer.expression(node, f"({left.text}.nanos {sign} {right.constant.nanos!r})", left, right)
@@ -84,11 +88,11 @@ def _equality_of_quantities(emit: Emitter, sign: str) -> Emitter:
     return emit_all
 
 
-def _is_quantity(source: Source) -> bool:
-    return source.kind is Kind.OBJECT and source.type.name == "kubernetes.Quantity"
+def _is_quantity(source: SourceFragment) -> bool:
+    return source.kind is TypeKind.OBJECT and source.type.name == "kubernetes.Quantity"
 
 
-def _comparable(writer: SourceWriter, node: Call, arguments: Sequence[Source]) -> tuple[str, str] | None:
+def _comparable(writer: SourceWriter, node: Call, arguments: Sequence[SourceFragment]) -> tuple[str, str] | None:
     """Texts of two Python values that compare as the operands do."""
     overloads = writer.overloads_of(node)
     if len(overloads) != 1:
@@ -102,17 +106,17 @@ def _comparable(writer: SourceWriter, node: Call, arguments: Sequence[Source]) -
     return None
 
 
-def _operand(writer: SourceWriter, source: Source, wanted: type, member: str) -> str:
+def _operand(writer: SourceWriter, source: SourceFragment, wanted: type, member: str) -> str:
     if source.constant.__class__ is wanted:
         value = getattr(source.constant, member)
         return repr(value) if isinstance(value, int) else writer.name(value)
-    if source.kind is Kind.OBJECT:
+    if source.kind is TypeKind.OBJECT:
         return f"{source.text}.{member}"
     return f"{_guarded(writer, source, wanted)}.{member}"
 
 
 def _order_method(sign: str) -> Emitter:
-    def emit(writer: SourceWriter, node: Call, arguments: Sequence[Source]) -> Source | None:
+    def emit(writer: SourceWriter, node: Call, arguments: Sequence[SourceFragment]) -> SourceFragment | None:
         comparison = _comparable(writer, node, arguments)
         if comparison is None:
             return None
@@ -122,7 +126,7 @@ def _order_method(sign: str) -> Emitter:
     return emit
 
 
-def _compare_to(writer: SourceWriter, node: Call, arguments: Sequence[Source]) -> Source | None:
+def _compare_to(writer: SourceWriter, node: Call, arguments: Sequence[SourceFragment]) -> SourceFragment | None:
     comparison = _comparable(writer, node, arguments)
     if comparison is None:
         return None
@@ -132,30 +136,30 @@ def _compare_to(writer: SourceWriter, node: Call, arguments: Sequence[Source]) -
     return made
 
 
-def _needs_temporary(arguments: Sequence[Source]) -> bool:
-    return any(argument.kind is not Kind.OBJECT for argument in arguments)
+def _needs_temporary(arguments: Sequence[SourceFragment]) -> bool:
+    return any(argument.kind is not TypeKind.OBJECT for argument in arguments)
 
 
 # --- Others --------------------------------------------------------------------------------------------------
 
 
-def _not(writer: SourceWriter, node: Call, arguments: Sequence[Source]) -> Source | None:
+def _not(writer: SourceWriter, node: Call, arguments: Sequence[SourceFragment]) -> SourceFragment | None:
     (operand,) = arguments
-    is_assigning = operand.kind is not Kind.BOOL
+    is_assigning = operand.kind is not TypeKind.BOOL
     return writer.expression(node, f"(not {writer.bool_text(operand)})", operand, is_assigning=is_assigning)
 
 
-def _in(writer: SourceWriter, node: Call, arguments: Sequence[Source]) -> Source | None:
+def _in(writer: SourceWriter, node: Call, arguments: Sequence[SourceFragment]) -> SourceFragment | None:
     key, container = arguments
-    if is_text_map(container) and key.kind is Kind.STRING:
+    if is_text_map(container) and key.kind is TypeKind.STRING:
         return writer.expression(node, f"({key.text} in {container.text})", key, container)
     return None
 
 
-_SIZED: Final = frozenset({Kind.STRING, Kind.BYTES, Kind.LIST, Kind.MAP})
+_SIZED: Final = frozenset({TypeKind.STRING, TypeKind.BYTES, TypeKind.LIST, TypeKind.MAP})
 
 
-def _size(writer: SourceWriter, node: Call, arguments: Sequence[Source]) -> Source | None:
+def _size(writer: SourceWriter, node: Call, arguments: Sequence[SourceFragment]) -> SourceFragment | None:
     (operand,) = arguments
     if operand.kind not in _SIZED:
         return None
@@ -163,24 +167,24 @@ def _size(writer: SourceWriter, node: Call, arguments: Sequence[Source]) -> Sour
 
 
 def _text_method(method: str) -> Emitter:
-    def emit(writer: SourceWriter, node: Call, arguments: Sequence[Source]) -> Source | None:
+    def emit(writer: SourceWriter, node: Call, arguments: Sequence[SourceFragment]) -> SourceFragment | None:
         text, part = arguments
-        if part.kind is not Kind.STRING or text.kind not in (Kind.STRING, *_DYNAMIC):
+        if part.kind is not TypeKind.STRING or text.kind not in (TypeKind.STRING, *_DYNAMIC):
             return None
-        receiver = text.text if text.kind is Kind.STRING else _guarded(writer, text, str)
+        receiver = text.text if text.kind is TypeKind.STRING else _guarded(writer, text, str)
         made = f"({part.text} in {receiver})" if method == "in" else f"{receiver}.{method}({part.text})"
-        return writer.expression(node, made, *arguments, is_assigning=text.kind is not Kind.STRING)
+        return writer.expression(node, made, *arguments, is_assigning=text.kind is not TypeKind.STRING)
 
     return emit
 
 
-def _matches(writer: SourceWriter, node: Call, arguments: Sequence[Source]) -> Source | None:
+def _matches(writer: SourceWriter, node: Call, arguments: Sequence[SourceFragment]) -> SourceFragment | None:
     text, pattern = arguments
-    if pattern.constant.__class__ is not str or text.kind not in (Kind.STRING, *_DYNAMIC):
+    if pattern.constant.__class__ is not str or text.kind not in (TypeKind.STRING, *_DYNAMIC):
         return None
     matcher = writer.name(_remembering_matcher(pattern.constant))
-    operand = text.text if text.kind is Kind.STRING else _guarded(writer, text, str)
-    return writer.expression(node, f"{matcher}({operand})", text, is_assigning=text.kind is not Kind.STRING)
+    operand = text.text if text.kind is TypeKind.STRING else _guarded(writer, text, str)
+    return writer.expression(node, f"{matcher}({operand})", text, is_assigning=text.kind is not TypeKind.STRING)
 
 
 def _remembering_matcher(pattern: str) -> Callable[[str], bool]:
@@ -195,11 +199,11 @@ def _remembering_matcher(pattern: str) -> Callable[[str], bool]:
 
 
 def _arithmetic(sign: str) -> Emitter:
-    def emit(writer: SourceWriter, node: Call, arguments: Sequence[Source]) -> Source | None:
+    def emit(writer: SourceWriter, node: Call, arguments: Sequence[SourceFragment]) -> SourceFragment | None:
         left, right = arguments
-        if left.kind is Kind.STRING and right.kind is Kind.STRING and sign == "+":
+        if left.kind is TypeKind.STRING and right.kind is TypeKind.STRING and sign == "+":
             return writer.expression(node, f"({left.text} + {right.text})", left, right)
-        if left.kind is not Kind.INT or right.kind is not Kind.INT:
+        if left.kind is not TypeKind.INT or right.kind is not TypeKind.INT:
             return None
         temporary = writer.temporary()
         test = f"{INT_MIN} <= ({temporary} := {left.text} {sign} {right.text}) <= {INT_MAX}"
@@ -209,7 +213,7 @@ def _arithmetic(sign: str) -> Emitter:
     return emit
 
 
-def _has_value(writer: SourceWriter, node: Call, arguments: Sequence[Source]) -> Source | None:
+def _has_value(writer: SourceWriter, node: Call, arguments: Sequence[SourceFragment]) -> SourceFragment | None:
     (optional,) = arguments
     if optional.entry is None:
         return None
@@ -217,7 +221,7 @@ def _has_value(writer: SourceWriter, node: Call, arguments: Sequence[Source]) ->
     return writer.expression(node, f"({key} in {mapping})", optional)
 
 
-def _value(writer: SourceWriter, node: Call, arguments: Sequence[Source]) -> Source | None:
+def _value(writer: SourceWriter, node: Call, arguments: Sequence[SourceFragment]) -> SourceFragment | None:
     (optional,) = arguments
     if optional.entry is None:
         return None

@@ -12,7 +12,7 @@ from dralloc.cel.library.functions import Function
 from dralloc.cel.meter import Meter
 from dralloc.cel.syntax import Call, Expression
 from dralloc.cel.type_checker import TypedExpression
-from dralloc.cel.types import Kind, Type
+from dralloc.cel.types import Type, TypeKind
 from dralloc.cel.values import MISSING, Value
 
 # CPython's parser takes no more than 200 parentheses within each other; one level here is up to three of them.
@@ -43,7 +43,7 @@ class TooComplex(Exception):
     """This expression is left to the plain evaluator."""
 
 
-class Source:
+class SourceFragment:
     """The text of an expression, and what is known about its value."""
 
     __slots__ = ("comparison", "constant", "depth", "entry", "is_assigning", "is_device", "text", "type")
@@ -62,7 +62,7 @@ class Source:
         self.comparison: tuple[str, str] | None = None
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> TypeKind:
         return self.type.kind
 
     @property
@@ -72,7 +72,7 @@ class Source:
     @property
     def holds_maps(self) -> bool:
         """Whether this may be a map of domains, in which even what is missing is found."""
-        return self.kind is Kind.MAP and self.type.parameters[1].kind is Kind.MAP
+        return self.kind is TypeKind.MAP and self.type.parameters[1].kind is TypeKind.MAP
 
 
 class SourceWriter:
@@ -100,7 +100,7 @@ class SourceWriter:
 
     def allow_call(self, node: Call) -> None:
         """Gives up on calls that could take long, or make something large, where nothing is known about that."""
-        is_growing = node.function == "_+_" and self.type_of(node).kind is not Kind.INT
+        is_growing = node.function == "_+_" and self.type_of(node).kind is not TypeKind.INT
         if node.function not in _MOMENTARY or is_growing:
             self.require_cheap()
 
@@ -115,10 +115,10 @@ class SourceWriter:
         return self._typed.overloads.get(node.id, ())
 
     def expression(
-        self, node: Expression, text: str, *parts: Source, is_device: bool = False, is_assigning: bool = False
-    ) -> Source:
+        self, node: Expression, text: str, *parts: SourceFragment, is_device: bool = False, is_assigning: bool = False
+    ) -> SourceFragment:
         """A source made of others."""
-        made = Source(text, self.type_of(node))
+        made = SourceFragment(text, self.type_of(node))
         made.depth = 1 + max([part.depth for part in parts], default=0)
         made.is_device = is_device
         made.is_assigning = is_assigning or any(part.is_assigning for part in parts)
@@ -126,15 +126,15 @@ class SourceWriter:
             raise TooComplex("the expression is nested too deeply or too long")
         return made
 
-    def constant(self, node: Expression, value: Value) -> Source:
+    def constant(self, node: Expression, value: Value) -> SourceFragment:
         return self._known_source(value, self.type_of(node))
 
-    def key(self, value: Value) -> Source:
+    def key(self, value: Value) -> SourceFragment:
         """A constant that is no node of its own."""
         return self._known_source(value, types.DYN)
 
-    def _known_source(self, value: Value, static_type: Type) -> Source:
-        made = Source(self._constant_text(value), _LITERAL_TYPES.get(value.__class__, static_type))
+    def _known_source(self, value: Value, static_type: Type) -> SourceFragment:
+        made = SourceFragment(self._constant_text(value), _LITERAL_TYPES.get(value.__class__, static_type))
         made.constant = value
         return made
 
@@ -146,19 +146,19 @@ class SourceWriter:
             return f"({value!r})"
         return self.name(value)
 
-    def value_text(self, source: Source) -> str:
+    def value_text(self, source: SourceFragment) -> str:
         """The text where the value itself is needed: that of the device is a map."""
         return "device.as_map" if source.is_device else source.text
 
-    def bool_text(self, source: Source) -> str:
+    def bool_text(self, source: SourceFragment) -> str:
         """The text of a value that is a bool, or fails."""
-        if source.kind is Kind.BOOL:
+        if source.kind is TypeKind.BOOL:
             return source.text
         temporary = self.temporary()
         fail = self.name(fail_over)
         return f"({temporary} if ({temporary} := {source.text}).__class__ is bool else {fail}())"
 
-    def call(self, node: Call, function: Function, arguments: Sequence[Source]) -> Source:
+    def call(self, node: Call, function: Function, arguments: Sequence[SourceFragment]) -> SourceFragment:
         """A call of a library function, or its result where everything is known."""
         constants = [argument.constant for argument in arguments]
         if function.name in _FOLDED and all(constant is not MISSING for constant in constants):

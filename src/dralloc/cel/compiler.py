@@ -21,7 +21,7 @@ from dralloc.cel.meter import COST_MAX
 from dralloc.cel.parser import parse
 from dralloc.cel.syntax import Expression
 from dralloc.cel.type_checker import TypedExpression, check_types
-from dralloc.cel.types import Kind, Type
+from dralloc.cel.types import Type, TypeKind
 from dralloc.primitives.features import FeatureGates
 
 LENGTH_MAX_BYTES: Final = 10 * 1024
@@ -30,7 +30,7 @@ LENGTH_MAX_BYTES: Final = 10 * 1024
 _ESTIMATE_ERROR_MAX: Final = 10
 
 
-class Fault(Enum):
+class RefusalReason(Enum):
     """Why an expression is refused, as the API tells it apart."""
 
     TOO_LONG = "too long"
@@ -39,8 +39,8 @@ class Fault(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    fault: Fault
+class RefusedExpression:
+    fault: RefusalReason
     message: str
 
 
@@ -90,7 +90,7 @@ def environment_for(gates: FeatureGates) -> Environment:
     )
 
 
-def compile_selector(text: str, environment: Environment | None = None) -> CheckedExpression:
+def compile_selector_expression(text: str, environment: Environment | None = None) -> CheckedExpression:
     """A selector that can run, without limits on length and cost. Raises `CelCompileError`."""
     return _compiled(text, environment or stored_environment(), is_selector=True)
 
@@ -100,25 +100,27 @@ def compile_derived_attribute(text: str, environment: Environment | None = None)
     return _compiled(text, environment or stored_environment(), is_selector=False)
 
 
-def check_selector(text: str, environment: Environment) -> CheckedExpression | Refusal:
+def check_selector(text: str, environment: Environment) -> CheckedExpression | RefusedExpression:
     """The expression, or why it may not select devices."""
     return _checked(text, environment, is_selector=True)
 
 
-def check_derived_attribute(text: str, environment: Environment) -> CheckedExpression | Refusal:
+def check_derived_attribute(text: str, environment: Environment) -> CheckedExpression | RefusedExpression:
     """The expression, or why it may not compute an attribute."""
     return _checked(text, environment, is_selector=False)
 
 
-def _checked(text: str, environment: Environment, *, is_selector: bool) -> CheckedExpression | Refusal:
+def _checked(text: str, environment: Environment, *, is_selector: bool) -> CheckedExpression | RefusedExpression:
     if not environment.is_stored and len(text.encode("utf-8", "surrogatepass")) > LENGTH_MAX_BYTES:
-        return Refusal(Fault.TOO_LONG, f"may not be more than {LENGTH_MAX_BYTES} bytes")
+        return RefusedExpression(RefusalReason.TOO_LONG, f"may not be more than {LENGTH_MAX_BYTES} bytes")
     try:
         checked = _compiled(text, environment, is_selector=is_selector)
     except CelCompileError as error:
-        return Refusal(Fault.INVALID, f"compilation failed: {error}")
+        return RefusedExpression(RefusalReason.INVALID, f"compilation failed: {error}")
     if not environment.is_stored and checked.cost_max > COST_MAX:
-        return Refusal(Fault.TOO_COMPLEX, f"too complex: it may cost {checked.cost_max}, more than {COST_MAX}")
+        return RefusedExpression(
+            RefusalReason.TOO_COMPLEX, f"too complex: it may cost {checked.cost_max}, more than {COST_MAX}"
+        )
     return checked
 
 
@@ -142,7 +144,7 @@ def _unfit_attribute(typed: TypedExpression) -> str | None:
     """What a derived attribute's value must be, when it is not."""
     result = typed.result
     allows_lists = typed.environment.allows_lists
-    element = result.parameters[0] if allows_lists and result.kind is Kind.LIST else result
+    element = result.parameters[0] if allows_lists and result.kind is TypeKind.LIST else result
     if element in _ATTRIBUTE_TYPES:
         return None
     wanted = "a derived attribute must be a bool, int, string or semver"

@@ -40,7 +40,7 @@ from dralloc.cel.syntax import (
 )
 from dralloc.cel.tree_walk import walk
 from dralloc.cel.type_checker import TypedExpression
-from dralloc.cel.types import Kind, Type, is_optional
+from dralloc.cel.types import Type, TypeKind, is_optional
 
 _STEP: Final = 1
 _LIST: Final = 10
@@ -53,8 +53,10 @@ _PARTS_OF_NOTHING: Final = frozenset(
     {"string_split_string", "string_split_string_int", "string_find_all_string", "string_find_all_string_int"}
 )
 
-_SELECTED_FOR_A_PRICE: Final = frozenset({Kind.MAP, Kind.OBJECT, Kind.VARIABLE})
-_SCALARS: Final = frozenset({Kind.BOOL, Kind.DOUBLE, Kind.DURATION, Kind.INT, Kind.TIMESTAMP, Kind.UINT})
+_SELECTED_FOR_A_PRICE: Final = frozenset({TypeKind.MAP, TypeKind.OBJECT, TypeKind.VARIABLE})
+_SCALARS: Final = frozenset(
+    {TypeKind.BOOL, TypeKind.DOUBLE, TypeKind.DURATION, TypeKind.INT, TypeKind.TIMESTAMP, TypeKind.UINT}
+)
 
 
 class CostEstimate(NamedTuple):
@@ -264,7 +266,7 @@ class _Estimator:
         declared = declared_size(self._path(node))
         if declared is not None:
             self.sizes[node.id] = declared
-            if declared.max == 0 and self.typed.types[node.id].kind is not Kind.OBJECT:
+            if declared.max == 0 and self.typed.types[node.id].kind is not TypeKind.OBJECT:
                 self.is_upper_bound = False
             return declared
         if _is_scalar(self.typed.types[node.id]):
@@ -318,7 +320,7 @@ class _Estimator:
 
     def _iteration_variables(self, node: Comprehension) -> list[tuple[str, _Variable]]:
         entry, path = self._entry(node.range), self._path(node.range)
-        is_list = entry.is_list if entry else self.typed.types[node.range.id].kind is Kind.LIST
+        is_list = entry.is_list if entry else self.typed.types[node.range.id].kind is TypeKind.LIST
         key_size, value_size = (entry.key, entry.value) if entry else (None, None)
         if node.second_variable is None:
             single = path.extended("@items" if is_list else "@keys")

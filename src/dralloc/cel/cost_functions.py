@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from dralloc.cel import types
 from dralloc.cel.cost_sizes import ENDLESS, ONE, UNKNOWN, ZERO, Path, Size, declared_size, fixed, plus, scaled, times
 from dralloc.cel.syntax import Call, Expression, Literal, LiteralKind
-from dralloc.cel.types import Kind, Type
+from dralloc.cel.types import Type, TypeKind
 
 _TRAVERSAL: Final = 0.1
 _PATTERN: Final = 0.25
@@ -158,7 +158,7 @@ def _list_traversal_price(arguments: CallArguments) -> CallEstimate | None:
     if not parameters:
         return CallEstimate(scaled(arguments.target.max, _TRAVERSAL))
     element = 1
-    if parameters[0].kind in (Kind.STRING, Kind.BYTES):
+    if parameters[0].kind in (TypeKind.STRING, TypeKind.BYTES):
         size = declared_size(arguments.target_path.extended("@items")) or UNKNOWN
         element = plus(element, scaled(size.max, _TRAVERSAL))
     return CallEstimate(times(arguments.target.max, element))

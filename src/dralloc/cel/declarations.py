@@ -18,7 +18,7 @@ RESOLUTIONS_MAX: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Overload:
+class OverloadDeclaration:
     """One way to call a function; a method's target is its first parameter."""
 
     id: str
@@ -37,10 +37,12 @@ class Resolution:
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class FunctionDeclaration:
     name: str
-    overloads: tuple[Overload, ...]
-    _by_shape: dict[tuple[bool, int], tuple[Overload, ...]] = field(default_factory=dict, compare=False, repr=False)
+    overloads: tuple[OverloadDeclaration, ...]
+    _by_shape: dict[tuple[bool, int], tuple[OverloadDeclaration, ...]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
     _resolved: dict[tuple[object, ...], Resolution] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -48,7 +50,7 @@ class Function:
             shape = (overload.is_method, len(overload.parameters))
             self._by_shape[shape] = (*self._by_shape.get(shape, ()), overload)
 
-    def of_shape(self, *, is_method: bool, count: int) -> tuple[Overload, ...]:
+    def of_shape(self, *, is_method: bool, count: int) -> tuple[OverloadDeclaration, ...]:
         """The overloads that are called this way with this many parameters (a target counts)."""
         return self._by_shape.get((is_method, count), ())
 
@@ -61,21 +63,23 @@ class Function:
         if len(self._resolved) < RESOLUTIONS_MAX:
             self._resolved[key] = resolution
 
-    def extended(self, overloads: Iterable[Overload]) -> Function:
-        return Function(self.name, (*self.overloads, *overloads))
+    def extended(self, overloads: Iterable[OverloadDeclaration]) -> FunctionDeclaration:
+        return FunctionDeclaration(self.name, (*self.overloads, *overloads))
 
 
-Functions = Mapping[str, Function]
+Functions = Mapping[str, FunctionDeclaration]
 
 
 def declare(*tables: Mapping[str, str]) -> Functions:
     """The functions of all tables; a name in several of them gets all the overloads."""
-    functions: dict[str, Function] = {}
+    functions: dict[str, FunctionDeclaration] = {}
     for table in tables:
         for name, lines in table.items():
             overloads = [_parse_overload(line) for line in lines.split("\n") if line.strip()]
             known = functions.get(name)
-            functions[name] = Function(name, tuple(overloads)) if known is None else known.extended(overloads)
+            functions[name] = (
+                FunctionDeclaration(name, tuple(overloads)) if known is None else known.extended(overloads)
+            )
     return functions
 
 
@@ -90,7 +94,7 @@ _NAMED_TYPES: Final = {
     "Format": types.NAMED_FORMAT,
     "IP": types.IP,
     "CIDR": types.CIDR,
-    **{name: Type(types.Kind.OBJECT, f"kubernetes.authorization.{name}") for name in (
+    **{name: Type(types.TypeKind.OBJECT, f"kubernetes.authorization.{name}") for name in (
         "Authorizer", "PathCheck", "GroupCheck", "ResourceCheck", "Decision",
     )},
 }  # fmt: skip
@@ -104,7 +108,7 @@ _SIGNATURE: Final = re.compile(r"\s*(?P<id>\S+) (?P<target>[\w<>, ]+\.)?\((?P<ar
 _WORD: Final = re.compile(r"\w+|[<>,]")
 
 
-def _parse_overload(line: str) -> Overload:
+def _parse_overload(line: str) -> OverloadDeclaration:
     found = _SIGNATURE.fullmatch(line)
     assert found is not None, f"not a signature: {line!r}"
     arguments = _parse_types(found["arguments"])
@@ -112,7 +116,7 @@ def _parse_overload(line: str) -> Overload:
     parameters = (*_parse_types(found["target"].rstrip(".")), *arguments) if is_method else arguments
     (result,) = _parse_types(found["result"])
     variables = tuple(sorted(set(re.findall(r"\b[A-Z]\b", line))))
-    return Overload(found["id"], is_method, parameters, result, variables)
+    return OverloadDeclaration(found["id"], is_method, parameters, result, variables)
 
 
 def _parse_types(text: str) -> tuple[Type, ...]:

@@ -93,7 +93,7 @@ _TYPE_NAMES: Final = {
     "null_type": types.NULL,
     "list": types.list_of(types.DYN),
     "map": types.map_of(types.DYN, types.DYN),
-    "type": Type(types.Kind.TYPE, "type"),
+    "type": Type(types.TypeKind.TYPE, "type"),
     "optional_type": types.optional_of(types.DYN),
     "google.protobuf.Duration": types.DURATION,
     "google.protobuf.Timestamp": types.TIMESTAMP,
@@ -120,7 +120,7 @@ _WELL_KNOWN: Final = {
     "google.protobuf.Duration": MessageType(types.DURATION, {"seconds": types.INT, "nanos": types.INT}),
     "google.protobuf.Timestamp": MessageType(types.TIMESTAMP, {"seconds": types.INT, "nanos": types.INT}),
     "google.protobuf.Any": MessageType(types.ANY, {"type_url": types.STRING, "value": types.BYTES}),
-    "google.protobuf.Empty": MessageType(Type(types.Kind.OBJECT, "google.protobuf.Empty"), {}),
+    "google.protobuf.Empty": MessageType(Type(types.TypeKind.OBJECT, "google.protobuf.Empty"), {}),
     "google.protobuf.Struct": MessageType(
         types.map_of(types.STRING, types.DYN), {"fields": types.map_of(types.STRING, types.DYN)}
     ),

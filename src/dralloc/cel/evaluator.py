@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dralloc.cel.closure_runtime import Frame, Observer, finish
+from dralloc.cel.closure_runtime import EvaluationFrame, Observer, finish
 from dralloc.cel.closures import ClosureBuilder
-from dralloc.cel.code_planner import DEVICE_SLOT, Planner
+from dralloc.cel.code_planner import DEVICE_SLOT, CodePlanner
 from dralloc.cel.errors import CelEvaluationError
 from dralloc.cel.meter import COST_MAX
 from dralloc.cel.type_checker import TypedExpression
@@ -15,7 +15,7 @@ class Evaluator:
     """An expression, ready to be evaluated."""
 
     def __init__(self, typed: TypedExpression, observe: Observer | None = None) -> None:
-        planner = Planner(typed, ClosureBuilder(typed, observe))
+        planner = CodePlanner(typed, ClosureBuilder(typed, observe))
         self._run = finish(planner.plan())
         self._slots_count = planner.slots_count
 
@@ -25,7 +25,7 @@ class Evaluator:
 
     def measure(self, device: Map, cost_max: int = COST_MAX) -> tuple[Value, int]:
         """The value for a device, and what it cost."""
-        frame = Frame(self._slots_count, cost_max)
+        frame = EvaluationFrame(self._slots_count, cost_max)
         frame.slots[DEVICE_SLOT] = device
         try:
             value = self._run(frame)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
-from dralloc.cel.closure_runtime import Frame, Run, Step
+from dralloc.cel.closure_runtime import EvaluationFrame, Run, Step
 from dralloc.cel.library.functions import Function
 from dralloc.cel.values import Value
 
@@ -17,7 +17,7 @@ def at_nominal_cost(function: Function) -> Function:
     return Function(function.name, [replace(overload, cost=None) for overload in function.overloads])
 
 
-def call_function(frame: Frame, function: Function, *arguments: Value) -> Value:
+def call_function(frame: EvaluationFrame, function: Function, *arguments: Value) -> Value:
     overload = function.overload_for(*arguments)
     frame.charge(1 if overload.cost is None else overload.cost(*arguments))
     implementation = overload.implementation
@@ -32,7 +32,7 @@ def step_of_one(function: Function) -> Step:
     """`call_function` with one argument, written out; the next one is for two. Nearly all calls are of these kinds."""
     found = function.found
 
-    def step(frame: Frame, operand: Value) -> Value:
+    def step(frame: EvaluationFrame, operand: Value) -> Value:
         overload = found.get((operand.__class__,)) or function.overload_for(operand)
         frame.charge(1 if overload.cost is None else overload.cost(operand))
         implementation = overload.implementation
@@ -44,7 +44,7 @@ def step_of_one(function: Function) -> Step:
 def step_of_two(function: Function, second: Run) -> Step:
     found = function.found
 
-    def step(frame: Frame, left: Value) -> Value:
+    def step(frame: EvaluationFrame, left: Value) -> Value:
         right = second(frame)
         overload = found.get((left.__class__, right.__class__)) or function.overload_for(left, right)
         frame.charge(1 if overload.cost is None else overload.cost(left, right))

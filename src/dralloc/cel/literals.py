@@ -29,7 +29,7 @@ from dralloc.cel.syntax import (
 )
 from dralloc.cel.tree_walk import walk
 from dralloc.cel.type_checker import TypedExpression
-from dralloc.cel.types import Kind, Type
+from dralloc.cel.types import Type, TypeKind
 from dralloc.cel.values import TypeValue, Uint, Value
 
 
@@ -199,7 +199,7 @@ class _Inspector:
         while waiting:
             part = waiting.pop()
             kind = self.typed.types[part.id].kind
-            if kind is not Kind.DYN and kind not in _SHOWN_KINDS[letter]:
+            if kind is not TypeKind.DYN and kind not in _SHOWN_KINDS[letter]:
                 return part
             if letter == "s" and isinstance(part, ListLiteral):
                 waiting += reversed(part.elements)
@@ -212,19 +212,19 @@ class _Inspector:
 
 
 _CLAUSE: Final = re.compile(r"%(?:%|(?:\.(?P<decimals>[0-9]*))?(?P<letter>[\s\S])?)", re.ASCII)
-_INTEGERS: Final = frozenset({Kind.INT, Kind.UINT})
+_INTEGERS: Final = frozenset({TypeKind.INT, TypeKind.UINT})
 _SHOWN_KINDS: Final = {
     "s": frozenset(
         {
-            Kind.LIST, Kind.MAP, Kind.INT, Kind.UINT, Kind.DOUBLE, Kind.BOOL, Kind.STRING, Kind.TIMESTAMP,
-            Kind.BYTES, Kind.DURATION, Kind.TYPE, Kind.NULL,
+            TypeKind.LIST, TypeKind.MAP, TypeKind.INT, TypeKind.UINT, TypeKind.DOUBLE, TypeKind.BOOL, TypeKind.STRING, TypeKind.TIMESTAMP,
+            TypeKind.BYTES, TypeKind.DURATION, TypeKind.TYPE, TypeKind.NULL,
         }
     ),
     "d": _INTEGERS,
-    "f": frozenset({Kind.DOUBLE, Kind.STRING}),
-    "e": frozenset({Kind.DOUBLE, Kind.STRING}),
-    "b": _INTEGERS | {Kind.BOOL},
-    "x": _INTEGERS | {Kind.STRING, Kind.BYTES},
-    "X": _INTEGERS | {Kind.STRING, Kind.BYTES},
+    "f": frozenset({TypeKind.DOUBLE, TypeKind.STRING}),
+    "e": frozenset({TypeKind.DOUBLE, TypeKind.STRING}),
+    "b": _INTEGERS | {TypeKind.BOOL},
+    "x": _INTEGERS | {TypeKind.STRING, TypeKind.BYTES},
+    "X": _INTEGERS | {TypeKind.STRING, TypeKind.BYTES},
     "o": _INTEGERS,
 }  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from dralloc.cel.closure_runtime import Code, Frame, Run, finish
+from dralloc.cel.closure_runtime import Code, EvaluationFrame, Run, finish
 from dralloc.cel.code_builder import Loop
 from dralloc.cel.errors import CelEvaluationError
 from dralloc.cel.values import DomainMap, Value, map_keys, type_of
@@ -19,7 +19,7 @@ class LazyValue:
         self._slot = slot
         self._initial = initial
 
-    def get(self, frame: Frame) -> Value:
+    def get(self, frame: EvaluationFrame) -> Value:
         value = self._initial(frame)
         if value.__class__ is DomainMap and not value:
             # Kubernetes replaces an empty map by one that it can add to, and so forgets about missing domains.
@@ -28,17 +28,17 @@ class LazyValue:
         return value
 
 
-def loop_over(loop: Loop[Code]) -> Callable[[Frame], Iterator[None]]:
+def loop_over(loop: Loop[Code]) -> Callable[[EvaluationFrame], Iterator[None]]:
     """Goes over a list or map, with the variables set to each element in turn."""
     elements, slot, second_slot = finish(loop.range), loop.slot, loop.second_slot
 
-    def over_elements(frame: Frame) -> Iterator[None]:
+    def over_elements(frame: EvaluationFrame) -> Iterator[None]:
         slots = frame.slots
         for element in elements_of(elements(frame)):
             slots[slot] = element
             yield
 
-    def over_pairs(frame: Frame) -> Iterator[None]:
+    def over_pairs(frame: EvaluationFrame) -> Iterator[None]:
         slots = frame.slots
         assert second_slot is not None
         for slots[slot], slots[second_slot] in pairs_of(elements(frame)):

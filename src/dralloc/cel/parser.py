@@ -16,7 +16,7 @@ from dralloc.cel import lexer
 from dralloc.cel.errors import CelSyntaxError, Problem
 from dralloc.cel.lexer import Token
 from dralloc.cel.syntax import Expression, FieldEntry, MapEntry, ParsedExpression
-from dralloc.cel.tree_builder import LITERALS, Operator, TreeBuilder
+from dralloc.cel.tree_builder import LITERALS, PendingOperator, TreeBuilder
 
 DEPTH_MAX: Final = 250
 CODE_POINTS_MAX: Final = 100_000
@@ -87,7 +87,7 @@ class _Frame:
     consequence: Expression | None = None
     # Operands and operators that wait to be put together.
     operands: list[Expression] = field(default_factory=list)
-    operators: list[Operator] = field(default_factory=list)
+    operators: list[PendingOperator] = field(default_factory=list)
     # What the commas separate, as far as it is read.
     items: list[Expression] = field(default_factory=list)
     entries: list[MapEntry] = field(default_factory=list)
@@ -169,7 +169,7 @@ class _Parser:
         while self._take(sign):
             count += 1
         if count % 2:
-            self.frames[-1].operators.append(Operator(_PREFIX, f"{sign}_", first.offset))
+            self.frames[-1].operators.append(PendingOperator(_PREFIX, f"{sign}_", first.offset))
         token = self._next()
         if token.kind == "!" or (token.kind == "-" and not self._is_number_next()):
             self._unexpected(token, "a value")
@@ -254,7 +254,7 @@ class _Parser:
     def _push_operator(self, frame: _Frame, precedence: int, token: Token) -> None:
         # Equal logical operators wait for each other, to be made a balanced tree in one go.
         self._reduce(frame, precedence + 1 if precedence <= _AND else precedence)
-        frame.operators.append(Operator(precedence, OPERATOR_FUNCTIONS[token.kind], token.offset))
+        frame.operators.append(PendingOperator(precedence, OPERATOR_FUNCTIONS[token.kind], token.offset))
         if max(frame.open_rules()) > DEPTH_MAX:
             self._too_deep()
 

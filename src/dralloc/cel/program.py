@@ -12,12 +12,12 @@ from typing import Final
 
 from dralloc.cel.codegen import generate
 from dralloc.cel.compiler import CheckedExpression
-from dralloc.cel.compiler import compile_selector as check_selector
+from dralloc.cel.compiler import compile_selector_expression as check_selector
 from dralloc.cel.device import DeviceView
 from dralloc.cel.environment import Environment, stored_environment
 from dralloc.cel.errors import CelCompileError, CelEvaluationError
 from dralloc.cel.evaluator import Evaluator
-from dralloc.cel.selector_explanation import Explanation, explain
+from dralloc.cel.selector_explanation import SelectorExplanation, explain
 from dralloc.cel.values import Value, type_of
 
 STORED: Final = stored_environment()
@@ -55,7 +55,7 @@ class Selector:
         value, cost = self._evaluator.measure(device.as_map)
         return _as_bool(value), cost
 
-    def explain(self, device: DeviceView) -> Explanation:
+    def explain(self, device: DeviceView) -> SelectorExplanation:
         """The value of each part of the expression for a device."""
         return explain(self.checked.typed, device)
 

@@ -48,7 +48,7 @@ _SPELLED_OUT: Final = frozenset({"quantity", "semver", "duration", "timestamp", 
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ExplainedPart:
     """A part of an expression, `depth` levels within the whole.
 
     It has several values if it ran several times, and none if it was not needed or failed. An error `is_origin` where
@@ -64,17 +64,17 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class SelectorExplanation:
     """The parts of an expression, from the whole inwards, in the order in which they are written."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[ExplainedPart, ...]
 
     @property
-    def whole(self) -> Part:
+    def whole(self) -> ExplainedPart:
         return self.parts[0]
 
 
-def explain(typed: TypedExpression, device: DeviceView) -> Explanation:
+def explain(typed: TypedExpression, device: DeviceView) -> SelectorExplanation:
     """What each part gives for a device. Raises `CelEvaluationError` only where the device itself is malformed."""
     seen: dict[int, list[Value | Raised]] = {}
 
@@ -87,7 +87,7 @@ def explain(typed: TypedExpression, device: DeviceView) -> Explanation:
     except CelEvaluationError as error:
         if typed.root.id not in seen:
             seen[typed.root.id] = [Raised(error)]
-    return Explanation(_Narrator(typed, seen).parts())
+    return SelectorExplanation(_Narrator(typed, seen).parts())
 
 
 class _Narrator:
@@ -101,7 +101,7 @@ class _Narrator:
         self._errors: dict[int, CelEvaluationError] = {}
         self._told: set[int] = set()
 
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[ExplainedPart, ...]:
         found: list[tuple[Expression, int, tuple[Expression, ...]]] = []
         waiting: list[tuple[Expression, int]] = [(self._typed.root, 0)]
         while waiting:
@@ -112,7 +112,7 @@ class _Narrator:
         parts = [self._part(node, depth, inner) for node, depth, inner in reversed(found)]
         return tuple(part for part in reversed(parts) if part.depth == 0 or part.values != (part.text,))
 
-    def _part(self, node: Expression, depth: int, inner: tuple[Expression, ...]) -> Part:
+    def _part(self, node: Expression, depth: int, inner: tuple[Expression, ...]) -> ExplainedPart:
         text = print_node(node, self._macros)
         seen = self._seen.get(node.id, [])
         error = next((value.error for value in seen if isinstance(value, Raised)), None)
@@ -124,7 +124,7 @@ class _Narrator:
             self._errors[node.id] = error
             self._told.add(id(error))
         values = [value for value in seen if not isinstance(value, Raised)]
-        return Part(
+        return ExplainedPart(
             text=text,
             depth=depth,
             values=tuple(shown_value(value) for value in values[:SHOWN_MAX]),

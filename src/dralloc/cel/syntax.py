@@ -23,7 +23,7 @@ class LiteralKind(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class SyntaxNode:
     """A piece of an expression. `id` is unique in its tree; `offset` counts code points from the start."""
 
     id: int = field(compare=False)
@@ -31,20 +31,20 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Literal(Node):
+class Literal(SyntaxNode):
     kind: LiteralKind
     value: bool | int | float | str | bytes | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identifier(Node):
+class Identifier(SyntaxNode):
     """A name; a leading dot (`.name`) is kept, it means the root scope."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Select(Node):
+class Select(SyntaxNode):
     """`operand.field`, or with `tests_presence` the macro `has(operand.field)`."""
 
     operand: Expression
@@ -53,7 +53,7 @@ class Select(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call(Node):
+class Call(SyntaxNode):
     """A function or operator; `target` is set for `target.function(arguments)`.
 
     Functions with a namespace, as `lists.range`, have no target: the whole name is in `function`.
@@ -65,7 +65,7 @@ class Call(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListLiteral(Node):
+class ListLiteral(SyntaxNode):
     """`optional` holds the positions of the elements written `?element`."""
 
     elements: tuple[Expression, ...]
@@ -73,26 +73,26 @@ class ListLiteral(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MapEntry(Node):
+class MapEntry(SyntaxNode):
     key: Expression
     value: Expression
     optional: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MapLiteral(Node):
+class MapLiteral(SyntaxNode):
     entries: tuple[MapEntry, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FieldEntry(Node):
+class FieldEntry(SyntaxNode):
     field: str
     value: Expression
     optional: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MessageLiteral(Node):
+class MessageLiteral(SyntaxNode):
     """`Type{field: value}`."""
 
     type_name: str
@@ -100,7 +100,7 @@ class MessageLiteral(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comprehension(Node):
+class Comprehension(SyntaxNode):
     """A fold: for each element of `range`, while `condition`, `accumulator = step`; then `result`."""
 
     range: Expression

@@ -47,7 +47,7 @@ _NAMESPACED: Final = frozenset(
 _NAMESPACES: Final = frozenset(name.rpartition(".")[0] for name in _NAMESPACED)
 
 
-class Operator(NamedTuple):
+class PendingOperator(NamedTuple):
     """An operator that waits for its right operand."""
 
     precedence: int
@@ -93,12 +93,12 @@ class TreeBuilder:
         self._note(node, operands, step=1)
         return node
 
-    def prefixed(self, operator: Operator, operand: Expression) -> Call:
+    def prefixed(self, operator: PendingOperator, operand: Expression) -> Call:
         node = Call(id=self._id(), offset=operator.offset, function=operator.function, arguments=(operand,))
         self._note(node, (operand,))
         return node
 
-    def chain(self, operators: Sequence[Operator], operands: Sequence[Expression]) -> Expression:
+    def chain(self, operators: Sequence[PendingOperator], operands: Sequence[Expression]) -> Expression:
         """A balanced tree of equal logical operators."""
         node = self._balanced(operators, operands)
         self._note(node, operands)
@@ -147,7 +147,7 @@ class TreeBuilder:
     def fail(self, message: str, offset: int) -> NoReturn:
         raise CelSyntaxError(self.text, [Problem(message, offset)])
 
-    def _balanced(self, operators: Sequence[Operator], operands: Sequence[Expression]) -> Expression:
+    def _balanced(self, operators: Sequence[PendingOperator], operands: Sequence[Expression]) -> Expression:
         # Recursion is as deep as the logarithm of the number of operators.
         if not operators:
             return operands[0]

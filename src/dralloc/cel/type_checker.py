@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dralloc.cel import types
-from dralloc.cel.declarations import Function, Overload, Resolution
+from dralloc.cel.declarations import FunctionDeclaration, OverloadDeclaration, Resolution
 from dralloc.cel.environment import Environment
 from dralloc.cel.errors import CelTypeError, Problem
 from dralloc.cel.syntax import (
@@ -28,7 +28,7 @@ from dralloc.cel.syntax import (
     Select,
 )
 from dralloc.cel.tree_walk import walk
-from dralloc.cel.types import Kind, Substitution, Type
+from dralloc.cel.types import Substitution, Type, TypeKind
 
 PROBLEMS_MAX: Final = 20
 
@@ -123,7 +123,7 @@ class _Checker:
         if found is None:
             self._report(f"undeclared reference to {node.name!r}", node)
             found = types.ERROR
-        elif found.kind is Kind.TYPE and not self._is_local(node.name):
+        elif found.kind is TypeKind.TYPE and not self._is_local(node.name):
             self.denoted_types[node.id] = node.name.removeprefix(".")
         self.types[node.id] = found
 
@@ -182,9 +182,9 @@ class _Checker:
         return types.optional_of(selected) if is_optional else selected
 
     def _plain_field_type(self, node: Expression, operand: Type, field: str) -> Type:
-        if operand.kind is Kind.MAP:
+        if operand.kind is TypeKind.MAP:
             return operand.parameters[1]
-        if operand.kind is Kind.OBJECT:
+        if operand.kind is TypeKind.OBJECT:
             message = self.environment.messages.get(operand.name)
             if message is None:
                 self._report(f"a value of type {operand} has no field {field!r}", node)
@@ -194,7 +194,7 @@ class _Checker:
                 self._report(f"undefined field {field!r} of {operand}; its fields are {known}", node)
                 return types.ERROR
             return message.fields[field]
-        if operand.kind is Kind.VARIABLE:
+        if operand.kind is TypeKind.VARIABLE:
             self.substitution.fits(types.DYN, operand)
             return types.DYN
         if not types.is_dynamic(operand):
@@ -215,7 +215,7 @@ class _Checker:
         else:
             self.types[node.id] = self._resolve_overload(node, function)
 
-    def _resolve_overload(self, node: Call, function: Function) -> Type:
+    def _resolve_overload(self, node: Call, function: FunctionDeclaration) -> Type:
         given = [self.types[argument.id] for argument in node.arguments]
         if node.target is not None:
             given.insert(0, self.types[node.target.id])
@@ -232,7 +232,9 @@ class _Checker:
         self.overloads[node.id] = resolution.overload_ids
         return resolution.result
 
-    def _find_overloads(self, function: Function, given: list[Type], *, is_method: bool) -> Resolution | None:
+    def _find_overloads(
+        self, function: FunctionDeclaration, given: list[Type], *, is_method: bool
+    ) -> Resolution | None:
         """The overloads that fit. Their type is that of the first, or `dyn` if others have another one."""
         result: Type | None = None
         ids: tuple[str, ...] = ()
@@ -247,7 +249,7 @@ class _Checker:
                 result = types.DYN
         return None if result is None else Resolution(ids, result)
 
-    def _returned(self, overload: Overload, given: list[Type]) -> Type | None:
+    def _returned(self, overload: OverloadDeclaration, given: list[Type]) -> Type | None:
         """What the overload returns for these types; None when it does not take them."""
         substitution = self.substitution
         if not overload.variables:
@@ -258,7 +260,7 @@ class _Checker:
             return None
         return substitution.resolve(_instance(overload.result, fresh))
 
-    def _report_no_overload(self, node: Call, function: Function, given: list[Type]) -> None:
+    def _report_no_overload(self, node: Call, function: FunctionDeclaration, given: list[Type]) -> None:
         shown = [self.substitution.resolve(one, unknown_as_dyn=True) for one in given]
         target = shown.pop(0) if node.target is not None else None
         signature = types.shown_signature(target, shown)
@@ -336,13 +338,13 @@ class _Checker:
     def _iteration_variables(self, node: Comprehension) -> dict[str, Type]:
         iterated = self.substitution.resolve(self.types[node.range.id])
         match iterated.kind:
-            case Kind.LIST:
+            case TypeKind.LIST:
                 first, second = types.INT, iterated.parameters[0]
                 if node.second_variable is None:
                     first = second
-            case Kind.MAP:
+            case TypeKind.MAP:
                 first, second = iterated.parameters
-            case Kind.DYN | Kind.ERROR | Kind.VARIABLE:
+            case TypeKind.DYN | TypeKind.ERROR | TypeKind.VARIABLE:
                 self.substitution.fits(types.DYN, iterated)
                 first = second = types.DYN
             case _:
@@ -373,7 +375,7 @@ def _instance(generic: Type, fresh: Mapping[str, Type]) -> Type:
     """The type with fresh variables instead of the declaration's."""
     if not generic.is_open:
         return generic
-    if generic.kind is Kind.VARIABLE:
+    if generic.kind is TypeKind.VARIABLE:
         return fresh[generic.name]
     return Type(generic.kind, generic.name, tuple(_instance(parameter, fresh) for parameter in generic.parameters))
 

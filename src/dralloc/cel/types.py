@@ -12,7 +12,7 @@ from enum import Enum, auto
 from typing import Final
 
 
-class Kind(Enum):
+class TypeKind(Enum):
     ANY = auto()
     BOOL = auto()
     BYTES = auto()
@@ -50,12 +50,12 @@ class Type:
 
     __slots__ = ("_hash", "is_open", "kind", "name", "parameters", "size")
 
-    def __init__(self, kind: Kind, name: str, parameters: tuple[Type, ...] = ()) -> None:
+    def __init__(self, kind: TypeKind, name: str, parameters: tuple[Type, ...] = ()) -> None:
         self.kind = kind
         self.name = name
         self.parameters = parameters
         # Whether a variable is in it, and of how many types it consists.
-        self.is_open = kind is Kind.VARIABLE
+        self.is_open = kind is TypeKind.VARIABLE
         self.size = 1
         for parameter in parameters:
             self.size += parameter.size
@@ -87,7 +87,7 @@ class Type:
             if isinstance(part, str):
                 shown.append(part)
                 continue
-            shown.append("wrapper" if part.kind is Kind.WRAPPER else part.name)
+            shown.append("wrapper" if part.kind is TypeKind.WRAPPER else part.name)
             if part.parameters:
                 waiting.append(")")
                 for parameter in reversed(part.parameters):
@@ -96,69 +96,77 @@ class Type:
         return "".join(shown)
 
 
-ANY: Final = Type(Kind.ANY, "any")
-BOOL: Final = Type(Kind.BOOL, "bool")
-BYTES: Final = Type(Kind.BYTES, "bytes")
-DOUBLE: Final = Type(Kind.DOUBLE, "double")
-DURATION: Final = Type(Kind.DURATION, "duration")
-DYN: Final = Type(Kind.DYN, "dyn")
-ERROR: Final = Type(Kind.ERROR, "!error!")
-INT: Final = Type(Kind.INT, "int")
-NULL: Final = Type(Kind.NULL, "null")
-STRING: Final = Type(Kind.STRING, "string")
-TIMESTAMP: Final = Type(Kind.TIMESTAMP, "timestamp")
-UINT: Final = Type(Kind.UINT, "uint")
+ANY: Final = Type(TypeKind.ANY, "any")
+BOOL: Final = Type(TypeKind.BOOL, "bool")
+BYTES: Final = Type(TypeKind.BYTES, "bytes")
+DOUBLE: Final = Type(TypeKind.DOUBLE, "double")
+DURATION: Final = Type(TypeKind.DURATION, "duration")
+DYN: Final = Type(TypeKind.DYN, "dyn")
+ERROR: Final = Type(TypeKind.ERROR, "!error!")
+INT: Final = Type(TypeKind.INT, "int")
+NULL: Final = Type(TypeKind.NULL, "null")
+STRING: Final = Type(TypeKind.STRING, "string")
+TIMESTAMP: Final = Type(TypeKind.TIMESTAMP, "timestamp")
+UINT: Final = Type(TypeKind.UINT, "uint")
 
-QUANTITY: Final = Type(Kind.OBJECT, "kubernetes.Quantity")
-SEMVER: Final = Type(Kind.OBJECT, "kubernetes.Semver")
-URL: Final = Type(Kind.OBJECT, "kubernetes.URL")
-NAMED_FORMAT: Final = Type(Kind.OBJECT, "kubernetes.NamedFormat")
-IP: Final = Type(Kind.OPAQUE, "net.IP")
-CIDR: Final = Type(Kind.OPAQUE, "net.CIDR")
-DEVICE: Final = Type(Kind.OBJECT, "kubernetes.DRADevice")
+QUANTITY: Final = Type(TypeKind.OBJECT, "kubernetes.Quantity")
+SEMVER: Final = Type(TypeKind.OBJECT, "kubernetes.Semver")
+URL: Final = Type(TypeKind.OBJECT, "kubernetes.URL")
+NAMED_FORMAT: Final = Type(TypeKind.OBJECT, "kubernetes.NamedFormat")
+IP: Final = Type(TypeKind.OPAQUE, "net.IP")
+CIDR: Final = Type(TypeKind.OPAQUE, "net.CIDR")
+DEVICE: Final = Type(TypeKind.OBJECT, "kubernetes.DRADevice")
 
 OPTIONAL_NAME: Final = "optional_type"
 
 
 def list_of(element: Type) -> Type:
-    return Type(Kind.LIST, "list", (element,))
+    return Type(TypeKind.LIST, "list", (element,))
 
 
 def map_of(key: Type, value: Type) -> Type:
-    return Type(Kind.MAP, "map", (key, value))
+    return Type(TypeKind.MAP, "map", (key, value))
 
 
 def optional_of(value: Type) -> Type:
-    return Type(Kind.OPAQUE, OPTIONAL_NAME, (value,))
+    return Type(TypeKind.OPAQUE, OPTIONAL_NAME, (value,))
 
 
 def type_of(instance: Type) -> Type:
     """The type of the value that a type itself is."""
-    return Type(Kind.TYPE, "type", (instance,))
+    return Type(TypeKind.TYPE, "type", (instance,))
 
 
 def variable(name: str) -> Type:
-    return Type(Kind.VARIABLE, name)
+    return Type(TypeKind.VARIABLE, name)
 
 
 def wrapper_of(primitive: Type) -> Type:
     """A primitive that may also be null."""
-    return Type(Kind.WRAPPER, primitive.name, (primitive,))
+    return Type(TypeKind.WRAPPER, primitive.name, (primitive,))
 
 
 def is_optional(candidate: Type) -> bool:
-    return candidate.kind is Kind.OPAQUE and candidate.name == OPTIONAL_NAME
+    return candidate.kind is TypeKind.OPAQUE and candidate.name == OPTIONAL_NAME
 
 
 def without_optional(candidate: Type) -> Type:
     return candidate.parameters[0] if is_optional(candidate) else candidate
 
 
-_WILDCARDS: Final = frozenset({Kind.DYN, Kind.ANY, Kind.ERROR})
+_WILDCARDS: Final = frozenset({TypeKind.DYN, TypeKind.ANY, TypeKind.ERROR})
 _NULLABLE: Final = frozenset(
-    {Kind.OPAQUE, Kind.OBJECT, Kind.ANY, Kind.DURATION, Kind.TIMESTAMP, Kind.WRAPPER, Kind.NULL}
+    {
+        TypeKind.OPAQUE,
+        TypeKind.OBJECT,
+        TypeKind.ANY,
+        TypeKind.DURATION,
+        TypeKind.TIMESTAMP,
+        TypeKind.WRAPPER,
+        TypeKind.NULL,
+    }
 )
-_COMPOUND: Final = frozenset({Kind.LIST, Kind.MAP, Kind.OPAQUE})
+_COMPOUND: Final = frozenset({TypeKind.LIST, TypeKind.MAP, TypeKind.OPAQUE})
 
 
 def is_dynamic(candidate: Type) -> bool:
@@ -206,7 +214,7 @@ class Substitution:
         """The type with all that is known about its variables put in."""
         if not candidate.is_open:
             return candidate
-        while candidate.kind is Kind.VARIABLE:
+        while candidate.kind is TypeKind.VARIABLE:
             bound = self._bindings.get(candidate.name)
             if bound is None:
                 return DYN if unknown_as_dyn else candidate
@@ -226,21 +234,21 @@ class Substitution:
 
     def _fits(self, given: Type, wanted: Type) -> bool:
         given_kind, wanted_kind = given.kind, wanted.kind
-        if wanted_kind is Kind.VARIABLE:
+        if wanted_kind is TypeKind.VARIABLE:
             is_valid, was_bound = self._bind(wanted, given)
             if is_valid or was_bound:
                 return is_valid
-        if given_kind is Kind.VARIABLE:
+        if given_kind is TypeKind.VARIABLE:
             return self._bind(given, wanted)[0]
         if given_kind in _WILDCARDS or wanted_kind in _WILDCARDS:
             return True
-        if given_kind is Kind.NULL:
+        if given_kind is TypeKind.NULL:
             return wanted_kind in _NULLABLE
-        if wanted_kind is Kind.NULL:
+        if wanted_kind is TypeKind.NULL:
             return given_kind in _NULLABLE
-        if wanted_kind is Kind.WRAPPER:
+        if wanted_kind is TypeKind.WRAPPER:
             return given == wanted or given == wanted.parameters[0]
-        if given_kind is Kind.WRAPPER:
+        if given_kind is TypeKind.WRAPPER:
             return given.parameters[0] == wanted
         if given_kind is not wanted_kind:
             return False
@@ -251,11 +259,11 @@ class Substitution:
                 if one is not other and not self._fits(one, other):
                     return False
             return True
-        return given_kind is Kind.TYPE or given.name == wanted.name
+        return given_kind is TypeKind.TYPE or given.name == wanted.name
 
     def _bind(self, bound: Type, candidate: Type) -> tuple[bool, bool]:
         """Whether the variable may be the candidate, and whether it already was something."""
-        if candidate.kind is Kind.VARIABLE and candidate.name == bound.name:
+        if candidate.kind is TypeKind.VARIABLE and candidate.name == bound.name:
             return True, True
         known = self._bindings.get(bound.name)
         if known is None:
@@ -279,7 +287,7 @@ class Substitution:
             part = waiting.pop()
             if not part.is_open:
                 continue
-            if part.kind is not Kind.VARIABLE:
+            if part.kind is not TypeKind.VARIABLE:
                 waiting += part.parameters
             elif part.name == bound.name:
                 return True
@@ -306,9 +314,9 @@ def _more_general(one: Type, other: Type) -> Type:
 
 def _is_as_general(one: Type, other: Type) -> bool:
     one_kind, other_kind = one.kind, other.kind
-    if one_kind in _WILDCARDS or one_kind is Kind.VARIABLE:
+    if one_kind in _WILDCARDS or one_kind is TypeKind.VARIABLE:
         return True
-    if other_kind in _WILDCARDS or other_kind is Kind.VARIABLE:
+    if other_kind in _WILDCARDS or other_kind is TypeKind.VARIABLE:
         return False
     if one_kind is not other_kind:
         return False
@@ -319,7 +327,7 @@ def _is_as_general(one: Type, other: Type) -> bool:
             if not _is_as_general(part, other_part):
                 return False
         return True
-    return one_kind is Kind.TYPE or one == other
+    return one_kind is TypeKind.TYPE or one == other
 
 
 def shown_signature(target: Type | None, arguments: Iterable[Type]) -> str:

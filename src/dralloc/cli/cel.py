@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dralloc.api.resource_v1 import ResourceSlice
     from dralloc.cel.device import DeviceView
     from dralloc.cel.program import Selector
-    from dralloc.cel.selector_explanation import Part
+    from dralloc.cel.selector_explanation import ExplainedPart
 
 VALUES_SHOWN_MAX: Final = 5
 
@@ -81,7 +81,7 @@ def cel(
     dralloc cel device.allowMultipleAllocations -f s.yaml --explain --device gpu-0
     """
     from dralloc.api.inventory import take_inventory
-    from dralloc.cel.compiler import Refusal, check_selector, environment_for
+    from dralloc.cel.compiler import RefusedExpression, check_selector, environment_for
     from dralloc.cel.errors import CelCompileError
     from dralloc.cel.program import compile_selector
 
@@ -90,7 +90,7 @@ def cel(
     except CelCompileError as error:
         fail(f"the expression cannot be used\n{error}")
     checked = check_selector(expression, environment_for(parse_gates(feature_gates)))
-    refusal = checked.message if isinstance(checked, Refusal) else ""
+    refusal = checked.message if isinstance(checked, RefusedExpression) else ""
     slices = list(_read_slices(files or []))
     is_about_cluster = kubeconfig is not None or context is not None
     if is_about_cluster:
@@ -295,7 +295,7 @@ def _explain(selector: Selector, candidates: list[Candidate], output: OutputForm
     answer(output, lambda: plain, lambda: (head, "", *_lines_of_parts(parts)))
 
 
-def _as_data(part: Part) -> dict[str, Any]:
+def _as_data(part: ExplainedPart) -> dict[str, Any]:
     return {
         "text": part.text,
         "depth": part.depth,
@@ -305,7 +305,7 @@ def _as_data(part: Part) -> dict[str, Any]:
     }
 
 
-def _lines_of_parts(parts: tuple[Part, ...]) -> Iterator[str]:
+def _lines_of_parts(parts: tuple[ExplainedPart, ...]) -> Iterator[str]:
     shown = [_shown_part(part) for part in parts]
     width = min(max(map(len, shown)), 40)
     for part, text in zip(parts, shown, strict=True):
@@ -314,7 +314,7 @@ def _lines_of_parts(parts: tuple[Part, ...]) -> Iterator[str]:
             yield f"{' ' * width}   {'  ' * part.depth}^ {part.error}"
 
 
-def _shown_part(part: Part) -> str:
+def _shown_part(part: ExplainedPart) -> str:
     if part.error is not None:
         return "error"
     if not part.times:

@@ -18,10 +18,10 @@ from dralloc.api.resource_v1 import GROUP, DeviceTaintRule
 from dralloc.cli.output import fail, say
 from dralloc.cli.server_connection import ask_server, find_server
 from dralloc.cli.world import Origin, World, known_type, read_known
-from dralloc.client.api_calls import Calls
+from dralloc.client.api_calls import ApiCalls
 from dralloc.client.discovery import Discovery, discover
-from dralloc.client.resource_endpoint import Resource
 from dralloc.client.transport import Transport
+from dralloc.client.typed_resource import TypedResource
 from dralloc.primitives.errors import Forbidden
 
 PAGE_SIZE: Final = 500
@@ -65,7 +65,7 @@ async def read_cluster(
 ) -> dict[type[ApiObject], Reading]:
     """Every kind that matters, or those that are wanted, all at the same time."""
     discovery = await discover(transport)
-    calls = Calls(transport)
+    calls = ApiCalls(transport)
     kinds = {object_type: kind for object_type, kind in known_kinds() if wanted is None or object_type in wanted}
     found = await asyncio.gather(*(_read(calls, discovery, kind, namespace) for kind in kinds.values()))
     return dict(zip(kinds, found, strict=True))
@@ -79,7 +79,7 @@ def known_kinds() -> Iterator[tuple[type[ApiObject], Kind]]:
             yield object_type, kind
 
 
-def served_resource(discovery: Discovery, kind: Kind) -> Resource[Any] | None:
+def served_resource(discovery: Discovery, kind: Kind) -> TypedResource[Any] | None:
     """Where the server keeps objects of the kind, in the newest version that both sides know."""
     offered = discovery.versions(kind.group, kind.plural)
     version = next((served.version for served in kind.versions if served.version in offered), None)
@@ -87,7 +87,7 @@ def served_resource(discovery: Discovery, kind: Kind) -> Resource[Any] | None:
         return None
     object_type = known_type(kind)
     assert object_type is not None, "the kind is one of those that decide about devices"
-    return Resource(
+    return TypedResource(
         group=kind.group,
         version=version,
         plural=kind.plural,
@@ -111,7 +111,7 @@ def why_not_served(discovery: Discovery, kind: Kind) -> str:
     )
 
 
-async def _read(calls: Calls, discovery: Discovery, kind: Kind, namespace: str) -> Reading:
+async def _read(calls: ApiCalls, discovery: Discovery, kind: Kind, namespace: str) -> Reading:
     resource = served_resource(discovery, kind)
     if resource is None:
         # Most clusters do not have taint rules, and then there are none.

@@ -12,7 +12,7 @@ from dralloc.cli.options import Gates, Output, OutputFormat
 from dralloc.cli.output import FINDINGS, fail, parse_gates
 
 if TYPE_CHECKING:
-    from dralloc.conformance.vector_family import Tally, Verdict
+    from dralloc.conformance.vector_family import VectorTally, VectorVerdict
 
 
 def _families(incomplete: str) -> list[str]:
@@ -53,14 +53,14 @@ def conformance(
     from dralloc.cli.answers import answer
     from dralloc.cli.progress import progress
     from dralloc.conformance.family_index import FAMILIES, load_family
-    from dralloc.conformance.vector_family import BadVectors, Options, Tally, known_differences, read_lines
+    from dralloc.conformance.vector_family import BadVectors, VectorOptions, VectorTally, known_differences, read_lines
 
     if family not in FAMILIES:
         fail(f"there is no family {family!r}; there are: {', '.join(FAMILIES)}")
-    options = Options(parse_gates(feature_gates), server, token, kubeconfig)
-    tally = Tally(known_differences(family))
+    options = VectorOptions(parse_gates(feature_gates), server, token, kubeconfig)
+    tally = VectorTally(known_differences(family))
     runner = load_family(family)
-    found: list[tuple[Path, Verdict]] = []
+    found: list[tuple[Path, VectorVerdict]] = []
     for path in files:
         try:
             lines = read_lines(path)
@@ -78,7 +78,7 @@ def conformance(
         raise typer.Exit(FINDINGS)
 
 
-def _lines(tally: Tally, shown: list[tuple[Path, Verdict]]) -> Iterator[str]:
+def _lines(tally: VectorTally, shown: list[tuple[Path, VectorVerdict]]) -> Iterator[str]:
     for path, verdict in shown:
         yield f"{path}: {verdict.line}"
         yield from (f"    {difference}" for difference in verdict.differences)
@@ -87,7 +87,7 @@ def _lines(tally: Tally, shown: list[tuple[Path, Verdict]]) -> Iterator[str]:
     yield f"{tally.agreed} of {tally.total} agree"
 
 
-def _values(family: str, tally: Tally, found: list[tuple[Path, Verdict]]) -> dict[str, Any]:
+def _values(family: str, tally: VectorTally, found: list[tuple[Path, VectorVerdict]]) -> dict[str, Any]:
     return {
         "family": family,
         "total": tally.total,

@@ -14,7 +14,7 @@ from dralloc.cli.output import FINDINGS, fail, say
 if TYPE_CHECKING:
     from dralloc.cli.server_objects import Target
     from dralloc.client.discovery import Discovery
-    from dralloc.client.kubeconfig import Connection
+    from dralloc.client.kubeconfig import ConnectionConfig
     from dralloc.client.transport import Transport
 
 USERS_SHOWN_MAX: Final = 3
@@ -75,7 +75,7 @@ def delete(
     if kind is not None and bool(named) == bool(selector):
         fail("say which: give names, or labels with --selector")
     records = read_records(files) if files else []
-    connection: Connection = find_server(kubeconfig, context)
+    connection: ConnectionConfig = find_server(kubeconfig, context)
     place = namespace or connection.namespace
 
     async def targets(transport: Transport, discovery: Discovery) -> list[Target]:
@@ -129,11 +129,11 @@ class Deletion:
 
 
 async def _delete(transport: Transport, target: Target) -> Deletion:
-    from dralloc.client.status_errors import ask
+    from dralloc.client.status_errors import send_request
     from dralloc.primitives.errors import ApiError, NotFound
 
     try:
-        answer = await ask(transport, "DELETE", target.path, {"propagationPolicy": "Background"})
+        answer = await send_request(transport, "DELETE", target.path, {"propagationPolicy": "Background"})
     except NotFound as error:
         return Deletion(target, Outcome.MISSING, str(error))
     except ApiError as error:

@@ -22,12 +22,12 @@ from dralloc.cli.options import OutputFormat
 from dralloc.cli.output import FINDINGS, fail, say
 from dralloc.cli.server_connection import what_to_do
 from dralloc.cli.world import place_of
-from dralloc.client.api_calls import Calls
+from dralloc.client.api_calls import ApiCalls
 from dralloc.client.discovery import discover
 from dralloc.client.informer import Informer
 from dralloc.client.reflector import Reflector
-from dralloc.client.resource_endpoint import Resource
 from dralloc.client.transport import Transport
+from dralloc.client.typed_resource import TypedResource
 from dralloc.devices.identity import ClaimId
 from dralloc.primitives.errors import Forbidden
 from dralloc.snapshot.cluster import Snapshot
@@ -58,7 +58,7 @@ class DeviceWatch:
 
     async def run(self, output: OutputFormat) -> None:
         """Never returns but by an error or a cancellation."""
-        calls = Calls(self._transport)
+        calls = ApiCalls(self._transport)
         informers: list[Informer[Any]] = []
         resources = await self._resources(calls)
         async with asyncio.TaskGroup() as group:
@@ -71,10 +71,10 @@ class DeviceWatch:
                 await informer.synced.wait()
             await self._show(output)
 
-    async def _resources(self, calls: Calls) -> list[Resource[Any]]:
+    async def _resources(self, calls: ApiCalls) -> list[TypedResource[Any]]:
         """What is to be followed. Ends the command where the server does not give what is needed."""
         discovery = await discover(self._transport)
-        found: list[Resource[Any]] = []
+        found: list[TypedResource[Any]] = []
         for object_type, kind in known_kinds():
             if object_type not in FOLLOWED:
                 continue

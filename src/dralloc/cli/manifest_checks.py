@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
-from dralloc.api.diagnostics import Diagnostic, Judgement, Severity, judge_manifest
+from dralloc.api.diagnostics import Diagnostic, ManifestDiagnosis, Severity, diagnose_manifest
 from dralloc.api.positions import Position
-from dralloc.api.strategy import Surroundings
+from dralloc.api.strategy import AdmissionContext
 from dralloc.cli.file_parts import Part, side_by_side
 from dralloc.cli.output import paint
 from dralloc.primitives.features import FeatureGates
@@ -23,7 +23,7 @@ class CheckOptions:
     with_stored: bool = False
 
 
-def check_parts(parts: list[Part], options: CheckOptions) -> Iterator[Judgement]:
+def check_parts(parts: list[Part], options: CheckOptions) -> Iterator[ManifestDiagnosis]:
     """What there is to tell about each part, in order."""
     size = sum(len(part.content) for part in parts)
     return side_by_side(partial(_judge, options=options), parts, size)
@@ -38,8 +38,8 @@ def sentence(file: str, told: Diagnostic) -> str:
     return f"{file}:{told.position.line}:{told.position.column}: {severity}: {said}"
 
 
-def _judge(part: Part, options: CheckOptions) -> Judgement:
-    judgement = judge_manifest(part.content, Surroundings(gates=options.gates, now=options.now))
+def _judge(part: Part, options: CheckOptions) -> ManifestDiagnosis:
+    judgement = diagnose_manifest(part.content, AdmissionContext(gates=options.gates, now=options.now))
     return replace(
         judgement,
         stored=judgement.stored if options.with_stored else (),

@@ -14,7 +14,7 @@ from dralloc.cli.options import Context, Gates, Kubeconfig, MetricsAddress, prof
 from dralloc.cli.output import fail, parse_gates, say
 
 if TYPE_CHECKING:
-    from dralloc.client.kubeconfig import Connection
+    from dralloc.client.kubeconfig import ConnectionConfig
     from dralloc.fleet.fleet import FleetSettings
     from dralloc.node.agent import AgentSettings
 
@@ -112,7 +112,7 @@ def _fleet_settings(count: int, profile: str, prefix: str, heartbeats: bool) -> 
     return FleetSettings(profile=loaded, profile_name=Path(profile).stem, count=count, prefix=prefix, beats=heartbeats)
 
 
-def _be_a_node(connection: Connection, settings: AgentSettings, metrics_address: str | None) -> None:
+def _be_a_node(connection: ConnectionConfig, settings: AgentSettings, metrics_address: str | None) -> None:
     from dralloc.cli.component_runner import run_until_signal
     from dralloc.cli.metrics_endpoint import metrics_endpoint
     from dralloc.client.http_transport import HttpTransport
@@ -138,7 +138,7 @@ def _be_a_node(connection: Connection, settings: AgentSettings, metrics_address:
     run_until_signal(run, BadCheckpoint, DirectoryInUse)
 
 
-def _be_fake(connection: Connection, settings: FleetSettings) -> None:
+def _be_fake(connection: ConnectionConfig, settings: FleetSettings) -> None:
     from dralloc.cli.component_runner import run_until_signal
     from dralloc.client.http_transport import HttpTransport
     from dralloc.fleet.fleet import Fleet

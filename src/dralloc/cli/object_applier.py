@@ -15,7 +15,7 @@ from dralloc.cli.output import fail, paint, say
 from dralloc.cli.server_objects import Document, Target
 from dralloc.client.api_calls import PatchType
 from dralloc.client.discovery import Discovery, UnknownKind
-from dralloc.client.status_errors import ask
+from dralloc.client.status_errors import send_request
 from dralloc.client.transport import Transport
 from dralloc.primitives.errors import ApiError, Conflict, NotFound
 
@@ -109,7 +109,9 @@ class ObjectApplier:
         query |= {"force": "true"} if self._is_forced else {}
         query |= {"dryRun": "All"} if self._is_dry else {}
         headers = {"Content-Type": PatchType.APPLY.value}
-        answer = await ask(self._transport, "PATCH", wanted.target.path, query, body=wanted.body, headers=headers)
+        answer = await send_request(
+            self._transport, "PATCH", wanted.target.path, query, body=wanted.body, headers=headers
+        )
         for warning in answer.warnings:
             if not any(told in warning for told in self._warned):
                 say(f"warning: {wanted.called}: {warning}", err=True)
@@ -117,7 +119,7 @@ class ObjectApplier:
 
     async def _stored(self, target: Target) -> Document | None:
         try:
-            return _content((await ask(self._transport, "GET", target.path)).body)
+            return _content((await send_request(self._transport, "GET", target.path)).body)
         except NotFound:
             return None
 

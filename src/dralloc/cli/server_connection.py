@@ -18,7 +18,7 @@ from dralloc.cli.progress import patience
 from dralloc.cli.termination import run_until_terminated
 from dralloc.client.discovery import UnknownKind
 from dralloc.client.http_transport import HttpTransport
-from dralloc.client.kubeconfig import BadKubeconfig, Connection, find_connection
+from dralloc.client.kubeconfig import BadKubeconfig, ConnectionConfig, find_connection
 from dralloc.client.transport import Transport, TransportError
 from dralloc.primitives.errors import ApiError, Forbidden, Unauthorized
 
@@ -28,7 +28,7 @@ Answer = TypeVar("Answer")
 _CAUSES_MAX: Final = 10
 
 
-def find_server(kubeconfig: Path | None, context: str | None, *, otherwise: str = "") -> Connection:
+def find_server(kubeconfig: Path | None, context: str | None, *, otherwise: str = "") -> ConnectionConfig:
     """The server that is meant. `otherwise` is what else the user could do where there is none."""
     try:
         return find_connection(kubeconfig, context=context)
@@ -45,7 +45,7 @@ def _cluster_of_ours() -> str:
 
 
 def ask_server(
-    connection: Connection,
+    connection: ConnectionConfig,
     work: Callable[[Transport], Awaitable[Answer]],
     *,
     is_endless: bool = False,

@@ -10,8 +10,8 @@ import msgspec
 
 from dralloc.api.resource_v1 import GROUP
 from dralloc.client.discovery import Discovery, ServedResource, UnknownKind
-from dralloc.client.status_errors import ask, refusal, refusal_of_status
-from dralloc.client.transport import Request, Transport, split_lines
+from dralloc.client.status_errors import error_of_response, error_of_status, send_request
+from dralloc.client.transport import ClientRequest, Transport, split_lines
 
 Document = dict[str, Any]
 
@@ -81,11 +81,11 @@ def find_resource(discovery: Discovery, word: str) -> ServedResource:
 async def read_pages(transport: Transport, target: Target, headers: Mapping[str, str]) -> AsyncIterator[bytes]:
     """The object, or the lists that the objects come in."""
     if target.name:
-        yield (await ask(transport, "GET", target.path, headers=headers)).body
+        yield (await send_request(transport, "GET", target.path, headers=headers)).body
         return
     query = {"limit": PAGE_SIZE, **target.selection()}
     while True:
-        page = (await ask(transport, "GET", target.path, query, headers=headers)).body
+        page = (await send_request(transport, "GET", target.path, query, headers=headers)).body
         yield page
         token = _ListHead.of(page).metadata.continue_
         if not token:
@@ -98,14 +98,14 @@ async def follow(
 ) -> AsyncIterator[tuple[str, bytes]]:
     """Changes after the revision, as types of events and objects, until the server ends the watch."""
     query = {"watch": "true", "resourceVersion": revision, "allowWatchBookmarks": "true", **target.selection()}
-    request = Request(method="GET", path=target.collection, query=query, headers=headers)
+    request = ClientRequest(method="GET", path=target.collection, query=query, headers=headers)
     async with transport.stream(request) as stream:
         if stream.status != 200:
-            raise refusal(stream.status, b"".join([piece async for piece in stream.pieces()]))
+            raise error_of_response(stream.status, b"".join([piece async for piece in stream.pieces()]))
         async for line in split_lines(stream.pieces()):
             event = _EVENT.decode(line)
             if event.type == "ERROR":
-                raise refusal_of_status(msgspec.json.decode(event.object))
+                raise error_of_status(msgspec.json.decode(event.object))
             yield event.type, bytes(event.object)
 
 

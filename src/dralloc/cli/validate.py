@@ -12,7 +12,7 @@ from dralloc.cli.options import Gates, Output, OutputFormat
 from dralloc.cli.output import BAD_INPUT, FINDINGS, parse_gates, say
 
 if TYPE_CHECKING:
-    from dralloc.api.diagnostics import Diagnostic, Judgement
+    from dralloc.api.diagnostics import Diagnostic, ManifestDiagnosis
     from dralloc.api.meta_v1 import ApiObject
     from dralloc.cli.file_parts import Part
     from dralloc.cli.manifest_files import Source
@@ -86,7 +86,7 @@ class _Report:
         if not self.is_for_machines:
             say(f"{source.name}: error: {source.error}", err=True)
 
-    def tell(self, part: Part, judgement: Judgement) -> None:
+    def tell(self, part: Part, judgement: ManifestDiagnosis) -> None:
         self.files += not part.lines_before
         self.objects += judgement.object_count
         self.stored.extend(judgement.stored)
@@ -96,14 +96,14 @@ class _Report:
     def tell_about_names(self, sources: list[Source]) -> None:
         """What selectors ask for and no device in these files has: that takes all files at once."""
         from dralloc.api.manifests import read_manifest
-        from dralloc.api.selector_warnings import warn_about_names
+        from dralloc.api.selector_warnings import warn_about_unknown_names
 
         for needed in (b"ResourceSlice", b"expression"):
             # Reading is dear, and mostly there is nothing to compare.
             if not any(needed in source.content for source in sources):
                 return
         manifests = [read_manifest(source.content) for source in sources]
-        for index, diagnostic in warn_about_names(manifests):
+        for index, diagnostic in warn_about_unknown_names(manifests):
             self._tell(sources[index].name, diagnostic)
 
     def _tell(self, name: str, diagnostic: Diagnostic) -> None:

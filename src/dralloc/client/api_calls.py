@@ -11,9 +11,9 @@ from msgspec import Struct
 
 from dralloc.api.codec import encode
 from dralloc.api.meta_v1 import ApiObject
-from dralloc.client.resource_endpoint import Object, ObjectKey, Resource
-from dralloc.client.status_errors import ask, refusal, refusal_of_status
-from dralloc.client.transport import Request, Transport, split_lines
+from dralloc.client.status_errors import error_of_response, error_of_status, send_request
+from dralloc.client.transport import ClientRequest, Transport, split_lines
+from dralloc.client.typed_resource import Object, ObjectKey, TypedResource
 
 JSON: Final = {"Content-Type": "application/json"}
 
@@ -34,7 +34,7 @@ class WatchEvent(Struct, Generic[Object], frozen=True, gc=False):
     object: Object
 
 
-class Page(Struct, Generic[Object], frozen=True, gc=False):
+class ListPage(Struct, Generic[Object], frozen=True, gc=False):
     """Some of the objects, all of the same revision; `continues` is the token for the next ones."""
 
     items: tuple[Object, ...]
@@ -61,7 +61,7 @@ _LIST: Final = msgspec.json.Decoder(_List)
 _EVENT: Final = msgspec.json.Decoder(_Event)
 
 
-class Calls:
+class ApiCalls:
     """The verbs over one transport; writes are recorded under the field manager.
 
     Without one, servers record them under the name of the program, if anybody cares who owns the object's fields.
@@ -73,19 +73,21 @@ class Calls:
         self._transport = transport
         self._options = _filled(fieldManager=field_manager, fieldValidation=field_validation)
 
-    async def get(self, resource: Resource[Object], key: ObjectKey) -> Object:
-        response = await ask(self._transport, "GET", resource.path(namespace=key.namespace, name=key.name))
+    async def get(self, resource: TypedResource[Object], key: ObjectKey) -> Object:
+        response = await send_request(self._transport, "GET", resource.path(namespace=key.namespace, name=key.name))
         return resource.decode(response.body)
 
-    async def page(self, resource: Resource[Object], *, namespace: str = "", query: Mapping[str, str]) -> Page[Object]:
-        response = await ask(self._transport, "GET", resource.path(namespace=namespace), query)
+    async def page(
+        self, resource: TypedResource[Object], *, namespace: str = "", query: Mapping[str, str]
+    ) -> ListPage[Object]:
+        response = await send_request(self._transport, "GET", resource.path(namespace=namespace), query)
         answer = _LIST.decode(response.body)
         items = tuple(resource.decode(bytes(item)) for item in answer.items)
-        return Page(items, answer.metadata.resource_version, answer.metadata.continue_)
+        return ListPage(items, answer.metadata.resource_version, answer.metadata.continue_)
 
     async def list_all(
         self,
-        resource: Resource[Object],
+        resource: TypedResource[Object],
         *,
         namespace: str = "",
         page_size: int = 500,
@@ -103,23 +105,27 @@ class Calls:
             query["continue"] = page.continues
 
     async def create(
-        self, resource: Resource[Object], item: Object | Mapping[str, Any], *, namespace: str = ""
+        self, resource: TypedResource[Object], item: Object | Mapping[str, Any], *, namespace: str = ""
     ) -> Object:
         path = resource.path(namespace=namespace or _namespace_of(item))
-        response = await ask(self._transport, "POST", path, self._managed(), body=_body(resource, item), headers=JSON)
+        response = await send_request(
+            self._transport, "POST", path, self._managed(), body=_body(resource, item), headers=JSON
+        )
         return resource.decode_change(response.body)
 
     async def replace(
-        self, resource: Resource[Object], item: Object | Mapping[str, Any], *, subresource: str | None = None
+        self, resource: TypedResource[Object], item: Object | Mapping[str, Any], *, subresource: str | None = None
     ) -> Object:
         """Write the object as it is; a Conflict says that somebody else wrote since it was read."""
         path = resource.path(namespace=_namespace_of(item), name=_name_of(item), subresource=subresource)
-        response = await ask(self._transport, "PUT", path, self._managed(), body=_body(resource, item), headers=JSON)
+        response = await send_request(
+            self._transport, "PUT", path, self._managed(), body=_body(resource, item), headers=JSON
+        )
         return resource.decode_change(response.body)
 
     async def patch(
         self,
-        resource: Resource[Object],
+        resource: TypedResource[Object],
         key: ObjectKey,
         patch: Any,
         *,
@@ -128,12 +134,14 @@ class Calls:
     ) -> Object:
         path = resource.path(namespace=key.namespace, name=key.name, subresource=subresource)
         headers = {"Content-Type": type.value}
-        response = await ask(self._transport, "PATCH", path, self._managed(), body=encode(patch), headers=headers)
+        response = await send_request(
+            self._transport, "PATCH", path, self._managed(), body=encode(patch), headers=headers
+        )
         return resource.decode_change(response.body)
 
     async def apply(
         self,
-        resource: Resource[Object],
+        resource: TypedResource[Object],
         key: ObjectKey,
         item: Object | Mapping[str, Any],
         *,
@@ -147,17 +155,19 @@ class Calls:
         query = {"fieldValidation": "Strict"} | self._managed() | ({"force": "true"} if force else {})
         path = resource.path(namespace=key.namespace, name=key.name, subresource=subresource)
         headers = {"Content-Type": PatchType.APPLY.value}
-        response = await ask(self._transport, "PATCH", path, query, body=_body(resource, item), headers=headers)
+        response = await send_request(
+            self._transport, "PATCH", path, query, body=_body(resource, item), headers=headers
+        )
         return resource.decode_change(response.body)
 
-    async def post(self, resource: Resource[Object], key: ObjectKey, subresource: str, body: Any) -> None:
+    async def post(self, resource: TypedResource[Object], key: ObjectKey, subresource: str, body: Any) -> None:
         """Post to a sub-resource that answers with a Status: a binding, an eviction."""
         path = resource.path(namespace=key.namespace, name=key.name, subresource=subresource)
-        await ask(self._transport, "POST", path, body=encode(body), headers=JSON)
+        await send_request(self._transport, "POST", path, body=encode(body), headers=JSON)
 
     async def delete(
         self,
-        resource: Resource[Object],
+        resource: TypedResource[Object],
         key: ObjectKey,
         *,
         uid: str | None = None,
@@ -174,11 +184,11 @@ class Calls:
         if propagation is not None:
             options["propagationPolicy"] = propagation
         path = resource.path(namespace=key.namespace, name=key.name)
-        await ask(self._transport, "DELETE", path, body=encode(options), headers=JSON)
+        await send_request(self._transport, "DELETE", path, body=encode(options), headers=JSON)
 
     async def watch(
         self,
-        resource: Resource[Object],
+        resource: TypedResource[Object],
         *,
         resource_version: str,
         timeout_s: int,
@@ -189,10 +199,10 @@ class Calls:
         """Every change after the revision, until the server ends the stream. Raises Gone where the revision is too old."""
         query = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(timeout_s)}
         query |= _filled(resourceVersion=resource_version, fieldSelector=field_selector, labelSelector=label_selector)
-        request = Request(method="GET", path=resource.path(namespace=namespace), query=query)
+        request = ClientRequest(method="GET", path=resource.path(namespace=namespace), query=query)
         async with self._transport.stream(request) as stream:
             if stream.status != 200:
-                raise refusal(stream.status, b"".join([piece async for piece in stream.pieces()]))
+                raise error_of_response(stream.status, b"".join([piece async for piece in stream.pieces()]))
             async for line in split_lines(stream.pieces()):
                 yield _read_event(line, resource)
 
@@ -203,11 +213,11 @@ class Calls:
         return dict(self._options)
 
 
-def _read_event(line: bytes, resource: Resource[Object]) -> WatchEvent[Object]:
+def _read_event(line: bytes, resource: TypedResource[Object]) -> WatchEvent[Object]:
     """The event that a line of a watch tells; one that tells of an error has a Status for its object, and is raised."""
     event = _EVENT.decode(line)
     if event.type == "ERROR":
-        raise refusal_of_status(msgspec.json.decode(event.object))
+        raise error_of_status(msgspec.json.decode(event.object))
     return WatchEvent(event.type, resource.decode_change(bytes(event.object)))
 
 
@@ -215,7 +225,7 @@ def _filled(**parameters: str) -> dict[str, str]:
     return {name: value for name, value in parameters.items() if value}
 
 
-def _body(resource: Resource[Object], item: Object | Mapping[str, Any]) -> bytes:
+def _body(resource: TypedResource[Object], item: Object | Mapping[str, Any]) -> bytes:
     if not isinstance(item, ApiObject):
         return encode({"apiVersion": resource.api_version, "kind": resource.kind, **item})
     if not item.kind:

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from dralloc.api.meta_v1 import ApiObject
-from dralloc.client.api_calls import Calls, PatchType, WatchEvent
+from dralloc.client.api_calls import ApiCalls, PatchType, WatchEvent
 from dralloc.client.known_resources import resource_for, resource_of
-from dralloc.client.kubeconfig import Connection, find_connection
-from dralloc.client.resource_endpoint import Object, ObjectKey
+from dralloc.client.kubeconfig import ConnectionConfig, find_connection
 from dralloc.client.transport import Transport
+from dralloc.client.typed_resource import Object, ObjectKey
 
 Item = ApiObject | Mapping[str, Any]
 
@@ -38,7 +38,7 @@ class AsyncClient:
         field_manager: str = "dralloc",
         field_validation: str = "",
     ) -> None:
-        self.calls = Calls(transport, field_manager=field_manager, field_validation=field_validation)
+        self.calls = ApiCalls(transport, field_manager=field_manager, field_validation=field_validation)
         self.namespace = namespace
 
     async def __aenter__(self) -> Self:
@@ -143,9 +143,9 @@ def connect_async(
     return AsyncClient(HttpTransport(connection), namespace=connection.namespace)
 
 
-def _connection(target: str | Path | None, token: str | None, context: str | None) -> Connection:
+def _connection(target: str | Path | None, token: str | None, context: str | None) -> ConnectionConfig:
     if isinstance(target, str) and target.startswith(("http://", "https://")):
-        return Connection(server=target, token=token)
+        return ConnectionConfig(server=target, token=token)
     return find_connection(target, context=context)
 
 

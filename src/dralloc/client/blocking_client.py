@@ -14,7 +14,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 from dralloc.client.api_calls import PatchType, WatchEvent
 from dralloc.client.async_client import AsyncClient, Item, Propagation, connect_async
-from dralloc.client.resource_endpoint import Object
+from dralloc.client.typed_resource import Object
 
 Result = TypeVar("Result")
 

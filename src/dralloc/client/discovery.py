@@ -13,16 +13,16 @@ from typing import Any, Final
 
 import msgspec
 
-from dralloc.client.resource_endpoint import Place
-from dralloc.client.status_errors import refusal
-from dralloc.client.transport import Request, Transport
+from dralloc.client.status_errors import error_of_response
+from dralloc.client.transport import ClientRequest, Transport
+from dralloc.client.typed_resource import ResourceAddress
 from dralloc.primitives.errors import ApiError, NotFound
 
 AGGREGATED: Final = {"Accept": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServedResource(Place):
+class ServedResource(ResourceAddress):
     """A resource of a server, and what it is called there."""
 
     singular: str = ""
@@ -97,11 +97,11 @@ async def discover(transport: Transport) -> Discovery:
 
 
 async def _get(transport: Transport, path: str, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
-    response = await transport.send(Request(method="GET", path=path, headers=headers or {}))
+    response = await transport.send(ClientRequest(method="GET", path=path, headers=headers or {}))
     if response.status == 404:
         raise NotFound(f"there is nothing at {path}; this is hardly the address of a Kubernetes API server")
     if response.status != 200:
-        raise refusal(response.status, response.body)
+        raise error_of_response(response.status, response.body)
     try:
         return dict(msgspec.json.decode(response.body))
     except (msgspec.DecodeError, TypeError, ValueError):

@@ -18,9 +18,9 @@ import msgspec
 from dralloc.api.core_v1 import Event, EventSource, ObjectReference
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta
 from dralloc.api.timestamps import print_timestamp
-from dralloc.client.api_calls import Calls
-from dralloc.client.resource_endpoint import ObjectKey, Resource
+from dralloc.client.api_calls import ApiCalls
 from dralloc.client.transport import TransportError
+from dralloc.client.typed_resource import ObjectKey, TypedResource
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import ApiError
 
@@ -107,7 +107,7 @@ def _cut(message: str) -> str:
 class EventRecorder:
     """Takes reports at once and writes their events from `run`."""
 
-    def __init__(self, calls: Calls, events: Resource[Event], *, component: str, clock: Clock) -> None:
+    def __init__(self, calls: ApiCalls, events: TypedResource[Event], *, component: str, clock: Clock) -> None:
         self._calls = calls
         self._events = events
         self._clock = clock

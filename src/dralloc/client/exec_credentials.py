@@ -25,7 +25,7 @@ class ProgramFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Credentials:
+class ExecCredential:
     """What the program gave: a token, a certificate with its key, or both. PEM text."""
 
     token: str | None
@@ -62,7 +62,7 @@ class _ExecCredential(msgspec.Struct, rename="camel"):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
-def run_credential_program(section: object, cluster: Mapping[str, Any], directory: Path) -> Credentials:
+def run_credential_program(section: object, cluster: Mapping[str, Any], directory: Path) -> ExecCredential:
     """What the program gives for this cluster. A path to it is relative to the kubeconfig's directory, as for kubectl."""
     make_decoder(_Exec)  # What it has learnt of the type serves here, too.
     try:
@@ -80,7 +80,7 @@ def run_credential_program(section: object, cluster: Mapping[str, Any], director
     status = credential.status
     if not status.token and not (status.client_certificate_data and status.client_key_data):
         raise ProgramFailed(f"{command} gave neither a token nor a certificate with its key")
-    return Credentials(
+    return ExecCredential(
         token=status.token, certificate_pem=status.client_certificate_data, key_pem=status.client_key_data
     )
 

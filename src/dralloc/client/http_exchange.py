@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 import httptools
 from yarl import URL
 
-from dralloc.client.transport import Request, Response
+from dralloc.client.transport import ClientRequest, ClientResponse
 
 ACCEPT_JSON: Final = "Accept: application/json\r\n"
 
@@ -49,7 +49,7 @@ class Exchanges:
         self._open: set[_Connection] = set()
         self._keeps_idle = True
 
-    async def exchange(self, request: Request, timeout_s: float) -> Response:
+    async def exchange(self, request: ClientRequest, timeout_s: float) -> ClientResponse:
         """The answer to the request. Raises OSError, or TimeoutError."""
         message = self._message(request)
         connection = self._take_idle()
@@ -73,7 +73,7 @@ class Exchanges:
         for connection in closing:
             await connection.lost.wait()
 
-    def _message(self, request: Request) -> bytes:
+    def _message(self, request: ClientRequest) -> bytes:
         query = f"?{urlencode(request.query)}" if request.query else ""
         target = f"{self._prefix}{quote(request.path, safe=_PATH_SAFE)}{query}"
         # Of two headers that say what is accepted, servers heed the first alone.
@@ -102,7 +102,7 @@ class Exchanges:
         self._open.add(connection)
         return connection
 
-    async def _exchange_on(self, connection: _Connection, message: bytes, timeout_s: float) -> Response:
+    async def _exchange_on(self, connection: _Connection, message: bytes, timeout_s: float) -> ClientResponse:
         answer = connection.send(message)
         timer = asyncio.get_running_loop().call_later(timeout_s, connection.time_out)
         try:
@@ -125,11 +125,11 @@ class _Connection(asyncio.Protocol):
 
     def __init__(self, open_connections: set[_Connection]) -> None:
         self._open = open_connections
-        self._answer: asyncio.Future[Response] | None = None
+        self._answer: asyncio.Future[ClientResponse] | None = None
         self.is_closed = False
         self.lost = asyncio.Event()
 
-    def send(self, message: bytes) -> asyncio.Future[Response]:
+    def send(self, message: bytes) -> asyncio.Future[ClientResponse]:
         self._parser = httptools.HttpResponseParser(self)
         self._pieces: list[bytes] = []
         self._warnings: list[str] = []
@@ -198,7 +198,9 @@ class _Connection(asyncio.Protocol):
         answer, self._answer = self._answer, None
         if answer is not None and not answer.done():
             answer.set_result(
-                Response(status=status, body=b"".join(self._pieces), warnings=tuple(map(warning_text, self._warnings)))
+                ClientResponse(
+                    status=status, body=b"".join(self._pieces), warnings=tuple(map(warning_text, self._warnings))
+                )
             )
 
 

@@ -9,7 +9,7 @@ from typing import Final
 import aiohttp
 from yarl import URL
 
-from dralloc.client.transport import Request, TransportError
+from dralloc.client.transport import ClientRequest, TransportError
 
 READ_BUFFER_BYTES: Final = 1 << 20
 
@@ -29,7 +29,7 @@ class Streams:
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout_s),
         )
 
-    async def start(self, request: Request) -> HttpStream:
+    async def start(self, request: ClientRequest) -> HttpStream:
         """The answer as it begins. Raises OSError where the server cannot be reached or hangs up."""
         url = self._base.with_path(self._base.path.rstrip("/") + request.path)
         try:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 from yarl import URL
 
 from dralloc.client.http_exchange import Exchanges
-from dralloc.client.kubeconfig import BadKubeconfig, Connection
-from dralloc.client.transport import Request, Response, Stream, TransportError
+from dralloc.client.kubeconfig import BadKubeconfig, ConnectionConfig
+from dralloc.client.transport import ClientRequest, ClientResponse, Stream, TransportError
 
 if TYPE_CHECKING:
     from dralloc.client.http_streams import HttpStream, Streams
@@ -31,7 +31,7 @@ _logger = logging.getLogger(__name__)
 class HttpTransport:
     """Requests over as many connections as there are watches; idle ones are kept and used again."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: ConnectionConfig) -> None:
         self._base = URL(connection.server.rstrip("/"))
         self._connection = connection
         # Both are opened at the first request, because connections belong to the event loop that they are made in.
@@ -41,14 +41,14 @@ class HttpTransport:
         self._retired: list[Streams | Exchanges] = []
         self._renewing = asyncio.Lock()
 
-    async def send(self, request: Request) -> Response:
+    async def send(self, request: ClientRequest) -> ClientResponse:
         used = self._connection
         response = await self._exchange(request)
         if response.status == UNAUTHORIZED and await self._renew(used):
             return await self._exchange(request)
         return response
 
-    async def _exchange(self, request: Request) -> Response:
+    async def _exchange(self, request: ClientRequest) -> ClientResponse:
         try:
             if self._exchanges is None:
                 tls = self._connection.ssl_context()
@@ -58,7 +58,7 @@ class HttpTransport:
             raise TransportError(self._explain(request, error)) from error
 
     @asynccontextmanager
-    async def stream(self, request: Request) -> AsyncIterator[Stream]:
+    async def stream(self, request: ClientRequest) -> AsyncIterator[Stream]:
         used = self._connection
         response = await self._start(request)
         if response.status == UNAUTHORIZED and await self._renew(used):
@@ -78,7 +78,7 @@ class HttpTransport:
         self._retired += [opened for opened in (self._streams, self._exchanges) if opened is not None]
         self._streams = self._exchanges = None
 
-    async def _renew(self, used: Connection) -> bool:
+    async def _renew(self, used: ConnectionConfig) -> bool:
         """Whether there are other credentials by now than those that the server does not take any more."""
         async with self._renewing:
             if self._connection is used and used.renew is not None:
@@ -94,7 +94,7 @@ class HttpTransport:
                     self._connection = fresh
             return self._connection is not used
 
-    async def _start(self, request: Request) -> HttpStream:
+    async def _start(self, request: ClientRequest) -> HttpStream:
         try:
             if self._streams is None:
                 # Takes longer to import than most commands run, and most do not need it.
@@ -110,6 +110,6 @@ class HttpTransport:
         token = self._connection.token
         return {"User-Agent": USER_AGENT, **({"Authorization": f"Bearer {token}"} if token else {})}
 
-    def _explain(self, request: Request, error: BaseException) -> str:
+    def _explain(self, request: ClientRequest, error: BaseException) -> str:
         reason = str(error) or type(error).__name__
         return f"no answer from {self._base} to {request.method} {request.path}: {reason}"

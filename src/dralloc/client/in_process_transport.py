@@ -12,12 +12,12 @@ from contextlib import asynccontextmanager
 from functools import lru_cache
 from typing import Protocol
 
-from dralloc.client.transport import Request, Response, Stream
+from dralloc.client.transport import ClientRequest, ClientResponse, Stream
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
 
-class Answer(Protocol):
+class ApplicationResponse(Protocol):
     """What an application says: a body, or a stream of pieces."""
 
     @property
@@ -38,7 +38,7 @@ class Application(Protocol):
 
     async def answer(
         self, method: str, path: str, query: Mapping[str, str], headers: Mapping[bytes, bytes], body: bytes
-    ) -> Answer: ...
+    ) -> ApplicationResponse: ...
 
 
 class InProcessTransport:
@@ -48,17 +48,17 @@ class InProcessTransport:
         self._application = application
         self._token = token
 
-    async def send(self, request: Request) -> Response:
+    async def send(self, request: ClientRequest) -> ClientResponse:
         if request.method == "GET":
             # Whoever asks again and again until something has happened must not keep it from happening.
             await asyncio.sleep(0)
         answer = await self._ask(request)
         # A large list comes in pieces.
         body = answer.body if answer.stream is None else b"".join([piece async for piece in answer.stream])
-        return Response(status=answer.status, body=body, warnings=_warnings(answer.headers))
+        return ClientResponse(status=answer.status, body=body, warnings=_warnings(answer.headers))
 
     @asynccontextmanager
-    async def stream(self, request: Request) -> AsyncIterator[Stream]:
+    async def stream(self, request: ClientRequest) -> AsyncIterator[Stream]:
         answer = await self._ask(request)
         try:
             yield _Stream(answer)
@@ -69,13 +69,13 @@ class InProcessTransport:
     async def close(self) -> None:
         """Nothing is held open between requests."""
 
-    async def _ask(self, request: Request) -> Answer:
+    async def _ask(self, request: ClientRequest) -> ApplicationResponse:
         headers = _headers(self._token, tuple(request.headers.items()))
         return await self._application.answer(request.method, request.path, request.query, headers, request.body)
 
 
 class _Stream:
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: ApplicationResponse) -> None:
         self.status = answer.status
         self._answer = answer
 

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Generic
 
-from dralloc.client.resource_endpoint import Object, ObjectKey, key_of
+from dralloc.client.typed_resource import Object, ObjectKey, key_of
 
 Index = Callable[[Object], Iterable[Hashable]]
 

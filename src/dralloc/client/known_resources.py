@@ -11,7 +11,7 @@ from dralloc.api.codec import decode
 from dralloc.api.conversion import to_hub
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.registry import KINDS, Kind, find_kind
-from dralloc.client.resource_endpoint import Object, Resource
+from dralloc.client.typed_resource import Object, TypedResource
 
 
 class UnknownResource(LookupError):
@@ -19,7 +19,7 @@ class UnknownResource(LookupError):
 
 
 @cache
-def resource_for(object_type: type[Object]) -> Resource[Object]:
+def resource_for(object_type: type[Object]) -> TypedResource[Object]:
     """The resource whose objects have this type, in the version that the project works with."""
     for kind in KINDS:
         if object_type is (kind.view or kind.hub):
@@ -28,7 +28,7 @@ def resource_for(object_type: type[Object]) -> Resource[Object]:
     raise UnknownResource(f"{object_type.__name__} is not a type of objects that a server keeps; those are {known}")
 
 
-def resource_of(item: ApiObject | Mapping[str, Any]) -> Resource[Any]:
+def resource_of(item: ApiObject | Mapping[str, Any]) -> TypedResource[Any]:
     """The resource that an object or a document belongs to, in the version that the document is written in."""
     if isinstance(item, ApiObject):
         return resource_for(type(item))
@@ -40,7 +40,7 @@ def resource_of(item: ApiObject | Mapping[str, Any]) -> Resource[Any]:
     return resource if api_version == kind.api_version(kind.hub_version) else _in_version(resource, kind, api_version)
 
 
-def _in_version(resource: Resource[Any], kind: Kind, api_version: str) -> Resource[Any]:
+def _in_version(resource: TypedResource[Any], kind: Kind, api_version: str) -> TypedResource[Any]:
     """The resource in another version, whose objects come out as those that the project works with."""
     version = api_version.rpartition("/")[2]
     served = kind.served(version)
@@ -48,8 +48,8 @@ def _in_version(resource: Resource[Any], kind: Kind, api_version: str) -> Resour
     return replace(resource, version=version, read=lambda body: to_hub(decode(body, served.wire_type)))
 
 
-def _resource(kind: Kind, object_type: type[Object]) -> Resource[Object]:
-    return Resource(
+def _resource(kind: Kind, object_type: type[Object]) -> TypedResource[Object]:
+    return TypedResource(
         group=kind.group,
         version=kind.hub_version,
         plural=kind.plural,

@@ -31,7 +31,7 @@ class BadKubeconfig(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Connection:
+class ConnectionConfig:
     """A server and the credentials for it. Certificates are PEM text."""
 
     server: str
@@ -42,7 +42,7 @@ class Connection:
     verify: bool = True
     namespace: str = "default"
     # Gets the credentials anew, where they may have changed since; raises BadKubeconfig. It may take long.
-    renew: Callable[[], Connection] | None = field(default=None, compare=False, repr=False)
+    renew: Callable[[], ConnectionConfig] | None = field(default=None, compare=False, repr=False)
 
     def ssl_context(self) -> ssl.SSLContext | bool:
         """How to talk TLS to this server; `True` (the system's authorities) where nothing was said."""
@@ -59,7 +59,7 @@ class Connection:
         return context
 
 
-def find_connection(kubeconfig: str | Path | None = None, *, context: str | None = None) -> Connection:
+def find_connection(kubeconfig: str | Path | None = None, *, context: str | None = None) -> ConnectionConfig:
     """The connection that kubectl would use: the file given, `$KUBECONFIG`, the pod's own account, `~/.kube/config`."""
     if kubeconfig is not None:
         return read_kubeconfig(Path(kubeconfig), context=context)
@@ -73,7 +73,7 @@ def find_connection(kubeconfig: str | Path | None = None, *, context: str | None
     return read_kubeconfig(Path.home() / ".kube" / "config", context=context)
 
 
-def read_kubeconfig(*paths: Path, context: str | None = None) -> Connection:
+def read_kubeconfig(*paths: Path, context: str | None = None) -> ConnectionConfig:
     """The connection that the current context, or the one named, describes. Of several files, the first that says something counts."""
     files = [(path, _read(path)) for path in paths]
     shown = f"kubeconfig {', '.join(map(str, paths))}"
@@ -108,7 +108,7 @@ def _read(path: Path) -> dict[str, Any]:
     return trees[0]
 
 
-def _connection_in(files: _Files, context: str | None) -> Connection:
+def _connection_in(files: _Files, context: str | None) -> ConnectionConfig:
     chosen = context or next(filter(None, (document.get("current-context") for _, document in files)), None)
     if chosen is None:
         raise _Lacking("has no current context; choose one with --context")
@@ -119,7 +119,7 @@ def _connection_in(files: _Files, context: str | None) -> Connection:
     if ignored := [name for name in UNSUPPORTED if user.get(name) or cluster.get(name)]:
         raise _Lacking(f"says {ignored[0]}, which is not supported")
     given = run_credential_program(user["exec"], cluster, user_file.parent) if user.get("exec") else None
-    return Connection(
+    return ConnectionConfig(
         server=cluster["server"],
         token=given.token if given else user.get("token") or _file_text(user.get("tokenFile"), user_file),
         authority_pem=_pem(cluster, "certificate-authority", cluster_file),
@@ -130,7 +130,7 @@ def _connection_in(files: _Files, context: str | None) -> Connection:
     )
 
 
-def _check(connection: Connection) -> None:
+def _check(connection: ConnectionConfig) -> None:
     """Refuse what no request could be sent with."""
     server, token = connection.server, connection.token
     try:
@@ -170,10 +170,10 @@ def _file_text(name: str | None, kubeconfig: Path) -> str | None:
     return (kubeconfig.parent / name).read_text().strip() if name else None
 
 
-def _in_cluster() -> Connection:
+def _in_cluster() -> ConnectionConfig:
     host = os.environ.get("KUBERNETES_SERVICE_HOST", "kubernetes.default.svc")
     port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")
-    return Connection(
+    return ConnectionConfig(
         server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
         token=(SERVICE_ACCOUNT / "token").read_text().strip(),
         authority_pem=(SERVICE_ACCOUNT / "ca.crt").read_text(),

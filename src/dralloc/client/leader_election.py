@@ -17,9 +17,9 @@ import msgspec
 
 from dralloc.api.coordination_v1 import Lease, LeaseSpec
 from dralloc.api.meta_v1 import ObjectMeta
-from dralloc.client.api_calls import Calls
-from dralloc.client.resource_endpoint import ObjectKey, Resource
+from dralloc.client.api_calls import ApiCalls
 from dralloc.client.transport import TransportError
+from dralloc.client.typed_resource import ObjectKey, TypedResource
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import AlreadyExists, ApiError, Conflict, NotFound
 
@@ -78,8 +78,8 @@ class LeaderElection:
 
     def __init__(
         self,
-        calls: Calls,
-        leases: Resource[Lease],
+        calls: ApiCalls,
+        leases: TypedResource[Lease],
         key: ObjectKey,
         *,
         identity: str,

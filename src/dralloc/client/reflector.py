@@ -12,10 +12,10 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final, Generic
 
-from dralloc.client.api_calls import Calls, WatchEvent
+from dralloc.client.api_calls import ApiCalls, WatchEvent
 from dralloc.client.informer import Informer
-from dralloc.client.resource_endpoint import Object, Resource, key_of
 from dralloc.client.transport import TransportError
+from dralloc.client.typed_resource import Object, TypedResource, key_of
 from dralloc.client.work_queue import Backoff
 from dralloc.primitives.errors import ApiError, Gone
 
@@ -27,7 +27,7 @@ WATCH_TIMEOUT_S: Final = 300
 SHORT_WATCH_S: Final = 1.0
 
 
-def tell_problem(resource: Resource[Any], problem: Exception) -> None:
+def log_problem(resource: TypedResource[Any], problem: Exception) -> None:
     """Tells whoever runs a component why it does not see what it works on: until then it does nothing."""
     level = logging.INFO if isinstance(problem, Gone) else logging.WARNING
     _logger.log(level, "watching %s: %s", resource.plural, problem)
@@ -38,8 +38,8 @@ class Reflector(Generic[Object]):
 
     def __init__(
         self,
-        calls: Calls,
-        resource: Resource[Object],
+        calls: ApiCalls,
+        resource: TypedResource[Object],
         informer: Informer[Object],
         *,
         field_selector: str = "",

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dralloc.client.transport import Request, Response, Transport
+from dralloc.client.transport import ClientRequest, ClientResponse, Transport
 from dralloc.primitives import errors
 from dralloc.primitives.errors import ApiError, Cause, ErrorDetails
 
@@ -35,7 +35,7 @@ BY_REASON: Final[Mapping[str, type[ApiError]]] = {
 BY_CODE: Final = {error.code: error for error in BY_REASON.values() if error is not errors.AlreadyExists}
 
 
-async def ask(
+async def send_request(
     transport: Transport,
     method: str,
     path: str,
@@ -43,16 +43,16 @@ async def ask(
     *,
     body: bytes = b"",
     headers: Mapping[str, str] | None = None,
-) -> Response:
+) -> ClientResponse:
     """The answer, if it is a yes; raises the refusal otherwise."""
-    request = Request(method=method, path=path, query=query or {}, headers=headers or {}, body=body)
+    request = ClientRequest(method=method, path=path, query=query or {}, headers=headers or {}, body=body)
     response = await transport.send(request)
     if response.status >= 400:
-        raise refusal(response.status, response.body)
+        raise error_of_response(response.status, response.body)
     return response
 
 
-def refusal(code: int, body: bytes) -> ApiError:
+def error_of_response(code: int, body: bytes) -> ApiError:
     """The error that the answer describes; where the body is no `Status`, what its code says."""
     try:
         status = msgspec.json.decode(body)
@@ -60,10 +60,10 @@ def refusal(code: int, body: bytes) -> ApiError:
         status = None
     if not isinstance(status, dict):
         status = {"message": body[:1000].decode(errors="replace") or f"the server answered {code}"}
-    return refusal_of_status(status, code)
+    return error_of_status(status, code)
 
 
-def refusal_of_status(status: dict[str, Any], code: int = 0) -> ApiError:
+def error_of_status(status: dict[str, Any], code: int = 0) -> ApiError:
     kind = BY_REASON.get(status.get("reason") or "") or BY_CODE.get(status.get("code") or code) or ApiError
     message = status.get("message") or f"the server answered {status.get('code') or code}"
     details = _details(status.get("details") or {})

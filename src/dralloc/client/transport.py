@@ -9,7 +9,7 @@ from typing import Protocol
 from msgspec import Struct, field
 
 
-class Request(Struct, frozen=True, kw_only=True, gc=False):
+class ClientRequest(Struct, frozen=True, kw_only=True, gc=False):
     """One request. `path` begins with a slash and is not escaped."""
 
     method: str
@@ -19,7 +19,7 @@ class Request(Struct, frozen=True, kw_only=True, gc=False):
     body: bytes = b""
 
 
-class Response(Struct, frozen=True, kw_only=True, gc=False):
+class ClientResponse(Struct, frozen=True, kw_only=True, gc=False):
     """An answer, read completely. `warnings` are the texts of its Warning headers."""
 
     status: int
@@ -34,9 +34,9 @@ class TransportError(Exception):
 class Transport(Protocol):
     """Sends requests. Both methods raise `TransportError` where there is no answer."""
 
-    async def send(self, request: Request) -> Response: ...
+    async def send(self, request: ClientRequest) -> ClientResponse: ...
 
-    def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
+    def stream(self, request: ClientRequest) -> AbstractAsyncContextManager[Stream]:
         """Open a long answer; leaving the context closes it, also in the middle."""
         ...
 

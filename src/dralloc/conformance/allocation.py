@@ -22,7 +22,7 @@ from dralloc.api.codec import DecodeError, decode, encode
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
 from dralloc.api.wire import Wire
-from dralloc.conformance.vector_family import BadVectors, Options, Verdict
+from dralloc.conformance.vector_family import BadVectors, VectorOptions, VectorVerdict
 from dralloc.primitives.features import GATES, FeatureGates
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.node_selectors import Node
@@ -50,7 +50,7 @@ class _Recorded(Struct):
 
 
 class AllocationFamily:
-    def run(self, lines: Iterable[bytes], _options: Options) -> Iterator[Verdict]:
+    def run(self, lines: Iterable[bytes], _options: VectorOptions) -> Iterator[VectorVerdict]:
         for number, text in enumerate(lines, start=1):
             try:
                 name, problem = read_line(text)
@@ -58,7 +58,7 @@ class AllocationFamily:
             except (msgspec.MsgspecError, DecodeError, ValueError) as error:
                 raise BadVectors(f"line {number}: {error}") from None
             outcome = allocate(problem, lambda: ANY_SHARE_ID)
-            yield Verdict(name, tuple(differences(expected, outcome)))
+            yield VectorVerdict(name, tuple(differences(expected, outcome)))
 
 
 def read_line(text: bytes) -> tuple[str, AllocationProblem]:

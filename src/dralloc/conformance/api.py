@@ -18,11 +18,11 @@ from dralloc.api.codec import DecodeError, encode
 from dralloc.api.conversion import from_hub
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.registry import Kind, find_kind, find_resource, read_object
-from dralloc.api.strategy import Surroundings
+from dralloc.api.strategy import AdmissionContext
 from dralloc.conformance.api_over_http import judge_over_http
 from dralloc.conformance.server_connection import connect
-from dralloc.conformance.vector_family import LineFamily, Options, Verdict
-from dralloc.conformance.write_outcome import Outcome, compare_outcome
+from dralloc.conformance.vector_family import LineFamily, VectorOptions, VectorVerdict
+from dralloc.conformance.write_outcome import WriteOutcome, compare_outcome
 from dralloc.primitives.errors import ApiError, BadRequest, Invalid, NotFound
 
 # No recorded time is that old, so that a time which we made up can be told from one that was sent.
@@ -49,18 +49,18 @@ class _Target:
         return self.kind.kind, self.namespace, self.name
 
 
-def _judge(line: Mapping[str, Any], options: Options) -> Iterator[str]:
-    around = Surroundings(
+def _judge(line: Mapping[str, Any], options: VectorOptions) -> Iterator[str]:
+    context = AdmissionContext(
         gates=options.gates, now=NOW, namespace_labels=NAMESPACE_LABELS, uid="uid", name_suffix="abcde"
     )
     objects: Objects = {}
     for prepared in line.get("setup") or ():
-        _create(prepared, objects, around)
+        _create(prepared, objects, context)
     try:
         target = _target(line["path"])
-        written = _write(line["method"], target, line["body"], objects, around)
+        written = _write(line["method"], target, line["body"], objects, context)
     except ApiError as refusal:
-        yield from compare_outcome(line, Outcome(refusal.code, str(refusal)))
+        yield from compare_outcome(line, WriteOutcome(refusal.code, str(refusal)))
     else:
         yield from compare_outcome(line, _outcome(written, line["method"], target.version))
 
@@ -81,19 +81,19 @@ def _target(path: str) -> _Target:
     return _Target(kind, version, namespace, name, subresource)
 
 
-def _create(body: Mapping[str, Any], objects: Objects, around: Surroundings) -> None:
+def _create(body: Mapping[str, Any], objects: Objects, context: AdmissionContext) -> None:
     kind = find_kind(body["apiVersion"], body["kind"])
     assert kind is not None, f"a kind that is not served here: {body['kind']}"
     namespace = body["metadata"].get("namespace", "")
     target = _Target(kind, body["apiVersion"].rpartition("/")[2], namespace, "", "")
-    outcome = _write("POST", target, body, objects, around)
+    outcome = _write("POST", target, body, objects, context)
     assert isinstance(outcome, Admitted), f"what a line is built on must be accepted: {outcome}"
     metadata = outcome.stored.metadata
     objects[kind.kind, metadata.namespace, metadata.name] = outcome.stored
 
 
 def _write(
-    method: str, target: _Target, body: Mapping[str, Any], objects: Objects, around: Surroundings
+    method: str, target: _Target, body: Mapping[str, Any], objects: Objects, context: AdmissionContext
 ) -> Admitted | Refused:
     new = _decode(body, target)
     old = None
@@ -111,7 +111,7 @@ def _write(
         namespace=target.namespace,
         name=target.name,
     )
-    return admit(request, around)
+    return admit(request, context)
 
 
 def _decode(body: Mapping[str, Any], target: _Target) -> ApiObject:
@@ -126,18 +126,18 @@ def _decode(body: Mapping[str, Any], target: _Target) -> ApiObject:
         ) from None
 
 
-def _outcome(written: Admitted | Refused, method: str, version: str) -> Outcome:
+def _outcome(written: Admitted | Refused, method: str, version: str) -> WriteOutcome:
     if isinstance(written, Refused):
         causes = tuple((fault.reason, str(fault.path)) for fault in written.faults)
-        return Outcome(Invalid.code, causes=causes)
+        return WriteOutcome(Invalid.code, causes=causes)
     stored = json.loads(encode(from_hub(written.stored, version)))
-    return Outcome(200 if method == "PUT" else 201, object=stored)
+    return WriteOutcome(200 if method == "PUT" else 201, object=stored)
 
 
 class ApiFamily:
     """Writes that are put to admission, or to a server where one is named."""
 
-    def run(self, lines: Iterable[bytes], options: Options) -> Iterator[Verdict]:
+    def run(self, lines: Iterable[bytes], options: VectorOptions) -> Iterator[VectorVerdict]:
         if options.server is None:
             yield from LineFamily(identify=_identify, judge=_judge).run(lines, options)
             return

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dralloc.api.registry import find_kind
-from dralloc.conformance.server_connection import Answer, Connection
-from dralloc.conformance.write_outcome import Outcome, compare_outcome
+from dralloc.conformance.server_connection import ServerAnswer, ServerConnection
+from dralloc.conformance.write_outcome import WriteOutcome, compare_outcome
 
 _JSON = {"Content-Type": "application/json"}
 
 
-def judge_over_http(line: Mapping[str, Any], connection: Connection) -> Iterator[str]:
+def judge_over_http(line: Mapping[str, Any], connection: ServerConnection) -> Iterator[str]:
     """Where the server's answer is not the recorded one."""
     prepared = [(_collection(body), body) for body in line.get("setup") or ()]
     try:
@@ -36,10 +36,10 @@ def _collection(body: Mapping[str, Any]) -> str:
     return f"/apis/{body['apiVersion']}{namespace}/{kind.plural}"
 
 
-def _outcome(answer: Answer) -> Outcome:
+def _outcome(answer: ServerAnswer) -> WriteOutcome:
     document = answer.document
     if answer.code < 300 or not isinstance(document, dict):
-        return Outcome(answer.code, object=document)
+        return WriteOutcome(answer.code, object=document)
     causes = (document.get("details") or {}).get("causes") or []
     pairs = tuple((cause.get("reason", ""), cause.get("field", "")) for cause in causes)
-    return Outcome(answer.code, document.get("message", ""), pairs)
+    return WriteOutcome(answer.code, document.get("message", ""), pairs)

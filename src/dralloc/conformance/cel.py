@@ -14,26 +14,26 @@ import msgspec
 
 from dralloc.api.codec import DecodeError, decode
 from dralloc.api.resource_v1 import Device
-from dralloc.cel.compiler import CheckedExpression, Fault, Refusal, check_selector, environment_for
+from dralloc.cel.compiler import CheckedExpression, RefusalReason, RefusedExpression, check_selector, environment_for
 from dralloc.cel.device import DeviceView
 from dralloc.cel.environment import stored_environment
 from dralloc.cel.errors import CelEvaluationError
 from dralloc.cel.program import Selector
-from dralloc.conformance.vector_family import BadVectors, LineFamily, Options
+from dralloc.conformance.vector_family import BadVectors, LineFamily, VectorOptions
 
 
 def _identify(line: Mapping[str, Any]) -> str:
     return f"{line['expr']} on {line['device']['driver']}"
 
 
-def _judge(line: Mapping[str, Any], options: Options) -> Iterator[str]:
+def _judge(line: Mapping[str, Any], options: VectorOptions) -> Iterator[str]:
     stored = check_selector(line["expr"], stored_environment())
     new = check_selector(line["expr"], environment_for(options.gates))
     for name, outcome in (("compile", stored), ("newCompile", new)):
         expected, got = _recorded_verdict(line[name]), _verdict(outcome)
         if got != expected:
             yield f"{name}: expected {expected!r} ({line[name]}), got {got!r}"
-    if line["compile"] == "ok" and not isinstance(stored, Refusal):
+    if line["compile"] == "ok" and not isinstance(stored, RefusedExpression):
         yield from _compare_result(line, Selector(stored), _view(line["device"]))
 
 
@@ -41,13 +41,13 @@ def _recorded_verdict(text: str) -> str:
     if text == "ok":
         return "ok"
     if text.startswith("Too long"):
-        return Fault.TOO_LONG.value
+        return RefusalReason.TOO_LONG.value
     is_too_complex = text.startswith("Forbidden")
-    return Fault.TOO_COMPLEX.value if is_too_complex else Fault.INVALID.value
+    return RefusalReason.TOO_COMPLEX.value if is_too_complex else RefusalReason.INVALID.value
 
 
-def _verdict(outcome: CheckedExpression | Refusal) -> str:
-    return str(outcome.fault.value) if isinstance(outcome, Refusal) else "ok"
+def _verdict(outcome: CheckedExpression | RefusedExpression) -> str:
+    return str(outcome.fault.value) if isinstance(outcome, RefusedExpression) else "ok"
 
 
 def _compare_result(line: Mapping[str, Any], selector: Selector, device: DeviceView) -> Iterator[str]:

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from dralloc.conformance.server_connection import Answer, connect
-from dralloc.conformance.vector_family import BadVectors, Options, Verdict
+from dralloc.conformance.server_connection import ServerAnswer, connect
+from dralloc.conformance.vector_family import BadVectors, VectorOptions, VectorVerdict
 
 ANY: Final = "<any>"
 # Kinds are recorded of a server that has an alpha version on top of what is served here.
@@ -22,7 +22,7 @@ NOT_SERVED: Final = "v1alpha3"
 _REVISION_OF_STEP: Final = re.compile(r"\{rv:([^}]*)\}")
 
 
-class Step(msgspec.Struct, frozen=True, rename="camel"):
+class ConversationStep(msgspec.Struct, frozen=True, rename="camel"):
     """One request and the answer that was recorded."""
 
     name: str
@@ -40,7 +40,7 @@ class Step(msgspec.Struct, frozen=True, rename="camel"):
 class Conversation:
     """The family whose lines are the steps of one conversation."""
 
-    def run(self, lines: Iterable[bytes], options: Options) -> Iterator[Verdict]:
+    def run(self, lines: Iterable[bytes], options: VectorOptions) -> Iterator[VectorVerdict]:
         """One verdict a step. The steps build on each other, so the server must be new."""
         steps = read_steps(lines)
         with connect(options) as connection:
@@ -49,21 +49,21 @@ class Conversation:
                 answer = connection.send(step.method, *_request(step, revisions))
                 if isinstance(document := answer.document, dict):
                     revisions[step.name] = (document.get("metadata") or {}).get("resourceVersion", "")
-                yield Verdict(step.name, tuple(differences_of(step, answer)))
+                yield VectorVerdict(step.name, tuple(differences_of(step, answer)))
 
 
 FAMILY: Final = Conversation()
 
 
-def read_steps(lines: Iterable[bytes]) -> list[Step]:
-    decoder = msgspec.json.Decoder(Step)
+def read_steps(lines: Iterable[bytes]) -> list[ConversationStep]:
+    decoder = msgspec.json.Decoder(ConversationStep)
     try:
         return [decoder.decode(line) for line in lines]
     except msgspec.MsgspecError as error:
         raise BadVectors(str(error)) from None
 
 
-def _request(step: Step, revisions: Mapping[str, str]) -> tuple[str, dict[str, str], bytes | None]:
+def _request(step: ConversationStep, revisions: Mapping[str, str]) -> tuple[str, dict[str, str], bytes | None]:
     def revision(match: re.Match[str]) -> str:
         return revisions.get(match[1], match[0])
 
@@ -75,7 +75,7 @@ def _request(step: Step, revisions: Mapping[str, str]) -> tuple[str, dict[str, s
     return step.path, headers, _REVISION_OF_STEP.sub(revision, text).encode()
 
 
-def differences_of(step: Step, answer: Answer) -> Iterator[str]:
+def differences_of(step: ConversationStep, answer: ServerAnswer) -> Iterator[str]:
     """Everything that counts in this step and is different."""
     if answer.code != step.code:
         yield f"code: expected {step.code}, got {answer.code}: {answer.body[:300].decode(errors='replace')}"

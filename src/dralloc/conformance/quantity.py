@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from dralloc.api.codec import DecodeError, decode
 from dralloc.api.wire import Wire
-from dralloc.conformance.vector_family import LineFamily, Options
+from dralloc.conformance.vector_family import LineFamily, VectorOptions
 from dralloc.primitives.quantity import Quantity, QuantityError
 
 
@@ -22,7 +22,7 @@ def _identify(line: Mapping[str, Any]) -> str:
     return " ".join([line["op"], *map(repr, operands)])
 
 
-def _judge(line: Mapping[str, Any], _options: Options) -> Iterator[str]:
+def _judge(line: Mapping[str, Any], _options: VectorOptions) -> Iterator[str]:
     expected = _expected(line)
     got = _answer(line)
     for name in expected:

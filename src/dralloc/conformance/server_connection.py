@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 import yaml
 
-from dralloc.conformance.vector_family import Options
+from dralloc.conformance.vector_family import VectorOptions
 
 TIMEOUT_S = 30.0
 
@@ -25,7 +25,7 @@ class CannotConnect(OSError):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ServerAnswer:
     """What came back."""
 
     code: int
@@ -43,31 +43,31 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Credentials:
+class ServerCredentials:
     """How to trust the server, and how to prove who is asking."""
 
     token: str | None = None
     authority_pem: str | None = None
 
 
-def connect(options: Options) -> Connection:
+def connect(options: VectorOptions) -> ServerConnection:
     """A connection to the server that the options name."""
     if options.server is None:
         raise CannotConnect("which server? Say it with --server URL")
-    return Connection(
+    return ServerConnection(
         options.server, find_credentials(options.server, token=options.token, kubeconfig=options.kubeconfig)
     )
 
 
-def find_credentials(server: str, *, token: str | None = None, kubeconfig: Path | None = None) -> Credentials:
+def find_credentials(server: str, *, token: str | None = None, kubeconfig: Path | None = None) -> ServerCredentials:
     """From the token given, or from the kubeconfig (given, or `$KUBECONFIG`, or the usual place) that knows this server."""
     if token is not None:
-        return Credentials(token=token)
+        return ServerCredentials(token=token)
     candidates = [kubeconfig] if kubeconfig else [*_default_kubeconfigs()]
     for path in candidates:
         if path.is_file() and (found := _credentials_in(path, server if kubeconfig is None else None)):
             return found
-    return Credentials()
+    return ServerCredentials()
 
 
 def _default_kubeconfigs() -> list[Path]:
@@ -75,7 +75,7 @@ def _default_kubeconfigs() -> list[Path]:
     return [*named, Path.home() / ".kube" / "config", Path.home() / ".dralloc" / "kubeconfig"]
 
 
-def _credentials_in(path: Path, server: str | None) -> Credentials | None:
+def _credentials_in(path: Path, server: str | None) -> ServerCredentials | None:
     """The credentials of the context that is about this server; of the current context when no server is asked for."""
     document = yaml.safe_load(path.read_text()) or {}
     clusters = {entry["name"]: entry.get("cluster") or {} for entry in document.get("clusters") or []}
@@ -86,17 +86,17 @@ def _credentials_in(path: Path, server: str | None) -> Credentials | None:
         wanted = entry["name"] == document.get("current-context") if server is None else cluster.get("server") == server
         if wanted:
             authority = cluster.get("certificate-authority-data")
-            return Credentials(
+            return ServerCredentials(
                 token=users.get(context.get("user"), {}).get("token"),
                 authority_pem=b64decode(authority).decode("ascii") if authority else None,
             )
     return None
 
 
-class Connection:
+class ServerConnection:
     """One kept-alive connection to one server."""
 
-    def __init__(self, server: str, credentials: Credentials) -> None:
+    def __init__(self, server: str, credentials: ServerCredentials) -> None:
         parts = urlsplit(server)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise CannotConnect(f"not the URL of a server: {server!r}")
@@ -109,13 +109,13 @@ class Connection:
         else:
             self._connection = HTTPConnection(parts.hostname, parts.port, timeout=TIMEOUT_S)
 
-    def __enter__(self) -> Connection:
+    def __enter__(self) -> ServerConnection:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._connection.close()
 
-    def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
+    def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> ServerAnswer:
         sent = {"Accept": "application/json", **headers}
         if self._credentials.token and "Authorization" not in sent:
             sent["Authorization"] = f"Bearer {self._credentials.token}"
@@ -131,7 +131,7 @@ class Connection:
         except (OSError, HTTPException) as error:
             self._connection.close()
             raise CannotConnect(f"{method} {path}: {error}") from error
-        return Answer(
+        return ServerAnswer(
             code=answer.status,
             content_type=answer.headers.get("Content-Type", ""),
             warnings=tuple(answer.headers.get_all("Warning") or ()),

@@ -21,7 +21,7 @@ from dralloc.primitives.features import FeatureGates
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class VectorOptions:
     """What the answers are to be compared under."""
 
     gates: FeatureGates = field(default_factory=FeatureGates.defaults)
@@ -32,7 +32,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class VectorVerdict:
     """Which line, and where our answer is not the recorded one (nowhere: we agree)."""
 
     line: str
@@ -42,7 +42,7 @@ class Verdict:
 class Family(Protocol):
     """One kind of recorded answers."""
 
-    def run(self, lines: Iterable[bytes], options: Options) -> Iterator[Verdict]:
+    def run(self, lines: Iterable[bytes], options: VectorOptions) -> Iterator[VectorVerdict]:
         """One verdict for each line."""
 
 
@@ -55,14 +55,14 @@ class LineFamily:
     """A family whose lines stand alone."""
 
     identify: Callable[[Mapping[str, Any]], str]
-    judge: Callable[[Mapping[str, Any], Options], Iterable[str]]
+    judge: Callable[[Mapping[str, Any], VectorOptions], Iterable[str]]
 
-    def run(self, lines: Iterable[bytes], options: Options) -> Iterator[Verdict]:
+    def run(self, lines: Iterable[bytes], options: VectorOptions) -> Iterator[VectorVerdict]:
         decoder = msgspec.json.Decoder(dict[str, Any])
         for number, text in enumerate(lines, start=1):
             try:
                 line = decoder.decode(text)
-                yield Verdict(self.identify(line), tuple(self.judge(line, options)))
+                yield VectorVerdict(self.identify(line), tuple(self.judge(line, options)))
             except (msgspec.MsgspecError, KeyError) as error:
                 raise BadVectors(f"line {number}: {error}") from None
 
@@ -79,15 +79,15 @@ def read_lines(path: Path) -> list[bytes]:
 
 
 @dataclass(slots=True)
-class Tally:
+class VectorTally:
     """How many lines agree, and what became of the others."""
 
     known: Mapping[str, str]
     total: int = 0
-    disagreements: list[Verdict] = field(default_factory=list)
-    known_differences: list[Verdict] = field(default_factory=list)
+    disagreements: list[VectorVerdict] = field(default_factory=list)
+    known_differences: list[VectorVerdict] = field(default_factory=list)
 
-    def count(self, verdict: Verdict) -> None:
+    def count(self, verdict: VectorVerdict) -> None:
         self.total += 1
         if verdict.differences:
             (self.known_differences if verdict.line in self.known else self.disagreements).append(verdict)

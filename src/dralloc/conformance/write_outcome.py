@@ -13,7 +13,7 @@ LEFT_OUT: Final = frozenset({"uid", "creationTimestamp", "resourceVersion", "man
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class WriteOutcome:
     """An answer to a write. Causes are pairs of a reason and a field."""
 
     code: int
@@ -22,7 +22,7 @@ class Outcome:
     object: Any = None
 
 
-def compare_outcome(line: Mapping[str, Any], outcome: Outcome) -> Iterator[str]:
+def compare_outcome(line: Mapping[str, Any], outcome: WriteOutcome) -> Iterator[str]:
     """Everything that counts and is different."""
     if line["code"] != outcome.code:
         expected = _shown(line.get("causes") or line.get("message"))

@@ -9,20 +9,20 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.client.api_calls import Calls
+from dralloc.client.api_calls import ApiCalls
 from dralloc.client.known_resources import resource_for
-from dralloc.client.resource_endpoint import key_of
+from dralloc.client.typed_resource import key_of
 
 CLAIMS: Final = resource_for(ResourceClaim)
 
 
-async def write_status(calls: Calls, claim: ResourceClaim, status: Mapping[str, Any]) -> ResourceClaim:
+async def write_status(calls: ApiCalls, claim: ResourceClaim, status: Mapping[str, Any]) -> ResourceClaim:
     """The claim with these members of its status; None takes one away."""
     patch = {"metadata": _as_read(claim), "status": status}
     return await calls.patch(CLAIMS, key_of(claim), patch, subresource="status")
 
 
-async def write_finalizers(calls: Calls, claim: ResourceClaim, finalizers: list[str]) -> ResourceClaim:
+async def write_finalizers(calls: ApiCalls, claim: ResourceClaim, finalizers: list[str]) -> ResourceClaim:
     patch = {"metadata": {**_as_read(claim), "finalizers": finalizers}}
     return await calls.patch(CLAIMS, key_of(claim), patch)
 

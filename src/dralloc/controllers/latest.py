@@ -10,7 +10,7 @@ import asyncio
 from typing import Final, Generic
 
 from dralloc.client.informer import Informer
-from dralloc.client.resource_endpoint import Object, ObjectKey, key_of
+from dralloc.client.typed_resource import Object, ObjectKey, key_of
 
 # An answer that the copy never shows was overtaken by a deletion that we did not see.
 TRUSTED_S: Final = 30.0

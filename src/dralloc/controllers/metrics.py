@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from dralloc.api.pod_claims import EXTENDED_RESOURCE_CLAIM, POD_CLAIM_NAME
 from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimSpec
-from dralloc.primitives.metrics import Counter, Gauge, Histogram, LabelValues, Metric, exposition
+from dralloc.primitives.metrics import CounterMetric, GaugeMetric, HistogramMetric, LabelValues, Metric, exposition
 
 # Seconds: 10 ns to 10 s in steps of ten, as Kubernetes has them for every work queue.
 QUEUE_BUCKETS_S: Final = tuple(10.0**exponent for exponent in range(-8, 2))
@@ -59,10 +59,14 @@ class QueueMetrics:
     """Of all work queues. Several may have one name: they are then one to whoever looks."""
 
     def __init__(self) -> None:
-        self.adds = Counter("workqueue_adds_total", "Keys that were added.", ("name",))
-        self.retries = Counter("workqueue_retries_total", "Keys that came back after a failure.", ("name",))
-        self.waited = Histogram("workqueue_queue_duration_seconds", "How long keys waited.", ("name",), QUEUE_BUCKETS_S)
-        self.worked = Histogram("workqueue_work_duration_seconds", "How long keys took.", ("name",), QUEUE_BUCKETS_S)
+        self.adds = CounterMetric("workqueue_adds_total", "Keys that were added.", ("name",))
+        self.retries = CounterMetric("workqueue_retries_total", "Keys that came back after a failure.", ("name",))
+        self.waited = HistogramMetric(
+            "workqueue_queue_duration_seconds", "How long keys waited.", ("name",), QUEUE_BUCKETS_S
+        )
+        self.worked = HistogramMetric(
+            "workqueue_work_duration_seconds", "How long keys took.", ("name",), QUEUE_BUCKETS_S
+        )
         self.readings: list[Callable[[], QueueReading]] = []
 
     def all(self) -> Iterator[Metric]:
@@ -87,7 +91,7 @@ class QueueMetrics:
         help_text: str,
         measure: Callable[[QueueReading], float],
         join: Callable[[list[float]], float],
-    ) -> Gauge:
+    ) -> GaugeMetric:
         def read() -> Iterable[tuple[LabelValues, float]]:
             by_name: dict[str, list[float]] = {}
             for reading in self.readings:
@@ -95,7 +99,7 @@ class QueueMetrics:
                 by_name.setdefault(current.name, []).append(measure(current))
             return [((name,), join(values)) for name, values in by_name.items()]
 
-        return Gauge(name, help_text, ("name",), read)
+        return GaugeMetric(name, help_text, ("name",), read)
 
 
 class ControllerMetrics:
@@ -103,21 +107,21 @@ class ControllerMetrics:
 
     def __init__(self) -> None:
         self.queues = QueueMetrics()
-        self.creates = Counter(
+        self.creates = CounterMetric(
             "resourceclaim_controller_create_total", "Claims made from templates.", ("prioritized_list",)
         )
-        self.create_failures = Counter(
+        self.create_failures = CounterMetric(
             "resourceclaim_controller_create_failures_total", "Claims that could not be made.", ("prioritized_list",)
         )
-        self.create_attempts = Counter(
+        self.create_attempts = CounterMetric(
             "dynamic_resource_allocation_resourceclaim_creates_total",
             "Claims made, and attempts that failed.",
             ("status", "admin_access", "owner_api_group", "owner_api_kind", "prioritized_list"),
         )
-        self.evictions = Counter(
+        self.evictions = CounterMetric(
             "device_taint_eviction_controller_pod_deletions_total", "Pods deleted because of tainted devices."
         )
-        self.eviction_delays = Histogram(
+        self.eviction_delays = HistogramMetric(
             "device_taint_eviction_controller_pod_deletion_duration_seconds",
             "From the moment when a pod had to go until it was deleted.",
             buckets=EVICTION_BUCKETS_S,
@@ -147,7 +151,7 @@ class ControllerMetrics:
     def text(self) -> str:
         return exposition(self.all())
 
-    def _claim_gauges(self) -> Iterator[Gauge]:
+    def _claim_gauges(self) -> Iterator[GaugeMetric]:
         """Counted when somebody looks."""
         claims = Tally(self.claims())
         total: Tally[LabelValues] = Tally()
@@ -155,16 +159,16 @@ class ControllerMetrics:
         for labels, count in claims.items():
             total[(labels.prioritized_list,)] += count
             allocated[(labels.prioritized_list,)] += count if labels.allocated == "true" else 0
-        yield Gauge(
+        yield GaugeMetric(
             "resourceclaim_controller_resource_claims", "Claims that exist.", ("prioritized_list",), total.items
         )
-        yield Gauge(
+        yield GaugeMetric(
             "resourceclaim_controller_allocated_resource_claims",
             "Claims that are allocated.",
             ("prioritized_list",),
             allocated.items,
         )
-        yield Gauge(
+        yield GaugeMetric(
             "dynamic_resource_allocation_resource_claims",
             "Claims that exist, by what became of them and where they come from.",
             ClaimLabels._fields,

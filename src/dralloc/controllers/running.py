@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from dralloc.api.coordination_v1 import Lease
-from dralloc.client.api_calls import Calls
+from dralloc.client.api_calls import ApiCalls
 from dralloc.client.known_resources import resource_for
 from dralloc.client.leader_election import LeaderElection
-from dralloc.client.resource_endpoint import ObjectKey
 from dralloc.client.transport import Transport
+from dralloc.client.typed_resource import ObjectKey
 from dralloc.controllers.claim_lifecycle.controller import ClaimLifecycleController
 from dralloc.controllers.claim_templates.controller import ClaimTemplatesController
 from dralloc.controllers.jobs.controller import JobController
@@ -63,7 +63,7 @@ class Controllers:
 
     async def run(self) -> None:
         """One term: work until cancelled."""
-        watched = Watched(Calls(self._transport, field_manager=FIELD_MANAGER))
+        watched = Watched(ApiCalls(self._transport, field_manager=FIELD_MANAGER))
         controllers = [CONTROLLERS[name](self._setup(watched)) for name in self._names]
         try:
             async with asyncio.TaskGroup() as group:
@@ -85,7 +85,7 @@ class Controllers:
 
     async def run_elected(self, identity: str) -> None:
         """Be in charge whenever nobody else is."""
-        calls = Calls(self._transport, field_manager=FIELD_MANAGER)
+        calls = ApiCalls(self._transport, field_manager=FIELD_MANAGER)
         election = LeaderElection(calls, resource_for(Lease), self.lease, identity=identity, clock=self._clock)
         await election.run(self.run)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from dralloc.api.core_v1 import Event
-from dralloc.client.api_calls import Calls
+from dralloc.client.api_calls import ApiCalls
 from dralloc.client.event_recorder import EventRecorder
 from dralloc.client.known_resources import resource_for
 from dralloc.client.transport import Transport
@@ -26,9 +26,9 @@ class Setup:
     metrics: ControllerMetrics
     recorders: list[EventRecorder] = field(default_factory=list)
 
-    def calls(self, field_manager: str) -> Calls:
+    def calls(self, field_manager: str) -> ApiCalls:
         """Calls whose writes are recorded under this name."""
-        return Calls(self.transport, field_manager=field_manager)
+        return ApiCalls(self.transport, field_manager=field_manager)
 
     def recorder(self, component: str) -> EventRecorder:
         recorder = EventRecorder(self.calls(component), resource_for(Event), component=component, clock=self.clock)

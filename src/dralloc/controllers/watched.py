@@ -17,26 +17,26 @@ from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_claims import claims_of, controller_of, is_pod
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimTemplate
-from dralloc.api.unstructured_object import CoreObject, read_core_object
-from dralloc.client.api_calls import Calls
+from dralloc.api.unstructured_object import UnstructuredObject, read_unstructured
+from dralloc.client.api_calls import ApiCalls
 from dralloc.client.informer import Informer
 from dralloc.client.known_resources import resource_for
-from dralloc.client.reflector import Reflector, tell_problem
-from dralloc.client.resource_endpoint import Object, Resource
+from dralloc.client.reflector import Reflector, log_problem
+from dralloc.client.typed_resource import Object, TypedResource
 from dralloc.devices.identity import DeviceId
 from dralloc.primitives.errors import NotFound
 
 
-def _whole(view_type: type[ApiObject]) -> Resource[CoreObject]:
+def _whole(view_type: type[ApiObject]) -> TypedResource[UnstructuredObject]:
     known = resource_for(view_type)
-    return Resource(
+    return TypedResource(
         group=known.group,
         version=known.version,
         plural=known.plural,
         kind=known.kind,
         namespaced=known.namespaced,
-        type=CoreObject,
-        read=partial(read_core_object, view_type=view_type),
+        type=UnstructuredObject,
+        read=partial(read_unstructured, view_type=view_type),
     )
 
 
@@ -77,7 +77,7 @@ def _namespace(item: ApiObject) -> Iterator[str]:
 
 
 # The names under which `Informer.by` finds objects.
-_INDICES: Final[Mapping[Resource[Any], Mapping[str, Callable[[Any], Iterable[Hashable]]]]] = {
+_INDICES: Final[Mapping[TypedResource[Any], Mapping[str, Callable[[Any], Iterable[Hashable]]]]] = {
     resource_for(Pod): {"claim": _claims_of_pod, "template": _templates_of_pod, "controller": _controller},
     resource_for(ResourceClaim): {"controller": _controller, "workload": _workloads_of_claim, "device": devices_of},
     resource_for(ResourceQuota): {"namespace": _namespace},
@@ -87,11 +87,11 @@ _INDICES: Final[Mapping[Resource[Any], Mapping[str, Callable[[Any], Iterable[Has
 class Watched:
     """The copies; whoever asks for one has it watched."""
 
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: ApiCalls) -> None:
         self._calls = calls
-        self._informers: dict[Resource[Any], Informer[Any]] = {}
+        self._informers: dict[TypedResource[Any], Informer[Any]] = {}
 
-    def copy_of(self, resource: Resource[Object]) -> Informer[Object]:
+    def copy_of(self, resource: TypedResource[Object]) -> Informer[Object]:
         informer = self._informers.get(resource)
         if informer is None:
             informer = self._informers[resource] = Informer(_INDICES.get(resource))
@@ -112,7 +112,7 @@ class Copies:
         self._watched = watched
         self._informers: list[Informer[Any]] = []
 
-    def copy_of(self, resource: Resource[Object]) -> Informer[Object]:
+    def copy_of(self, resource: TypedResource[Object]) -> Informer[Object]:
         informer = self._watched.copy_of(resource)
         self._informers.append(informer)
         return informer
@@ -123,9 +123,9 @@ class Copies:
             await informer.synced.wait()
 
 
-def _judge(resource: Resource[Any], informer: Informer[Any], problem: Exception) -> None:
+def _judge(resource: TypedResource[Any], informer: Informer[Any], problem: Exception) -> None:
     if isinstance(problem, NotFound) and not informer.synced.is_set():
         # An older server, or a feature that is off there: nobody can have made such objects. Should it come to serve
         # them, the reflector, which goes on asking, finds them.
         informer.synced.set()
-    tell_problem(resource, problem)
+    log_problem(resource, problem)

@@ -14,16 +14,16 @@ from msgspec.structs import replace
 from dralloc.api.meta_v1 import Condition
 from dralloc.api.resource_v1 import AllocatedDeviceStatus, ResourceClaim
 from dralloc.api.timestamps import print_timestamp
-from dralloc.client.api_calls import Calls
+from dralloc.client.api_calls import ApiCalls
 from dralloc.client.known_resources import resource_for
-from dralloc.client.resource_endpoint import ObjectKey, Resource, key_of
+from dralloc.client.typed_resource import ObjectKey, TypedResource, key_of
 from dralloc.client.work_queue import Backoff, WorkQueue, work
 from dralloc.devices.identity import ResultId
 from dralloc.driver.checkpoint import Checkpoint
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import Conflict, Forbidden, Invalid, NotFound
 
-CLAIMS: Final[Resource[ResourceClaim]] = resource_for(ResourceClaim)
+CLAIMS: Final[TypedResource[ResourceClaim]] = resource_for(ResourceClaim)
 RETRY: Final = Backoff(first_s=0.05, most_s=60.0)
 
 
@@ -64,7 +64,7 @@ class StatusWriter:
 
     def __init__(
         self,
-        calls: Calls,
+        calls: ApiCalls,
         driver: str,
         checkpoint: Checkpoint,
         *,

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from dralloc.primitives.metrics import Counter, Gauge, Histogram, Metric, exposition
+from dralloc.primitives.metrics import CounterMetric, GaugeMetric, HistogramMetric, Metric, exposition
 
 
 class DriverMetrics:
     """All metrics of one driver process."""
 
     def __init__(self, driver: str) -> None:
-        self.calls = Histogram(
+        self.calls = HistogramMetric(
             "dra_driver_call_duration_seconds",
             "How long calls of the node took, by method, version of the API and outcome.",
             ("driver", "method", "version", "outcome"),
         )
-        self.claims = Counter(
+        self.claims = CounterMetric(
             "dra_driver_claims_total",
             "Claims that were prepared or unprepared, by operation and outcome.",
             ("driver", "operation", "outcome"),
         )
-        self.slice_writes = Counter(
+        self.slice_writes = CounterMetric(
             "dra_driver_slice_writes_total", "Writes of ResourceSlices, by verb.", ("driver", "verb")
         )
-        self.problems = Counter(
+        self.problems = CounterMetric(
             "dra_driver_problems_total", "What went wrong beside calls, by the kind of problem.", ("driver", "problem")
         )
         self._prepared: Callable[[], int] = lambda: 0
@@ -32,19 +32,19 @@ class DriverMetrics:
         self._health: Callable[[], Mapping[str, int]] = dict
         self._driver = driver
         self._gauges = (
-            Gauge(
+            GaugeMetric(
                 "dra_driver_prepared_claims",
                 "Claims that are prepared on this node.",
                 ("driver",),
                 read=lambda: [((driver,), float(self._prepared()))],
             ),
-            Gauge(
+            GaugeMetric(
                 "dra_driver_registered",
                 "Whether the node has registered this driver.",
                 ("driver",),
                 read=lambda: [((driver,), float(self._registered()))],
             ),
-            Gauge(
+            GaugeMetric(
                 "dra_driver_devices",
                 "Devices by their health, where the driver reports it.",
                 ("driver", "health"),

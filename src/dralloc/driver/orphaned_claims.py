@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.client.api_calls import Calls
+from dralloc.client.api_calls import ApiCalls
 from dralloc.client.known_resources import resource_for
-from dralloc.client.resource_endpoint import ObjectKey, Resource
 from dralloc.client.transport import TransportError
+from dralloc.client.typed_resource import ObjectKey, TypedResource
 from dralloc.driver.checkpoint import Checkpoint
 from dralloc.driver.claims import ClaimReference
 from dralloc.driver.preparer import Preparer
 from dralloc.primitives.errors import ApiError, NotFound
 
-CLAIMS: Final[Resource[ResourceClaim]] = resource_for(ResourceClaim)
+CLAIMS: Final[TypedResource[ResourceClaim]] = resource_for(ResourceClaim)
 
 
 def gone_since(
@@ -35,7 +35,7 @@ class VanishedClaims:
 
     def __init__(
         self,
-        calls: Calls,
+        calls: ApiCalls,
         checkpoint: Checkpoint,
         preparer: Preparer,
         *,

@@ -12,7 +12,7 @@ from typing import Final
 
 from dralloc.api.resource_v1 import Device
 from dralloc.api.validation.formats import validate_driver_name
-from dralloc.client.api_calls import Calls
+from dralloc.client.api_calls import ApiCalls
 from dralloc.client.transport import Transport
 from dralloc.driver.cdi_files import CdiFiles
 from dralloc.driver.checkpoint import Checkpoint
@@ -43,7 +43,7 @@ class Plugin:
     def __init__(self, driver: Driver, settings: Settings, transport: Transport) -> None:
         if faults := tuple(validate_driver_name(driver.name, FieldPath.of("name"))):
             raise BadSettings("; ".join(map(str, faults)))
-        calls = Calls(transport, field_manager=driver.name)
+        calls = ApiCalls(transport, field_manager=driver.name)
         data_dir = settings.data_dir(driver.name)
         self._driver = driver
         self._settings = settings

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.client.api_calls import Calls
+from dralloc.client.api_calls import ApiCalls
 from dralloc.client.known_resources import resource_for
-from dralloc.client.resource_endpoint import ObjectKey, Resource
 from dralloc.client.transport import TransportError
+from dralloc.client.typed_resource import ObjectKey, TypedResource
 from dralloc.driver.cdi_files import CdiFiles
 from dralloc.driver.checkpoint import BadCheckpoint, Checkpoint, ClaimRecord
 from dralloc.driver.claims import AllocatedClaim, ClaimReference, PreparedDevice, allocated_claim, find_prepared_faults
@@ -36,7 +36,7 @@ from dralloc.driver.prepare_plan import (
 )
 from dralloc.primitives.errors import ApiError, NotFound
 
-CLAIMS: Final[Resource[ResourceClaim]] = resource_for(ResourceClaim)
+CLAIMS: Final[TypedResource[ResourceClaim]] = resource_for(ResourceClaim)
 
 _logger = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class Preparer:
         self,
         driver: Driver,
         *,
-        calls: Calls,
+        calls: ApiCalls,
         checkpoint: Checkpoint,
         cdi: CdiFiles,
         lock: Callable[[], AbstractAsyncContextManager[None]],

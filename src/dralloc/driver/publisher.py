@@ -16,11 +16,11 @@ from msgspec.structs import replace
 from dralloc.api.core_v1 import Node
 from dralloc.api.meta_v1 import OwnerReference
 from dralloc.api.resource_v1 import ResourcePool, ResourceSlice
-from dralloc.client.api_calls import Calls
+from dralloc.client.api_calls import ApiCalls
 from dralloc.client.informer import Informer
 from dralloc.client.known_resources import resource_for
 from dralloc.client.reflector import Reflector
-from dralloc.client.resource_endpoint import ObjectKey, Resource, key_of
+from dralloc.client.typed_resource import ObjectKey, TypedResource, key_of
 from dralloc.client.work_queue import Backoff, WorkQueue, work
 from dralloc.driver.devices import Pool
 from dralloc.driver.dropped_fields import DroppedFields
@@ -37,8 +37,8 @@ from dralloc.kubelet.pool_plan import (
 )
 from dralloc.primitives.errors import Conflict, NotFound
 
-SLICES: Final[Resource[ResourceSlice]] = resource_for(ResourceSlice)
-NODES: Final[Resource[Node]] = resource_for(Node)
+SLICES: Final[TypedResource[ResourceSlice]] = resource_for(ResourceSlice)
+NODES: Final[TypedResource[Node]] = resource_for(Node)
 
 RETRY: Final = Backoff(first_s=0.05, most_s=60.0)
 
@@ -48,7 +48,7 @@ class SlicePublisher:
 
     def __init__(
         self,
-        calls: Calls,
+        calls: ApiCalls,
         driver: str,
         *,
         node_name: str | None,

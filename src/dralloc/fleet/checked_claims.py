@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.informer import Informer
-from dralloc.client.resource_endpoint import ObjectKey, key_of
+from dralloc.client.typed_resource import ObjectKey, key_of
 from dralloc.node.claim_records import ClaimRecord
 from dralloc.node.claims import ClaimsFailed
 from dralloc.node.prepare_plan import Refused, check_claim, resolve_claims

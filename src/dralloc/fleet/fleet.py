@@ -19,10 +19,10 @@ from dralloc.api.core_v1 import Node
 from dralloc.api.meta_v1 import OwnerReference
 from dralloc.api.resource_v1 import DeviceClass, ResourceSlice
 from dralloc.api.timestamps import print_timestamp
-from dralloc.client.api_calls import Calls
+from dralloc.client.api_calls import ApiCalls
 from dralloc.client.known_resources import resource_for
-from dralloc.client.resource_endpoint import key_of
 from dralloc.client.transport import Transport
+from dralloc.client.typed_resource import key_of
 from dralloc.fleet.profiles import FAKE_LABEL, FakeNode, Profile, classes_of, nodes_of, shared_slices
 from dralloc.fleet.publication import CreateSlice, DeleteSlice, PoolKey, ReplaceSlice, plan_pool, pool_of
 from dralloc.fleet.simulated_pods import FIELD_MANAGER, TOGETHER, FakePods
@@ -51,7 +51,7 @@ class Fleet:
     """The nodes. `publish` makes them be there, `run` lets pods live on them."""
 
     def __init__(self, transport: Transport, settings: FleetSettings, clock: Clock) -> None:
-        self._calls = Calls(transport, field_manager=FIELD_MANAGER)
+        self._calls = ApiCalls(transport, field_manager=FIELD_MANAGER)
         self._settings = settings
         self._clock = clock
         self._since = clock.now()

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from dralloc.api.core_v1 import Node
-from dralloc.client.api_calls import Calls
+from dralloc.client.api_calls import ApiCalls
 from dralloc.client.informer import Informer
 from dralloc.client.known_resources import resource_for
 from dralloc.client.reflector import Reflector
@@ -33,7 +33,7 @@ class ManifestNodes:
     """Plays nodes from the moment they are there."""
 
     def __init__(self, transport: Transport, clock: Clock, timings: Timings = DEFAULT_TIMINGS) -> None:
-        self._calls = Calls(transport, field_manager=FIELD_MANAGER)
+        self._calls = ApiCalls(transport, field_manager=FIELD_MANAGER)
         self._clock = clock
         self._timings = timings
         self._nodes: Informer[Node] = Informer()

@@ -21,7 +21,7 @@ from dralloc.api.admission import Admitted, Refused, Verb, WriteRequest, admit
 from dralloc.api.codec import DecodeError, decode, encode, find_stray_fields
 from dralloc.api.registry import find_kind
 from dralloc.api.resource_v1 import DeviceClass, ResourceSlice
-from dralloc.api.strategy import Surroundings
+from dralloc.api.strategy import AdmissionContext
 from dralloc.fleet.placeholders import BadTemplate, Variables, fill, fill_text, repetitions
 from dralloc.node.node_object import NodeShape
 from dralloc.primitives.features import FeatureGates
@@ -238,7 +238,7 @@ def _judge(document: Document) -> None:
     if stray := find_stray_fields(body, kind.hub):
         raise BadProfile(f"{about}: {stray[0]}")
     request = WriteRequest(verb=Verb.CREATE, kind=kind, version=kind.hub_version, new=new, body=body)
-    around = Surroundings(gates=FeatureGates.defaults(), now=SOME_TIME, namespace_labels={}, uid="", name_suffix="")
+    around = AdmissionContext(gates=FeatureGates.defaults(), now=SOME_TIME, namespace_labels={}, uid="", name_suffix="")
     match admit(request, around):
         case Refused(faults=faults):
             raise BadProfile(f"{about}: {'; '.join(map(str, faults))}")

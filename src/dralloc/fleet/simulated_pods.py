@@ -12,7 +12,7 @@ from typing import Final
 
 from dralloc.api.core_v1 import Event
 from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.client.api_calls import Calls
+from dralloc.client.api_calls import ApiCalls
 from dralloc.client.event_recorder import EventRecorder
 from dralloc.client.informer import Informer
 from dralloc.client.known_resources import resource_for
@@ -32,7 +32,7 @@ TOGETHER: Final = 64
 class FakePods:
     """The pods on these nodes, and on those that are added."""
 
-    def __init__(self, calls: Calls, clock: Clock, timings: Timings, nodes: Iterable[str] = ()) -> None:
+    def __init__(self, calls: ApiCalls, clock: Clock, timings: Timings, nodes: Iterable[str] = ()) -> None:
         self._calls = calls
         self._nodes = set(nodes)
         self._pods: Informer[NodePod] = Informer()

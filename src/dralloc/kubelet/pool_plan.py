@@ -17,7 +17,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from dralloc.api.canonical_form import settled, with_canonical_times
+from dralloc.api.canonical_form import canonicalize, with_canonical_times
 from dralloc.api.meta_v1 import ObjectMeta, OwnerReference
 from dralloc.api.resource_v1 import Device, DeviceTaint, ResourcePool, ResourceSlice, ResourceSliceSpec
 from dralloc.api.wire import map_changed
@@ -131,7 +131,7 @@ def _with_pool(item: ResourceSlice, pool: ResourcePool) -> ResourceSlice:
 def _filled_in(wanted: ResourceSliceSpec, before: Iterable[Device]) -> ResourceSliceSpec:
     """What is wanted, in the server's spelling, with the time since when a taint is there where the driver does not say."""
     taints = {device.name: device.taints for device in before if device.taints}
-    spec = settled(with_canonical_times(ResourceSlice(spec=wanted))).spec
+    spec = canonicalize(with_canonical_times(ResourceSlice(spec=wanted))).spec
     devices = map_changed(spec.devices or (), lambda device: _with_times(device, taints.get(device.name, ())))
     return replace(spec, devices=devices or None)
 

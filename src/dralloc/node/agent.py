@@ -17,13 +17,13 @@ from typing import Final
 
 from dralloc.api.core_v1 import Event
 from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.client.api_calls import Calls
+from dralloc.client.api_calls import ApiCalls
 from dralloc.client.event_recorder import EventRecorder
 from dralloc.client.informer import Informer
 from dralloc.client.known_resources import resource_for
 from dralloc.client.reflector import Reflector
-from dralloc.client.resource_endpoint import ObjectKey
 from dralloc.client.transport import Transport
+from dralloc.client.typed_resource import ObjectKey
 from dralloc.kubelet.cdi_registry import DEFAULT_DIRECTORIES, CdiFiles
 from dralloc.node.checkpoint import BadCheckpoint, lock_directory
 from dralloc.node.claim_cache import ClaimBook
@@ -78,7 +78,7 @@ class Agent:
             (directory / name).mkdir(parents=True, exist_ok=True)
         self._lock = lock_directory(directory)
         self._settings = settings
-        self._calls = calls = Calls(transport, field_manager=FIELD_MANAGER)
+        self._calls = calls = ApiCalls(transport, field_manager=FIELD_MANAGER)
         try:
             self._book = ClaimBook(directory / CHECKPOINT)
         except BadCheckpoint:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dralloc.api.resource_v1 import AllocationResult
-from dralloc.client.resource_endpoint import ObjectKey
+from dralloc.client.typed_resource import ObjectKey
 from dralloc.node.checkpoint import CheckpointWriter, read_checkpoint
 from dralloc.node.claim_records import ClaimRecord
 from dralloc.node.keyed_locks import KeyedLocks

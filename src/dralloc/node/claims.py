@@ -15,8 +15,8 @@ from typing import Protocol
 
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.client.resource_endpoint import ObjectKey, key_of
 from dralloc.client.transport import TransportError
+from dralloc.client.typed_resource import ObjectKey, key_of
 from dralloc.node.claim_cache import ClaimBook, Entry
 from dralloc.node.claim_records import PREPARE, UNPREPARE, ClaimRecord, record_of
 from dralloc.node.driver_calls import CallFailed, DriverCalls

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from dralloc.node.claim_records import ClaimRecord
-from dralloc.primitives.metrics import Counter, Gauge, Histogram, LabelValues, Metric
+from dralloc.primitives.metrics import CounterMetric, GaugeMetric, HistogramMetric, LabelValues, Metric
 
 # Fifteen in a geometric row from a tenth of a second to forty.
 CALL_BUCKETS_S: Final = tuple(round(0.1 * 400 ** (step / 14), 3) for step in range(15))
@@ -21,35 +21,35 @@ class NodeMetrics:
 
     def __init__(self, records: Callable[[], Iterable[ClaimRecord]]) -> None:
         self._records = records
-        self.operations = Histogram(
+        self.operations = HistogramMetric(
             "dra_operations_duration_seconds",
             "Time to prepare or unprepare all claims of a pod.",
             ("operation_name", "is_error"),
             CALL_BUCKETS_S,
         )
-        self.calls = Histogram(
+        self.calls = HistogramMetric(
             "dra_grpc_operations_duration_seconds",
             "Time of a call to a driver.",
             ("driver_name", "method_name", "grpc_status_code"),
             CALL_BUCKETS_S,
         )
-        self.in_use = Gauge(
+        self.in_use = GaugeMetric(
             "dra_resource_claims_in_use",
             "Claims that are prepared, by driver; <any> is all of them.",
             ("driver_name",),
             read=self._in_use,
         )
-        self.prepare_skips = Counter(
+        self.prepare_skips = CounterMetric(
             "dra_node_prepare_skips_total",
             "Drivers not called because no device of a claim needed it.",
             ("driver_name",),
         )
-        self.unprepare_skips = Counter(
+        self.unprepare_skips = CounterMetric(
             "dra_node_unprepare_skips_total",
             "Drivers not called at the end because no device of a claim needed it.",
             ("driver_name",),
         )
-        self.start_errors = Counter(
+        self.start_errors = CounterMetric(
             "kubelet_started_containers_errors_total",
             "Containers that could not be started.",
             ("container_type", "code"),

@@ -15,10 +15,10 @@ from typing import Any, Final
 from dralloc.api.coordination_v1 import Lease
 from dralloc.api.core_v1 import Node, Taint
 from dralloc.api.timestamps import print_timestamp
-from dralloc.client.api_calls import Calls, PatchType
+from dralloc.client.api_calls import ApiCalls, PatchType
 from dralloc.client.known_resources import resource_for
-from dralloc.client.resource_endpoint import ObjectKey
 from dralloc.client.transport import TransportError
+from dralloc.client.typed_resource import ObjectKey
 from dralloc.node.timings import Timings
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
@@ -91,7 +91,7 @@ class NodeHeart:
     """Registers a node, and keeps saying that it is alive: often by its lease, now and then by its status."""
 
     def __init__(
-        self, calls: Calls, shape: NodeShape, clock: Clock, timings: Timings, *, since: datetime | None = None
+        self, calls: ApiCalls, shape: NodeShape, clock: Clock, timings: Timings, *, since: datetime | None = None
     ) -> None:
         self._calls = calls
         self._shape = shape

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from dralloc.api.pod_v1 import PodCondition
 from dralloc.api.timestamps import parse_timestamp
-from dralloc.client.api_calls import Calls, PatchType
+from dralloc.client.api_calls import ApiCalls, PatchType
 from dralloc.client.event_recorder import EventRecorder, Report, reference_to
-from dralloc.client.resource_endpoint import key_of
+from dralloc.client.typed_resource import key_of
 from dralloc.client.work_queue import WorkQueue, work
 from dralloc.node.claims import ClaimKeeper, ClaimsFailed
 from dralloc.node.container_devices import HealthOf, cdi_ids, devices_status
@@ -30,7 +30,7 @@ from dralloc.node.runtime import CannotStart, Launch, Runtime
 from dralloc.node.timings import DEFAULT_TIMINGS, Timings
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import Conflict, NotFound
-from dralloc.primitives.metrics import Counter
+from dralloc.primitives.metrics import CounterMetric
 
 _logger = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class _Ending:
 class Surroundings:
     """What the life of pods needs of the rest."""
 
-    calls: Calls
+    calls: ApiCalls
     claims: ClaimKeeper
     runtime: Runtime
     events: EventRecorder
@@ -84,7 +84,7 @@ class Surroundings:
     health_of: HealthOf = lambda *_: NOT_KNOWN
     shows_health: bool = True
     host_ip: str = ""
-    start_errors: Counter = field(default_factory=lambda: NodeMetrics(tuple).start_errors)
+    start_errors: CounterMetric = field(default_factory=lambda: NodeMetrics(tuple).start_errors)
 
 
 class PodSync:

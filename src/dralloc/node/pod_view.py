@@ -10,7 +10,7 @@ from msgspec import field
 from dralloc.api.pod_v1 import Container, ContainerStatus, Pod, PodSpec, PodStatus
 from dralloc.api.wire import Int32, Time, Wire, printed
 from dralloc.client.known_resources import resource_for
-from dralloc.client.resource_endpoint import Resource
+from dralloc.client.typed_resource import TypedResource
 
 
 class EnvVar(Wire):
@@ -112,4 +112,4 @@ class NodePod(Pod):
 
 
 # The same resource, read with more of its fields.
-NODE_PODS: Final[Resource[NodePod]] = replace(resource_for(Pod), type=NodePod)
+NODE_PODS: Final[TypedResource[NodePod]] = replace(resource_for(Pod), type=NodePod)

@@ -11,9 +11,9 @@ import logging
 from collections.abc import Awaitable
 
 from dralloc.api.resource_v1 import ResourceSlice
-from dralloc.client.api_calls import Calls
+from dralloc.client.api_calls import ApiCalls
 from dralloc.client.known_resources import resource_for
-from dralloc.client.resource_endpoint import key_of
+from dralloc.client.typed_resource import key_of
 from dralloc.node.retry import until_done
 from dralloc.node.timings import Timings
 from dralloc.primitives.errors import Conflict, NotFound
@@ -24,7 +24,7 @@ _logger = logging.getLogger(__name__)
 class SliceWiper:
     """Removes the slices of one node: all of them when it starts, and those of drivers that stay away."""
 
-    def __init__(self, calls: Calls, node: str, timings: Timings) -> None:
+    def __init__(self, calls: ApiCalls, node: str, timings: Timings) -> None:
         self._calls = calls
         self._node = node
         self._timings = timings

@@ -27,7 +27,7 @@ class Metric(Protocol):
     def lines(self) -> Iterator[str]: ...
 
 
-class Counter:
+class CounterMetric:
     """A number for each combination of label values; it only grows."""
 
     def __init__(self, name: str, help_text: str, labels: Sequence[str] = ()) -> None:
@@ -46,7 +46,7 @@ class Counter:
             yield f"{self.name}{_labels(self.labels, label_values)} {_number(value)}"
 
 
-class Gauge:
+class GaugeMetric:
     """A number that goes up and down, set when it changes or read when it is shown."""
 
     def __init__(
@@ -69,7 +69,7 @@ class Gauge:
             yield f"{self.name}{_labels(self.labels, label_values)} {_number(value)}"
 
 
-class Histogram:
+class HistogramMetric:
     """How often a measured value fell into each bucket, for each combination of label values."""
 
     def __init__(

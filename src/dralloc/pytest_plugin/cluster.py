@@ -27,7 +27,7 @@ from dralloc.assembly.components import ComponentDied
 from dralloc.client.async_client import AsyncClient, Item, Propagation
 from dralloc.client.blocking_client import Client, LoopThread, Runner
 from dralloc.client.known_resources import resource_of
-from dralloc.client.resource_endpoint import Object
+from dralloc.client.typed_resource import Object
 from dralloc.controllers.running import CONTROLLERS
 from dralloc.fleet.profiles import BadProfile
 from dralloc.primitives.errors import ApiError, NotFound

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from dralloc.api.coordination_v1 import Lease
-from dralloc.client.api_calls import Calls
+from dralloc.client.api_calls import ApiCalls
 from dralloc.client.known_resources import resource_for
 from dralloc.client.leader_election import LeaderElection
-from dralloc.client.resource_endpoint import ObjectKey
 from dralloc.client.transport import Transport
+from dralloc.client.typed_resource import ObjectKey
 from dralloc.primitives.clock import Clock
 from dralloc.scheduler.report.metrics import SchedulerMetrics
 from dralloc.scheduler.scheduler import Scheduler, SchedulerSettings
@@ -38,5 +38,5 @@ class SchedulerLoop:
     async def close(self) -> None:
         await self._transport.close()
 
-    def _calls(self) -> Calls:
-        return Calls(self._transport, field_manager="", field_validation="Ignore")
+    def _calls(self) -> ApiCalls:
+        return ApiCalls(self._transport, field_manager="", field_validation="Ignore")

@@ -17,7 +17,7 @@ from zlib import crc32
 
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.client.api_calls import Calls
+from dralloc.client.api_calls import ApiCalls
 from dralloc.client.work_queue import WorkQueue
 from dralloc.devices.identity import PoolId
 from dralloc.primitives.clock import Clock
@@ -73,7 +73,7 @@ class Scheduler:
 
     def __init__(
         self,
-        calls: Calls,
+        calls: ApiCalls,
         clock: Clock,
         settings: SchedulerSettings | None = None,
         counters: SchedulerMetrics | None = None,

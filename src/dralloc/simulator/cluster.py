@@ -26,10 +26,10 @@ from dralloc.apiserver.http.authentication import ADMINISTRATOR, Authenticator
 from dralloc.apiserver.http.messages import Response
 from dralloc.apiserver.objects.api_resources import prefix_of
 from dralloc.apiserver.server import ApiServer
-from dralloc.client.api_calls import Calls
+from dralloc.client.api_calls import ApiCalls
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
-from dralloc.client.resource_endpoint import Object
+from dralloc.client.typed_resource import Object
 from dralloc.controllers.running import Controllers
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.leader_loop import SchedulerLoop
@@ -159,7 +159,7 @@ class SimulatedCluster:
         return [network for networks in self._networks.values() for network in networks]
 
     def _component(self, name: str, network: FaultyTransport, gates: FeatureGates) -> Callable[[], Awaitable[None]]:
-        calls = Calls(network, field_manager=name)
+        calls = ApiCalls(network, field_manager=name)
         match name:
             case "controllers":
                 return Controllers(network, clock=self.clock, gates=gates).run

@@ -7,12 +7,12 @@ from random import Random
 from typing import Final
 
 from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.client.api_calls import Calls
+from dralloc.client.api_calls import ApiCalls
 from dralloc.client.informer import Informer
 from dralloc.client.known_resources import resource_for
 from dralloc.client.reflector import Reflector
-from dralloc.client.resource_endpoint import ObjectKey, key_of
 from dralloc.client.transport import TransportError
+from dralloc.client.typed_resource import ObjectKey, key_of
 from dralloc.client.work_queue import WorkQueue, work
 from dralloc.primitives.errors import ApiError
 
@@ -25,7 +25,7 @@ SHARE: Final = 0.3
 class Meddler:
     """Changes an annotation of claims right after somebody has written to them."""
 
-    def __init__(self, calls: Calls, random: Random) -> None:
+    def __init__(self, calls: ApiCalls, random: Random) -> None:
         self._calls = calls
         self._random = random
         self._claims: Informer[ResourceClaim] = Informer()

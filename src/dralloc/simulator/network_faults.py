@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from random import Random
 
-from dralloc.client.transport import Request, Response, Stream, Transport, TransportError
+from dralloc.client.transport import ClientRequest, ClientResponse, Stream, Transport, TransportError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class FaultyTransport:
         self.faults = faults
         self._late: set[asyncio.Task[None]] = set()
 
-    async def send(self, request: Request) -> Response:
+    async def send(self, request: ClientRequest) -> ClientResponse:
         if self._random.random() < self.faults.lose_request:
             raise TransportError(f"lost: {request.method} {request.path}")
         if self._random.random() < self.faults.late:
@@ -51,7 +51,7 @@ class FaultyTransport:
             raise TransportError(f"lost the answer to {request.method} {request.path}")
         return response
 
-    async def _arrive(self, request: Request) -> None:
+    async def _arrive(self, request: ClientRequest) -> None:
         await self._delay()
         await self._inner.send(request)
 
@@ -64,7 +64,7 @@ class FaultyTransport:
             await asyncio.gather(*self._late, return_exceptions=True)
 
     @asynccontextmanager
-    async def stream(self, request: Request) -> AsyncIterator[Stream]:
+    async def stream(self, request: ClientRequest) -> AsyncIterator[Stream]:
         if self._random.random() < self.faults.lose_request:
             raise TransportError(f"lost: {request.method} {request.path}")
         async with self._inner.stream(request) as stream:
@@ -91,18 +91,18 @@ class ScriptedTransport:
     def __init__(
         self,
         inner: Transport,
-        script: Callable[[Request], Loss | Response],
-        delay_s: Callable[[Request], float] = lambda _: 0.0,
+        script: Callable[[ClientRequest], Loss | ClientResponse],
+        delay_s: Callable[[ClientRequest], float] = lambda _: 0.0,
     ) -> None:
         self._inner = inner
         self._script = script
         self._delay_s = delay_s
 
-    async def send(self, request: Request) -> Response:
+    async def send(self, request: ClientRequest) -> ClientResponse:
         loss = self._script(request)
         if wait_s := self._delay_s(request):
             await asyncio.sleep(wait_s)
-        if isinstance(loss, Response):
+        if isinstance(loss, ClientResponse):
             return loss
         if loss is Loss.REQUEST:
             raise TransportError(f"lost: {request.method} {request.path}")
@@ -111,7 +111,7 @@ class ScriptedTransport:
             raise TransportError(f"lost the answer to {request.method} {request.path}")
         return response
 
-    def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
+    def stream(self, request: ClientRequest) -> AbstractAsyncContextManager[Stream]:
         return self._inner.stream(request)
 
     async def close(self) -> None:

@@ -13,11 +13,11 @@ from dralloc.api.pod_claims import claims_of, is_reserved_for, may_use
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.api.timestamps import parse_timestamp
-from dralloc.client.api_calls import Calls
+from dralloc.client.api_calls import ApiCalls
 from dralloc.client.informer import Informer
 from dralloc.client.known_resources import resource_for
 from dralloc.client.reflector import Reflector
-from dralloc.client.resource_endpoint import ObjectKey, key_of
+from dralloc.client.typed_resource import ObjectKey, key_of
 from dralloc.client.work_queue import Backoff, WorkQueue, work
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import NotFound
@@ -31,7 +31,7 @@ ENDS_AFTER = "simulator/ends-after-seconds"
 class PodLives:
     """Brings every bound pod through its life."""
 
-    def __init__(self, calls: Calls, clock: Clock) -> None:
+    def __init__(self, calls: ApiCalls, clock: Clock) -> None:
         self._calls = calls
         self._clock = clock
         self._pods: Informer[Pod] = Informer({"claim": _claim_keys})

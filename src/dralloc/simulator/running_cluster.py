@@ -22,13 +22,13 @@ from dralloc.apiserver.http.authentication import ADMINISTRATOR, Authenticator
 from dralloc.apiserver.http.listener import Endpoint, serving
 from dralloc.apiserver.server import ApiServer
 from dralloc.assembly.components import Components
-from dralloc.client.api_calls import Calls
+from dralloc.client.api_calls import ApiCalls
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.http_transport import HttpTransport
 from dralloc.client.known_resources import resource_for
-from dralloc.client.kubeconfig import Connection
-from dralloc.client.resource_endpoint import Object
-from dralloc.client.transport import Request
+from dralloc.client.kubeconfig import ConnectionConfig
+from dralloc.client.transport import ClientRequest
+from dralloc.client.typed_resource import Object
 from dralloc.controllers.running import Controllers
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
@@ -66,7 +66,7 @@ class RunningCluster:
         url = await stack.enter_async_context(serving(application, Endpoint(port=self._port)))
         self._server, self._port = stack, urlsplit(url).port or 0
         if self._transport is None:
-            self._transport = HttpTransport(Connection(server=url, token=TOKEN))
+            self._transport = HttpTransport(ConnectionConfig(server=url, token=TOKEN))
 
     async def stop_serving(self) -> None:
         if self._server is not None:
@@ -99,8 +99,8 @@ class RunningCluster:
     def client(self) -> AsyncClient:
         return AsyncClient(self.transport)
 
-    def _calls(self, field_manager: str) -> Calls:
-        return Calls(self.transport, field_manager=field_manager)
+    def _calls(self, field_manager: str) -> ApiCalls:
+        return ApiCalls(self.transport, field_manager=field_manager)
 
     # --- What a user does -------------------------------------------------------------------------------------------
 
@@ -111,7 +111,9 @@ class RunningCluster:
     async def post(self, path: str, document: Any) -> None:
         """Create an object of any version, as it is written."""
         headers = {"Content-Type": "application/json"}
-        response = await self.transport.send(Request(method="POST", path=path, headers=headers, body=encode(document)))
+        response = await self.transport.send(
+            ClientRequest(method="POST", path=path, headers=headers, body=encode(document))
+        )
         assert response.status == 201, response.body.decode()
 
     async def delete_pod(self, name: str) -> None:

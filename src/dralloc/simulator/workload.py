@@ -12,7 +12,7 @@ from dralloc.api.pod_claims import claims_of, is_pod
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceTaintRule, ResourceClaim
 from dralloc.client.known_resources import resource_for
-from dralloc.client.resource_endpoint import ObjectKey
+from dralloc.client.typed_resource import ObjectKey
 from dralloc.controllers.jobs.plan_claims import SHARED_CLAIMS
 from dralloc.primitives.errors import ApiError, NotFound
 from dralloc.primitives.features import FeatureGates

@@ -18,10 +18,7 @@ StoreError
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from dralloc.store.interface import Record
+from dralloc.store.records import Record
 
 
 class StoreError(Exception):

@@ -14,7 +14,8 @@ from dralloc.rpc.generated import etcd_pb2 as pb
 from dralloc.store.errors import Compacted, FutureRevision, KeyExists, RevisionConflict, StoreClosed, StoreError
 from dralloc.store.etcd_api import EtcdAddress, EtcdApi
 from dralloc.store.etcd_feed import EtcdFeed, KeySpace, OwnFeedWatch
-from dralloc.store.interface import FIRST_REVISION, HistoryLimits, Page, PageToken, Record, Store, Watch
+from dralloc.store.interface import FIRST_REVISION, HistoryLimits, Page, PageToken, Store, Watch
+from dralloc.store.records import Record
 from dralloc.store.revisioned_map import ABSENT
 
 RECORDS_PER_CALL_MAX = 1000

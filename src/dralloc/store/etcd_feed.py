@@ -11,7 +11,8 @@ from dralloc.rpc.generated import etcd_pb2 as pb
 from dralloc.store.errors import Compacted, StoreUnavailable
 from dralloc.store.etcd_api import EtcdApi
 from dralloc.store.event_log import SLICE_MIN, EventLog, carried_bytes
-from dralloc.store.interface import Event, HistoryLimits, Record, Watch
+from dralloc.store.interface import HistoryLimits, Watch
+from dralloc.store.records import Record, StoreEvent
 from dralloc.store.watch_hub import WatchHub
 
 RECONNECT_DELAY_S = 0.2
@@ -96,7 +97,7 @@ class EtcdFeed:
         finally:
             self._hub.end_watches(StoreUnavailable("the watch on etcd ended"))
 
-    async def _changes(self, prefix: str, after: int | None) -> AsyncIterator[tuple[Sequence[Event], int]]:
+    async def _changes(self, prefix: str, after: int | None) -> AsyncIterator[tuple[Sequence[StoreEvent], int]]:
         """The revision it starts after; then changes and the revision they reach, over as many connections as it takes.
 
         Raises Compacted.
@@ -124,7 +125,7 @@ class EtcdFeed:
             prev_kv=True,
         )
 
-    def _understand(self, response: pb.WatchResponse, after: int | None) -> tuple[Sequence[Event], int]:
+    def _understand(self, response: pb.WatchResponse, after: int | None) -> tuple[Sequence[StoreEvent], int]:
         """The new changes in a response, and the revision up to which everything is told."""
         if after is None:
             after = response.header.revision
@@ -135,13 +136,13 @@ class EtcdFeed:
         is_progress = not response.created and not response.events
         return (), max(after, response.header.revision) if is_progress else after
 
-    def _event(self, event: pb.Event) -> Event:
+    def _event(self, event: pb.Event) -> StoreEvent:
         deleted = event.type == pb.Event.DELETE
         created = not deleted and event.kv.create_revision == event.kv.mod_revision
         if not created and not event.HasField("prev_kv"):
             # The state before was compacted while the watch caught up: whoever judges by it has to start over.
             raise Compacted(event.kv.mod_revision - 1, compacted=0)
-        return Event(
+        return StoreEvent(
             revision=event.kv.mod_revision,
             key=self._keys.decode(event.kv.key),
             record=None if deleted else self._keys.record(event.kv),
@@ -160,7 +161,7 @@ class OwnFeedWatch(Watch):
     def revision(self) -> int:
         return self._watch.revision
 
-    async def next(self, *, limit: int = 1000, timeout_s: float | None = None) -> Sequence[Event]:
+    async def next(self, *, limit: int = 1000, timeout_s: float | None = None) -> Sequence[StoreEvent]:
         return await self._watch.next(limit=limit, timeout_s=timeout_s)
 
     def close(self) -> None:

@@ -6,20 +6,21 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 
-from dralloc.store.interface import Event, HistoryLimits
+from dralloc.store.interface import HistoryLimits
+from dralloc.store.records import StoreEvent
 
 SLICE_MIN = 256
 """Events by which the limit is passed before compaction starts."""
 
-revision_of: Callable[[Event], int] = attrgetter("revision")
+revision_of: Callable[[StoreEvent], int] = attrgetter("revision")
 
 
-def superseded_bytes(event: Event) -> int:
+def superseded_bytes(event: StoreEvent) -> int:
     """What the log alone keeps alive for an event, where the newest records are held anyway."""
     return len(event.previous.value) if event.previous else 0
 
 
-def carried_bytes(event: Event) -> int:
+def carried_bytes(event: StoreEvent) -> int:
     """What the log keeps alive for an event, where nothing else holds its records."""
     return superseded_bytes(event) + (len(event.record.value) if event.record else 0)
 
@@ -28,25 +29,25 @@ class EventLog:
     """Every event after revision `compacted`."""
 
     def __init__(
-        self, *, compacted: int, limits: HistoryLimits, weigh: Callable[[Event], int] = superseded_bytes
+        self, *, compacted: int, limits: HistoryLimits, weigh: Callable[[StoreEvent], int] = superseded_bytes
     ) -> None:
         self.compacted = compacted
         self._limits = limits
         self._weigh = weigh
-        self._events: list[Event] = []
+        self._events: list[StoreEvent] = []
         self._bytes = 0
 
-    def append(self, event: Event) -> None:
+    def append(self, event: StoreEvent) -> None:
         self._events.append(event)
         self._bytes += self._weigh(event)
 
-    def at(self, revision: int) -> Event:
+    def at(self, revision: int) -> StoreEvent:
         """The event of a revision that the log holds, where each revision has one event."""
         event = self._events[bisect_right(self._events, revision, key=revision_of) - 1]
         assert event.revision == revision, "the log holds the revision"
         return event
 
-    def between(self, after: int, until: int) -> Sequence[Event]:
+    def between(self, after: int, until: int) -> Sequence[StoreEvent]:
         """Events with a revision above `after` and at most `until`."""
         start = bisect_right(self._events, after, key=revision_of)
         return self._events[start : bisect_right(self._events, until, lo=start, key=revision_of)]
@@ -73,7 +74,7 @@ class EventLog:
             return revision
         return min(revision, self._events[events_max - 1].revision)
 
-    def compact(self, revision: int) -> Sequence[Event]:
+    def compact(self, revision: int) -> Sequence[StoreEvent]:
         """Forgets, and returns, the events up to a revision."""
         if revision <= self.compacted:
             return ()

@@ -17,26 +17,10 @@ from typing import Self
 import msgspec
 
 from dralloc.store.errors import BadPageToken
+from dralloc.store.records import Record, StoreEvent
 
 FIRST_REVISION = 1
 """The revision of a store that was never written to."""
-
-
-class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The value of a key, and the revision that wrote it."""
-
-    key: str
-    value: bytes
-    revision: int
-
-
-class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One change of one key: created (no `previous`), updated, or deleted (no `record`)."""
-
-    revision: int
-    key: str
-    record: Record | None
-    previous: Record | None
 
 
 class PageToken(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -100,7 +84,7 @@ class Watch(ABC):
         """Every change up to this revision was returned by `next`: what a bookmark may say."""
 
     @abstractmethod
-    async def next(self, *, limit: int = 1000, timeout_s: float | None = None) -> Sequence[Event]:
+    async def next(self, *, limit: int = 1000, timeout_s: float | None = None) -> Sequence[StoreEvent]:
         """The next changes, at least one; none when the time is up. Cancelling it loses nothing.
 
         WatcherTooSlow, Compacted or StoreUnavailable end the watch.

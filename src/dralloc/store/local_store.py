@@ -6,8 +6,9 @@ from abc import abstractmethod
 from collections.abc import Sequence
 
 from dralloc.store.errors import FutureRevision, StoreClosed
-from dralloc.store.interface import Event, Page, PageToken, Record, Store, Watch
-from dralloc.store.revisioned_map import ABSENT, Change, RevisionedMap
+from dralloc.store.interface import Page, PageToken, Store, Watch
+from dralloc.store.records import Record, StoreEvent
+from dralloc.store.revisioned_map import ABSENT, ProposedWrite, RevisionedMap
 from dralloc.store.watch_hub import WatchHub
 
 COMPACTION_SLICE = 1000
@@ -23,7 +24,7 @@ class LocalStore(Store):
         self._closed = False
 
     @abstractmethod
-    async def _write(self, change: Change) -> Event:
+    async def _write(self, change: ProposedWrite) -> StoreEvent:
         """Carries out a change and returns once it is as durable as this store gets."""
 
     @abstractmethod
@@ -46,19 +47,19 @@ class LocalStore(Store):
 
     async def create(self, key: str, value: bytes) -> Record:
         assert key.startswith("/"), "a key is a path"
-        event = await self._write(Change(key=key, value=value, expected_revision=ABSENT))
+        event = await self._write(ProposedWrite(key=key, value=value, expected_revision=ABSENT))
         assert event.record is not None, "a creation leaves a record"
         return event.record
 
     async def update(self, key: str, value: bytes, *, expected_revision: int) -> Record:
         assert expected_revision != ABSENT, "an update replaces a record"
-        event = await self._write(Change(key=key, value=value, expected_revision=expected_revision))
+        event = await self._write(ProposedWrite(key=key, value=value, expected_revision=expected_revision))
         assert event.record is not None, "an update leaves a record"
         return event.record
 
     async def delete(self, key: str, *, expected_revision: int) -> int:
         assert expected_revision != ABSENT, "a deletion removes a record"
-        event = await self._write(Change(key=key, value=None, expected_revision=expected_revision))
+        event = await self._write(ProposedWrite(key=key, value=None, expected_revision=expected_revision))
         return event.revision
 
     async def watch(self, prefix: str, *, after_revision: int) -> Watch:
@@ -72,7 +73,7 @@ class LocalStore(Store):
         while self._map.log.compacted < revision:
             await self._forget(self._map.log.step_towards(revision, events_max=COMPACTION_SLICE))
 
-    def _install(self, events: Sequence[Event]) -> None:
+    def _install(self, events: Sequence[StoreEvent]) -> None:
         """Makes events visible to readers and watches, in this order: a watcher that reads at once finds what it was told of."""
         self._map.apply(events)
         self._hub.publish(events, revision=self._map.revision)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from dralloc.store.event_log import SLICE_MIN
-from dralloc.store.interface import Event, HistoryLimits
+from dralloc.store.interface import HistoryLimits
 from dralloc.store.local_store import LocalStore
-from dralloc.store.revisioned_map import Change, RevisionedMap, decide
+from dralloc.store.records import StoreEvent
+from dralloc.store.revisioned_map import ProposedWrite, RevisionedMap, decide
 
 
 class MemoryStore(LocalStore):
@@ -20,7 +21,7 @@ class MemoryStore(LocalStore):
         self._closed = True
         self._hub.close()
 
-    async def _write(self, change: Change) -> Event:
+    async def _write(self, change: ProposedWrite) -> StoreEvent:
         self._check_open()
         event = decide(change, current=self._map.get(change.key), revision=self._map.revision + 1)
         self._install((event,))

@@ -12,14 +12,15 @@ import msgspec
 
 from dralloc.store.errors import Compacted, FutureRevision, KeyExists, RevisionConflict
 from dralloc.store.event_log import EventLog
-from dralloc.store.interface import FIRST_REVISION, Event, HistoryLimits, Page, PageToken, Record
+from dralloc.store.interface import FIRST_REVISION, HistoryLimits, Page, PageToken
 from dralloc.store.ordered_keys import OrderedKeys, end_of_prefix
+from dralloc.store.records import Record, StoreEvent
 
 ABSENT = 0
 """The expected revision of a key that must not exist."""
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class ProposedWrite(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A write as asked for: a new value, or None to delete, of a key that must be at a revision."""
 
     key: str
@@ -27,7 +28,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     expected_revision: int
 
 
-def decide(change: Change, *, current: Record | None, revision: int) -> Event:
+def decide(change: ProposedWrite, *, current: Record | None, revision: int) -> StoreEvent:
     """The event that the change is, if the current record is the expected one; raises KeyExists or RevisionConflict."""
     expected = change.expected_revision
     if (current.revision if current else ABSENT) != expected:
@@ -36,7 +37,7 @@ def decide(change: Change, *, current: Record | None, revision: int) -> Event:
         raise RevisionConflict(change.key, expected=expected, current=current)
     key = current.key if current else change.key
     record = None if change.value is None else Record(key=key, value=change.value, revision=revision)
-    return Event(revision=revision, key=key, record=record, previous=current)
+    return StoreEvent(revision=revision, key=key, record=record, previous=current)
 
 
 class RevisionedMap:
@@ -60,7 +61,7 @@ class RevisionedMap:
     def get(self, key: str) -> Record | None:
         return self._latest.get(key)
 
-    def apply(self, events: Iterable[Event]) -> None:
+    def apply(self, events: Iterable[StoreEvent]) -> None:
         """Makes the next events part of the state, one after the other: each may be made from what those before have left."""
         latest, deleted, append, add = self._latest, self._deleted, self.log.append, self._keys.add
         for event in events:
@@ -102,7 +103,7 @@ class RevisionedMap:
         next_page = PageToken(revision=at, start_after=last, remaining=total - len(records))
         return Page(records=records, revision=at, next=next_page)
 
-    def compact(self, revision: int) -> tuple[Sequence[Event], Sequence[int]]:
+    def compact(self, revision: int) -> tuple[Sequence[StoreEvent], Sequence[int]]:
         """Forgets the past before a revision: the events that leave the log, and the revisions no one can reach any more."""
         assert revision <= self.revision, "only the past is compacted"
         dropped = self.log.compact(revision)

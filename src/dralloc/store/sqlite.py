@@ -16,14 +16,15 @@ from typing import NamedTuple, Self
 
 from dralloc.store.errors import KeyExists, RevisionConflict, StoreClosed, StoreError
 from dralloc.store.event_log import SLICE_MIN
-from dralloc.store.interface import Event, HistoryLimits
+from dralloc.store.interface import HistoryLimits
 from dralloc.store.local_store import LocalStore
-from dralloc.store.revisioned_map import Change, RevisionedMap, decide
+from dralloc.store.records import StoreEvent
+from dralloc.store.revisioned_map import ProposedWrite, RevisionedMap, decide
 from dralloc.store.sqlite_file import Compaction, SqliteFile
 
 
 class _QueuedWrite(NamedTuple):
-    event: Event
+    event: StoreEvent
     done: asyncio.Future[None]
 
 
@@ -35,7 +36,7 @@ class SqliteStore(LocalStore):
         self._file = file
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="dralloc-store")
         self._last_revision = revisioned.revision
-        self._pending: dict[str, Event] = {}
+        self._pending: dict[str, StoreEvent] = {}
         self._queue: list[_QueuedWrite] = []
         self._compactions: deque[Compaction] = deque()
         self._work = asyncio.Event()
@@ -59,7 +60,7 @@ class SqliteStore(LocalStore):
         # Every caller waits for the end, and none takes it away from the others.
         await asyncio.shield(self._committer)
 
-    async def _write(self, change: Change) -> Event:
+    async def _write(self, change: ProposedWrite) -> StoreEvent:
         self._check_open()
         while (event := self._decide(change)) is None:
             await asyncio.wait((self._settled,))
@@ -72,7 +73,7 @@ class SqliteStore(LocalStore):
         await done
         return event
 
-    def _decide(self, change: Change) -> Event | None:
+    def _decide(self, change: ProposedWrite) -> StoreEvent | None:
         """The event that the change is; None if that depends on a write that is not committed."""
         revision = self._last_revision + 1
         pending = self._pending.get(change.key)

@@ -19,7 +19,8 @@ from pathlib import Path
 import msgspec
 
 from dralloc.store.errors import CorruptStore, StoreError, StoreFull, StoreInUse, StoreUnavailable
-from dralloc.store.interface import FIRST_REVISION, Event, HistoryLimits, Record
+from dralloc.store.interface import FIRST_REVISION, HistoryLimits
+from dralloc.store.records import Record, StoreEvent
 from dralloc.store.revisioned_map import RevisionedMap
 
 APPLICATION_ID = 0x64726163
@@ -93,7 +94,7 @@ class SqliteFile:
             revisioned.apply(self._events(revisioned))
             return revisioned
 
-    def commit(self, events: Sequence[Event], compaction: Compaction | None) -> None:
+    def commit(self, events: Sequence[StoreEvent], compaction: Compaction | None) -> None:
         """Writes all of it, or nothing and raises StoreFull or StoreUnavailable; returns when it is on the disk."""
         if self._failure is not None:
             raise self._failure.with_traceback(None)
@@ -159,7 +160,7 @@ class SqliteFile:
                 raise self._corrupt(f"what was written at revision {revision} is damaged")
             yield revision, key, value
 
-    def _events(self, revisioned: RevisionedMap) -> Iterator[Event]:
+    def _events(self, revisioned: RevisionedMap) -> Iterator[StoreEvent]:
         """What happened after the compaction; each event is made when those before it are part of the state."""
         get = revisioned.get
         for expected, (revision, key, value) in enumerate(
@@ -170,9 +171,9 @@ class SqliteFile:
                 raise self._corrupt(f"there is a gap before revision {revision}")
             key = previous.key if previous else key
             record = None if value is None else Record(key=key, value=value, revision=revision)
-            yield Event(revision=revision, key=key, record=record, previous=previous)
+            yield StoreEvent(revision=revision, key=key, record=record, previous=previous)
 
-    def _append(self, events: Sequence[Event]) -> None:
+    def _append(self, events: Sequence[StoreEvent]) -> None:
         # One statement for many rows: SQLite's wrapper gives up Python's lock at every statement, and getting it back from
         # a busy event loop takes milliseconds.
         for start in range(0, len(events), ROWS_PER_STATEMENT_MAX):
@@ -232,7 +233,7 @@ def checksum_of(revision: int, key: str, value: bytes | None) -> int:
     return head if value is None else zlib.crc32(value, head ^ 1)
 
 
-def _row(event: Event) -> tuple[int, str, bytes | None, int]:
+def _row(event: StoreEvent) -> tuple[int, str, bytes | None, int]:
     value = event.record.value if event.record else None
     return event.revision, event.key, value, checksum_of(event.revision, event.key, value)
 

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 
 from dralloc.store.errors import Compacted, StoreClosed, StoreError, WatcherTooSlow
 from dralloc.store.event_log import EventLog, revision_of
-from dralloc.store.interface import Event, Watch
+from dralloc.store.interface import Watch
+from dralloc.store.records import StoreEvent
 
 
 class WatchHub:
@@ -40,7 +41,7 @@ class WatchHub:
         channel.reach_back(self._log, after_revision)
         return HubWatch(self, channel, after_revision=after_revision)
 
-    def publish(self, events: Sequence[Event], *, revision: int) -> None:
+    def publish(self, events: Sequence[StoreEvent], *, revision: int) -> None:
         """Hands on the next events, which are in the log; `revision` is reached with them (or without any)."""
         self.revision = revision
         touched: dict[_Channel, None] = {}
@@ -85,7 +86,7 @@ class _Channel:
     def __init__(self, prefix: str, *, since: int) -> None:
         self.prefix = prefix
         self.since = since
-        self.events: list[Event] = []
+        self.events: list[StoreEvent] = []
         self.first_place = 0
         # Both in the order in which they came: who waits longest is woken first, and every run goes the same way.
         self.watches: dict[HubWatch, None] = {}
@@ -135,7 +136,7 @@ class HubWatch(Watch):
             max(self._returned, self._hub.revision) if nothing_pending and not self._channel.error else self._returned
         )
 
-    async def next(self, *, limit: int = 1000, timeout_s: float | None = None) -> Sequence[Event]:
+    async def next(self, *, limit: int = 1000, timeout_s: float | None = None) -> Sequence[StoreEvent]:
         events = self._take(limit)
         if events or timeout_s == 0:
             return events
@@ -166,7 +167,7 @@ class HubWatch(Watch):
             if self._waiter is not None:
                 _resolve(self._waiter)
 
-    def _take(self, limit: int) -> Sequence[Event]:
+    def _take(self, limit: int) -> Sequence[StoreEvent]:
         channel = self._channel
         if self._closed:
             raise StoreClosed

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from dralloc.apiserver.objects.write_guards import Ledger, Promise
-from dralloc.store.interface import Event, Record
+from dralloc.store.records import Record, StoreEvent
 
 pytestmark = pytest.mark.slow
 
@@ -41,7 +41,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.ledger = Ledger[int](amount_of, self.add)
         self.revision = 1
         self.stored: dict[str, Record] = {}
-        self.events: list[Event] = []
+        self.events: list[StoreEvent] = []
         self.writes: list[Write] = []
 
     def add(self, amount: int, sign: int) -> None:
@@ -53,7 +53,7 @@ class LedgerMachine(RuleBasedStateMachine):
         record = None
         if amount is not None:
             record = self.stored[key] = Record(key=key, value=b"%d" % amount, revision=self.revision)
-        self.events.append(Event(revision=self.revision, key=key, record=record, previous=previous))
+        self.events.append(StoreEvent(revision=self.revision, key=key, record=record, previous=previous))
 
     @rule(key=KEYS, amount=AMOUNTS)
     def promise(self, key: str, amount: int) -> None:

@@ -84,6 +84,6 @@ def _validate_expression(
     elif length_in_bytes(expression) > EXPRESSION_LENGTH_MAX:
         yield too_long(path.child("expression"), EXPRESSION_LENGTH_MAX)
     else:
-        judgement = context.expressions.judge_derived_attribute(expression, context.gates)
+        judgement = context.expressions.check_derived_attribute_expression(expression, context.gates)
         costs.append(judgement.cost)
         yield from judge(expression, path.child("expression"), judgement)

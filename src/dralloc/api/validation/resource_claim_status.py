@@ -55,7 +55,7 @@ STATUS: Final = FieldPath.of("status")
 ALLOCATION: Final = STATUS.child("allocation")
 
 
-class AllocatedDevice(NamedTuple):
+class AllocatedDeviceKey(NamedTuple):
     """A device, or one share of it, as a claim holds it. Without a share ID and with an empty one are the same."""
 
     driver: str
@@ -64,14 +64,14 @@ class AllocatedDevice(NamedTuple):
     share_id: str
 
     @classmethod
-    def of(cls, entry: DeviceRequestAllocationResult | AllocatedDeviceStatus) -> AllocatedDevice:
+    def of(cls, entry: DeviceRequestAllocationResult | AllocatedDeviceStatus) -> AllocatedDeviceKey:
         return cls(entry.driver, entry.pool, entry.device, entry.share_id or "")
 
 
-def allocated_devices(status: ResourceClaimStatus) -> frozenset[AllocatedDevice]:
+def allocated_devices(status: ResourceClaimStatus) -> frozenset[AllocatedDeviceKey]:
     if status.allocation is None:
         return frozenset()
-    return frozenset(map(AllocatedDevice.of, status.allocation.devices.results))
+    return frozenset(map(AllocatedDeviceKey.of, status.allocation.devices.results))
 
 
 def validate_resource_claim_status_update(
@@ -174,9 +174,9 @@ def _validate_devices(status: ResourceClaimStatus) -> Iterator[FieldError]:
     for position, device in enumerate(status.devices):
         where = path.index(position)
         yield from _validate_device(device, where)
-        if AllocatedDevice.of(device) not in allocated:
+        if AllocatedDeviceKey.of(device) not in allocated:
             yield invalid(where, device.device, "must be a device that the claim got, with the same share ID")
-    yield from validate_unique(status.devices, path, AllocatedDevice.of)
+    yield from validate_unique(status.devices, path, AllocatedDeviceKey.of)
 
 
 def _validate_device(device: AllocatedDeviceStatus, path: FieldPath) -> Iterator[FieldError]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from dralloc.api.expression_checker import Judgement
+from dralloc.api.expression_checker import ExpressionCheck
 from dralloc.api.resource_v1 import DeviceSelector
 from dralloc.api.validation.context import ValidationContext
 from dralloc.primitives.field_errors import FieldError, FieldPath, forbidden, invalid, required, too_long, too_many
@@ -39,10 +39,12 @@ def validate_selectors(
             if length_in_bytes(expression) > EXPRESSION_LENGTH_MAX:
                 yield too_long(where, EXPRESSION_LENGTH_MAX)
             else:
-                yield from judge(expression, where, context.expressions.judge_selector(expression, context.gates))
+                yield from judge(
+                    expression, where, context.expressions.check_selector_expression(expression, context.gates)
+                )
 
 
-def judge(expression: str, path: FieldPath, judgement: Judgement) -> Iterator[FieldError]:
+def judge(expression: str, path: FieldPath, judgement: ExpressionCheck) -> Iterator[FieldError]:
     if judgement.fault is not None:
         yield invalid(path, expression, judgement.fault)
     elif judgement.cost > EXPRESSION_COST_MAX:

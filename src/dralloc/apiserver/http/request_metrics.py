@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from itertools import chain
 
 from dralloc.apiserver.http.url_paths import ResourcePath
-from dralloc.primitives.metrics import Counter, Gauge, Histogram, Metric, exposition
+from dralloc.primitives.metrics import CounterMetric, GaugeMetric, HistogramMetric, Metric, exposition
 
 _REQUEST_LABELS = ("verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component")
 
@@ -15,12 +15,12 @@ class ServerMetrics:
     """The counters of one server."""
 
     def __init__(self, *, watches: Callable[[], int], connections: Callable[[], int] = lambda: 0) -> None:
-        self.requests = Counter(
+        self.requests = CounterMetric(
             "apiserver_request_total",
             "Requests, by what they were about and how they ended.",
             (*_REQUEST_LABELS, "code"),
         )
-        self.durations = Histogram(
+        self.durations = HistogramMetric(
             "apiserver_request_duration_seconds", "How long requests took; watches are not counted.", _REQUEST_LABELS
         )
         self.in_flight = 0
@@ -28,13 +28,17 @@ class ServerMetrics:
         self._metrics: tuple[Metric, ...] = (
             self.requests,
             self.durations,
-            Gauge(
+            GaugeMetric(
                 "apiserver_current_inflight_requests",
                 "Requests that are being answered.",
                 read=lambda: [((), self.in_flight)],
             ),
-            Gauge("apiserver_longrunning_requests", "Open watches.", ("verb",), lambda: [(("WATCH",), watches())]),
-            Gauge("apiserver_open_connections", "Connections that clients hold.", read=lambda: [((), connections())]),
+            GaugeMetric(
+                "apiserver_longrunning_requests", "Open watches.", ("verb",), lambda: [(("WATCH",), watches())]
+            ),
+            GaugeMetric(
+                "apiserver_open_connections", "Connections that clients hold.", read=lambda: [((), connections())]
+            ),
         )
 
     def all(self) -> tuple[Metric, ...]:

@@ -16,7 +16,8 @@ from dralloc.apiserver.objects.stored_form import document_to_stored, read_metad
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import NotFound
 from dralloc.store.errors import RevisionConflict
-from dralloc.store.interface import Record, Store
+from dralloc.store.interface import Store
+from dralloc.store.records import Record
 
 DELETE_ATTEMPTS_MAX: Final = 20
 # Deletions under way at a time, when many are asked for at once.

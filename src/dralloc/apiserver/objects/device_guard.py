@@ -21,7 +21,8 @@ from dralloc.apiserver.objects.store_view import Following
 from dralloc.apiserver.objects.write_guards import Ledger, Promise
 from dralloc.devices.device_usage import FREE, DeviceUsage, counted_results
 from dralloc.devices.identity import DeviceId, PoolId
-from dralloc.store.interface import Event, Record, Store
+from dralloc.store.interface import Store
+from dralloc.store.records import Record, StoreEvent
 
 Results = tuple[DeviceRequestAllocationResult, ...]
 # A counter by its set and its name.
@@ -209,7 +210,7 @@ class _Capacities:
         for record in records:
             self._learn(record.key, record)
 
-    def apply(self, event: Event) -> None:
+    def apply(self, event: StoreEvent) -> None:
         self._learn(event.key, event.record)
 
     def _learn(self, key: str, record: Record | None) -> None:

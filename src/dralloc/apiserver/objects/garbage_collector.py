@@ -33,7 +33,8 @@ from dralloc.apiserver.objects.stored_form import document_to_stored, read_metad
 from dralloc.apiserver.objects.writer import typed_document
 from dralloc.primitives.errors import ApiError, NotFound
 from dralloc.store.errors import RevisionConflict, StoreClosed, StoreError
-from dralloc.store.interface import Event, Record, Store
+from dralloc.store.interface import Store
+from dralloc.store.records import Record, StoreEvent
 
 EVERYTHING: Final = "/registry/"
 RETRY_S: Final = 1.0
@@ -88,7 +89,7 @@ class Collector:
         for record in records:
             self._learn(record.key, record)
 
-    def apply(self, event: Event) -> None:
+    def apply(self, event: StoreEvent) -> None:
         self._learn(event.key, event.record)
         if event.record is None and event.previous is not None:
             self._lost(event.key, event.previous)

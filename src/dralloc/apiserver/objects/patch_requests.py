@@ -17,7 +17,7 @@ from dralloc.apiserver.http.statuses import unreadable_body, wrong_name
 from dralloc.apiserver.objects.request_bodies import SentObject, decode_object, member, read_json, yaml_to_json
 from dralloc.apiserver.objects.writer import Change, Target, Writer, Written, empty_document
 from dralloc.primitives.errors import AlreadyExists, BadRequest, NotFound
-from dralloc.store.interface import Record
+from dralloc.store.records import Record
 
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"

@@ -14,14 +14,15 @@ from msgspec.structs import replace
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.registry import POD, PRIORITY_CLASS
 from dralloc.api.scheduling_v1 import PREEMPT_LOWER, SYSTEM_CLASSES, PriorityClass
-from dralloc.api.unstructured_object import CoreObject, view
+from dralloc.api.unstructured_object import UnstructuredObject, view
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.http.statuses import forbidden
 from dralloc.apiserver.objects.api_resources import key_of, name_of
 from dralloc.apiserver.objects.store_view import Derived
 from dralloc.apiserver.objects.stored_form import from_stored
 from dralloc.primitives.errors import Forbidden
-from dralloc.store.interface import Record, Store
+from dralloc.store.interface import Store
+from dralloc.store.records import Record
 
 # What a pod has without any class.
 _UNCLASSED = PriorityClass(preemption_policy=PREEMPT_LOWER)
@@ -34,7 +35,7 @@ class Priorities(Derived):
         super().__init__(store, PRIORITY_CLASS)
         self._classes: dict[str, PriorityClass] = {}
 
-    async def given_to(self, pod: CoreObject) -> CoreObject:
+    async def given_to(self, pod: UnstructuredObject) -> UnstructuredObject:
         """A new pod with the priority of its class."""
         await self.ready()
         spec = pod.member("spec")
@@ -57,7 +58,7 @@ class Priorities(Derived):
         return replace(pod, content={**pod.content, "spec": {**spec, **given}})
 
     async def reserve(self, key: str, new: ApiObject, old: ApiObject | None) -> None:  # noqa: ARG002
-        assert isinstance(new, CoreObject), "classes are modelled in part"
+        assert isinstance(new, UnstructuredObject), "classes are modelled in part"
         if not view(new, PriorityClass).global_default:
             return
         await self.ready()
@@ -89,7 +90,7 @@ class Priorities(Derived):
 
 def _read(record: Record) -> PriorityClass:
     stored = from_stored(PRIORITY_CLASS, record.value)
-    assert isinstance(stored, CoreObject), "classes are modelled in part"
+    assert isinstance(stored, UnstructuredObject), "classes are modelled in part"
     return view(stored, PriorityClass)
 
 
@@ -102,5 +103,5 @@ def system_classes() -> Iterator[tuple[str, Document]]:
         yield name, {"metadata": {"generation": 1}, **said}
 
 
-def _refused(pod: CoreObject, why: str) -> Forbidden:
+def _refused(pod: UnstructuredObject, why: str) -> Forbidden:
     return forbidden(POD.group, POD.plural, pod.metadata.name or pod.metadata.generate_name, why)

@@ -16,7 +16,8 @@ from dralloc.apiserver.objects.stored_form import document_to_stored, read_docum
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.field_errors import FieldError, FieldPath, not_supported, required
 from dralloc.store.errors import RevisionConflict
-from dralloc.store.interface import Record, Store
+from dralloc.store.interface import Store
+from dralloc.store.records import Record
 
 BIND_ATTEMPTS_MAX: Final = 20
 

@@ -17,7 +17,7 @@ from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.quota import QuotaFacts, explain_excess, find_excess, usage_of_claim
 from dralloc.api.registry import DEVICE_CLASS, RESOURCE_QUOTA, Kind
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
-from dralloc.api.unstructured_object import CoreObject, view
+from dralloc.api.unstructured_object import UnstructuredObject, view
 from dralloc.apiserver.http.statuses import forbidden
 from dralloc.apiserver.objects.api_resources import name_of, namespace_of, prefix_of
 from dralloc.apiserver.objects.store_view import Derived, Following
@@ -25,7 +25,8 @@ from dralloc.apiserver.objects.stored_form import from_stored
 from dralloc.apiserver.objects.write_guards import Ledger, Promise
 from dralloc.primitives.features import FeatureGates
 from dralloc.primitives.quantity import Quantity
-from dralloc.store.interface import Record, Store
+from dralloc.store.interface import Store
+from dralloc.store.records import Record
 
 Charges = Mapping[str, Quantity]
 
@@ -117,7 +118,7 @@ class Limits(Derived):
         limits.pop(name_of(key), None)
         if record is not None:
             quota = from_stored(RESOURCE_QUOTA, record.value)
-            assert isinstance(quota, CoreObject), "quotas are modelled in part"
+            assert isinstance(quota, UnstructuredObject), "quotas are modelled in part"
             limits[name_of(key)] = view(quota, ResourceQuota).spec.hard
 
 

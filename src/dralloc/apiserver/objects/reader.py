@@ -34,7 +34,8 @@ from dralloc.apiserver.objects.record_lists import (
 from dralloc.apiserver.objects.selectors import FieldSelector, LabelSelector, parse_field_selector, parse_label_selector
 from dralloc.apiserver.objects.watch_streams import Frames, WatchRequest, WatchTable
 from dralloc.primitives.clock import Clock
-from dralloc.store.interface import Record, Store
+from dralloc.store.interface import Store
+from dralloc.store.records import Record
 
 INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 

@@ -11,7 +11,8 @@ from dralloc.apiserver.http.query_options import EXACT, ListOptions, revision_of
 from dralloc.apiserver.http.statuses import expired, version_too_large
 from dralloc.primitives.errors import BadRequest
 from dralloc.store.errors import BadPageToken, Compacted, FutureRevision
-from dralloc.store.interface import Page, PageToken, Record, Store
+from dralloc.store.interface import Page, PageToken, Store
+from dralloc.store.records import Record
 
 T = TypeVar("T")
 

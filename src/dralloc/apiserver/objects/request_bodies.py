@@ -12,8 +12,8 @@ from dralloc.api.codec import DecodeError, encode, find_stray_fields
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.positions import SourceError
 from dralloc.api.registry import Kind, read_object
-from dralloc.api.schema import Misfit, find_unknown_fields
-from dralloc.api.unstructured_object import read_core_object_and_tree
+from dralloc.api.schema import SchemaMismatch, find_unknown_fields
+from dralloc.api.unstructured_object import read_unstructured_and_tree
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.documents.protobuf_bodies import PROTOBUF, protobuf_to_json
 from dralloc.apiserver.http.messages import JSON, Request
@@ -90,10 +90,10 @@ def decode_object(body: bytes, resource: Resource, field_validation: str) -> Sen
 
 def _read(kind: Kind, version: str, body: bytes) -> tuple[ApiObject, Document]:
     """The object, and of kinds that are modelled in part the tree that it was read from."""
-    return (read_object(kind, version, body), {}) if kind.view is None else read_core_object_and_tree(body, kind.view)
+    return (read_object(kind, version, body), {}) if kind.view is None else read_unstructured_and_tree(body, kind.view)
 
 
-def _find_strays(body: bytes, tree: Document, wire_type: type[ApiObject], kind: Kind) -> Sequence[Misfit]:
+def _find_strays(body: bytes, tree: Document, wire_type: type[ApiObject], kind: Kind) -> Sequence[SchemaMismatch]:
     return find_stray_fields(body, wire_type) if kind.view is None else find_unknown_fields(tree, kind.view)
 
 

@@ -16,7 +16,8 @@ from dralloc.api.registry import Kind
 from dralloc.apiserver.objects.api_resources import prefix_of
 from dralloc.apiserver.objects.record_lists import read_all
 from dralloc.store.errors import Compacted, StoreClosed, StoreError, StoreUnavailable, WatcherTooSlow
-from dralloc.store.interface import Event, Record, Store, Watch
+from dralloc.store.interface import Store, Watch
+from dralloc.store.records import Record, StoreEvent
 
 RETRY_S: Final = 1.0
 
@@ -29,7 +30,7 @@ class Follower(Protocol):
     def reset(self, records: Iterable[Record], revision: int) -> None:
         """Start over with exactly these records, which are what was stored at the revision."""
 
-    def apply(self, event: Event) -> None:
+    def apply(self, event: StoreEvent) -> None:
         """Take the next change."""
 
 
@@ -110,7 +111,7 @@ class Derived(ABC):
         for record in records:
             self._learn(record.key, record)
 
-    def apply(self, event: Event) -> None:
+    def apply(self, event: StoreEvent) -> None:
         self._learn(event.key, event.record)
 
     @abstractmethod

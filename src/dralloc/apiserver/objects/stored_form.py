@@ -17,7 +17,7 @@ from dralloc.api.conversion import from_hub
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta
 from dralloc.api.registry import Kind
 from dralloc.api.trees import ExactNumber
-from dralloc.api.unstructured_object import CoreObject
+from dralloc.api.unstructured_object import UnstructuredObject
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.primitives.decoders import make_decoder
 
@@ -30,7 +30,7 @@ _TREE: Final = msgspec.json.Decoder(dict[str, Any], float_hook=ExactNumber)
 def to_stored(obj: ApiObject) -> bytes:
     """The bytes to be stored for an object in its hub version."""
     metadata = replace(obj.metadata, resource_version="") if obj.metadata.resource_version else obj.metadata
-    if isinstance(obj, CoreObject):
+    if isinstance(obj, UnstructuredObject):
         return _join(encode(metadata), encode(obj.content))
     return encode(replace(obj, api_version="", kind="", metadata=metadata))
 
@@ -47,7 +47,7 @@ def from_stored(kind: Kind, stored: bytes) -> ApiObject:
     if kind.view is not None:
         tree = _TREE.decode(stored)
         metadata = msgspec.convert(tree.pop("metadata"), ObjectMeta)
-        return CoreObject(metadata=metadata, content=tree)
+        return UnstructuredObject(metadata=metadata, content=tree)
     return decode(stored, kind.hub)
 
 

@@ -18,7 +18,8 @@ import msgspec
 from dralloc.apiserver.http.statuses import expired, status_of
 from dralloc.apiserver.objects.record_lists import Selection, in_pieces
 from dralloc.store.errors import Compacted, StoreUnavailable, WatcherTooSlow
-from dralloc.store.interface import Event, PageToken, Record, Store, Watch
+from dralloc.store.interface import PageToken, Store, Watch
+from dralloc.store.records import Record, StoreEvent
 
 BOOKMARK_EVERY_S: Final = 60.0
 TIMEOUT_MIN_S: Final = 1800
@@ -156,24 +157,24 @@ async def _changes(watch: Watch, request: WatchRequest, frames: Frames) -> Async
             return
 
 
-def _weight(event: Event) -> int:
+def _weight(event: StoreEvent) -> int:
     record = event.record or event.previous
     return len(record.value) if record else 0
 
 
-def _tell(events: Sequence[Event], selection: Selection, frames: Frames) -> bytes:
+def _tell(events: Sequence[StoreEvent], selection: Selection, frames: Frames) -> bytes:
     if selection.everything:
         return b"".join([_tell_plainly(event, frames) for event in events])
     return b"".join([_tell_selected(event, selection, frames) for event in events])
 
 
-def _tell_plainly(event: Event, frames: Frames) -> bytes:
+def _tell_plainly(event: StoreEvent, frames: Frames) -> bytes:
     if event.record is None:
         return frames.change(DELETED, _stored(event.previous), event.revision)
     return frames.change(MODIFIED if event.previous else ADDED, event.record.value, event.revision)
 
 
-def _tell_selected(event: Event, selection: Selection, frames: Frames) -> bytes:
+def _tell_selected(event: StoreEvent, selection: Selection, frames: Frames) -> bytes:
     was = event.previous is not None and selection.matches(event.previous)
     if event.record is not None and selection.matches(event.record):
         return frames.change(MODIFIED if was else ADDED, event.record.value, event.revision)

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Generic, Protocol, TypeVar
 
 from dralloc.api.meta_v1 import ApiObject
-from dralloc.store.interface import Event, Record
+from dralloc.store.records import Record, StoreEvent
 
 T = TypeVar("T")
 
@@ -106,7 +106,7 @@ class Ledger(Generic[T]):
             self._learn(record.key, record.revision, record)
         self._told = revision
 
-    def apply(self, event: Event) -> None:
+    def apply(self, event: StoreEvent) -> None:
         self._learn(event.key, event.revision, event.record)
         self._told = event.revision
 

@@ -20,9 +20,9 @@ from dralloc.api.admission import Admitted, Refused, Verb, WriteRequest, admit
 from dralloc.api.codec import encode
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta
 from dralloc.api.registry import POD, Kind
-from dralloc.api.strategy import Surroundings
+from dralloc.api.strategy import AdmissionContext
 from dralloc.api.timestamps import print_timestamp
-from dralloc.api.unstructured_object import CoreObject
+from dralloc.api.unstructured_object import UnstructuredObject
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.documents.merge_rules import merge_rule
 from dralloc.apiserver.documents.server_side_apply import Write, record_update, settled
@@ -40,7 +40,8 @@ from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import Conflict, NotFound
 from dralloc.primitives.features import FeatureGates
 from dralloc.store.errors import KeyExists, RevisionConflict
-from dralloc.store.interface import Record, Store
+from dralloc.store.interface import Store
+from dralloc.store.records import Record
 
 NAME_ATTEMPTS_MAX: Final = 8
 CHANGE_ATTEMPTS_MAX: Final = 20
@@ -113,7 +114,7 @@ class Writer:
     async def create(self, target: Target, sent: SentObject, *, settles_owners: bool = False) -> Written:
         """Store a new object."""
         labels = await self.namespaces.labels_for_create(target.kind, target.namespace)
-        if isinstance(sent.object, CoreObject) and target.kind is POD:
+        if isinstance(sent.object, UnstructuredObject) and target.kind is POD:
             sent = replace(sent, object=await self.priorities.given_to(sent.object))
         kind, generates_name = target.kind, not sent.object.metadata.name and bool(sent.object.metadata.generate_name)
         for _ in range(NAME_ATTEMPTS_MAX):
@@ -209,9 +210,9 @@ class Writer:
 
     def _surroundings(
         self, target: Target, namespace_labels: Mapping[str, str] | None, created: ObjectMeta | None
-    ) -> Surroundings:
+    ) -> AdmissionContext:
         """`created` is what the client says of an object that is new: only such a one gets an identity."""
-        return Surroundings(
+        return AdmissionContext(
             gates=self.gates,
             now=self.clock.now(),
             namespace_labels=namespace_labels,

@@ -10,7 +10,7 @@ from dralloc.api.pod_claims import CLAIM_FINALIZER, claims_of, controller_of, is
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.client.known_resources import resource_for
-from dralloc.client.resource_endpoint import ObjectKey, key_of
+from dralloc.client.typed_resource import ObjectKey, key_of
 from dralloc.controllers.claim_lifecycle.plan import (
     ClaimAction,
     Deallocate,

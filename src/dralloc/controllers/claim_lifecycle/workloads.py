@@ -14,8 +14,8 @@ import msgspec
 from dralloc.api.codec import decode
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.resource_v1 import ConsumerReference
-from dralloc.client.status_errors import refusal
-from dralloc.client.transport import Request, Transport
+from dralloc.client.status_errors import error_of_response
+from dralloc.client.transport import ClientRequest, Transport
 from dralloc.primitives.errors import NotFound
 
 CORE_VERSION: Final = "v1"
@@ -44,16 +44,16 @@ class Workloads:
             return False
         prefix = f"/apis/{reference.api_group}/{version}" if reference.api_group else f"/api/{version}"
         path = f"{prefix}/namespaces/{namespace}/{reference.resource}/{reference.name}"
-        response = await self._transport.send(Request(method="GET", path=path))
+        response = await self._transport.send(ClientRequest(method="GET", path=path))
         if response.status == 200:
             return decode(response.body, ApiObject).metadata.uid != reference.uid
-        error = refusal(response.status, response.body)
+        error = error_of_response(response.status, response.body)
         # An unknown resource is "not found" as well, but then the answer names no object.
         return isinstance(error, NotFound) and error.details is not None and error.details.name == reference.name
 
     async def _version(self, group: str) -> str | None:
         if group not in self._versions:
-            response = await self._transport.send(Request(method="GET", path=f"/apis/{group}"))
+            response = await self._transport.send(ClientRequest(method="GET", path=f"/apis/{group}"))
             if response.status != 200:
                 return None
             self._versions[group] = msgspec.json.decode(response.body, type=_ApiGroup).preferred_version.version

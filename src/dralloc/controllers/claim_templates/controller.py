@@ -9,10 +9,10 @@ from typing import ClassVar, Final, assert_never
 from dralloc.api.pod_claims import claims_of, controller_of, is_made_for, pod_reference
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.api.unstructured_object import CoreObject
+from dralloc.api.unstructured_object import UnstructuredObject
 from dralloc.client.event_recorder import Report, reference_to
 from dralloc.client.known_resources import resource_for
-from dralloc.client.resource_endpoint import ObjectKey, key_of
+from dralloc.client.typed_resource import ObjectKey, key_of
 from dralloc.controllers.claim_templates.plan import (
     CreateClaim,
     PodAction,
@@ -83,7 +83,7 @@ class ClaimTemplatesController(Controller[ObjectKey, PodAction]):
             if pod.spec.node_name and not pod.is_finished and needs_reservation(after, pod, self._gates):
                 self.queue.add(key_of(pod))
 
-    def _on_template(self, before: CoreObject | None, after: CoreObject | None) -> None:
+    def _on_template(self, before: UnstructuredObject | None, after: UnstructuredObject | None) -> None:
         if after is not None and before is None:
             for pod in self._pod_copies.by("template", (after.metadata.namespace, after.metadata.name)):
                 self.queue.add(key_of(pod))

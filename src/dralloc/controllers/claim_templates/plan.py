@@ -20,7 +20,7 @@ from dralloc.api.pod_claims import (
 from dralloc.api.pod_v1 import Pod, PodResourceClaim, PodResourceClaimStatus
 from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimTemplate
 from dralloc.api.timestamps import parse_timestamp
-from dralloc.api.unstructured_object import CoreObject, view
+from dralloc.api.unstructured_object import UnstructuredObject, view
 from dralloc.controllers.metrics import SpecLabels
 from dralloc.controllers.names import suffix
 from dralloc.primitives.features import FeatureGates
@@ -75,7 +75,7 @@ class Surroundings:
     """What exists around a pod, in its namespace. A claim that is not found does not exist."""
 
     find_claim: Callable[[str], ResourceClaim | None]
-    find_template: Callable[[str], CoreObject | None]
+    find_template: Callable[[str], UnstructuredObject | None]
     # The claims that belong to the pod.
     own_claims: Sequence[ResourceClaim]
     gates: FeatureGates
@@ -197,7 +197,7 @@ def name_base(pod: str, entry: str) -> str:
     return f"{pod_part.rstrip('.-')}-{entry_part}"
 
 
-def _claim_document(pod: Pod, entry: PodResourceClaim, template: CoreObject, name: str) -> dict[str, Any]:
+def _claim_document(pod: Pod, entry: PodResourceClaim, template: UnstructuredObject, name: str) -> dict[str, Any]:
     wanted: dict[str, Any] = template.member("spec")
     metadata = wanted.get("metadata") or {}
     return {

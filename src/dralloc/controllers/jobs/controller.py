@@ -10,10 +10,10 @@ from dralloc.api.batch_v1 import GROUP, Job, JobStatus
 from dralloc.api.pod_claims import controller_of
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
-from dralloc.api.unstructured_object import CoreObject
+from dralloc.api.unstructured_object import UnstructuredObject
 from dralloc.client.event_recorder import Report, reference_to
 from dralloc.client.known_resources import resource_for
-from dralloc.client.resource_endpoint import ObjectKey, key_of
+from dralloc.client.typed_resource import ObjectKey, key_of
 from dralloc.controllers.claim_writes import write_status
 from dralloc.controllers.jobs.crew import PODS, Crew
 from dralloc.controllers.jobs.indexes import print_indexes
@@ -62,7 +62,7 @@ class JobKey:
 class ForJob:
     """Something to do for a job that is there."""
 
-    job: CoreObject
+    job: UnstructuredObject
     action: JobAction | ClaimAction
 
 
@@ -99,7 +99,7 @@ class JobController(Controller[JobKey, ForJob | ForGoneJob]):
 
     # --- what brings a job up -----------------------------------------------------------------------------------
 
-    def _on_job(self, before: CoreObject | None, after: CoreObject | None) -> None:
+    def _on_job(self, before: UnstructuredObject | None, after: UnstructuredObject | None) -> None:
         job = after or before
         assert job is not None, "a change is of something"
         if after is None:
@@ -156,7 +156,7 @@ class JobController(Controller[JobKey, ForJob | ForGoneJob]):
             waits.append(TEMPLATE_CHECK_S)
         return Plan([ForJob(job, action) for action in (*claims, *planned.actions)], min(waits, default=None))
 
-    def _plan_claims(self, job: CoreObject) -> tuple[ClaimAction, ...]:
+    def _plan_claims(self, job: UnstructuredObject) -> tuple[ClaimAction, ...]:
         if SHARED_CLAIMS not in job.metadata.annotations or job.metadata.deletion_timestamp is not None:
             return ()
         find_claim = partial(self._claims.get, namespace=job.metadata.namespace)
@@ -179,7 +179,7 @@ class JobController(Controller[JobKey, ForJob | ForGoneJob]):
         # It will be shown, and that brings it up again.
         return Plan()
 
-    def _crew_of(self, job: CoreObject) -> Crew:
+    def _crew_of(self, job: UnstructuredObject) -> Crew:
         uid, namespace = job.metadata.uid, job.metadata.namespace
         if uid not in self._crews:
             tally = self._tallies.setdefault(uid, Tally())
@@ -201,7 +201,7 @@ class JobController(Controller[JobKey, ForJob | ForGoneJob]):
             case _:
                 assert_never(action)
 
-    async def _apply_to_job(self, job: CoreObject, action: JobAction | ClaimAction) -> None:
+    async def _apply_to_job(self, job: UnstructuredObject, action: JobAction | ClaimAction) -> None:
         match action:
             case CreatePods(count):
                 await self._create_pods(job, count)
@@ -220,7 +220,7 @@ class JobController(Controller[JobKey, ForJob | ForGoneJob]):
             case _:
                 assert_never(action)
 
-    async def _create_claim(self, job: CoreObject, action: CreateClaim) -> None:
+    async def _create_claim(self, job: UnstructuredObject, action: CreateClaim) -> None:
         try:
             await self._calls.create(CLAIMS, action.document)
         except AlreadyExists:
@@ -232,14 +232,14 @@ class JobController(Controller[JobKey, ForJob | ForGoneJob]):
             raise
         self._metrics.claim_created(action.labels, owner_group=GROUP, owner_kind=JOBS.kind)
 
-    async def _create_pods(self, job: CoreObject, count: int) -> None:
+    async def _create_pods(self, job: UnstructuredObject, count: int) -> None:
         try:
             await self._crew_of(job).create(job, count)
         except ApiError as refusal:
             self._tell(job, "FailedCreate", f"cannot create pods: {refusal}")
             raise
 
-    async def _write(self, job: CoreObject, status: JobStatus) -> None:
+    async def _write(self, job: UnstructuredObject, status: JobStatus) -> None:
         metadata = {"uid": job.metadata.uid, "resourceVersion": job.metadata.resource_version}
         patch = {"metadata": metadata, "status": _document(status)}
         self._jobs.keep(await self._calls.patch(JOBS, key_of(job), patch, subresource="status"))
@@ -250,7 +250,7 @@ class JobController(Controller[JobKey, ForJob | ForGoneJob]):
             kept = tuple(consumer for consumer in claim.status.reserved_for if consumer.uid != uid)
             await write_status(self._calls, claim, {"reservedFor": kept or None})
 
-    def _tell(self, job: CoreObject, reason: str, message: str) -> None:
+    def _tell(self, job: UnstructuredObject, reason: str, message: str) -> None:
         """Tell the job's owner; the same thing once."""
         told = self._crew_of(job).told
         if told.get(reason) != message:

@@ -12,12 +12,12 @@ from typing import Final, TypeVar
 from dralloc.api.batch_v1 import Job
 from dralloc.api.pod_claims import controller_of
 from dralloc.api.pod_v1 import Pod
-from dralloc.api.unstructured_object import CoreObject, view
-from dralloc.client.api_calls import Calls
+from dralloc.api.unstructured_object import UnstructuredObject, view
+from dralloc.client.api_calls import ApiCalls
 from dralloc.client.informer import Informer
 from dralloc.client.known_resources import resource_for
-from dralloc.client.resource_endpoint import ObjectKey, key_of
 from dralloc.client.transport import TransportError
+from dralloc.client.typed_resource import ObjectKey, key_of
 from dralloc.controllers.jobs.plan import INDEXED
 from dralloc.controllers.jobs.pods import PodNames, pod_document
 from dralloc.controllers.jobs.tally import Tally
@@ -37,7 +37,7 @@ Place = tuple[str, int | None]
 class Crew:
     """Of one job, for as long as we are in charge of it."""
 
-    calls: Calls
+    calls: ApiCalls
     clock: Clock
     pods: Informer[Pod]
     tally: Tally
@@ -50,13 +50,13 @@ class Crew:
     told: dict[str, str] = field(default_factory=dict)
     _view: Job | None = None
 
-    def view_of(self, job: CoreObject) -> Job:
+    def view_of(self, job: UnstructuredObject) -> Job:
         """What we know of the job. It is asked at every change of a pod, and changes far less often."""
         if self._view is None or self._view.metadata.resource_version != job.metadata.resource_version:
             self._view = view(job, Job)
         return self._view
 
-    async def create(self, job: CoreObject, count: int) -> None:
+    async def create(self, job: UnstructuredObject, count: int) -> None:
         places = self._places(job, count)
 
         async def create(place: Place) -> None:
@@ -64,7 +64,7 @@ class Crew:
 
         await _many(create, places)
 
-    def _places(self, job: CoreObject, count: int) -> list[Place]:
+    def _places(self, job: UnstructuredObject, count: int) -> list[Place]:
         """Names for the next pods, and their indexes where the job counts them."""
         spec = self.view_of(job).spec
         if spec.completion_mode != INDEXED:
@@ -74,7 +74,7 @@ class Crew:
         vacant = self.tally.slots.vacant(count, spec.completions or 0)
         return [(names.get(index) or self.names.next(index), index) for index in vacant]
 
-    async def _create_pod(self, job: CoreObject, name: str, index: int | None) -> None:
+    async def _create_pod(self, job: UnstructuredObject, name: str, index: int | None) -> None:
         self.tally.expect(name, index, self.clock.now())
         self.unmade[name] = index
         try:
@@ -93,7 +93,7 @@ class Crew:
             # Shown before the server answered.
             self.tally.expected.pop(name, None)
 
-    async def dismiss(self, job: CoreObject, count: int) -> None:
+    async def dismiss(self, job: UnstructuredObject, count: int) -> None:
         """Delete active pods: those that wait for a node first, they have done the least."""
         active = [
             pod

@@ -15,7 +15,7 @@ from dralloc.api.batch_v1 import GROUP
 from dralloc.api.meta_v1 import ObjectMeta
 from dralloc.api.pod_claims import controller_of
 from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimTemplate
-from dralloc.api.unstructured_object import CoreObject, view
+from dralloc.api.unstructured_object import UnstructuredObject, view
 from dralloc.controllers.metrics import SpecLabels
 
 SHARED_CLAIMS: Final = "dralloc.io/shared-claims"
@@ -48,9 +48,9 @@ def stated_claims(metadata: ObjectMeta) -> Iterator[tuple[str, str] | ReportProb
 
 
 def plan_claims(
-    job: CoreObject,
+    job: UnstructuredObject,
     find_claim: Callable[[str], ResourceClaim | None],
-    find_template: Callable[[str], CoreObject | None],
+    find_template: Callable[[str], UnstructuredObject | None],
     *,
     for_workloads: bool,
 ) -> Iterator[ClaimAction]:
@@ -74,7 +74,9 @@ def plan_claims(
             yield CreateClaim(_claim_document(job, claim_name, template, for_workloads=for_workloads), labels)
 
 
-def _claim_document(job: CoreObject, name: str, template: CoreObject, *, for_workloads: bool) -> dict[str, Any]:
+def _claim_document(
+    job: UnstructuredObject, name: str, template: UnstructuredObject, *, for_workloads: bool
+) -> dict[str, Any]:
     wanted = template.member("spec")
     metadata, spec = wanted.get("metadata") or {}, dict(wanted.get("spec") or {})
     who = {"name": job.metadata.name, "uid": job.metadata.uid}

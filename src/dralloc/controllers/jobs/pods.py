@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from dralloc.api.unstructured_object import CoreObject
+from dralloc.api.unstructured_object import UnstructuredObject
 from dralloc.controllers.jobs.tally import COMPLETION_INDEX
 from dralloc.controllers.names import LENGTH_MAX, SUFFIX_LENGTH, suffix
 
@@ -19,7 +19,7 @@ Document = dict[str, Any]
 class PodNames:
     """Names for the pods of one job, each handed out once; those of pods that exist are passed over."""
 
-    def __init__(self, job: CoreObject, is_taken: Callable[[str], bool]) -> None:
+    def __init__(self, job: UnstructuredObject, is_taken: Callable[[str], bool]) -> None:
         self._job = job.metadata.name
         self._uid = job.metadata.uid
         self._is_taken = is_taken
@@ -40,7 +40,7 @@ def name_base(job: str, index: int | None) -> str:
     return f"{job[: LENGTH_MAX - SUFFIX_LENGTH - len(ending)].rstrip('.-')}{ending}"
 
 
-def pod_document(job: CoreObject, name: str, index: int | None) -> Document:
+def pod_document(job: UnstructuredObject, name: str, index: int | None) -> Document:
     template: Document = job.member("spec").get("template") or {}
     metadata: Document = template.get("metadata") or {}
     labels = {

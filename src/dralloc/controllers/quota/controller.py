@@ -11,7 +11,7 @@ from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.client.known_resources import resource_for
-from dralloc.client.resource_endpoint import ObjectKey, Resource, key_of
+from dralloc.client.typed_resource import ObjectKey, TypedResource, key_of
 from dralloc.controllers.latest import Latest
 from dralloc.controllers.loop import Controller, Plan
 from dralloc.controllers.quota.plan import WriteUsage, plan_quota
@@ -24,7 +24,7 @@ QUOTAS: Final = resource_for(ResourceQuota)
 CLAIMS: Final = resource_for(ResourceClaim)
 CLASSES: Final = resource_for(DeviceClass)
 # Of which quotas count the objects. Claims are charged for more than their number.
-COUNTED: Final[tuple[Resource[Any], ...]] = (resource_for(Pod), TEMPLATES, JOBS, QUOTAS)
+COUNTED: Final[tuple[TypedResource[Any], ...]] = (resource_for(Pod), TEMPLATES, JOBS, QUOTAS)
 
 # Claims come by the hundred; whoever reads a quota wants to know soon, not at once.
 WRITE_PAUSE_S: Final = 1.0

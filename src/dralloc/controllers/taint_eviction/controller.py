@@ -18,7 +18,7 @@ from dralloc.api.timestamps import print_timestamp
 from dralloc.client.api_calls import PatchType
 from dralloc.client.event_recorder import Report, reference_to
 from dralloc.client.known_resources import resource_for
-from dralloc.client.resource_endpoint import ObjectKey, key_of
+from dralloc.client.typed_resource import ObjectKey, key_of
 from dralloc.controllers.latest import Latest
 from dralloc.controllers.loop import Controller, Plan
 from dralloc.controllers.setup import Setup

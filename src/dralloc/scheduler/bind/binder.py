@@ -17,10 +17,10 @@ from msgspec import Struct
 
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.client.api_calls import Calls
+from dralloc.client.api_calls import ApiCalls
 from dralloc.client.known_resources import resource_for
-from dralloc.client.resource_endpoint import ObjectKey
 from dralloc.client.transport import TransportError
+from dralloc.client.typed_resource import ObjectKey
 from dralloc.devices.identity import ClaimId
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import ApiError, Conflict, NotFound
@@ -133,7 +133,7 @@ class WriteSlots:
 class Binder:
     def __init__(
         self,
-        calls: Calls,
+        calls: ApiCalls,
         cluster: ClusterState,
         *,
         slots: WriteSlots,

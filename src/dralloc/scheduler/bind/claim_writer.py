@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from dralloc.api.pod_claims import CLAIM_FINALIZER
 from dralloc.api.resource_v1 import AllocationResult, ResourceClaim
-from dralloc.client.api_calls import Calls
+from dralloc.client.api_calls import ApiCalls
 from dralloc.client.known_resources import resource_for
-from dralloc.client.resource_endpoint import ObjectKey
 from dralloc.client.transport import TransportError
+from dralloc.client.typed_resource import ObjectKey
 from dralloc.devices.deallocation import DEALLOCATED
 from dralloc.devices.identity import ClaimId
 from dralloc.primitives.errors import Conflict, NotFound
@@ -40,7 +40,9 @@ class Collision(Exception):
 class ClaimWriter:
     """Makes stored claims what the cluster says they are to be."""
 
-    def __init__(self, calls: Calls, cluster: ClusterState, report: Callable[[Collection[ClusterEvent]], None]) -> None:
+    def __init__(
+        self, calls: ApiCalls, cluster: ClusterState, report: Callable[[Collection[ClusterEvent]], None]
+    ) -> None:
         self._calls = calls
         self._cluster = cluster
         self._report = report

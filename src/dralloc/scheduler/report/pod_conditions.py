@@ -18,11 +18,11 @@ from dralloc.api.core_v1 import Event
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.api.timestamps import print_timestamp
-from dralloc.client.api_calls import Calls, PatchType
+from dralloc.client.api_calls import ApiCalls, PatchType
 from dralloc.client.event_recorder import EventRecorder, Report, reference_to
 from dralloc.client.known_resources import resource_for
-from dralloc.client.resource_endpoint import ObjectKey
 from dralloc.client.transport import TransportError
+from dralloc.client.typed_resource import ObjectKey
 from dralloc.client.work_queue import Backoff, WorkQueue, work
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import ApiError, NotFound
@@ -58,7 +58,7 @@ class _Unwritten(Struct):
 class PodConditionWriter:
     """Takes what happened at once, and writes it from `run`."""
 
-    def __init__(self, calls: Calls, clock: Clock, *, component: str) -> None:
+    def __init__(self, calls: ApiCalls, clock: Clock, *, component: str) -> None:
         self._calls = calls
         self._clock = clock
         self._events = EventRecorder(calls, resource_for(Event), component=component, clock=clock)

@@ -13,12 +13,12 @@ from dralloc.api.core_v1 import Node
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.registry import DEVICE_TAINT_RULE
 from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
-from dralloc.client.api_calls import Calls
+from dralloc.client.api_calls import ApiCalls
 from dralloc.client.informer import Informer
 from dralloc.client.known_resources import resource_for
-from dralloc.client.reflector import RECONNECT, Reflector, tell_problem
-from dralloc.client.resource_endpoint import Object, Resource
+from dralloc.client.reflector import RECONNECT, Reflector, log_problem
 from dralloc.client.transport import TransportError
+from dralloc.client.typed_resource import Object, TypedResource
 from dralloc.primitives.errors import ApiError, NotFound
 from dralloc.scheduler.state.cluster_events import ClusterEvent
 from dralloc.scheduler.state.cluster_state import ClusterState
@@ -28,7 +28,9 @@ from dralloc.scheduler.state.watch_progress import WatchProgress
 class Watches:
     """`report` gets what may help pods that wait."""
 
-    def __init__(self, calls: Calls, cluster: ClusterState, report: Callable[[Collection[ClusterEvent]], None]) -> None:
+    def __init__(
+        self, calls: ApiCalls, cluster: ClusterState, report: Callable[[Collection[ClusterEvent]], None]
+    ) -> None:
         self._calls = calls
         self._cluster = cluster
         self._report = report
@@ -52,16 +54,16 @@ class Watches:
     def _follow(
         self,
         tasks: asyncio.TaskGroup,
-        resource: Resource[Object],
+        resource: TypedResource[Object],
         informer: Informer[Object],
         handle: Callable[[Object | None, Object | None], Collection[ClusterEvent]],
     ) -> None:
         informer.subscribe(lambda before, after: self._report(handle(before, after)))
         self._informers.append(informer)
-        on_problem = partial(tell_problem, resource)
+        on_problem = partial(log_problem, resource)
         tasks.create_task(Reflector(self._calls, resource, informer, on_problem=on_problem).run())
 
-    async def _served_rules(self) -> Resource[DeviceTaintRule] | None:
+    async def _served_rules(self) -> TypedResource[DeviceTaintRule] | None:
         """Where the server has taint rules: they came to older ones as a beta, and to the oldest not at all."""
         for served in DEVICE_TAINT_RULE.versions:
             resource = replace(resource_for(DeviceTaintRule), version=served.version)
@@ -69,7 +71,7 @@ class Watches:
                 return resource
         return None
 
-    async def _is_served(self, resource: Resource[Any]) -> bool:
+    async def _is_served(self, resource: TypedResource[Any]) -> bool:
         """Asks until there is an answer."""
         for failures in count(1):
             try:
@@ -77,7 +79,7 @@ class Watches:
             except NotFound:
                 return False
             except (ApiError, TransportError) as error:
-                tell_problem(resource, error)
+                log_problem(resource, error)
                 await asyncio.sleep(RECONNECT.delay_s(failures))
             else:
                 break

@@ -30,7 +30,7 @@ class ObjectKey(Struct, frozen=True, gc=False):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ResourceAddress:
     """A plural in a version of a group: where its objects are."""
 
     group: str
@@ -55,7 +55,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resource(Place, Generic[Object]):
+class TypedResource(ResourceAddress, Generic[Object]):
     """A place, with the type of its objects."""
 
     type: type[Object]
