@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dralloc.api.meta_v1 import Condition
 from dralloc.api.resource_v1 import NetworkDeviceData
-from dralloc.driver.checkpoint import BadCheckpoint, Checkpoint, ClaimRecord, decode_record, encode_record, is_uid
+from dralloc.driver.checkpoint import BadCheckpoint, Checkpoint, PreparationRecord, decode_record, encode_record, is_uid
 from dralloc.driver.claims import DeviceKey, PreparedDevice
 from dralloc.kubelet.cdi import ContainerEdits, DeviceNode, Mount
 from dralloc.testing.builders import DRIVER, allocation, claim, held, request
@@ -42,9 +42,9 @@ prepared_devices = st.builds(
 )
 
 
-def record(name: str = "c", **changes: object) -> ClaimRecord:
+def record(name: str = "c", **changes: object) -> PreparationRecord:
     held_claim = claim(name, request(), allocation=allocation(held("gpu-0", consumed={"memory": "10Gi"})))
-    return ClaimRecord(claim=held_claim, **changes)  # type: ignore[arg-type]
+    return PreparationRecord(claim=held_claim, **changes)  # type: ignore[arg-type]
 
 
 @pytest.mark.slow

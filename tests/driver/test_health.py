@@ -22,7 +22,7 @@ from dralloc.driver import (
     device,
     taint,
 )
-from dralloc.driver_kit.caller import CallFailed, calling
+from dralloc.driver_kit.caller import RpcFailed, calling
 from dralloc.rpc.plugin_services import HEALTH_SERVICES, HEALTH_V1, HEALTH_V1ALPHA1, Service
 from dralloc.testing.driver_bench import NODE, bench_on, bench_server, bench_settings, driver_bench
 
@@ -132,7 +132,7 @@ def test_health_is_announced_by_those_who_report_it(directory: Path) -> None:
                     "v1alpha1.DRAResourceHealth",
                 )
             async with bench_on(transport, Silent(), bench_settings(directory)) as bench:
-                with pytest.raises(CallFailed) as caught:
+                with pytest.raises(RpcFailed) as caught:
                     await next_message(bench.caller.watch_health(HEALTH_V1ALPHA1))
                 assert caught.value.code == "UNIMPLEMENTED"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dralloc.driver.instances import AlreadyRunning, Instances
-from dralloc.driver.settings import BadSettings, Settings, Sockets
+from dralloc.driver.settings import BadDriverSettings, Settings, Sockets
 
 
 def test_the_newest_that_lives_is_the_newest(tmp_path: Path) -> None:
@@ -109,10 +109,10 @@ def test_a_path_that_is_too_long_is_shortened_where_it_can_be() -> None:
 
 def test_a_path_that_cannot_be_shortened_is_refused() -> None:
     deep = Path("/" + "d" * 90)
-    with pytest.raises(BadSettings, match="the path of a socket can have 107"):
+    with pytest.raises(BadDriverSettings, match="the path of a socket can have 107"):
         Settings(node_name="n", plugins_dir=deep).sockets(DRIVER)
 
 
 def test_a_driver_must_know_its_node() -> None:
-    with pytest.raises(BadSettings, match="NODE_NAME is not set"):
+    with pytest.raises(BadDriverSettings, match="NODE_NAME is not set"):
         Settings.from_environment({})

@@ -12,7 +12,7 @@ from dralloc.client.api_calls import ApiCalls
 from dralloc.driver import AllocatedClaim, Device, Driver, PreparedDevice, device
 from dralloc.driver.checkpoint import Checkpoint
 from dralloc.driver.claims import ClaimReference
-from dralloc.driver.orphaned_claims import VanishedClaims, gone_since
+from dralloc.driver.orphaned_claims import OrphanedClaims, gone_since
 from dralloc.driver_kit.claim_maker import exactly
 from dralloc.testing.driver_bench import bench_on, bench_server, bench_settings
 
@@ -56,8 +56,8 @@ def test_what_is_gone_for_long_is_released(directory: Path) -> None:
             await bench.claims.create("new", [exactly("gpu", bench.class_name)])
             checkpoint = Checkpoint(bench.settings.data_dir(driver.name) / "claims")
 
-            def looking(after_s: float) -> VanishedClaims:
-                return VanishedClaims(
+            def looking(after_s: float) -> OrphanedClaims:
+                return OrphanedClaims(
                     ApiCalls(transport),
                     checkpoint,
                     bench.plugin._preparer,

@@ -18,9 +18,9 @@ from dralloc.driver import AllocatedClaim, Device, Driver, DriverFunctions, Prep
 from dralloc.driver.checkpoint import Checkpoint
 from dralloc.driver.instances import AlreadyRunning
 from dralloc.driver.plugin import Plugin
-from dralloc.driver.settings import BadSettings
+from dralloc.driver.settings import BadDriverSettings
 from dralloc.driver.slices import InvalidPools
-from dralloc.driver_kit.caller import AnsweredDevice, CallFailed, ClaimName, calling
+from dralloc.driver_kit.caller import AnsweredDevice, ClaimName, RpcFailed, calling
 from dralloc.driver_kit.claim_maker import CannotAllocate, exactly, first_available
 from dralloc.rpc.plugin_services import DRA_V1, DRA_V1BETA1
 from dralloc.testing.driver_bench import DriverBench, bench_on, bench_server, bench_settings, driver_bench
@@ -279,7 +279,7 @@ def test_a_node_that_loses_patience_finds_the_result_later(directory: Path) -> N
 
         driver.before_prepare = wait
         name = bench.name_of(await shared_claim(bench, "slow"))
-        with pytest.raises(CallFailed) as caught:
+        with pytest.raises(RpcFailed) as caught:
             await bench.caller.prepare([name], timeout_s=0.05)
         assert caught.value.code == "DEADLINE_EXCEEDED"
         go.set()
@@ -509,7 +509,7 @@ def test_a_name_that_no_driver_can_have_is_refused(directory: Path) -> None:
 
     async def run() -> None:
         async with bench_server() as transport:
-            with pytest.raises(BadSettings, match="Not A Name"):
+            with pytest.raises(BadDriverSettings, match="Not A Name"):
                 Plugin(Nameless(), bench_settings(directory), transport)
 
     asyncio.run(run())

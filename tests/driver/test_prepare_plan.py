@@ -7,16 +7,16 @@ from dataclasses import dataclass
 import pytest
 
 from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.driver.checkpoint import ClaimRecord
+from dralloc.driver.checkpoint import PreparationRecord
 from dralloc.driver.claims import ClaimReference
 from dralloc.driver.prepare_plan import (
     FetchedClaim,
     Ignore,
     Missing,
     Prepare,
+    PrepareContext,
     Refuse,
     Repeat,
-    Situation,
     Unreachable,
     decide_prepare,
 )
@@ -29,8 +29,8 @@ def having(device: str, name: str = "c", *, share: str | None = None, admin: boo
     return claim(name, request(), allocation=allocation(held(device, share_id=share, admin=admin)))
 
 
-def record(held_claim: ResourceClaim, *, prepared: bool = True, boot: str = "boot-1") -> ClaimRecord:
-    return ClaimRecord(claim=held_claim, is_prepared=prepared, boot_id=boot)
+def record(held_claim: ResourceClaim, *, prepared: bool = True, boot: str = "boot-1") -> PreparationRecord:
+    return PreparationRecord(claim=held_claim, is_prepared=prepared, boot_id=boot)
 
 
 CLAIM = having("gpu-0")
@@ -44,8 +44,8 @@ class Case:
     id: str
     want: object
     fetched: FetchedClaim = CLAIM
-    known: ClaimRecord | None = None
-    others: tuple[ClaimRecord, ...] = ()
+    known: PreparationRecord | None = None
+    others: tuple[PreparationRecord, ...] = ()
     asked: ClaimReference = ASKED
 
 
@@ -127,7 +127,7 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_decide_prepare(case: Case) -> None:
-    situation = Situation(driver=DRIVER, boot_id="boot-1", record=case.known, others=case.others)
+    situation = PrepareContext(driver=DRIVER, boot_id="boot-1", record=case.known, others=case.others)
     assert decide_prepare(case.asked, case.fetched, situation) == case.want
 
 
@@ -137,6 +137,6 @@ def test_a_uid_that_cannot_be_a_file_is_refused() -> None:
     decision = decide_prepare(
         ClaimReference("default", "c", "../../etc/passwd"),
         type(strange)(metadata=metadata, spec=strange.spec, status=strange.status),
-        Situation(driver=DRIVER, boot_id=""),
+        PrepareContext(driver=DRIVER, boot_id=""),
     )
     assert isinstance(decision, Refuse)

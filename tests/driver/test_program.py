@@ -16,7 +16,7 @@ from dralloc.api.core_v1 import Node
 from dralloc.api.meta_v1 import ObjectMeta
 from dralloc.apiserver.server_process import ServerSettings, run_server
 from dralloc.client.async_client import connect_async
-from dralloc.driver_kit.driver_under_test import Patience, Subject
+from dralloc.driver_kit.driver_under_test import DriverUnderTest, Patience
 from tests.support.ports import free_port
 
 PROGRAM = """
@@ -51,7 +51,7 @@ def test_it_starts_shows_its_metrics_and_ends_in_order(directory: Path) -> None:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-c", PROGRAM.format(names=["gpu-0"]), env=given
             )
-            subject = Subject(place=directory / "registry", node_name="node-a", patience=Patience(start_s=60))
+            subject = DriverUnderTest(place=directory / "registry", node_name="node-a", patience=Patience(start_s=60))
             try:
                 await subject.connect()
                 async with aiohttp.ClientSession() as session, session.get(f"http://{address}/metrics") as response:

@@ -13,7 +13,7 @@ from dralloc.api.meta_v1 import ObjectMeta, OwnerReference
 from dralloc.api.resource_v1 import Device, ResourceSlice
 from dralloc.driver_kit.answer_rules import judge_devices, judge_info
 from dralloc.driver_kit.caller import AnsweredClaim, AnsweredDevice, PluginInfo
-from dralloc.driver_kit.checking import Check, Fault, Finding, Remark, Verdict
+from dralloc.driver_kit.checking import Check, CheckResult, Finding, Remark, Violation
 from dralloc.driver_kit.report import junit_of, lines_of, summary_of
 from dralloc.driver_kit.slice_rules import SliceHistory, are_complete, judge_published
 from dralloc.testing.builders import DRIVER, allocation, claim, device, held, request, resource_slice
@@ -37,12 +37,12 @@ INFOS = [
     InfoCase(id="the older version only", versions=("v1beta1.DRAPlugin",), want=[Remark]),
     InfoCase(id="the older version first", versions=("v1beta1.DRAPlugin", "v1.DRAPlugin"), want=[Remark]),
     InfoCase(id="health first does not matter", versions=("v1.DRAResourceHealth", "v1.DRAPlugin"), want=[]),
-    InfoCase(id="a relative endpoint", endpoint="dra.sock", want=[Fault]),
-    InfoCase(id="a long endpoint", endpoint="/" + "x" * 107, want=[Fault]),
-    InfoCase(id="no version", versions=(), want=[Fault]),
-    InfoCase(id="a version twice", versions=("v1.DRAPlugin", "v1.DRAPlugin"), want=[Fault]),
-    InfoCase(id="another type", type="DevicePlugin", want=[Fault]),
-    InfoCase(id="no name", name="", want=[Fault]),
+    InfoCase(id="a relative endpoint", endpoint="dra.sock", want=[Violation]),
+    InfoCase(id="a long endpoint", endpoint="/" + "x" * 107, want=[Violation]),
+    InfoCase(id="no version", versions=(), want=[Violation]),
+    InfoCase(id="a version twice", versions=("v1.DRAPlugin", "v1.DRAPlugin"), want=[Violation]),
+    InfoCase(id="another type", type="DevicePlugin", want=[Violation]),
+    InfoCase(id="no name", name="", want=[Violation]),
 ]
 
 
@@ -62,8 +62,8 @@ def answered(*devices: str) -> AnsweredClaim:
         (answered("gpu-0", "gpu-1"), []),
         (answered("gpu-0"), [Remark]),
         (answered(), [Remark]),
-        (answered("gpu-0", "gpu-0", "gpu-1"), [Fault]),
-        (answered("gpu-0", "gpu-1", "gpu-2"), [Fault]),
+        (answered("gpu-0", "gpu-0", "gpu-1"), [Violation]),
+        (answered("gpu-0", "gpu-1", "gpu-2"), [Violation]),
     ],
     ids=["all", "not all", "none", "one twice", "one too many"],
 )
@@ -178,10 +178,10 @@ async def _unused(_subject: object) -> list[Finding]:
 
 
 CHECK = Check(id="prepare.repeat", title="the same answer again", why="nodes ask again", run=_unused)
-PASSED = Verdict(CHECK, seconds=0.5)
-REMARKED = Verdict(CHECK, (Remark("could be better"),))
-FAILED = Verdict(CHECK, (Fault("differs\x00<&"), Remark("and slow")))
-SKIPPED = Verdict(CHECK, skipped="no server")
+PASSED = CheckResult(CHECK, seconds=0.5)
+REMARKED = CheckResult(CHECK, (Remark("could be better"),))
+FAILED = CheckResult(CHECK, (Violation("differs\x00<&"), Remark("and slow")))
+SKIPPED = CheckResult(CHECK, skipped="no server")
 
 
 def test_lines_say_what_was_found_and_why_it_matters() -> None:
@@ -195,7 +195,7 @@ def test_lines_say_what_was_found_and_why_it_matters() -> None:
     assert list(summary_of([PASSED, REMARKED, FAILED, SKIPPED])) == [
         "2 of 4 checks passed (1 with remarks), 1 failed, 1 skipped"
     ]
-    assert list(summary_of([PASSED, Verdict(SKIPPED.check, skipped="no server", is_asked=False)])) == [
+    assert list(summary_of([PASSED, CheckResult(SKIPPED.check, skipped="no server", is_asked=False)])) == [
         "1 of 2 checks passed (0 with remarks), 0 failed, 1 skipped",
         "this is not a pass: 1 checks were not asked, because no server",
     ]

@@ -26,10 +26,10 @@ from dralloc.driver import (
 )
 from dralloc.driver.settings import Settings
 from dralloc.driver_kit.check_runner import run_checks
-from dralloc.driver_kit.checking import Check, Finding, Outcome, Remark, Verdict
+from dralloc.driver_kit.checking import Check, CheckOutcome, CheckResult, Finding, Remark
 from dralloc.driver_kit.checks import ALL
 from dralloc.driver_kit.claim_maker import exactly
-from dralloc.driver_kit.driver_under_test import Patience, Subject
+from dralloc.driver_kit.driver_under_test import DriverUnderTest, Patience
 from dralloc.primitives.errors import NotFound
 from dralloc.rpc.plugin_services import DRA_V1, DRA_V1BETA1
 from dralloc.testing.driver_bench import NODE, bench_server, bench_settings
@@ -69,10 +69,10 @@ def verdicts_of(
     make_driver: Callable[[int], Driver] = lambda _: GoodDriver(),
     settings: dict[str, Any] | None = None,
     patience: Patience = PATIENT,
-) -> list[Verdict]:
+) -> list[CheckResult]:
     """What the kit says of a driver with this fault."""
 
-    async def run() -> list[Verdict]:
+    async def run() -> list[CheckResult]:
         inner = bench_settings(
             directory / "in", **{"repair_delay_s": 0.05, "cdi_dir": directory / "cdi", **(settings or {})}
         )
@@ -81,7 +81,7 @@ def verdicts_of(
         async with bench_server() as transport:
             tested = BrokenDriver(make_driver, broken or Broken(), transport, inner, front)
             async with running_broken(tested):
-                subject = Subject(
+                subject = DriverUnderTest(
                     place=front / "driver-reg.sock",
                     node_name=NODE,
                     patience=patience,
@@ -532,7 +532,7 @@ def test_every_fault_is_found(directory: Path, case: Case) -> None:
         settings=case.settings,
         patience=case.patience,
     )
-    assert verdict.outcome is Outcome.FAILED, f"{verdict.skipped or 'it passed'}"
+    assert verdict.outcome is CheckOutcome.FAILED, f"{verdict.skipped or 'it passed'}"
     assert any(case.want in finding.text for finding in verdict.findings), verdict.findings
 
 
@@ -544,7 +544,7 @@ def test_no_check_is_without_a_fault_that_it_finds() -> None:
 @pytest.mark.slow
 def test_what_kubernetes_own_helper_does_is_a_remark(directory: Path) -> None:
     (verdict,) = verdicts_of(directory, [BY_ID["prepare.partial"]], Broken(prepare=one_bad_apple_fails_the_call))
-    assert verdict.outcome is Outcome.REMARKED
+    assert verdict.outcome is CheckOutcome.REMARKED
     assert [type(finding) for finding in verdict.findings] == [Remark]
 
 
@@ -552,7 +552,7 @@ def test_what_kubernetes_own_helper_does_is_a_remark(directory: Path) -> None:
 def test_claims_are_cleared_away_whatever_the_driver_offers(directory: Path) -> None:
     """One that offers no version can be given claims, and cannot be asked to release them."""
 
-    async def count_claims(subject: Subject) -> Iterable[Finding]:
+    async def count_claims(subject: DriverUnderTest) -> Iterable[Finding]:
         return [Remark(f"{len(await subject.server.list(ResourceClaim))} claims")]
 
     none = Broken(get_info=changed(lambda info: info.supported_versions.__setitem__(slice(None), ["v1alpha4.Node"])))
@@ -564,7 +564,7 @@ def test_claims_are_cleared_away_whatever_the_driver_offers(directory: Path) -> 
 
 @pytest.mark.slow
 def test_devices_that_do_not_do_are_spoken_of_in_words(directory: Path) -> None:
-    async def ask_for_many(subject: Subject) -> Iterable[Finding]:
+    async def ask_for_many(subject: DriverUnderTest) -> Iterable[Finding]:
         await subject.claim([exactly("many", subject.claims.class_name, count=30)])
         return []
 
@@ -575,14 +575,14 @@ def test_devices_that_do_not_do_are_spoken_of_in_words(directory: Path) -> None:
 
 @pytest.mark.slow
 def test_without_a_server_in_common_the_rest_is_checked(directory: Path) -> None:
-    async def run() -> list[Verdict]:
+    async def run() -> list[CheckResult]:
         front = directory / "front"
         front.mkdir()
         async with bench_server() as transport:
             tested = BrokenDriver(lambda _: GoodDriver(), Broken(), transport, bench_settings(directory / "in"), front)
             async with running_broken(tested):
                 # The socket for calls itself, as when a kubelet has the registration already.
-                subject = Subject(place=front / "dra.sock", node_name=NODE)
+                subject = DriverUnderTest(place=front / "dra.sock", node_name=NODE)
                 await subject.connect()
                 try:
                     return [verdict async for verdict in run_checks(subject, ALL)]
@@ -590,9 +590,9 @@ def test_without_a_server_in_common_the_rest_is_checked(directory: Path) -> None
                     await subject.disconnect()
 
     outcomes = {verdict.check.id: verdict.outcome for verdict in asyncio.run(run())}
-    assert {check for check, outcome in outcomes.items() if outcome is Outcome.PASSED} == {
+    assert {check for check, outcome in outcomes.items() if outcome is CheckOutcome.PASSED} == {
         "registration.versions",
         "prepare.unknown",
         "unprepare.unknown",
     }
-    assert Outcome.FAILED not in outcomes.values()
+    assert CheckOutcome.FAILED not in outcomes.values()

@@ -11,7 +11,7 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.fleet.manifest_nodes import CAPACITY, ManifestNodes
-from dralloc.fleet.profiles import FAKE_LABEL
+from dralloc.fleet.profiles import PROFILE_LABEL
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.testing.api_server import TOKEN, api_application
 from tests.support.workloads import Document, pod
@@ -20,7 +20,11 @@ SOON_S = 2.0
 
 
 def node(name: str, *, label: str = "manifest", **amounts: str) -> Document:
-    document: Document = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {FAKE_LABEL: label}}}
+    document: Document = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {PROFILE_LABEL: label}},
+    }
     if amounts:
         document["status"] = {"capacity": amounts, "allocatable": amounts}
     return document
@@ -64,7 +68,7 @@ def test_a_node_becomes_ready_with_what_it_says_that_it_has() -> None:
         assert [(each.type, each.status) for each in plain.status.conditions] == [("Ready", "True")]
         assert {name: str(amount) for name, amount in plain.status.allocatable.items()} == CAPACITY
         assert {name: str(amount) for name, amount in large.status.allocatable.items()} == {"cpu": "1k", "pods": "5k"}
-        assert plain.metadata.labels[FAKE_LABEL] == "manifest"
+        assert plain.metadata.labels[PROFILE_LABEL] == "manifest"
         assert plain.metadata.labels["kubernetes.io/hostname"] == "plain"
 
     play(scenario)

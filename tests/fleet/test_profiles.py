@@ -18,7 +18,7 @@ from dralloc.fleet.placeholders import BadTemplate, escape, fill, fill_text, rep
 from dralloc.fleet.profile_recorder import record_profile
 from dralloc.fleet.profiles import (
     BadProfile,
-    Profile,
+    FleetProfile,
     load_profile,
     nodes_of,
     profile_names,
@@ -98,7 +98,7 @@ def test_all_that_come_with_us_can_be_used() -> None:
         assert load_profile(name).description
 
 
-def devices(profile: Profile, count: int = 1) -> list[str]:
+def devices(profile: FleetProfile, count: int = 1) -> list[str]:
     own = [item for node in nodes_of(profile, count, "n") for item in node.slices]
     return [each.name for item in (*own, *shared_slices(profile, count, "n")) for each in item.spec.devices or ()]
 
@@ -182,7 +182,7 @@ def test_a_pool_is_written_as_a_whole_or_not_at_all() -> None:
     assert [type(action) for action in plan_pool([alone], {"one": one, "two": two})] == [DeleteSlice, ReplaceSlice]
 
 
-async def publish(transport: InProcessTransport, profile: Profile, count: int) -> None:
+async def publish(transport: InProcessTransport, profile: FleetProfile, count: int) -> None:
     settings = FleetSettings(profile=profile, profile_name="t", count=count, prefix="fake")
     await Fleet(transport, settings, SystemClock()).publish()
 

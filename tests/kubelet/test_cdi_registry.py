@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from dralloc.driver import ContainerEdits, DeviceKey, PreparedDevice
-from dralloc.driver.cdi_files import CdiFiles as DriverCdiFiles
-from dralloc.kubelet.cdi_registry import BadDevices, CdiFiles, DeviceNode, Mount
+from dralloc.driver.cdi_files import ClaimCdiFiles
+from dralloc.kubelet.cdi_registry import BadDevices, CdiRegistry, DeviceNode, Mount
 
 
 def spec(kind: str = "example.com/gpu", edits: dict[str, Any] | None = None, **devices: dict[str, Any]) -> str:
@@ -26,7 +26,7 @@ def test_a_device_brings_its_own_edits_and_those_of_its_file(tmp_path: Path) -> 
         "hooks": [{"hookName": "createContainer", "path": "/bin/true"}],
     }
     (tmp_path / "gpu.json").write_text(spec(edits={"env": ["DRIVER=1"]}, a=everything, b={"env": ["B=1"]}))
-    edits = CdiFiles([tmp_path]).edits_for(["example.com/gpu=a"])
+    edits = CdiRegistry([tmp_path]).edits_for(["example.com/gpu=a"])
     assert edits.environment == {"DRIVER": "1", "GPU": "0", "EMPTY": "", "URL": "a=b"}
     assert edits.device_nodes == (DeviceNode("/dev/gpu0", "/dev/host-gpu0"),)
     assert edits.mounts == (Mount("/opt/lib", "/lib/gpu"),)
@@ -35,7 +35,7 @@ def test_a_device_brings_its_own_edits_and_those_of_its_file(tmp_path: Path) -> 
 
 def test_several_devices_add_up_in_their_order(tmp_path: Path) -> None:
     (tmp_path / "gpu.yaml").write_text(spec(a={"env": ["WHO=a", "A=1"]}, b={"env": ["WHO=b"]}))
-    files = CdiFiles([tmp_path])
+    files = CdiRegistry([tmp_path])
     assert files.edits_for(["example.com/gpu=a", "example.com/gpu=b"]).environment == {"WHO": "b", "A": "1"}
     assert files.edits_for(["example.com/gpu=b", "example.com/gpu=a"]).environment == {"WHO": "a", "A": "1"}
     assert files.edits_for([]).environment == {}
@@ -47,7 +47,7 @@ def test_the_later_directory_wins_and_one_directory_must_agree_with_itself(tmp_p
     second.mkdir()
     (first / "a.json").write_text(spec(x={"env": ["FROM=etc"]}))
     (second / "a.json").write_text(spec(x={"env": ["FROM=run"]}))
-    files = CdiFiles([first, second])
+    files = CdiRegistry([first, second])
     assert files.edits_for(["example.com/gpu=x"]).environment == {"FROM": "run"}
     (second / "b.json").write_text(spec(x={"env": ["FROM=run too"]}))
     with pytest.raises(BadDevices, match=r"described in .*a\.json and in .*b\.json"):
@@ -55,7 +55,7 @@ def test_the_later_directory_wins_and_one_directory_must_agree_with_itself(tmp_p
 
 
 def test_files_are_read_again_when_they_change(tmp_path: Path) -> None:
-    path, files = tmp_path / "gpu.json", CdiFiles([tmp_path])
+    path, files = tmp_path / "gpu.json", CdiRegistry([tmp_path])
     path.write_text(spec(a={"env": ["N=1"]}))
     assert files.edits_for(["example.com/gpu=a"]).environment == {"N": "1"}
     path.write_text(spec(a={"env": ["N=2222"]}))
@@ -69,7 +69,7 @@ def test_files_are_read_again_when_they_change(tmp_path: Path) -> None:
 def test_a_bad_file_is_named_where_a_device_is_missing_and_does_no_harm_otherwise(tmp_path: Path, content: str) -> None:
     (tmp_path / "bad.yaml").write_text(content)
     (tmp_path / "good.json").write_text(spec(a={"env": ["N=1"]}))
-    files = CdiFiles([tmp_path, tmp_path / "absent"])
+    files = CdiRegistry([tmp_path, tmp_path / "absent"])
     assert files.edits_for(["example.com/gpu=a"]).environment == {"N": "1"}
     with pytest.raises(BadDevices, match=r"describes device example.com/gpu=b; .*bad\.yaml cannot be read: "):
         files.edits_for(["example.com/gpu=b"])
@@ -79,7 +79,7 @@ def test_additional_gids_that_a_driver_writes_reach_the_node(tmp_path: Path) -> 
     device = PreparedDevice(
         key=DeviceKey("pool", "gpu-0"), requests=("gpu",), edits=ContainerEdits(additional_gids=(44, 109))
     )
-    files = DriverCdiFiles(tmp_path, "gpu.example.com")
+    files = ClaimCdiFiles(tmp_path, "gpu.example.com")
     files.write("claim-uid", [device])
     ((cdi_id,),) = files.ids("claim-uid", [device])
-    assert CdiFiles([tmp_path]).edits_for([cdi_id]).unsupported == ("additionalGids",)
+    assert CdiRegistry([tmp_path]).edits_for([cdi_id]).unsupported == ("additionalGids",)

@@ -21,11 +21,11 @@ from dralloc.node.checkpoint import (
     read_checkpoint,
     write_atomically,
 )
-from dralloc.node.claim_records import ClaimRecord, DriverPart, PreparedDevice
+from dralloc.node.claim_records import ClaimRecord, DriverPart, ReportedDevice
 
 names = st.text(min_size=1, max_size=8)
 devices = st.builds(
-    PreparedDevice,
+    ReportedDevice,
     pool=names,
     device=names,
     share_id=st.none() | names,
@@ -52,7 +52,7 @@ RECORD = ClaimRecord(
     drivers={
         "gpu.example.com": DriverPart(
             devices=(
-                PreparedDevice(pool="p", device="gpu-0", share_id="s", requests=("r",), cdi_ids=("example.com/gpu=0",)),
+                ReportedDevice(pool="p", device="gpu-0", share_id="s", requests=("r",), cdi_ids=("example.com/gpu=0",)),
             )
         )
     },

@@ -15,9 +15,9 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.typed_resource import ObjectKey
 from dralloc.node.checkpoint import read_checkpoint
-from dralloc.node.claim_cache import ClaimBook
-from dralloc.node.claim_records import ClaimRecord, PreparedDevice
-from dralloc.node.claims import ClaimsFailed, ManagedClaims
+from dralloc.node.claim_cache import ClaimCache
+from dralloc.node.claim_records import ClaimRecord, ReportedDevice
+from dralloc.node.claims import ClaimsFailed, NodeClaims
 from dralloc.node.driver_calls import CallFailed
 from dralloc.node.metrics import NodeMetrics
 from dralloc.primitives.errors import NotFound
@@ -41,7 +41,7 @@ class ModelDrivers:
 
     async def prepare(
         self, driver: str, claims: Sequence[ClaimRecord], shared: Mapping[str, str]
-    ) -> Mapping[str, tuple[PreparedDevice, ...]]:
+    ) -> Mapping[str, tuple[ReportedDevice, ...]]:
         await self._work("prepare", driver, claims)
         # Whatever the driver holds, the node's file knows of.
         on_disk = {record.uid: record for record in read_checkpoint(self._path)}
@@ -49,7 +49,7 @@ class ModelDrivers:
             assert driver in on_disk[each.uid].drivers, "prepared and not on disk"
             self.holds.add((driver, each.uid))
         self._maybe_fail()
-        return {each.uid: (PreparedDevice(pool="p", device=f"{driver}/{each.name}"),) for each in claims}
+        return {each.uid: (ReportedDevice(pool="p", device=f"{driver}/{each.name}"),) for each in claims}
 
     async def unprepare(self, driver: str, claims: Sequence[ClaimRecord]) -> None:
         await self._work("unprepare", driver, claims)
@@ -81,11 +81,9 @@ class Node:
         self.start()
 
     def start(self) -> None:
-        self.book = ClaimBook(self._path)
+        self.book = ClaimCache(self._path)
         self.metrics = NodeMetrics(self.book.records)
-        self.claims = ManagedClaims(
-            self.book, self._drivers, self.metrics, fetch=self.fetch, is_registered=lambda _: True
-        )
+        self.claims = NodeClaims(self.book, self._drivers, self.metrics, fetch=self.fetch, is_registered=lambda _: True)
         self.tasks: list[asyncio.Task[None]] = []
 
     def spawn(self, work: asyncio.Future[None] | object) -> None:

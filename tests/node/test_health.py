@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from dralloc.api.codec import decode, encode
-from dralloc.node.claim_records import ClaimRecord, DriverPart, PreparedDevice
+from dralloc.node.claim_records import ClaimRecord, DriverPart, ReportedDevice
 from dralloc.node.container_devices import cdi_ids, devices_status
-from dralloc.node.health import DEVICES_MAX, NOT_KNOWN, DeviceHealth, HealthTable, read_reports
+from dralloc.node.health import DEVICES_MAX, NOT_KNOWN, HealthReport, HealthTable, read_reports
 from dralloc.node.pod_view import NodePod, ResourceHealth, ResourceStatus
 from dralloc.rpc.plugin_services import HEALTH_V1, HEALTH_V1ALPHA1, Service
 from tests.support.node_world import NodeWorld, node_world, short_directory
@@ -19,8 +19,8 @@ from tests.support.scripted_driver import ScriptedDriver
 from tests.support.workloads import existing
 from tests.support.workloads import pod as pod_document
 
-FRESH = DeviceHealth("Healthy", "fine", 30.0, fresh_until=30.0)
-BAD = DeviceHealth("Unhealthy", "hot", 30.0, fresh_until=30.0)
+FRESH = HealthReport("Healthy", "fine", 30.0, fresh_until=30.0)
+BAD = HealthReport("Unhealthy", "hot", 30.0, fresh_until=30.0)
 KEY = ("pool-a", "gpu-0")
 
 
@@ -36,7 +36,7 @@ def message(service: Service, health: int, text: str = "", timeout_s: int = 0) -
 def test_only_what_is_shown_counts_as_a_change() -> None:
     table = HealthTable()
     assert table.put("d", {KEY: FRESH}, 0.0)
-    assert not table.put("d", {KEY: DeviceHealth("Healthy", "fine", 5.0, fresh_until=5.0)}, 1.0)
+    assert not table.put("d", {KEY: HealthReport("Healthy", "fine", 5.0, fresh_until=5.0)}, 1.0)
     assert table.put("d", {KEY: BAD}, 2.0)
     assert table.get("d", *KEY, 3.0) == BAD
     assert table.get("d", "pool-a", "gpu-9", 3.0) == NOT_KNOWN
@@ -87,9 +87,9 @@ RECORD = ClaimRecord(
     drivers={
         "d": DriverPart(
             devices=(
-                PreparedDevice(pool="p", device="a", requests=("gpu",), cdi_ids=("x=a", "x=common")),
-                PreparedDevice(pool="p", device="b", requests=("nic",), cdi_ids=("x=b", "x=common")),
-                PreparedDevice(pool="p", device="any"),
+                ReportedDevice(pool="p", device="a", requests=("gpu",), cdi_ids=("x=a", "x=common")),
+                ReportedDevice(pool="p", device="b", requests=("nic",), cdi_ids=("x=b", "x=common")),
+                ReportedDevice(pool="p", device="any"),
             )
         )
     },

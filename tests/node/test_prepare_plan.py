@@ -10,11 +10,11 @@ import pytest
 from dralloc.api.meta_v1 import OwnerReference
 from dralloc.api.pod_claims import ClaimUse, pod_reference
 from dralloc.api.resource_v1 import AllocationResult, ConsumerReference, ResourceClaim
-from dralloc.node.claim_cache import Entry
+from dralloc.node.claim_cache import ClaimEntry
 from dralloc.node.claim_records import EVERYTHING, PREPARE, UNPREPARE, ClaimRecord, DriverPart, record_of
 from dralloc.node.prepare_plan import (
     Batch,
-    Refused,
+    CannotPrepare,
     check_claim,
     check_entry,
     prepare_batches,
@@ -104,31 +104,31 @@ def test_check_claim(case: Case) -> None:
 def test_a_claim_that_is_not_allocated_is_refused_even_where_the_pod_is_listed() -> None:
     made = claim("claim")
     listed = msgspec.structs.replace(made, status=msgspec.structs.replace(made.status, reserved_for=(REFERENCE,)))
-    assert check_claim(OTHERS, listed, POD, lambda _: True) == Refused("ResourceClaim claim: not allocated")
+    assert check_claim(OTHERS, listed, POD, lambda _: True) == CannotPrepare("ResourceClaim claim: not allocated")
 
 
 def test_claims_from_templates_must_have_been_made() -> None:
     document = pod("p", {"mine": template("t"), "theirs": existing("shared")})
-    assert resolve_claims(seen(document)) == Refused("pod claim mine: ResourceClaim not created yet")
+    assert resolve_claims(seen(document)) == CannotPrepare("pod claim mine: ResourceClaim not created yet")
     made = seen(document, resourceClaimStatuses=[{"name": "mine", "resourceClaimName": "p-mine"}])
     assert resolve_claims(made) == (ClaimUse("mine", "p-mine", True), ClaimUse("theirs", "shared", False))
     needless = seen(document, resourceClaimStatuses=[{"name": "mine"}])
     assert resolve_claims(needless) == (ClaimUse("theirs", "shared", False),)
     nothing = resolve_claims(seen(pod("p", {"odd": {}})))
-    assert isinstance(nothing, Refused)
+    assert isinstance(nothing, CannotPrepare)
 
 
 def test_what_the_node_still_holds_can_stand_in_the_way() -> None:
     current = allocated(REFERENCE)
     record = record_of(current)
     assert check_entry(current, None) is None
-    assert check_entry(current, Entry(record)) is None
-    assert check_entry(current, Entry(record, allocation=current.status.allocation, is_prepared=True)) is None
-    older = Entry(ClaimRecord(namespace="default", name="claim", uid="u"))
+    assert check_entry(current, ClaimEntry(record)) is None
+    assert check_entry(current, ClaimEntry(record, allocation=current.status.allocation, is_prepared=True)) is None
+    older = ClaimEntry(ClaimRecord(namespace="default", name="claim", uid="u"))
     refusals = {
         "old ResourceClaim with same name claim and different UID u still exists": older,
-        "is being unprepared": Entry(record, is_unpreparing=True),
-        "for devices that were allocated earlier": Entry(record, allocation=allocation(held("gpu-7"))),
+        "is being unprepared": ClaimEntry(record, is_unpreparing=True),
+        "for devices that were allocated earlier": ClaimEntry(record, allocation=allocation(held("gpu-7"))),
     }
     for text, entry in refusals.items():
         refused = check_entry(current, entry)

@@ -10,7 +10,7 @@ from pathlib import Path
 import uvloop
 
 from dralloc.api.codec import decode, encode
-from dralloc.kubelet.cdi_registry import CdiFiles
+from dralloc.kubelet.cdi_registry import CdiRegistry
 from dralloc.node.pod_plan import Exit
 from dralloc.node.pod_view import NodePod
 from dralloc.node.process_runtime import ProcessRuntime
@@ -46,7 +46,7 @@ def test_no_handler_for_forks_runs_when_a_container_starts(tmp_path: Path) -> No
         document["metadata"]["uid"] = "1"
         document["spec"]["containers"][0]["command"] = ["sh", "-c", "exit 3"]
         pod = decode(encode(document), NodePod)
-        runtime, ends = ProcessRuntime(tmp_path, CdiFiles(()), SystemClock()), Ends()
+        runtime, ends = ProcessRuntime(tmp_path, CdiRegistry(()), SystemClock()), Ends()
         runtime.listen(ends)
         await runtime.start(Launch(pod=pod, container=pod.spec.containers[0], cdi_ids=()))
         async with asyncio.timeout(60):

@@ -34,7 +34,7 @@ from dralloc.controllers.running import CONTROLLERS, Controllers
 from dralloc.fleet.fleet import Fleet, FleetSettings
 from dralloc.fleet.manifest_nodes import ManifestNodes
 from dralloc.fleet.profiles import load_profile
-from dralloc.fleet.simulated_pods import FIELD_MANAGER, FakePods
+from dralloc.fleet.simulated_pods import FIELD_MANAGER, SimulatedPods
 from dralloc.node.timings import DEFAULT_TIMINGS
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
@@ -169,7 +169,7 @@ async def _play_fleets(transport: Transport, settings: ClusterSettings, is_ready
         for each in fleets:
             coming.create_task(each.come_up())
     names = chain.from_iterable(each.names for each in fleets)
-    pods = FakePods(ApiCalls(transport, field_manager=FIELD_MANAGER), settings.clock, DEFAULT_TIMINGS, names)
+    pods = SimulatedPods(ApiCalls(transport, field_manager=FIELD_MANAGER), settings.clock, DEFAULT_TIMINGS, names)
     async with asyncio.TaskGroup() as living:
         await pods.start(living)
         is_ready.set()

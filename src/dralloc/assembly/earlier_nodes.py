@@ -16,7 +16,7 @@ from dralloc.client.async_client import AsyncClient
 from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import key_of
 from dralloc.fleet.fleet import FleetSettings
-from dralloc.fleet.profiles import FAKE_LABEL, shared_slices
+from dralloc.fleet.profiles import PROFILE_LABEL, shared_slices
 from dralloc.primitives.errors import NotFound
 
 
@@ -27,11 +27,11 @@ async def retire(client: AsyncClient, earlier: Mapping[str, int], wanted: Iterab
     if not gone:
         return []
     pods = [pod for pod in await client.list(Pod) if pod.spec.node_name in gone]
-    nodes = [node for node in await client.list(Node, labels=FAKE_LABEL) if node.metadata.name in gone]
+    nodes = [node for node in await client.list(Node, labels=PROFILE_LABEL) if node.metadata.name in gone]
     await _delete(client, Pod, pods)
     # Slices of one node go with it, because it owns them.
     await _delete(client, Node, nodes)
-    slices = await client.list(ResourceSlice, labels=FAKE_LABEL)
+    slices = await client.list(ResourceSlice, labels=PROFILE_LABEL)
     await _delete(client, ResourceSlice, _shared_by_the_gone(slices, earlier, wanted))
     return sorted(node.metadata.name for node in nodes)
 

@@ -106,9 +106,9 @@ def _run(settings: KitSettings, junit: Path | None, output: OutputFormat, *, str
     from dralloc.cli.termination import run_until_terminated
     from dralloc.client.kubeconfig import BadKubeconfig
     from dralloc.client.transport import TransportError
-    from dralloc.driver_kit.checking import Outcome
+    from dralloc.driver_kit.checking import CheckOutcome
     from dralloc.driver_kit.driver_process import CommandFailed
-    from dralloc.driver_kit.driver_under_test import NotFoundInTime
+    from dralloc.driver_kit.driver_under_test import DriverNotFound
     from dralloc.driver_kit.kit import BadSetup, run_kit
     from dralloc.driver_kit.report import junit_of, lines_of, summary_of
     from dralloc.primitives.errors import ApiError
@@ -123,7 +123,7 @@ def _run(settings: KitSettings, junit: Path | None, output: OutputFormat, *, str
 
     try:
         result = run_until_terminated(run_kit(settings, show, tell))
-    except (BadSetup, BadKubeconfig, CommandFailed, NotFoundInTime, ApiError, TransportError, OSError) as error:
+    except (BadSetup, BadKubeconfig, CommandFailed, DriverNotFound, ApiError, TransportError, OSError) as error:
         fail(in_words(error))
     except UnusableKubeconfig as error:
         fail(f"{error}; choose another place with --serve-kubeconfig")
@@ -133,7 +133,7 @@ def _run(settings: KitSettings, junit: Path | None, output: OutputFormat, *, str
             junit.write_bytes(junit_of(result.verdicts, result.driver))
         except OSError as error:
             fail(f"{junit}: {error.strerror or error}")
-    bad = {Outcome.FAILED, Outcome.REMARKED, Outcome.SKIPPED} if strict else {Outcome.FAILED}
+    bad = {CheckOutcome.FAILED, CheckOutcome.REMARKED, CheckOutcome.SKIPPED} if strict else {CheckOutcome.FAILED}
     if any(verdict.outcome in bad or not verdict.is_asked for verdict in result.verdicts):
         raise typer.Exit(FINDINGS)
 

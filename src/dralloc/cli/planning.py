@@ -24,8 +24,8 @@ from dralloc.cli.world import World
 from dralloc.devices.identity import ClaimId
 from dralloc.fleet.profiles import (
     BadProfile,
-    FakeNode,
-    Profile,
+    FleetProfile,
+    SimulatedNode,
     classes_of,
     load_profile,
     nodes_of,
@@ -45,7 +45,7 @@ class Shape:
     """Nodes after a profile, and how many there may be."""
 
     name: str
-    profile: Profile
+    profile: FleetProfile
     nodes_max: int
 
     @property
@@ -96,7 +96,7 @@ class Growths:
         return Growth(tuple(_node(fake, self._now) for fake in fakes), (*own, *shared))
 
 
-def _node(fake: FakeNode, now: datetime) -> Node:
+def _node(fake: SimulatedNode, now: datetime) -> Node:
     document = {**node_document(fake.shape), "status": node_status(fake.shape, now, now, is_ready=True)}
     return _with_room(decode(encode(document), Node))
 

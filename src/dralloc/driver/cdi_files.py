@@ -10,7 +10,7 @@ from dralloc.kubelet.atomic_files import remove, write_atomically
 from dralloc.kubelet.cdi import cdi_file
 
 
-class CdiFiles:
+class ClaimCdiFiles:
     """The directory in which container runtimes look, and our files in it."""
 
     def __init__(self, directory: Path, driver: str) -> None:

@@ -36,7 +36,7 @@ class BadCheckpoint(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimRecord:
+class PreparationRecord:
     """A claim as it was when the driver was asked to prepare it, and what the driver made of it."""
 
     claim: ResourceClaim
@@ -72,7 +72,7 @@ _CONTENT: Final = make_decoder(_Content)
 _FILE: Final = make_decoder(_File)
 
 
-def encode_record(record: ClaimRecord) -> bytes:
+def encode_record(record: PreparationRecord) -> bytes:
     """The file of a claim. Of the claim it keeps what a driver is told; raises `TypeError` where a state is not JSON."""
     metadata = record.claim.metadata
     kept = ResourceClaim(
@@ -87,7 +87,7 @@ def encode_record(record: ClaimRecord) -> bytes:
     return msgspec.json.encode(_File(VERSION, zlib.crc32(text), msgspec.Raw(text)))
 
 
-def decode_record(content: bytes) -> ClaimRecord:
+def decode_record(content: bytes) -> PreparationRecord:
     """The record that was encoded; `ValueError` says why there is none to be had."""
     try:
         file = _FILE.decode(content)
@@ -99,7 +99,7 @@ def decode_record(content: bytes) -> ClaimRecord:
         claim = decode(bytes(found.claim), ResourceClaim)
     except (msgspec.MsgspecError, DecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"it is not a record of a claim: {error}") from None
-    return ClaimRecord(claim=claim, is_prepared=found.is_prepared, boot_id=found.boot_id, devices=found.devices)
+    return PreparationRecord(claim=claim, is_prepared=found.is_prepared, boot_id=found.boot_id, devices=found.devices)
 
 
 class Checkpoint:
@@ -107,15 +107,15 @@ class Checkpoint:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._known: dict[str, tuple[tuple[int, int, int], ClaimRecord]] = {}
+        self._known: dict[str, tuple[tuple[int, int, int], PreparationRecord]] = {}
 
-    def read(self, uid: str) -> ClaimRecord | None:
+    def read(self, uid: str) -> PreparationRecord | None:
         """What is known of a claim; raises `BadCheckpoint` where its file is damaged."""
         if not is_uid(uid):
             return None
         return self._load(self._path(uid))
 
-    def all(self) -> tuple[ClaimRecord, ...]:
+    def all(self) -> tuple[PreparationRecord, ...]:
         """Every claim that is known, but for those whose files are damaged."""
         records = []
         for path in self._files():
@@ -137,7 +137,7 @@ class Checkpoint:
                 found.append(error)
         return tuple(found)
 
-    def write(self, record: ClaimRecord) -> None:
+    def write(self, record: PreparationRecord) -> None:
         uid = record.reference.uid
         assert is_uid(uid), f"a server does not give out such UIDs: {uid!r}"
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -158,7 +158,7 @@ class Checkpoint:
             return
         yield from (self._directory / name for name in names if name.endswith(SUFFIX) and not name.startswith("."))
 
-    def _load(self, path: Path) -> ClaimRecord | None:
+    def _load(self, path: Path) -> PreparationRecord | None:
         try:
             status = path.stat()
             # Files are replaced and never changed, so another inode, size or time is another content.

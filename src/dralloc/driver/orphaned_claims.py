@@ -30,7 +30,7 @@ def gone_since(
     return {reference: before.get(reference, now_s) for reference in gone}
 
 
-class VanishedClaims:
+class OrphanedClaims:
     """Looks again and again which claims are gone."""
 
     def __init__(

@@ -14,7 +14,7 @@ from dralloc.api.resource_v1 import Device
 from dralloc.api.validation.formats import validate_driver_name
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.transport import Transport
-from dralloc.driver.cdi_files import CdiFiles
+from dralloc.driver.cdi_files import ClaimCdiFiles
 from dralloc.driver.checkpoint import Checkpoint
 from dralloc.driver.claims import AllocatedClaim, PreparedDevice
 from dralloc.driver.device_status import StatusWriter
@@ -23,11 +23,11 @@ from dralloc.driver.driver import Driver, call
 from dralloc.driver.health import DeviceHealth, HealthBoard, keep_asking
 from dralloc.driver.instances import Instances
 from dralloc.driver.metrics import DriverMetrics
-from dralloc.driver.orphaned_claims import VanishedClaims
+from dralloc.driver.orphaned_claims import OrphanedClaims
 from dralloc.driver.preparer import Preparer
 from dralloc.driver.publisher import SlicePublisher
 from dralloc.driver.services import Registration, serving
-from dralloc.driver.settings import BadSettings, Settings, boot_id
+from dralloc.driver.settings import BadDriverSettings, Settings, boot_id
 from dralloc.driver.slices import InvalidPools
 from dralloc.primitives.field_errors import FieldPath
 from dralloc.system_clock import SystemClock
@@ -42,7 +42,7 @@ class Plugin:
 
     def __init__(self, driver: Driver, settings: Settings, transport: Transport) -> None:
         if faults := tuple(validate_driver_name(driver.name, FieldPath.of("name"))):
-            raise BadSettings("; ".join(map(str, faults)))
+            raise BadDriverSettings("; ".join(map(str, faults)))
         calls = ApiCalls(transport, field_manager=driver.name)
         data_dir = settings.data_dir(driver.name)
         self._driver = driver
@@ -70,13 +70,13 @@ class Plugin:
             driver,
             calls=calls,
             checkpoint=self._checkpoint,
-            cdi=CdiFiles(settings.cdi_dir, driver.name),
+            cdi=ClaimCdiFiles(settings.cdi_dir, driver.name),
             lock=self._instances.serialized,
             boot_id=boot_id(),
             metrics=self.metrics,
             on_prepared=self._status.add,
         )
-        self._vanished = VanishedClaims(
+        self._vanished = OrphanedClaims(
             calls, self._checkpoint, self._preparer, after_s=settings.vanished_after_s, on_problem=self._complain
         )
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dralloc.api.resource_v1 import DeviceRequestAllocationResult, ResourceClaim
-from dralloc.driver.checkpoint import ClaimRecord, is_uid
+from dralloc.driver.checkpoint import PreparationRecord, is_uid
 from dralloc.driver.claims import ClaimReference
 
 
@@ -39,7 +39,7 @@ class Refuse:
 class Repeat:
     """It is prepared already: give the same answer."""
 
-    record: ClaimRecord
+    record: PreparationRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Prepare:
     """Let the driver prepare the claim; where it has something else under this UID, release that first."""
 
     claim: ResourceClaim
-    before: ClaimRecord | None = None
+    before: PreparationRecord | None = None
     release: bool = False
 
 
@@ -60,17 +60,17 @@ PrepareDecision = Refuse | Repeat | Ignore | Prepare
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Situation:
+class PrepareContext:
     """What is known when a node asks."""
 
     driver: str
     boot_id: str
-    record: ClaimRecord | None = None
+    record: PreparationRecord | None = None
     # The records of other claims.
-    others: tuple[ClaimRecord, ...] = ()
+    others: tuple[PreparationRecord, ...] = ()
 
 
-def decide_prepare(reference: ClaimReference, fetched: FetchedClaim, situation: Situation) -> PrepareDecision:
+def decide_prepare(reference: ClaimReference, fetched: FetchedClaim, situation: PrepareContext) -> PrepareDecision:
     """What becomes of one claim of a NodePrepareResources call."""
     record = situation.record
     is_ready = record is not None and record.is_prepared and record.boot_id == situation.boot_id
@@ -102,7 +102,7 @@ def own_results(claim: ResourceClaim, driver: str) -> tuple[DeviceRequestAllocat
     return tuple(result for result in allocation.devices.results if result.driver == driver)
 
 
-def _find_conflict(results: Iterable[DeviceRequestAllocationResult], situation: Situation) -> str | None:
+def _find_conflict(results: Iterable[DeviceRequestAllocationResult], situation: PrepareContext) -> str | None:
     """The last line of defence: a device that is not shared belongs to one claim. Administrators look on."""
     for result in results:
         if result.admin_access:

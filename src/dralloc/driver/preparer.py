@@ -18,8 +18,8 @@ from dralloc.client.api_calls import ApiCalls
 from dralloc.client.known_resources import resource_for
 from dralloc.client.transport import TransportError
 from dralloc.client.typed_resource import ObjectKey, TypedResource
-from dralloc.driver.cdi_files import CdiFiles
-from dralloc.driver.checkpoint import BadCheckpoint, Checkpoint, ClaimRecord
+from dralloc.driver.cdi_files import ClaimCdiFiles
+from dralloc.driver.checkpoint import BadCheckpoint, Checkpoint, PreparationRecord
 from dralloc.driver.claims import AllocatedClaim, ClaimReference, PreparedDevice, allocated_claim, find_prepared_faults
 from dralloc.driver.driver import Driver, call
 from dralloc.driver.metrics import DriverMetrics
@@ -28,9 +28,9 @@ from dralloc.driver.prepare_plan import (
     Ignore,
     Missing,
     Prepare,
+    PrepareContext,
     Refuse,
     Repeat,
-    Situation,
     Unreachable,
     decide_prepare,
 )
@@ -71,7 +71,7 @@ class Preparer:
         *,
         calls: ApiCalls,
         checkpoint: Checkpoint,
-        cdi: CdiFiles,
+        cdi: ClaimCdiFiles,
         lock: Callable[[], AbstractAsyncContextManager[None]],
         boot_id: str,
         metrics: DriverMetrics,
@@ -136,7 +136,7 @@ class Preparer:
         record = await asyncio.to_thread(self._checkpoint.read, reference.uid)
         known = await asyncio.to_thread(self._checkpoint.all)
         others = tuple(other for other in known if other.reference.uid != reference.uid)
-        situation = Situation(driver=self._driver.name, boot_id=self._boot_id, record=record, others=others)
+        situation = PrepareContext(driver=self._driver.name, boot_id=self._boot_id, record=record, others=others)
         match decide_prepare(reference, fetched, situation):
             case Refuse(reason):
                 raise ClaimFailed(reason)
@@ -154,13 +154,13 @@ class Preparer:
                 return await self._let_prepare(claim, before, others)
 
     async def _let_prepare(
-        self, claim: ResourceClaim, before: ClaimRecord | None, others: tuple[ClaimRecord, ...]
+        self, claim: ResourceClaim, before: PreparationRecord | None, others: tuple[PreparationRecord, ...]
     ) -> tuple[PreparedDevice, ...]:
         allocated = allocated_claim(claim, self._driver.name)
         if not allocated.devices:
             return ()
         remembered = before.devices if before is not None else ()
-        begun = ClaimRecord(claim=claim, boot_id=self._boot_id, devices=remembered)
+        begun = PreparationRecord(claim=claim, boot_id=self._boot_id, devices=remembered)
         await asyncio.to_thread(self._checkpoint.write, begun)
         told = replace(allocated, prepared=remembered, others=self._allocated(others))
         devices = tuple(await call(self._driver.prepare, told))
@@ -195,14 +195,14 @@ class Preparer:
                     self._count("unprepare", "success")
         return answers
 
-    async def _release(self, record: ClaimRecord, others: tuple[ClaimRecord, ...]) -> None:
+    async def _release(self, record: PreparationRecord, others: tuple[PreparationRecord, ...]) -> None:
         uid = record.reference.uid
         told = replace(record.allocated(self._driver.name), others=self._allocated(others))
         await call(self._driver.unprepare, told)
         await asyncio.to_thread(self._cdi.remove, uid)
         await asyncio.to_thread(self._checkpoint.remove, uid)
 
-    def _allocated(self, records: Sequence[ClaimRecord]) -> tuple[AllocatedClaim, ...]:
+    def _allocated(self, records: Sequence[PreparationRecord]) -> tuple[AllocatedClaim, ...]:
         return tuple(record.allocated(self._driver.name) for record in records)
 
     def _failure(self, operation: str, reference: ClaimReference, error: Exception) -> Failure:

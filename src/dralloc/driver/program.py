@@ -16,7 +16,7 @@ from dralloc.client.kubeconfig import BadKubeconfig, find_connection
 from dralloc.driver.driver import Driver
 from dralloc.driver.instances import AlreadyRunning
 from dralloc.driver.plugin import Plugin
-from dralloc.driver.settings import BadSettings, Settings
+from dralloc.driver.settings import BadDriverSettings, Settings
 from dralloc.driver.slices import InvalidPools
 
 _logger = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ def run(driver: Driver, settings: Settings | None = None) -> None:
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     try:
         asyncio.run(_run_until_told(driver, settings or Settings.from_environment()))
-    except (BadSettings, BadKubeconfig, AlreadyRunning, InvalidPools, OSError) as error:
+    except (BadDriverSettings, BadKubeconfig, AlreadyRunning, InvalidPools, OSError) as error:
         sys.stderr.write(f"{driver.name}: {error}\n")
         sys.exit(2)
 
@@ -64,7 +64,7 @@ async def _showing_metrics(plugin: Plugin, address: str) -> AsyncIterator[None]:
         return
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdecimal():
-        raise BadSettings(f"DRA_METRICS_ADDRESS is HOST:PORT, not {address!r}")
+        raise BadDriverSettings(f"DRA_METRICS_ADDRESS is HOST:PORT, not {address!r}")
 
     async def metrics(_request: web.Request) -> web.Response:
         return web.Response(text=plugin.metrics.text(), content_type="text/plain", charset="utf-8")

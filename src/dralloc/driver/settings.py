@@ -17,7 +17,7 @@ CDI: Final = Path("/var/run/cdi")
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
-class BadSettings(ValueError):
+class BadDriverSettings(ValueError):
     """Settings with which a driver cannot run."""
 
 
@@ -45,7 +45,7 @@ class Settings:
         """As a DaemonSet sets them: NODE_NAME and, if they differ, POD_UID, KUBECONFIG, DRA_PLUGINS_DIR, …"""
         node_name = environment.get("NODE_NAME", "")
         if not node_name:
-            raise BadSettings("NODE_NAME is not set: a driver must know on which node it runs")
+            raise BadDriverSettings("NODE_NAME is not set: a driver must know on which node it runs")
         return cls(
             node_name=node_name,
             plugins_dir=Path(environment.get("DRA_PLUGINS_DIR", PLUGINS)),
@@ -90,7 +90,7 @@ def _seconds(environment: Mapping[str, str], name: str, default: float) -> float
     try:
         return float(text) if text else default
     except ValueError:
-        raise BadSettings(f"{name} is a number of seconds, not {text!r}") from None
+        raise BadDriverSettings(f"{name} is a number of seconds, not {text!r}") from None
 
 
 def _fitting(directory: Path, name: str, instance: str, suffix: str) -> Path:
@@ -100,7 +100,7 @@ def _fitting(directory: Path, name: str, instance: str, suffix: str) -> Path:
         digest = hashlib.sha256(instance.encode()).hexdigest()[:8]
         path = directory / f"{name}-{digest}{suffix}"
     if _length(path) > SOCKET_PATH_LENGTH_MAX:
-        raise BadSettings(
+        raise BadDriverSettings(
             f"{path} is {_length(path)} bytes long; the path of a socket can have {SOCKET_PATH_LENGTH_MAX}"
         )
     return path

@@ -9,7 +9,7 @@ from typing import Final
 from dralloc.api.resource_v1 import DeviceRequestAllocationResult, ResourceClaim
 from dralloc.api.validation.formats import validate_driver_name
 from dralloc.driver_kit.caller import AnsweredClaim, AnsweredDevice, ClaimName, PluginInfo
-from dralloc.driver_kit.checking import Fault, Finding, Remark
+from dralloc.driver_kit.checking import Finding, Remark, Violation
 from dralloc.kubelet.cdi import is_cdi_name
 from dralloc.primitives.field_errors import FieldPath
 from dralloc.rpc.plugin_services import DRA_PLUGIN_TYPE, DRA_SERVICES, DRA_V1, HEALTH_SERVICES, Service
@@ -24,23 +24,23 @@ HEALTH_MESSAGE_LENGTH_MAX: Final = 1024
 def judge_info(info: PluginInfo) -> Iterator[Finding]:
     """What a driver says of itself when a node finds it."""
     if info.type != DRA_PLUGIN_TYPE:
-        yield Fault(f"the type is {info.type!r}; a node takes {DRA_PLUGIN_TYPE!r} only")
+        yield Violation(f"the type is {info.type!r}; a node takes {DRA_PLUGIN_TYPE!r} only")
     for problem in validate_driver_name(info.name, FieldPath.of("name")):
-        yield Fault(f"the name is not one that a driver can have: {problem}")
+        yield Violation(f"the name is not one that a driver can have: {problem}")
     if info.endpoint and not info.endpoint.startswith("/"):
-        yield Fault(f"the endpoint {info.endpoint!r} is not an absolute path")
+        yield Violation(f"the endpoint {info.endpoint!r} is not an absolute path")
     if len(os.fsencode(info.endpoint)) > SOCKET_PATH_LENGTH_MAX:
-        yield Fault(f"the endpoint has more than {SOCKET_PATH_LENGTH_MAX} bytes, which is the most for a socket")
+        yield Violation(f"the endpoint has more than {SOCKET_PATH_LENGTH_MAX} bytes, which is the most for a socket")
     known = [service for service in DRA_SERVICES if service.advertised in info.versions]
     if not known:
         names = " or ".join(service.advertised for service in DRA_SERVICES)
-        yield Fault(f"it offers {', '.join(info.versions) or 'nothing'}; a node needs {names}")
+        yield Violation(f"it offers {', '.join(info.versions) or 'nothing'}; a node needs {names}")
     elif DRA_V1 not in known:
         yield Remark(f"it does not offer {DRA_V1.advertised}, so it cannot say which share of a device it prepared")
     elif next(version for version in info.versions if version in _advertised(known)) != DRA_V1.advertised:
         yield Remark(f"a node takes the first version that it knows, and {DRA_V1.advertised} is not the first")
     if len(set(info.versions)) != len(info.versions):
-        yield Fault(f"it offers something twice: {', '.join(info.versions)}")
+        yield Violation(f"it offers something twice: {', '.join(info.versions)}")
 
 
 def services_in(info: PluginInfo, known: Iterable[Service]) -> tuple[Service, ...]:
@@ -64,15 +64,15 @@ def judge_entries(asked: Iterable[ClaimName], answered: Mapping[str, AnsweredCla
     names = {claim.uid: claim for claim in asked}
     for uid, claim in names.items():
         if uid not in answered:
-            yield Fault(f"there is no entry for claim {claim.namespace}/{claim.name} ({uid})")
+            yield Violation(f"there is no entry for claim {claim.namespace}/{claim.name} ({uid})")
     for uid in answered.keys() - names.keys():
-        yield Fault(f"there is an entry for {uid!r}, which nobody asked about")
+        yield Violation(f"there is an entry for {uid!r}, which nobody asked about")
 
 
 def judge_success(claim: ClaimName, answered: Mapping[str, AnsweredClaim], doing: str) -> Iterator[Finding]:
     entry = answered.get(claim.uid)
     if entry is not None and entry.error:
-        yield Fault(f"{doing} claim {claim.namespace}/{claim.name} failed: {entry.error}")
+        yield Violation(f"{doing} claim {claim.namespace}/{claim.name} failed: {entry.error}")
 
 
 def judge_devices(
@@ -88,7 +88,7 @@ def judge_devices(
         yield from _judge_device(device, own, with_shares=with_shares)
     answered_keys = [(device.pool, device.device, device.share_id) for device in answered.devices]
     if with_shares and len(set(answered_keys)) != len(answered_keys):
-        yield Fault("a device is answered twice")
+        yield Violation("a device is answered twice")
     missing = {(result.pool, result.device) for result in own} - {(key[0], key[1]) for key in answered_keys}
     if answered.devices and missing:
         yield Remark("allocated and not answered: " + ", ".join(sorted(f"{pool}/{name}" for pool, name in missing)))
@@ -100,21 +100,21 @@ def _judge_device(
     shown = f"device {device.pool}/{device.device}"
     meant = [result for result in own if (result.pool, result.device) == (device.pool, device.device)]
     if not meant:
-        yield Fault(f"{shown} was not allocated to the claim from this driver")
+        yield Violation(f"{shown} was not allocated to the claim from this driver")
         return
     requests = {result.request.partition("/")[0] for result in meant}
     for request in device.requests:
         if "/" in request:
-            yield Fault(f"{shown}: request {request!r} names an alternative; containers know the main request only")
+            yield Violation(f"{shown}: request {request!r} names an alternative; containers know the main request only")
         elif request not in requests:
-            yield Fault(f"{shown}: it was allocated for {', '.join(sorted(requests))}, not for {request!r}")
+            yield Violation(f"{shown}: it was allocated for {', '.join(sorted(requests))}, not for {request!r}")
     shares = {result.share_id for result in meant}
     if with_shares and device.share_id not in shares:
         wanted = " or ".join(sorted(share or "none" for share in shares))
-        yield Fault(f"{shown}: the share is {device.share_id or 'none'}, and it must be {wanted}")
+        yield Violation(f"{shown}: the share is {device.share_id or 'none'}, and it must be {wanted}")
     for name in device.cdi_device_ids:
         if not is_cdi_name(name):
-            yield Fault(f"{shown}: {name!r} is not a CDI name such as vendor.com/class=device")
+            yield Violation(f"{shown}: {name!r} is not a CDI name such as vendor.com/class=device")
 
 
 def judge_same(
@@ -124,7 +124,7 @@ def judge_same(
     for uid, entry in first.items():
         other = second.get(uid)
         if other is not None and _content(entry, with_shares) != _content(other, with_shares):
-            yield Fault(f"{what}: the answers differ: {_shown(entry)} and then {_shown(other)}")
+            yield Violation(f"{what}: the answers differ: {_shown(entry)} and then {_shown(other)}")
 
 
 def _content(entry: AnsweredClaim, with_shares: bool) -> list[tuple[object, ...]]:

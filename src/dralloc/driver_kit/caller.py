@@ -29,7 +29,7 @@ NOTIFY_S: Final = 5.0
 CALL_S: Final = 45.0
 
 
-class CallFailed(Exception):
+class RpcFailed(Exception):
     """A call that got no answer, or none that can be read; `code` is gRPC's, in capitals."""
 
     def __init__(self, code: str, details: str) -> None:
@@ -111,18 +111,18 @@ class Caller:
             async for message in watch(service.messages.NodeWatchResourcesRequest()):
                 yield _read(message, NODE_WATCH_RESOURCES)
         except grpc.aio.AioRpcError as error:
-            raise CallFailed(error.code().name, error.details() or "") from None
+            raise RpcFailed(error.code().name, error.details() or "") from None
 
     async def _call(self, service: Service, name: str, request: Any, timeout_s: float) -> Any:
         try:
             return _read(await service.callable_on(self._channel, name)(request, timeout=timeout_s), name)
         except grpc.aio.AioRpcError as error:
-            raise CallFailed(error.code().name, error.details() or "") from None
+            raise RpcFailed(error.code().name, error.details() or "") from None
 
 
 @asynccontextmanager
 async def calling(socket: Path | str, *, dial_s: float = DIAL_S) -> AsyncIterator[Caller]:
-    """A connection to the socket inside the block; raises `CallFailed` where nobody answers there."""
+    """A connection to the socket inside the block; raises `RpcFailed` where nobody answers there."""
     # A process that ends and comes back must be found again at once, and not after a pause that grows.
     options = [("grpc.max_reconnect_backoff_ms", 500), ("grpc.use_local_subchannel_pool", 1)]
     async with grpc.aio.insecure_channel(f"unix:{socket}", options=options) as channel:
@@ -130,13 +130,13 @@ async def calling(socket: Path | str, *, dial_s: float = DIAL_S) -> AsyncIterato
             async with asyncio.timeout(dial_s):
                 await channel.channel_ready()
         except TimeoutError:
-            raise CallFailed("UNAVAILABLE", f"nobody answers at {socket}") from None
+            raise RpcFailed("UNAVAILABLE", f"nobody answers at {socket}") from None
         yield Caller(channel)
 
 
 def _read(message: Any | None, name: str) -> Any:
     if message is None:
-        raise CallFailed("INTERNAL", f"what {name} answers is no message that can be read")
+        raise RpcFailed("INTERNAL", f"what {name} answers is no message that can be read")
     return message
 
 

@@ -6,22 +6,22 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 from dralloc.client.transport import TransportError
-from dralloc.driver_kit.caller import CallFailed
-from dralloc.driver_kit.checking import Check, Fault, Finding, NotAsked, Skip, Verdict
-from dralloc.driver_kit.driver_under_test import LOOK_AGAIN_S, NotFoundInTime, Subject
+from dralloc.driver_kit.caller import RpcFailed
+from dralloc.driver_kit.checking import Check, CheckResult, Finding, NotTestable, Skip, Violation
+from dralloc.driver_kit.driver_under_test import LOOK_AGAIN_S, DriverNotFound, DriverUnderTest
 from dralloc.driver_kit.slice_rules import are_complete
 from dralloc.primitives.errors import ApiError
 
 
-async def run_checks(subject: Subject, checks: Sequence[Check]) -> AsyncIterator[Verdict]:
-    """The verdicts as they come. The driver must be there (`Subject.connect`)."""
+async def run_checks(subject: DriverUnderTest, checks: Sequence[Check]) -> AsyncIterator[CheckResult]:
+    """The verdicts as they come. The driver must be there (`DriverUnderTest.connect`)."""
     async with subject.watching_slices():
         await _get_ready(subject)
         for check in checks:
             yield await _run(check, subject)
 
 
-async def _get_ready(subject: Subject) -> None:
+async def _get_ready(subject: DriverUnderTest) -> None:
     """Wait for devices; where none come, the checks that need some say so."""
     try:
         await subject.claims.create_class()
@@ -34,7 +34,7 @@ async def _get_ready(subject: Subject) -> None:
         await asyncio.sleep(LOOK_AGAIN_S)
 
 
-async def _run(check: Check, subject: Subject) -> Verdict:
+async def _run(check: Check, subject: DriverUnderTest) -> CheckResult:
     loop = asyncio.get_running_loop()
     begun_s = loop.time()
     findings: tuple[Finding, ...] = ()
@@ -42,25 +42,25 @@ async def _run(check: Check, subject: Subject) -> Verdict:
     try:
         findings = tuple(await check.run(subject))
     except Skip as reason:
-        skipped, is_asked = str(reason), not isinstance(reason, NotAsked)
-    except CallFailed as error:
-        findings = (Fault(f"a call failed: {error}"),)
-    except NotFoundInTime as error:
-        findings = (Fault(str(error)),)
+        skipped, is_asked = str(reason), not isinstance(reason, NotTestable)
+    except RpcFailed as error:
+        findings = (Violation(f"a call failed: {error}"),)
+    except DriverNotFound as error:
+        findings = (Violation(str(error)),)
     except (ApiError, TransportError) as error:
         skipped = f"the server did not do as asked: {error}"
     problem = await _clear_away(subject)
-    return Verdict(check, (*findings, *problem), skipped if not problem else "", loop.time() - begun_s, is_asked)
+    return CheckResult(check, (*findings, *problem), skipped if not problem else "", loop.time() - begun_s, is_asked)
 
 
-async def _clear_away(subject: Subject) -> tuple[Finding, ...]:
+async def _clear_away(subject: DriverUnderTest) -> tuple[Finding, ...]:
     """Release what the check left; a driver that is gone is looked for, so that the next check has one."""
     try:
         if not subject.is_connected:
             await subject.connect()
         await subject.clear_away()
-    except NotFoundInTime as error:
-        return (Fault(f"the driver is gone: {error}"),)
+    except DriverNotFound as error:
+        return (Violation(f"the driver is gone: {error}"),)
     except Skip:
         return ()
     return ()

@@ -8,11 +8,11 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dralloc.driver_kit.driver_under_test import Subject
+    from dralloc.driver_kit.driver_under_test import DriverUnderTest
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class Violation:
     """Something that breaks the contract between a node and its drivers."""
 
     text: str
@@ -25,14 +25,14 @@ class Remark:
     text: str
 
 
-Finding = Fault | Remark
+Finding = Violation | Remark
 
 
 class Skip(Exception):
     """The check says nothing here; the message says why."""
 
 
-class NotAsked(Skip):
+class NotTestable(Skip):
     """The driver could not be asked, for want of something that whoever tests it can give; the message says what."""
 
 
@@ -43,10 +43,10 @@ class Check:
     id: str
     title: str
     why: str
-    run: Callable[[Subject], Awaitable[Iterable[Finding]]]
+    run: Callable[[DriverUnderTest], Awaitable[Iterable[Finding]]]
 
 
-class Outcome(Enum):
+class CheckOutcome(Enum):
     PASSED = "passed"
     REMARKED = "passed with remarks"
     FAILED = "failed"
@@ -54,7 +54,7 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CheckResult:
     """What came out of a check."""
 
     check: Check
@@ -65,9 +65,9 @@ class Verdict:
     is_asked: bool = True
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> CheckOutcome:
         if self.skipped:
-            return Outcome.SKIPPED
-        if any(isinstance(finding, Fault) for finding in self.findings):
-            return Outcome.FAILED
-        return Outcome.REMARKED if self.findings else Outcome.PASSED
+            return CheckOutcome.SKIPPED
+        if any(isinstance(finding, Violation) for finding in self.findings):
+            return CheckOutcome.FAILED
+        return CheckOutcome.REMARKED if self.findings else CheckOutcome.PASSED

@@ -21,8 +21,8 @@ from dralloc.api.resource_v1 import (
 )
 from dralloc.client.async_client import AsyncClient
 from dralloc.driver_kit.answer_rules import health_services_in, services_in
-from dralloc.driver_kit.caller import Caller, CallFailed, ClaimName, PluginInfo, calling
-from dralloc.driver_kit.checking import NotAsked, Skip
+from dralloc.driver_kit.caller import Caller, ClaimName, PluginInfo, RpcFailed, calling
+from dralloc.driver_kit.checking import NotTestable, Skip
 from dralloc.driver_kit.claim_maker import CannotAllocate, ClaimMaker, exactly
 from dralloc.driver_kit.slice_rules import SliceHistory
 from dralloc.rpc.plugin_services import DRA_SERVICES, DRA_V1, Service
@@ -30,7 +30,7 @@ from dralloc.rpc.plugin_services import DRA_SERVICES, DRA_V1, Service
 LOOK_AGAIN_S: Final = 0.05
 
 
-class NotFoundInTime(Exception):
+class DriverNotFound(Exception):
     """The driver did not show up."""
 
 
@@ -64,7 +64,7 @@ class ClaimShape:
 
 
 @dataclass(slots=True)
-class Subject:
+class DriverUnderTest:
     """Everything that checks work with. Claims that a check makes are cleared away after it."""
 
     # Where the driver registers: a socket, or a directory in which it makes one.
@@ -130,7 +130,7 @@ class Subject:
         return DRA_V1 if DRA_V1 in self.services else self.services[0]
 
     async def connect(self) -> None:
-        """Find the driver and register it, as a node does; raises `NotFoundInTime`."""
+        """Find the driver and register it, as a node does; raises `DriverNotFound`."""
         deadline = asyncio.get_running_loop().time() + self.patience.start_s
         problem = f"there is no socket at {self.place}"
         while asyncio.get_running_loop().time() < deadline:
@@ -138,13 +138,13 @@ class Subject:
                 try:
                     await self._connect_to(socket)
                     return
-                except CallFailed as error:
+                except RpcFailed as error:
                     problem = f"{socket}: {error}"
                     await self.disconnect()
             if self.ended:
-                raise NotFoundInTime(f"no driver registered: {self.ended}")
+                raise DriverNotFound(f"no driver registered: {self.ended}")
             await asyncio.sleep(LOOK_AGAIN_S)
-        raise NotFoundInTime(f"no driver registered within {self.patience.start_s:g} s: {problem}")
+        raise DriverNotFound(f"no driver registered within {self.patience.start_s:g} s: {problem}")
 
     async def disconnect(self) -> None:
         await self._stack.aclose()
@@ -165,7 +165,7 @@ class Subject:
         first = await self._stack.enter_async_context(calling(socket, dial_s=1.0))
         try:
             info = await first.get_info()
-        except CallFailed as error:
+        except RpcFailed as error:
             if error.code != "UNIMPLEMENTED" or socket != self.place:
                 raise
             # It is the socket for calls itself.
@@ -189,9 +189,9 @@ class Subject:
     def server(self) -> AsyncClient:
         """The server that the driver uses too."""
         if self.client is None:
-            raise NotAsked("there is no server to make claims on; give --kubeconfig of the one that the driver uses")
+            raise NotTestable("there is no server to make claims on; give --kubeconfig of the one that the driver uses")
         if not self.driver:
-            raise NotAsked("the name of the driver is not known; give it with --driver")
+            raise NotTestable("the name of the driver is not known; give it with --driver")
         return self.client
 
     @property
@@ -227,7 +227,7 @@ class Subject:
         made, self._made = self._made, []
         for claim in made:
             # One that cannot be called has nothing to release.
-            with suppress(CallFailed, Skip):
+            with suppress(RpcFailed, Skip):
                 await self.caller.unprepare([name_of(claim)], self.service)
             await self.claims.delete(claim)
 

@@ -21,10 +21,10 @@ from dralloc.client.async_client import AsyncClient, connect_async
 from dralloc.client.http_transport import HttpTransport
 from dralloc.client.kubeconfig import BadKubeconfig, find_connection
 from dralloc.driver_kit.check_runner import run_checks
-from dralloc.driver_kit.checking import Check, Skip, Verdict
+from dralloc.driver_kit.checking import Check, CheckResult, Skip
 from dralloc.driver_kit.checks import ALL
 from dralloc.driver_kit.driver_process import DriverProcess, RestartCommand, filled_in
-from dralloc.driver_kit.driver_under_test import ClaimShape, NotFoundInTime, Patience, Subject
+from dralloc.driver_kit.driver_under_test import ClaimShape, DriverNotFound, DriverUnderTest, Patience
 from dralloc.primitives.errors import AlreadyExists, NotFound
 
 LAST_LINES: Final = 10
@@ -70,11 +70,11 @@ class KitSettings:
 @dataclass(frozen=True, slots=True)
 class KitResult:
     driver: str
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[CheckResult, ...]
 
 
 async def run_kit(
-    settings: KitSettings, on_verdict: Callable[[Verdict], None], say: Callable[[str], None]
+    settings: KitSettings, on_verdict: Callable[[CheckResult], None], say: Callable[[str], None]
 ) -> KitResult:
     """Everything from the start of the driver to its end. `say` is told what a user may wait for."""
     objects = _read_claim(settings.claim) if settings.claim is not None else ()
@@ -91,7 +91,7 @@ async def run_kit(
 @asynccontextmanager
 async def _subject(
     settings: KitSettings, objects: tuple[ApiObject, ...], say: Callable[[str], None]
-) -> AsyncIterator[Subject]:
+) -> AsyncIterator[DriverUnderTest]:
     async with AsyncExitStack() as stack:
         # Short, because the path of a socket has an end.
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dt-")))
@@ -100,7 +100,7 @@ async def _subject(
             await stack.enter_async_context(
                 _created(client, (Node(metadata=ObjectMeta(name=settings.node_name)), *objects))
             )
-        subject = Subject(
+        subject = DriverUnderTest(
             place=settings.place or directory / "registry",
             node_name=settings.node_name,
             patience=Patience(start_s=settings.start_s, repair_s=settings.repair_s),
@@ -160,8 +160,8 @@ async def _process(settings: KitSettings, directory: Path, kubeconfig: Path | No
         await process.start()
         try:
             yield process
-        except NotFoundInTime as error:
-            raise NotFoundInTime(f"{error}{_last_words(log)}") from None
+        except DriverNotFound as error:
+            raise DriverNotFound(f"{error}{_last_words(log)}") from None
         finally:
             await process.stop()
 
@@ -198,7 +198,7 @@ async def _delete(client: AsyncClient, item: ApiObject) -> None:
         await client.delete(type(item), item.metadata.name)
 
 
-async def _leave(subject: Subject) -> None:
+async def _leave(subject: DriverUnderTest) -> None:
     """Take away what a check that did not end has made, and what all have used."""
     with suppress(Skip):
         if subject.is_connected:

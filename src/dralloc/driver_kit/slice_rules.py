@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from dralloc.api.resource_v1 import ResourceSlice
-from dralloc.driver_kit.checking import Fault, Finding, Remark
+from dralloc.driver_kit.checking import Finding, Remark, Violation
 
 
 def pools_of(slices: Iterable[ResourceSlice]) -> dict[str, list[ResourceSlice]]:
@@ -38,13 +38,13 @@ def judge_published(slices: Iterable[ResourceSlice], node_name: str) -> Iterator
         counts = {item.spec.pool.resource_slice_count for item in items}
         if counts != {len(items)}:
             said = " and ".join(map(str, sorted(counts)))
-            yield Fault(
+            yield Violation(
                 f"pool {name}: {len(items)} slices are there and {said} announced; nothing is allocated from it"
             )
         devices = Counter(device.name for item in items for device in item.spec.devices or ())
         for device, count in devices.items():
             if count > 1:
-                yield Fault(f"pool {name}: device {device} is there {count} times; the pool counts as invalid")
+                yield Violation(f"pool {name}: device {device} is there {count} times; the pool counts as invalid")
         yield from _judge_counters(name, items)
     for item in slices:
         yield from _judge_placement(item, node_name)
@@ -57,13 +57,13 @@ def _judge_counters(pool: str, slices: list[ResourceSlice]) -> Iterator[Finding]
             missing = drawn.counters.keys() - sets.get(drawn.counter_set, {}).keys()
             if missing:
                 names = ", ".join(sorted(f"{drawn.counter_set}/{name}" for name in missing))
-                yield Fault(f"pool {pool}: device {device.name} draws from {names}, which the pool does not have")
+                yield Violation(f"pool {pool}: device {device.name} draws from {names}, which the pool does not have")
 
 
 def _judge_placement(item: ResourceSlice, node_name: str) -> Iterator[Finding]:
     name = item.metadata.name
     if item.spec.node_name is not None and item.spec.node_name != node_name:
-        yield Fault(f"slice {name} is for node {item.spec.node_name}, and the driver runs on {node_name}")
+        yield Violation(f"slice {name} is for node {item.spec.node_name}, and the driver runs on {node_name}")
     owners = [owner for owner in item.metadata.owner_references if owner.kind == "Node"]
     if item.spec.node_name and not owners:
         yield Remark(f"slice {name} is not owned by its Node, so it stays when the node is removed")
@@ -76,7 +76,7 @@ def _judge_placement(item: ResourceSlice, node_name: str) -> Iterator[Finding]:
 class SliceHistory:
     """Watches slices change, event by event, and notes what breaks the rules of generations."""
 
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[Violation] = field(default_factory=list)
     _slices: dict[str, ResourceSlice] = field(default_factory=dict)
 
     def put(self, item: ResourceSlice) -> None:
@@ -111,4 +111,4 @@ class SliceHistory:
             )
 
     def _note(self, text: str) -> None:
-        self.faults.append(Fault(text))
+        self.faults.append(Violation(text))

@@ -10,7 +10,7 @@ from dralloc.client.informer import Informer
 from dralloc.client.typed_resource import ObjectKey, key_of
 from dralloc.node.claim_records import ClaimRecord
 from dralloc.node.claims import ClaimsFailed
-from dralloc.node.prepare_plan import Refused, check_claim, resolve_claims
+from dralloc.node.prepare_plan import CannotPrepare, check_claim, resolve_claims
 
 
 class CheckedClaims:
@@ -33,12 +33,12 @@ class CheckedClaims:
 
     async def prepare(self, pod: Pod) -> None:
         uses = resolve_claims(pod)
-        if isinstance(uses, Refused):
+        if isinstance(uses, CannotPrepare):
             raise ClaimsFailed(uses.text)
         for use in uses:
             key = ObjectKey(pod.metadata.namespace, use.claim)
             claim = self._claims.get(use.claim, pod.metadata.namespace)
-            absent = Refused(f"fetch ResourceClaim {use.claim}: not found")
+            absent = CannotPrepare(f"fetch ResourceClaim {use.claim}: not found")
             refused = check_claim(use, claim, pod, _every_driver) if claim is not None else absent
             if refused is not None:
                 self._refused.setdefault(key, set()).add(pod.metadata.uid)

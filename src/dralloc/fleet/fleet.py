@@ -23,10 +23,10 @@ from dralloc.client.api_calls import ApiCalls
 from dralloc.client.known_resources import resource_for
 from dralloc.client.transport import Transport
 from dralloc.client.typed_resource import key_of
-from dralloc.fleet.profiles import FAKE_LABEL, FakeNode, Profile, classes_of, nodes_of, shared_slices
+from dralloc.fleet.profiles import PROFILE_LABEL, FleetProfile, SimulatedNode, classes_of, nodes_of, shared_slices
 from dralloc.fleet.publication import CreateSlice, DeleteSlice, PoolKey, ReplaceSlice, plan_pool, pool_of
-from dralloc.fleet.simulated_pods import FIELD_MANAGER, TOGETHER, FakePods
-from dralloc.node.node_object import NodeHeart, NodeShape
+from dralloc.fleet.simulated_pods import FIELD_MANAGER, TOGETHER, SimulatedPods
+from dralloc.node.node_object import NodeHeartbeat, NodeShape
 from dralloc.node.retry import in_time, until_done
 from dralloc.node.timings import DEFAULT_TIMINGS, Timings
 from dralloc.primitives.clock import Clock
@@ -39,7 +39,7 @@ _logger = logging.getLogger(__name__)
 class FleetSettings:
     """So many nodes after one profile. `beats` is whether they keep saying that they are alive: real clusters need that."""
 
-    profile: Profile
+    profile: FleetProfile
     profile_name: str
     count: int
     prefix: str = "fake"
@@ -62,7 +62,7 @@ class Fleet:
         timings = self._settings.timings
         try:
             await self.come_up()
-            pods = FakePods(self._calls, self._clock, timings, self.names)
+            pods = SimulatedPods(self._calls, self._clock, timings, self.names)
             async with asyncio.TaskGroup() as tasks:
                 await pods.start(tasks)
                 if self._settings.beats:
@@ -90,8 +90,8 @@ class Fleet:
         pools = groupby(map(self._marked, shared_slices(profile, count, prefix)), key=pool_of)
         await _together(self._publish_pool(list(slices), existing) for _, slices in pools)
 
-    async def _publish_node(self, node: FakeNode, existing: dict[PoolKey, dict[str, ResourceSlice]]) -> None:
-        labels = {**node.shape.labels, FAKE_LABEL: self._settings.profile_name}
+    async def _publish_node(self, node: SimulatedNode, existing: dict[PoolKey, dict[str, ResourceSlice]]) -> None:
+        labels = {**node.shape.labels, PROFILE_LABEL: self._settings.profile_name}
         shape = NodeShape(name=node.shape.name, labels=labels, capacity=node.shape.capacity)
         uid = await self._heart(shape).register()
         owner = OwnerReference(api_version="v1", kind="Node", name=shape.name, uid=uid, controller=True)
@@ -116,7 +116,7 @@ class Fleet:
 
     async def _existing_slices(self) -> dict[PoolKey, dict[str, ResourceSlice]]:
         """What an earlier fleet left, by pool and name."""
-        slices, _ = await self._calls.list_all(resource_for(ResourceSlice), label_selector=FAKE_LABEL)
+        slices, _ = await self._calls.list_all(resource_for(ResourceSlice), label_selector=PROFILE_LABEL)
         found: dict[PoolKey, dict[str, ResourceSlice]] = {}
         for item in slices:
             found.setdefault(pool_of(item), {})[item.metadata.name] = item
@@ -131,7 +131,7 @@ class Fleet:
     def _marked(self, item: ResourceSlice, owner: OwnerReference | None = None) -> ResourceSlice:
         metadata = msgspec.structs.replace(
             item.metadata,
-            labels={FAKE_LABEL: self._settings.profile_name},
+            labels={PROFILE_LABEL: self._settings.profile_name},
             owner_references=(owner,) if owner is not None else (),
         )
         return msgspec.structs.replace(item, metadata=metadata)
@@ -151,7 +151,7 @@ class Fleet:
 
     async def _leave(self) -> None:
         """All nodes but those that another process has made ready since; of each first what schedulers look at."""
-        nodes, _ = await self._calls.list_all(resource_for(Node), label_selector=FAKE_LABEL)
+        nodes, _ = await self._calls.list_all(resource_for(Node), label_selector=PROFILE_LABEL)
         since = print_timestamp(self._since)
         ours = [
             node
@@ -170,8 +170,8 @@ class Fleet:
         with suppress(NotFound):
             await self._heart(NodeShape(name=node.metadata.name)).leave()
 
-    def _heart(self, shape: NodeShape) -> NodeHeart:
-        return NodeHeart(self._calls, shape, self._clock, self._settings.timings, since=self._since)
+    def _heart(self, shape: NodeShape) -> NodeHeartbeat:
+        return NodeHeartbeat(self._calls, shape, self._clock, self._settings.timings, since=self._since)
 
 
 async def _together(work: Iterable[Awaitable[None]]) -> None:

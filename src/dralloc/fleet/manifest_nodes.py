@@ -16,9 +16,9 @@ from dralloc.client.informer import Informer
 from dralloc.client.known_resources import resource_for
 from dralloc.client.reflector import Reflector
 from dralloc.client.transport import Transport
-from dralloc.fleet.profiles import FAKE_LABEL
-from dralloc.fleet.simulated_pods import FIELD_MANAGER, FakePods
-from dralloc.node.node_object import NodeHeart, NodeShape
+from dralloc.fleet.profiles import PROFILE_LABEL
+from dralloc.fleet.simulated_pods import FIELD_MANAGER, SimulatedPods
+from dralloc.node.node_object import NodeHeartbeat, NodeShape
 from dralloc.node.retry import until_done
 from dralloc.node.timings import DEFAULT_TIMINGS, Timings
 from dralloc.primitives.clock import Clock
@@ -37,13 +37,13 @@ class ManifestNodes:
         self._clock = clock
         self._timings = timings
         self._nodes: Informer[Node] = Informer()
-        self._pods = FakePods(self._calls, clock, timings)
+        self._pods = SimulatedPods(self._calls, clock, timings)
         self._new: asyncio.Queue[Node] = asyncio.Queue()
 
     async def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
         """Until cancelled. As long as there are no such nodes, no pods are watched."""
         async with asyncio.TaskGroup() as tasks:
-            selector = f"{FAKE_LABEL}={MANIFEST}"
+            selector = f"{PROFILE_LABEL}={MANIFEST}"
             tasks.create_task(Reflector(self._calls, resource_for(Node), self._nodes, label_selector=selector).run())
             await self._nodes.synced.wait()
             self._nodes.subscribe(self._node_changed)
@@ -62,7 +62,7 @@ class ManifestNodes:
         """Make the node ready, with what it says that it has, and let pods live there."""
         name = node.metadata.name
         shape = NodeShape(name=name, labels=node.metadata.labels, capacity=_capacity(node))
-        heart = NodeHeart(self._calls, shape, self._clock, self._timings)
+        heart = NodeHeartbeat(self._calls, shape, self._clock, self._timings)
         try:
             await until_done(f"node {name} is not ready yet", heart.register, self._timings.reach_again)
         except NotFound:

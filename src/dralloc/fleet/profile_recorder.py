@@ -18,10 +18,10 @@ from dralloc.api.codec import encode
 from dralloc.api.core_v1 import Node
 from dralloc.api.resource_v1 import DeviceClass, ResourceSlice
 from dralloc.fleet.placeholders import escape
-from dralloc.fleet.profiles import FAKE_LABEL
+from dralloc.fleet.profiles import PROFILE_LABEL
 
 # Labels that say which node it is, and not what kind.
-OWN_LABELS: Final = frozenset({"kubernetes.io/hostname", FAKE_LABEL})
+OWN_LABELS: Final = frozenset({"kubernetes.io/hostname", PROFILE_LABEL})
 # Stands for the name of a device itself beside those of its attributes, of which none is empty.
 OWN_NAME: Final = ""
 PLACEMENT: Final = ("nodeSelector", "allNodes", "perDeviceNodeSelection")

@@ -29,7 +29,7 @@ from dralloc.primitives.features import FeatureGates
 API_VERSION: Final = "resource.k8s.io/v1"
 SOME_TIME: Final = datetime(2026, 1, 1, tzinfo=UTC)
 # By this label everything that a fleet published is found again.
-FAKE_LABEL: Final = "fake.dralloc.io/profile"
+PROFILE_LABEL: Final = "fake.dralloc.io/profile"
 
 
 Document = dict[str, Any]
@@ -39,7 +39,7 @@ class BadProfile(Exception):
     """The profile is missing or cannot be used; the message says which and why."""
 
 
-class Pool(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class PoolTemplate(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """A pool of devices. Each slice is the part of a ResourceSlice's spec that describes devices and counters."""
 
     driver: str
@@ -60,26 +60,26 @@ class NodeKind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     weight: int = 1
     labels: dict[str, str] = {}
     capacity: dict[str, str] = {}
-    pools: list[Pool] = []
+    pools: list[PoolTemplate] = []
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NodeGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Pools that each so many nodes have together."""
 
     size: int
-    pools: list[Pool]
+    pools: list[PoolTemplate]
 
 
-class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FleetProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     description: str = ""
     classes: list[dict[str, Any]] = []
     nodes: list[NodeKind]
-    groups: list[Group] = []
-    cluster: list[Pool] = []
+    groups: list[NodeGroup] = []
+    cluster: list[PoolTemplate] = []
 
 
 @dataclass(frozen=True, slots=True)
-class FakeNode:
+class SimulatedNode:
     """A node and the slices that are its own."""
 
     shape: NodeShape
@@ -92,7 +92,7 @@ def profile_names() -> list[str]:
     return sorted(entry.name.removesuffix(".yaml") for entry in directory.iterdir() if entry.name.endswith(".yaml"))
 
 
-def load_profile(name: str) -> Profile:
+def load_profile(name: str) -> FleetProfile:
     """A profile of ours by its name, or any other by the path of its file."""
     if name in profile_names():
         text = (resources.files("dralloc.fleet") / "profiles" / f"{name}.yaml").read_text("utf-8")
@@ -107,9 +107,9 @@ def load_profile(name: str) -> Profile:
     return read_profile(text, name)
 
 
-def read_profile(text: str, name: str) -> Profile:
+def read_profile(text: str, name: str) -> FleetProfile:
     try:
-        profile = msgspec.convert(yaml.safe_load(text), Profile)
+        profile = msgspec.convert(yaml.safe_load(text), FleetProfile)
     except (yaml.YAMLError, msgspec.ValidationError, RecursionError) as error:
         raise BadProfile(f"profile {name}: {' '.join(str(error).split())}") from None
     if not profile.nodes or any(kind.weight < 1 for kind in profile.nodes) or any(g.size < 1 for g in profile.groups):
@@ -123,11 +123,11 @@ def read_profile(text: str, name: str) -> Profile:
     return profile
 
 
-def classes_of(profile: Profile) -> tuple[DeviceClass, ...]:
+def classes_of(profile: FleetProfile) -> tuple[DeviceClass, ...]:
     return tuple(_typed(document, DeviceClass) for document in _class_documents(profile))
 
 
-def nodes_of(profile: Profile, count: int, prefix: str) -> Iterator[FakeNode]:
+def nodes_of(profile: FleetProfile, count: int, prefix: str) -> Iterator[SimulatedNode]:
     """So many nodes, the kinds in turn, each with its slices. Made one by one: five thousand are not kept."""
     turn = [kind for kind in profile.nodes for _ in range(kind.weight)]
     for number in range(count):
@@ -137,10 +137,10 @@ def nodes_of(profile: Profile, count: int, prefix: str) -> Iterator[FakeNode]:
         except BadTemplate as error:
             raise BadProfile(f"labels of node {name}: {error}") from None
         slices = tuple(_typed(document, ResourceSlice) for document in _node_documents(kind, name, number))
-        yield FakeNode(NodeShape(name=name, labels=labels, capacity=kind.capacity), slices)
+        yield SimulatedNode(NodeShape(name=name, labels=labels, capacity=kind.capacity), slices)
 
 
-def shared_slices(profile: Profile, count: int, prefix: str) -> Iterator[ResourceSlice]:
+def shared_slices(profile: FleetProfile, count: int, prefix: str) -> Iterator[ResourceSlice]:
     """The slices that belong to groups of nodes or to all of them."""
     for document in _shared_documents(profile, count, prefix):
         yield _typed(document, ResourceSlice)
@@ -149,12 +149,12 @@ def shared_slices(profile: Profile, count: int, prefix: str) -> Iterator[Resourc
 # --- Documents ----------------------------------------------------------------------------------------------------
 
 
-def _class_documents(profile: Profile) -> Iterator[Document]:
+def _class_documents(profile: FleetProfile) -> Iterator[Document]:
     for each in profile.classes:
         yield {"apiVersion": API_VERSION, "kind": "DeviceClass", **each}
 
 
-def _slice_documents_of_a_round(profile: Profile) -> Iterator[Iterator[Document]]:
+def _slice_documents_of_a_round(profile: FleetProfile) -> Iterator[Iterator[Document]]:
     for number, kind in enumerate(profile.nodes):
         yield _node_documents(kind, f"node-{number}", number)
     yield _shared_documents(profile, 1, "node")
@@ -166,7 +166,7 @@ def _node_documents(kind: NodeKind, name: str, number: int) -> Iterator[Document
         yield from _pool_documents(pool, variables, f"{name}-{position}", None if pool.is_placed else name)
 
 
-def _shared_documents(profile: Profile, count: int, prefix: str) -> Iterator[Document]:
+def _shared_documents(profile: FleetProfile, count: int, prefix: str) -> Iterator[Document]:
     for position, pool in enumerate(profile.cluster):
         yield from _pool_documents(pool, {"prefix": prefix}, f"{prefix}-cluster-{position}", None)
     for kind, group in enumerate(profile.groups):
@@ -176,7 +176,7 @@ def _shared_documents(profile: Profile, count: int, prefix: str) -> Iterator[Doc
                 yield from _pool_documents(pool, variables, f"{prefix}-group-{kind}-{number}-{position}", None)
 
 
-def _pool_documents(pool: Pool, variables: Variables, base: str, node: str | None) -> Iterator[Document]:
+def _pool_documents(pool: PoolTemplate, variables: Variables, base: str, node: str | None) -> Iterator[Document]:
     try:
         name = fill_text(pool.name, variables)
         specs = [

@@ -18,9 +18,9 @@ from dralloc.client.informer import Informer
 from dralloc.client.known_resources import resource_for
 from dralloc.client.reflector import Reflector
 from dralloc.fleet.checked_claims import CheckedClaims
-from dralloc.node.pod_sync import PodSync, Surroundings
+from dralloc.node.pod_sync import PodSync, PodSyncContext
 from dralloc.node.pod_view import NODE_PODS, NodePod
-from dralloc.node.simulated_runtime import FakeRuntime
+from dralloc.node.simulated_runtime import SimulatedRuntime
 from dralloc.node.timings import Timings
 from dralloc.primitives.clock import Clock
 
@@ -29,7 +29,7 @@ FIELD_MANAGER: Final = "dralloc-fake-nodes"
 TOGETHER: Final = 64
 
 
-class FakePods:
+class SimulatedPods:
     """The pods on these nodes, and on those that are added."""
 
     def __init__(self, calls: ApiCalls, clock: Clock, timings: Timings, nodes: Iterable[str] = ()) -> None:
@@ -40,10 +40,10 @@ class FakePods:
         checked = CheckedClaims(self._claims)
         self._events = EventRecorder(calls, resource_for(Event), component=FIELD_MANAGER, clock=clock)
         self._sync = PodSync(
-            Surroundings(
+            PodSyncContext(
                 calls=calls,
                 claims=checked,
-                runtime=FakeRuntime(clock),
+                runtime=SimulatedRuntime(clock),
                 events=self._events,
                 clock=clock,
                 timings=timings,

@@ -77,7 +77,7 @@ class _Described:
     conflicts_with: Path | None = None
 
 
-class CdiFiles:
+class CdiRegistry:
     """The devices that the files in some directories describe. Files are read again when they have changed."""
 
     def __init__(self, directories: Iterable[Path] = DEFAULT_DIRECTORIES) -> None:

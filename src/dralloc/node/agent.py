@@ -24,22 +24,22 @@ from dralloc.client.known_resources import resource_for
 from dralloc.client.reflector import Reflector
 from dralloc.client.transport import Transport
 from dralloc.client.typed_resource import ObjectKey
-from dralloc.kubelet.cdi_registry import DEFAULT_DIRECTORIES, CdiFiles
+from dralloc.kubelet.cdi_registry import DEFAULT_DIRECTORIES, CdiRegistry
 from dralloc.node.checkpoint import BadCheckpoint, lock_directory
-from dralloc.node.claim_cache import ClaimBook
-from dralloc.node.claims import ClaimsFailed, ManagedClaims
+from dralloc.node.claim_cache import ClaimCache
+from dralloc.node.claims import ClaimsFailed, NodeClaims
 from dralloc.node.driver_calls import GrpcDriverCalls
 from dralloc.node.drivers import DriverInstance, Drivers
 from dralloc.node.health import HealthWatch
 from dralloc.node.metrics import NodeMetrics
-from dralloc.node.node_object import NodeHeart, NodeShape
-from dralloc.node.pod_sync import PodSync, Surroundings
+from dralloc.node.node_object import NodeHeartbeat, NodeShape
+from dralloc.node.pod_sync import PodSync, PodSyncContext
 from dralloc.node.pod_view import NODE_PODS, NodePod
 from dralloc.node.process_runtime import ProcessRuntime
 from dralloc.node.registration import PluginWatcher
 from dralloc.node.retry import in_time, until_done
-from dralloc.node.simulated_runtime import FakeRuntime
-from dralloc.node.slice_cleanup import SliceWiper
+from dralloc.node.simulated_runtime import SimulatedRuntime
+from dralloc.node.slice_cleanup import SliceCleanup
 from dralloc.node.timings import DEFAULT_TIMINGS, Timings
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
@@ -80,15 +80,15 @@ class Agent:
         self._settings = settings
         self._calls = calls = ApiCalls(transport, field_manager=FIELD_MANAGER)
         try:
-            self._book = ClaimBook(directory / CHECKPOINT)
+            self._book = ClaimCache(directory / CHECKPOINT)
         except BadCheckpoint:
             os.close(self._lock)
             raise
         self.metrics = NodeMetrics(self._book.records)
-        self._wiper = SliceWiper(calls, settings.shape.name, timings)
+        self._wiper = SliceCleanup(calls, settings.shape.name, timings)
         self.drivers = Drivers(self._wiper.connection_changed)
         self._plugins = PluginWatcher(directory / REGISTRY, self.drivers, timings, self._driver_registered)
-        self.claims = ManagedClaims(
+        self.claims = NodeClaims(
             self._book,
             GrpcDriverCalls(self.drivers, self.metrics, timings.call_s),
             self.metrics,
@@ -100,7 +100,7 @@ class Agent:
         self._health = HealthWatch(timings, self.drivers.pick, self._health_changed, directory / HEALTH)
         self._runtime = self._make_runtime(clock)
         self._pods = PodSync(
-            Surroundings(
+            PodSyncContext(
                 calls=calls,
                 claims=self.claims,
                 runtime=self._runtime,
@@ -114,7 +114,7 @@ class Agent:
             )
         )
         self._driver_came = asyncio.Event()
-        self._heart = NodeHeart(calls, settings.shape, clock, timings)
+        self._heart = NodeHeartbeat(calls, settings.shape, clock, timings)
 
     async def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
         """Be the node until cancelled."""
@@ -179,10 +179,10 @@ class Agent:
 
         self._pods.look_again(is_concerned)
 
-    def _make_runtime(self, clock: Clock) -> FakeRuntime | ProcessRuntime:
+    def _make_runtime(self, clock: Clock) -> SimulatedRuntime | ProcessRuntime:
         if not self._settings.runs_processes:
-            return FakeRuntime(clock)
-        cdi = CdiFiles(self._settings.cdi_directories)
+            return SimulatedRuntime(clock)
+        cdi = CdiRegistry(self._settings.cdi_directories)
         host_ip = self._settings.shape.host_ip
         return ProcessRuntime(self._settings.directory, cdi, clock, host_ip=host_ip)
 

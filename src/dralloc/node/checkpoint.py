@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dralloc.node.claim_records import ClaimRecord, DriverPart, PreparedDevice
+from dralloc.node.claim_records import ClaimRecord, DriverPart, ReportedDevice
 
 KIND: Final = "DRACheckpoint"
 API_VERSION: Final = "checkpoint.dra.kubelet.k8s.io/v1"
@@ -202,7 +202,7 @@ def _record(claim: _Claim) -> ClaimRecord:
 
 def _part(driver: _Driver) -> DriverPart:
     devices = tuple(
-        PreparedDevice(
+        ReportedDevice(
             pool=device.pool_name,
             device=device.device_name,
             share_id=device.share_id,

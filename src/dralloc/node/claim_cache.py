@@ -15,7 +15,7 @@ from dralloc.node.keyed_locks import KeyedLocks
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ClaimEntry:
     """A record, and how far this process is with it. After a restart nothing counts as prepared: drivers are asked again."""
 
     record: ClaimRecord
@@ -25,11 +25,13 @@ class Entry:
     is_unpreparing: bool = False
 
 
-class ClaimBook:
+class ClaimCache:
     """Entries by the claim's name, read when it is made. A change is safe once `save` has returned."""
 
     def __init__(self, path: Path) -> None:
-        self._entries = {ObjectKey(record.namespace, record.name): Entry(record) for record in read_checkpoint(path)}
+        self._entries = {
+            ObjectKey(record.namespace, record.name): ClaimEntry(record) for record in read_checkpoint(path)
+        }
         self._by_pod: dict[str, set[ObjectKey]] = {}
         for key, entry in self._entries.items():
             self._index(key, frozenset(), entry.record.pods)
@@ -39,10 +41,10 @@ class ClaimBook:
     def records(self) -> tuple[ClaimRecord, ...]:
         return tuple(entry.record for entry in self._entries.values())
 
-    def get(self, key: ObjectKey) -> Entry | None:
+    def get(self, key: ObjectKey) -> ClaimEntry | None:
         return self._entries.get(key)
 
-    def of_pod(self, pod_uid: str) -> Iterator[tuple[ObjectKey, Entry]]:
+    def of_pod(self, pod_uid: str) -> Iterator[tuple[ObjectKey, ClaimEntry]]:
         """The claims that are held for the pod."""
         for key in sorted(self._by_pod.get(pod_uid, ()), key=str):
             yield key, self._entries[key]
@@ -51,7 +53,7 @@ class ClaimBook:
         """All pods for which anything is held."""
         return frozenset(self._by_pod)
 
-    def put(self, key: ObjectKey, entry: Entry) -> None:
+    def put(self, key: ObjectKey, entry: ClaimEntry) -> None:
         before = self._entries.get(key)
         self._index(key, before.record.pods if before is not None else frozenset(), entry.record.pods)
         self._entries[key] = entry

@@ -14,7 +14,7 @@ EVERYTHING: Final = "*"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedDevice:
+class ReportedDevice:
     """A device that a driver made ready; without requests it belongs to all requests of its claim."""
 
     pool: str
@@ -31,7 +31,7 @@ class PreparedDevice:
 class DriverPart:
     """A driver's part in a claim. It is there from the moment that the driver may have been called."""
 
-    devices: tuple[PreparedDevice, ...] = ()
+    devices: tuple[ReportedDevice, ...] = ()
     # Calls that the driver does not need for this claim.
     skips: tuple[str, ...] = ()
 
@@ -55,12 +55,12 @@ class ClaimRecord:
     def without_pod(self, pod_uid: str) -> ClaimRecord:
         return replace(self, pods=self.pods - {pod_uid})
 
-    def with_devices(self, driver: str, devices: Iterable[PreparedDevice]) -> ClaimRecord:
+    def with_devices(self, driver: str, devices: Iterable[ReportedDevice]) -> ClaimRecord:
         """The record with this answer of the driver in the place of an earlier one."""
         part = replace(self.drivers.get(driver, DriverPart()), devices=tuple(devices))
         return replace(self, drivers={**self.drivers, driver: part})
 
-    def devices(self) -> Iterator[tuple[str, PreparedDevice]]:
+    def devices(self) -> Iterator[tuple[str, ReportedDevice]]:
         for driver, part in self.drivers.items():
             for device in part.devices:
                 yield driver, device

@@ -17,12 +17,12 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.transport import TransportError
 from dralloc.client.typed_resource import ObjectKey, key_of
-from dralloc.node.claim_cache import ClaimBook, Entry
+from dralloc.node.claim_cache import ClaimCache, ClaimEntry
 from dralloc.node.claim_records import PREPARE, UNPREPARE, ClaimRecord, record_of
 from dralloc.node.driver_calls import CallFailed, DriverCalls
 from dralloc.node.metrics import PREPARE_RESOURCES, UNPREPARE_RESOURCES, NodeMetrics
 from dralloc.node.prepare_plan import (
-    Refused,
+    CannotPrepare,
     check_claim,
     check_entry,
     prepare_batches,
@@ -41,7 +41,7 @@ class ClaimsFailed(Exception):
     """The claims of a pod could not be prepared or taken back; the message is for the pod's owner."""
 
 
-class ClaimKeeper(Protocol):
+class PodClaimPreparer(Protocol):
     """What the life of a pod needs of its claims."""
 
     async def prepare(self, pod: Pod) -> None:
@@ -57,12 +57,12 @@ class ClaimKeeper(Protocol):
         ...
 
 
-class ManagedClaims:
+class NodeClaims:
     """The claims of one node, whose drivers are called and whose records survive the process."""
 
     def __init__(
         self,
-        book: ClaimBook,
+        book: ClaimCache,
         calls: DriverCalls,
         metrics: NodeMetrics,
         *,
@@ -96,7 +96,7 @@ class ManagedClaims:
     async def _usable_claims(self, pod: Pod) -> tuple[ResourceClaim, ...]:
         """The claims of the pod, all of which it may use here and now."""
         uses = resolve_claims(pod)
-        if isinstance(uses, Refused):
+        if isinstance(uses, CannotPrepare):
             raise ClaimsFailed(uses.text)
         claims: dict[str, ResourceClaim] = {}
         for use in uses:
@@ -114,7 +114,7 @@ class ManagedClaims:
             if refused := check_entry(claim, self._book.get(key_of(claim))):
                 raise ClaimsFailed(refused.text)
         for claim in claims:
-            entry = self._book.get(key_of(claim)) or Entry(record_of(claim, may_skip=self._may_skip))
+            entry = self._book.get(key_of(claim)) or ClaimEntry(record_of(claim, may_skip=self._may_skip))
             record = entry.record.with_pod(pod.metadata.uid)
             self._book.put(key_of(claim), replace(entry, record=record, allocation=claim.status.allocation))
         open_keys = [key for claim in claims if not self._entry(key := key_of(claim)).is_prepared]
@@ -180,7 +180,7 @@ class ManagedClaims:
 
     # --- Small things ---------------------------------------------------------------------------------------------
 
-    def _entry(self, key: ObjectKey) -> Entry:
+    def _entry(self, key: ObjectKey) -> ClaimEntry:
         entry = self._book.get(key)
         assert entry is not None, f"{key} is locked and was not dropped"
         return entry

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from dralloc.api.pod_claims import claims_of
-from dralloc.node.claim_records import ClaimRecord, PreparedDevice
-from dralloc.node.health import DeviceHealth
+from dralloc.node.claim_records import ClaimRecord, ReportedDevice
+from dralloc.node.health import HealthReport
 from dralloc.node.pod_view import NodeContainer, NodePod, ResourceHealth, ResourceStatus
 
 # What is held for a pod, by the names of its claims.
 Held = Mapping[str, ClaimRecord]
-HealthOf = Callable[[str, str, str], DeviceHealth]
+HealthOf = Callable[[str, str, str], HealthReport]
 
 
 def cdi_ids(pod: NodePod, container: NodeContainer, held: Held) -> tuple[str, ...]:
@@ -38,7 +38,7 @@ def devices_status(
 
 def _uses(
     pod: NodePod, container: NodeContainer, held: Held
-) -> Iterator[tuple[str, str, list[tuple[str, PreparedDevice]]]]:
+) -> Iterator[tuple[str, str, list[tuple[str, ReportedDevice]]]]:
     """What the container uses: entry of the pod, request (or all), and the devices with their drivers."""
     claims = {use.entry: use.claim for use in claims_of(pod)}
     for asked in container.resources.claims:
@@ -52,11 +52,11 @@ def _uses(
                 yield "", mapping.request_name, _serving(record, mapping.request_name)
 
 
-def _serving(record: ClaimRecord, request: str) -> list[tuple[str, PreparedDevice]]:
+def _serving(record: ClaimRecord, request: str) -> list[tuple[str, ReportedDevice]]:
     return [(driver, device) for driver, device in record.devices() if device.serves(request)]
 
 
-def _health(driver: str, device: PreparedDevice, health_of: HealthOf) -> ResourceHealth:
+def _health(driver: str, device: ReportedDevice, health_of: HealthOf) -> ResourceHealth:
     known = health_of(driver, device.pool, device.device)
     resource_id = device.cdi_ids[0] if device.cdi_ids else f"{driver}/{device.pool}/{device.device}"
     return ResourceHealth(resource_id=resource_id, health=known.health, message=known.message or None)

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import grpc
 import grpc.aio
 
-from dralloc.node.claim_records import ClaimRecord, PreparedDevice
+from dralloc.node.claim_records import ClaimRecord, ReportedDevice
 from dralloc.node.drivers import DriverInstance, Drivers
 from dralloc.node.metrics import NodeMetrics
 from dralloc.rpc.plugin_services import NODE_PREPARE_RESOURCES, NODE_UNPREPARE_RESOURCES, Service
@@ -29,7 +29,7 @@ class DriverCalls(Protocol):
 
     async def prepare(
         self, driver: str, claims: Sequence[ClaimRecord], shared: Mapping[str, str]
-    ) -> Mapping[str, tuple[PreparedDevice, ...]]:
+    ) -> Mapping[str, tuple[ReportedDevice, ...]]:
         """The devices by claim UID. `shared` names, by claim UID, a device of which the claim has a share."""
         ...
 
@@ -46,7 +46,7 @@ class GrpcDriverCalls:
 
     async def prepare(
         self, driver: str, claims: Sequence[ClaimRecord], shared: Mapping[str, str]
-    ) -> Mapping[str, tuple[PreparedDevice, ...]]:
+    ) -> Mapping[str, tuple[ReportedDevice, ...]]:
         instance = self._instance(driver)
         service = instance.service_for(shares=any(claim.uid in shared for claim in claims))
         if service is None:
@@ -88,7 +88,7 @@ class GrpcDriverCalls:
             self.metrics.calls.observe(instance.driver, path, _go_name(code), value=time.monotonic() - started)
 
 
-def read_prepared(claims: Sequence[ClaimRecord], response: Any) -> dict[str, tuple[PreparedDevice, ...]]:
+def read_prepared(claims: Sequence[ClaimRecord], response: Any) -> dict[str, tuple[ReportedDevice, ...]]:
     """The devices by claim UID, from an answer that keeps the rules."""
     check_answers(NODE_PREPARE_RESOURCES, claims, response)
     return {uid: tuple(map(_device, answer.devices)) for uid, answer in response.claims.items()}
@@ -106,10 +106,10 @@ def check_answers(rpc: str, claims: Sequence[ClaimRecord], response: Any) -> Non
         raise CallFailed(f"{rpc} skipped {len(missing)} ResourceClaims ({', '.join(missing)})")
 
 
-def _device(device: Any) -> PreparedDevice:
+def _device(device: Any) -> ReportedDevice:
     # The older version of the service has no shares.
     has_share = "share_id" in type(device).DESCRIPTOR.fields_by_name and device.HasField("share_id")
-    return PreparedDevice(
+    return ReportedDevice(
         pool=device.pool_name,
         device=device.device_name,
         share_id=device.share_id if has_share else None,

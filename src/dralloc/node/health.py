@@ -34,7 +34,7 @@ DEVICES_MAX: Final = 16384
 MESSAGE_MAX: Final = 1024
 
 
-class DeviceHealth(msgspec.Struct, frozen=True):
+class HealthReport(msgspec.Struct, frozen=True):
     """How a device is, by its driver's last word; `fresh_until` is on the clock of whoever keeps it."""
 
     health: str
@@ -47,7 +47,7 @@ class DeviceHealth(msgspec.Struct, frozen=True):
         return self.health, self.message
 
 
-NOT_KNOWN: Final = DeviceHealth(UNKNOWN)
+NOT_KNOWN: Final = HealthReport(UNKNOWN)
 DeviceKey = tuple[str, str]
 
 
@@ -55,16 +55,16 @@ class HealthTable:
     """The health of devices by driver, pool and device. Every change says whether anything that is shown changed."""
 
     def __init__(self) -> None:
-        self._drivers: dict[str, dict[DeviceKey, DeviceHealth]] = {}
+        self._drivers: dict[str, dict[DeviceKey, HealthReport]] = {}
 
-    def get(self, driver: str, pool: str, device: str, now: float) -> DeviceHealth:
+    def get(self, driver: str, pool: str, device: str, now: float) -> HealthReport:
         known = self._drivers.get(driver, {}).get((pool, device), NOT_KNOWN)
         return known if now < known.fresh_until else NOT_KNOWN
 
     def drivers(self) -> tuple[str, ...]:
         return tuple(self._drivers)
 
-    def put(self, driver: str, reports: Mapping[DeviceKey, DeviceHealth], now: float) -> bool:
+    def put(self, driver: str, reports: Mapping[DeviceKey, HealthReport], now: float) -> bool:
         """Take what a driver says about some of its devices; more than it may have are passed over."""
         known = self._drivers.setdefault(driver, {})
         changed = False
@@ -103,20 +103,20 @@ class HealthTable:
         return msgspec.json.encode(rows)
 
     def decode(self, content: bytes, now: float) -> None:
-        rows = msgspec.json.decode(content, type=list[tuple[str, str, str, DeviceHealth]])
+        rows = msgspec.json.decode(content, type=list[tuple[str, str, str, HealthReport]])
         for driver, pool, device, health in rows:
             left_s = min(health.fresh_until, health.timeout_s)
             fresh = msgspec.structs.replace(health, fresh_until=now + left_s)
             self._drivers.setdefault(driver, {})[(pool, device)] = fresh
 
 
-def read_reports(response: Any, now: float, default_timeout_s: float) -> dict[DeviceKey, DeviceHealth]:
+def read_reports(response: Any, now: float, default_timeout_s: float) -> dict[DeviceKey, HealthReport]:
     """What one message of a driver says, by pool and device."""
-    reports: dict[DeviceKey, DeviceHealth] = {}
+    reports: dict[DeviceKey, HealthReport] = {}
     for entry in response.devices:
         timeout_s = float(entry.health_check_timeout_seconds)
         timeout_s = timeout_s if timeout_s > 0 else default_timeout_s
-        reports[(entry.device.pool_name, entry.device.device_name)] = DeviceHealth(
+        reports[(entry.device.pool_name, entry.device.device_name)] = HealthReport(
             health=_NAMES.get(entry.health, UNKNOWN),
             message=entry.message[:MESSAGE_MAX],
             timeout_s=timeout_s,
@@ -137,7 +137,7 @@ class HealthWatch:
     _streams: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def get(self, driver: str, pool: str, device: str) -> DeviceHealth:
+    def get(self, driver: str, pool: str, device: str) -> HealthReport:
         return self.table.get(driver, pool, device, _now())
 
     def load(self) -> None:

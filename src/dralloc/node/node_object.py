@@ -87,7 +87,7 @@ def node_status(shape: NodeShape, now: datetime, since: datetime, *, is_ready: b
     return status
 
 
-class NodeHeart:
+class NodeHeartbeat:
     """Registers a node, and keeps saying that it is alive: often by its lease, now and then by its status."""
 
     def __init__(

@@ -19,7 +19,7 @@ from dralloc.client.api_calls import ApiCalls, PatchType
 from dralloc.client.event_recorder import EventRecorder, Report, reference_to
 from dralloc.client.typed_resource import key_of
 from dralloc.client.work_queue import WorkQueue, work
-from dralloc.node.claims import ClaimKeeper, ClaimsFailed
+from dralloc.node.claims import ClaimsFailed, PodClaimPreparer
 from dralloc.node.container_devices import HealthOf, cdi_ids, devices_status
 from dralloc.node.health import NOT_KNOWN
 from dralloc.node.metrics import NodeMetrics
@@ -72,11 +72,11 @@ class _Ending:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class PodSyncContext:
     """What the life of pods needs of the rest."""
 
     calls: ApiCalls
-    claims: ClaimKeeper
+    claims: PodClaimPreparer
     runtime: Runtime
     events: EventRecorder
     clock: Clock
@@ -90,7 +90,7 @@ class Surroundings:
 class PodSync:
     """The pods of one node, or of many. Feed it with `pod_changed`, and `run` it."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: PodSyncContext) -> None:
         self._around = around
         self._pods: dict[str, _Work] = {}
         self._queue: WorkQueue[str] = WorkQueue(around.timings.pod_again)

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from dralloc.api.pod_claims import ClaimUse, claims_of, is_reserved_for, may_use
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import AllocationResult, ResourceClaim
-from dralloc.node.claim_cache import Entry
+from dralloc.node.claim_cache import ClaimEntry
 from dralloc.node.claim_records import PREPARE, UNPREPARE, ClaimRecord
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class CannotPrepare:
     """The pod cannot have its claims now; the text is for its owner."""
 
     text: str
@@ -30,49 +30,51 @@ class Batch:
     claims: tuple[ClaimRecord, ...]
 
 
-def resolve_claims(pod: Pod) -> tuple[ClaimUse, ...] | Refused:
+def resolve_claims(pod: Pod) -> tuple[ClaimUse, ...] | CannotPrepare:
     """The claims that the pod uses, once all of them exist."""
     recorded = {entry.name for entry in pod.status.resource_claim_statuses}
     for entry in pod.spec.resource_claims:
         if entry.resource_claim_name is None and entry.resource_claim_template_name is None:
-            return Refused(f"pod claim {entry.name}: neither a claim nor a template is named")
+            return CannotPrepare(f"pod claim {entry.name}: neither a claim nor a template is named")
         if entry.resource_claim_name is None and entry.name not in recorded:
-            return Refused(f"pod claim {entry.name}: ResourceClaim not created yet")
+            return CannotPrepare(f"pod claim {entry.name}: ResourceClaim not created yet")
     return tuple(claims_of(pod))
 
 
-def check_claim(use: ClaimUse, claim: ResourceClaim, pod: Pod, is_registered: Callable[[str], bool]) -> Refused | None:
+def check_claim(
+    use: ClaimUse, claim: ResourceClaim, pod: Pod, is_registered: Callable[[str], bool]
+) -> CannotPrepare | None:
     """Whether the pod may use the claim on this node now."""
     name, uid = claim.metadata.name, claim.metadata.uid
     if not may_use(use, claim, pod):
-        return Refused(f"ResourceClaim {name} was not created for pod {pod.metadata.name} ({pod.metadata.uid})")
+        return CannotPrepare(f"ResourceClaim {name} was not created for pod {pod.metadata.name} ({pod.metadata.uid})")
     if not is_reserved_for(claim, pod):
-        return Refused(
+        return CannotPrepare(
             f"pod {pod.metadata.name} ({pod.metadata.uid}) is not allowed to use ResourceClaim {name} ({uid})"
         )
     if claim.status.allocation is None:
-        return Refused(f"ResourceClaim {name}: not allocated")
+        return CannotPrepare(f"ResourceClaim {name}: not allocated")
     for result in claim.status.allocation.devices.results:
         if not is_registered(result.driver):
-            return Refused(f"ResourceClaim {name}: DRA driver {result.driver} is not registered")
+            return CannotPrepare(f"ResourceClaim {name}: DRA driver {result.driver} is not registered")
     return None
 
 
-def check_entry(claim: ResourceClaim, entry: Entry | None) -> Refused | None:
+def check_entry(claim: ResourceClaim, entry: ClaimEntry | None) -> CannotPrepare | None:
     """Whether what the node still knows under the claim's name stands in the way."""
     if entry is None:
         return None
     name, uid = entry.record.name, entry.record.uid
     if uid != claim.metadata.uid:
-        return Refused(
+        return CannotPrepare(
             f"old ResourceClaim with same name {name} and different UID {uid} still exists on this node "
             "and is not unprepared yet"
         )
     if entry.is_unpreparing:
-        return Refused(f"ResourceClaim {name} is being unprepared")
+        return CannotPrepare(f"ResourceClaim {name} is being unprepared")
     # A pod that was deleted by force may leave a claim that is allocated anew before the node has cleaned up.
     if entry.allocation is not None and entry.allocation.devices != _allocated(claim).devices:
-        return Refused(f"ResourceClaim {name} is still prepared for devices that were allocated earlier")
+        return CannotPrepare(f"ResourceClaim {name} is still prepared for devices that were allocated earlier")
     return None
 
 

@@ -18,7 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from dralloc.kubelet.cdi_registry import BadDevices, CdiFiles
+from dralloc.kubelet.cdi_registry import BadDevices, CdiRegistry
 from dralloc.node.environment import BadEnvironment, command_line, container_environment, unsupported_parts
 from dralloc.node.pod_plan import Exit
 from dralloc.node.pod_view import NodePod
@@ -49,7 +49,7 @@ class _Process:
 class ProcessRuntime:
     """Runs containers as processes. Their output goes to files under `root`."""
 
-    def __init__(self, root: Path, cdi: CdiFiles, clock: Clock, *, host_ip: str = "127.0.0.1") -> None:
+    def __init__(self, root: Path, cdi: CdiRegistry, clock: Clock, *, host_ip: str = "127.0.0.1") -> None:
         self._root = root
         self._cdi = cdi
         self._clock = clock

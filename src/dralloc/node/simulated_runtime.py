@@ -84,7 +84,7 @@ class _Running:
     stops_at: float | None = None
 
 
-class FakeRuntime:
+class SimulatedRuntime:
     """Reports what containers with these behaviours would do."""
 
     def __init__(self, clock: Clock) -> None:

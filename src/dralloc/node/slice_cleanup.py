@@ -21,7 +21,7 @@ from dralloc.primitives.errors import Conflict, NotFound
 _logger = logging.getLogger(__name__)
 
 
-class SliceWiper:
+class SliceCleanup:
     """Removes the slices of one node: all of them when it starts, and those of drivers that stay away."""
 
     def __init__(self, calls: ApiCalls, node: str, timings: Timings) -> None:

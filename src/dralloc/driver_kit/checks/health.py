@@ -9,8 +9,8 @@ from contextlib import aclosing
 from typing import Any, Final
 
 from dralloc.driver_kit.answer_rules import HEALTH_MESSAGE_LENGTH_MAX
-from dralloc.driver_kit.checking import Check, Fault, Finding, Remark, Skip
-from dralloc.driver_kit.driver_under_test import Subject
+from dralloc.driver_kit.checking import Check, Finding, Remark, Skip, Violation
+from dralloc.driver_kit.driver_under_test import DriverUnderTest
 from dralloc.rpc.plugin_services import Service
 
 HEALTHS: Final = (0, 1, 2)
@@ -18,7 +18,7 @@ HEALTHS: Final = (0, 1, 2)
 TIME_MIN_S, TIME_MAX_S = 1_000_000_000, 100_000_000_000
 
 
-async def _first_message(subject: Subject, service: Service) -> Any:
+async def _first_message(subject: DriverUnderTest, service: Service) -> Any:
     async with aclosing(subject.caller.watch_health(service)) as stream:
         try:
             async with asyncio.timeout(subject.patience.health_s):
@@ -29,30 +29,30 @@ async def _first_message(subject: Subject, service: Service) -> Any:
             return None
 
 
-def _services(subject: Subject) -> tuple[Service, ...]:
+def _services(subject: DriverUnderTest) -> tuple[Service, ...]:
     if not subject.health_services:
         raise Skip("the driver offers no health")
     return subject.health_services
 
 
-async def _first(subject: Subject) -> Iterable[Finding]:
+async def _first(subject: DriverUnderTest) -> Iterable[Finding]:
     findings: list[Finding] = []
     for service in _services(subject):
         message = await _first_message(subject, service)
         if message is None:
-            findings.append(Fault(f"{service.advertised}: no health came within {subject.patience.health_s:.0f} s"))
+            findings.append(Violation(f"{service.advertised}: no health came within {subject.patience.health_s:.0f} s"))
         else:
             findings += (type(found)(f"{service.advertised}: {found.text}") for found in judge_health(message))
     return findings
 
 
-async def _devices(subject: Subject) -> Iterable[Finding]:
+async def _devices(subject: DriverUnderTest) -> Iterable[Finding]:
     message = await _first_message(subject, _services(subject)[0])
     published = {
         (item.spec.pool.name, device.name) for item in await subject.slices() for device in item.spec.devices or ()
     }
     told = {(found.device.pool_name, found.device.device_name) for found in message.devices} if message else set()
-    strangers = [Fault(f"device {pool}/{name} is not published") for pool, name in sorted(told - published)]
+    strangers = [Violation(f"device {pool}/{name} is not published") for pool, name in sorted(told - published)]
     silent = sorted(f"{pool}/{name}" for pool, name in published - told)
     return [*strangers, *([Remark(f"nothing is said of {', '.join(silent)}")] if silent and message else [])]
 
@@ -62,26 +62,26 @@ def judge_health(message: Any) -> Iterator[Finding]:
     names = Counter((found.device.pool_name, found.device.device_name) for found in message.devices)
     for (pool, device), count in names.items():
         if not pool or not device:
-            yield Fault(f"a device has no name or no pool: {pool!r}/{device!r}")
+            yield Violation(f"a device has no name or no pool: {pool!r}/{device!r}")
         if count > 1:
-            yield Fault(f"device {pool}/{device} is there {count} times")
+            yield Violation(f"device {pool}/{device} is there {count} times")
     for found in message.devices:
         shown = f"device {found.device.pool_name}/{found.device.device_name}"
         if found.health not in HEALTHS:
-            yield Fault(f"{shown}: health {found.health} means nothing")
+            yield Violation(f"{shown}: health {found.health} means nothing")
         if not TIME_MIN_S < found.last_updated_time < TIME_MAX_S:
-            yield Fault(f"{shown}: {found.last_updated_time} is not a time in seconds since 1970")
+            yield Violation(f"{shown}: {found.last_updated_time} is not a time in seconds since 1970")
         if found.health_check_timeout_seconds < 0:
-            yield Fault(f"{shown}: the timeout is negative")
+            yield Violation(f"{shown}: the timeout is negative")
         if len(found.message) > HEALTH_MESSAGE_LENGTH_MAX:
             yield Remark(f"{shown}: of the message {HEALTH_MESSAGE_LENGTH_MAX} characters are kept")
 
 
-async def _reopen(subject: Subject) -> Iterable[Finding]:
+async def _reopen(subject: DriverUnderTest) -> Iterable[Finding]:
     service = _services(subject)[0]
     for attempt in ("", " after the stream was broken off"):
         if await _first_message(subject, service) is None:
-            return [Fault(f"no health came within {subject.patience.health_s:.0f} s{attempt}")]
+            return [Violation(f"no health came within {subject.patience.health_s:.0f} s{attempt}")]
     return []
 
 

@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from dralloc.api.resource_v1 import DeviceRequestAllocationResult, ResourceClaim
 from dralloc.driver_kit.answer_rules import judge_devices, judge_entries, judge_same, judge_success
-from dralloc.driver_kit.caller import AnsweredClaim, CallFailed, ClaimName
+from dralloc.driver_kit.caller import AnsweredClaim, ClaimName, RpcFailed
 from dralloc.driver_kit.cdi_lookup import cdi_names
-from dralloc.driver_kit.checking import Check, Fault, Finding, Remark, Skip
+from dralloc.driver_kit.checking import Check, Finding, Remark, Skip, Violation
 from dralloc.driver_kit.claim_maker import NAMESPACE, exactly
-from dralloc.driver_kit.driver_under_test import Subject, name_of
+from dralloc.driver_kit.driver_under_test import DriverUnderTest, name_of
 from dralloc.rpc.plugin_services import DRA_V1
 
 CONCURRENT: Final = 4
@@ -25,12 +25,12 @@ NO_PATIENCE_S: Final = (0.002, 0.01, 0.05)
 FOREIGN_DRIVER: Final = "other.driver-test.example.com"
 
 
-async def prepared(subject: Subject, claim: ResourceClaim) -> Mapping[str, AnsweredClaim]:
+async def prepared(subject: DriverUnderTest, claim: ResourceClaim) -> Mapping[str, AnsweredClaim]:
     """The answer for one claim, in the version that a node takes."""
     return await subject.caller.prepare([name_of(claim)], subject.service)
 
 
-def judge(subject: Subject, claim: ResourceClaim, answered: Mapping[str, AnsweredClaim]) -> Iterator[Finding]:
+def judge(subject: DriverUnderTest, claim: ResourceClaim, answered: Mapping[str, AnsweredClaim]) -> Iterator[Finding]:
     """Everything that must hold for a claim that can be prepared."""
     name = name_of(claim)
     yield from judge_success(name, answered, "preparing")
@@ -39,29 +39,29 @@ def judge(subject: Subject, claim: ResourceClaim, answered: Mapping[str, Answere
         yield from judge_devices(claim, entry, subject.driver, with_shares=subject.service is DRA_V1)
 
 
-async def _answer(subject: Subject) -> Iterable[Finding]:
+async def _answer(subject: DriverUnderTest) -> Iterable[Finding]:
     claim = await subject.claim()
     answered = await prepared(subject, claim)
     return [*judge_entries([name_of(claim)], answered), *judge(subject, claim, answered)]
 
 
-async def _cdi(subject: Subject) -> Iterable[Finding]:
+async def _cdi(subject: DriverUnderTest) -> Iterable[Finding]:
     if not subject.cdi_dirs:
         raise Skip("it is not known where the driver writes CDI files")
     claim = await subject.claim()
     answered = await prepared(subject, claim)
     named = {name for entry in answered.values() for device in entry.devices for name in device.cdi_device_ids}
     missing = named - cdi_names(subject.cdi_dirs)
-    return [Fault(f"no CDI file has {name}, so no container can start with it") for name in sorted(missing)]
+    return [Violation(f"no CDI file has {name}, so no container can start with it") for name in sorted(missing)]
 
 
-async def _repeat(subject: Subject) -> Iterable[Finding]:
+async def _repeat(subject: DriverUnderTest) -> Iterable[Finding]:
     claim = await subject.claim()
     first, second = await prepared(subject, claim), await prepared(subject, claim)
     return [*judge_success(name_of(claim), second, "preparing again"), *judge_same(first, second, "asked twice")]
 
 
-async def _concurrent(subject: Subject) -> Iterable[Finding]:
+async def _concurrent(subject: DriverUnderTest) -> Iterable[Finding]:
     claim = await subject.claim()
     answers = await asyncio.gather(*(prepared(subject, claim) for _ in range(CONCURRENT)))
     findings = [*judge(subject, claim, answers[0])]
@@ -71,15 +71,15 @@ async def _concurrent(subject: Subject) -> Iterable[Finding]:
     return findings
 
 
-async def _impatient(subject: Subject) -> Iterable[Finding]:
+async def _impatient(subject: DriverUnderTest) -> Iterable[Finding]:
     claim = await subject.claim()
     for patience_s in NO_PATIENCE_S:
-        with suppress(CallFailed):
+        with suppress(RpcFailed):
             await subject.caller.prepare([name_of(claim)], subject.service, timeout_s=patience_s)
     return judge(subject, claim, await prepared(subject, claim))
 
 
-async def _versions(subject: Subject) -> Iterable[Finding]:
+async def _versions(subject: DriverUnderTest) -> Iterable[Finding]:
     if len(subject.services) < 2:
         raise Skip("the driver offers one version")
     claim = await subject.claim()
@@ -91,12 +91,12 @@ async def _versions(subject: Subject) -> Iterable[Finding]:
     return findings
 
 
-async def _alternative(subject: Subject) -> Iterable[Finding]:
+async def _alternative(subject: DriverUnderTest) -> Iterable[Finding]:
     claim = await subject.claim(subject.alternatives())
     return judge(subject, claim, await prepared(subject, claim))
 
 
-async def _shares(subject: Subject) -> Iterable[Finding]:
+async def _shares(subject: DriverUnderTest) -> Iterable[Finding]:
     claims = [await subject.claim(), await subject.claim()]
     shared = [_shares_of(claim) for claim in claims]
     if not all(shared):
@@ -119,7 +119,7 @@ def _shares_of(claim: ResourceClaim) -> list[str]:
     return [result.share_id for result in claim.status.allocation.devices.results if result.share_id is not None]
 
 
-async def _batch(subject: Subject) -> Iterable[Finding]:
+async def _batch(subject: DriverUnderTest) -> Iterable[Finding]:
     claims = [await subject.claim(), await subject.claim()]
     names = [name_of(claim) for claim in claims]
     answered = await subject.caller.prepare(names, subject.service)
@@ -129,7 +129,7 @@ async def _batch(subject: Subject) -> Iterable[Finding]:
     return findings
 
 
-async def _foreign(subject: Subject) -> Iterable[Finding]:
+async def _foreign(subject: DriverUnderTest) -> Iterable[Finding]:
     """A claim with devices of two drivers, of which each prepares its own."""
     maker = subject.claims
     requests = subject.requests()
@@ -147,43 +147,43 @@ async def _foreign(subject: Subject) -> Iterable[Finding]:
 # --- What cannot be prepared --------------------------------------------------------------------------------------
 
 
-async def _refused(subject: Subject, claim: ClaimName, what: str) -> list[Finding]:
+async def _refused(subject: DriverUnderTest, claim: ClaimName, what: str) -> list[Finding]:
     """A claim that cannot be prepared is refused: for itself, or as the whole call."""
     try:
         answered = await subject.caller.prepare([claim], subject.service)
-    except CallFailed as error:
+    except RpcFailed as error:
         if error.code in ("DEADLINE_EXCEEDED", "UNAVAILABLE"):
-            return [Fault(f"asked about {what}, the driver did not answer: {error}")]
+            return [Violation(f"asked about {what}, the driver did not answer: {error}")]
         return []
     findings = [*judge_entries([claim], answered)]
     entry = answered.get(claim.uid)
     if entry is not None and not entry.error:
-        findings.append(Fault(f"the driver says that it has prepared {what}"))
+        findings.append(Violation(f"the driver says that it has prepared {what}"))
     return findings
 
 
-async def _unknown(subject: Subject) -> Iterable[Finding]:
+async def _unknown(subject: DriverUnderTest) -> Iterable[Finding]:
     unknown = ClaimName(NAMESPACE, subject.new_name(), str(uuid4()))
     return await _refused(subject, unknown, "a claim that does not exist")
 
 
-async def _replaced(subject: Subject) -> Iterable[Finding]:
+async def _replaced(subject: DriverUnderTest) -> Iterable[Finding]:
     claim = name_of(await subject.claim())
     other = ClaimName(claim.namespace, claim.name, str(uuid4()))
     return await _refused(subject, other, "a claim that was deleted and made again under the same name")
 
 
-async def _unallocated(subject: Subject) -> Iterable[Finding]:
+async def _unallocated(subject: DriverUnderTest) -> Iterable[Finding]:
     return await _refused(subject, name_of(await subject.unallocated_claim()), "a claim that is not allocated")
 
 
-async def _partial(subject: Subject) -> Iterable[Finding]:
+async def _partial(subject: DriverUnderTest) -> Iterable[Finding]:
     good = await subject.claim()
     bad = ClaimName(NAMESPACE, subject.new_name(), str(uuid4()))
     findings: list[Finding] = []
     try:
         answered = await subject.caller.prepare([bad, name_of(good)], subject.service)
-    except CallFailed as error:
+    except RpcFailed as error:
         findings.append(
             Remark(
                 f"one claim that cannot be prepared fails the whole call, and with it the pod's other claims: {error}"
@@ -194,7 +194,7 @@ async def _partial(subject: Subject) -> Iterable[Finding]:
         findings += judge(subject, good, answered)
         entry = answered.get(bad.uid)
         if entry is not None and not entry.error:
-            findings.append(Fault("the driver says that it has prepared a claim that does not exist"))
+            findings.append(Violation("the driver says that it has prepared a claim that does not exist"))
     findings += judge(subject, good, await prepared(subject, good))
     return findings
 

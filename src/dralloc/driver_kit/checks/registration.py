@@ -6,31 +6,33 @@ from collections.abc import Iterable
 from typing import Final
 
 from dralloc.driver_kit.answer_rules import judge_info
-from dralloc.driver_kit.checking import Check, Fault, Finding
-from dralloc.driver_kit.driver_under_test import Subject
+from dralloc.driver_kit.checking import Check, Finding, Violation
+from dralloc.driver_kit.driver_under_test import DriverUnderTest
 
 
-async def _info(subject: Subject) -> Iterable[Finding]:
+async def _info(subject: DriverUnderTest) -> Iterable[Finding]:
     return judge_info(await subject.registrar.get_info())
 
 
-async def _repeat(subject: Subject) -> Iterable[Finding]:
+async def _repeat(subject: DriverUnderTest) -> Iterable[Finding]:
     first, second = await subject.registrar.get_info(), await subject.registrar.get_info()
-    return [] if first == second else [Fault(f"asked twice, it said {first} and then {second}")]
+    return [] if first == second else [Violation(f"asked twice, it said {first} and then {second}")]
 
 
-async def _status(subject: Subject) -> Iterable[Finding]:
+async def _status(subject: DriverUnderTest) -> Iterable[Finding]:
     for _ in range(2):
         await subject.registrar.notify()
     await subject.registrar.get_info()
     return []
 
 
-async def _versions(subject: Subject) -> Iterable[Finding]:
+async def _versions(subject: DriverUnderTest) -> Iterable[Finding]:
     findings: list[Finding] = []
     for service in subject.services:
         for answered in (await subject.caller.prepare([], service), await subject.caller.unprepare([], service)):
-            findings += [Fault(f"{service.advertised}: asked about no claim, it answers for {uid}") for uid in answered]
+            findings += [
+                Violation(f"{service.advertised}: asked about no claim, it answers for {uid}") for uid in answered
+            ]
     return findings
 
 

@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from typing import Final
 
 from dralloc.driver_kit.answer_rules import judge_same
-from dralloc.driver_kit.checking import Check, Fault, Finding
+from dralloc.driver_kit.checking import Check, Finding, Violation
 from dralloc.driver_kit.checks.prepare import judge, prepared
 from dralloc.driver_kit.checks.unprepare import released
-from dralloc.driver_kit.driver_under_test import LOOK_AGAIN_S, Subject, name_of
+from dralloc.driver_kit.driver_under_test import LOOK_AGAIN_S, DriverUnderTest, name_of
 from dralloc.driver_kit.slice_rules import are_complete, pools_of
 
 
-async def _prepared(subject: Subject) -> Iterable[Finding]:
+async def _prepared(subject: DriverUnderTest) -> Iterable[Finding]:
     claim = await subject.claim()
     before = await prepared(subject, claim)
     await subject.restart()
@@ -22,7 +22,7 @@ async def _prepared(subject: Subject) -> Iterable[Finding]:
     return [*judge(subject, claim, after), *judge_same(before, after, "before and after a restart")]
 
 
-async def _middle(subject: Subject) -> Iterable[Finding]:
+async def _middle(subject: DriverUnderTest) -> Iterable[Finding]:
     claim = await subject.claim()
     asking = asyncio.create_task(prepared(subject, claim))
     # Let the question leave before the driver ends; how far it gets is chance, and every case must be good.
@@ -33,7 +33,7 @@ async def _middle(subject: Subject) -> Iterable[Finding]:
     return [*findings, *await released(subject, name_of(claim), "unpreparing after a restart in the middle:")]
 
 
-async def _gone(subject: Subject) -> Iterable[Finding]:
+async def _gone(subject: DriverUnderTest) -> Iterable[Finding]:
     claim = await subject.claim()
     await prepared(subject, claim)
     await subject.claims.delete(claim)
@@ -41,7 +41,7 @@ async def _gone(subject: Subject) -> Iterable[Finding]:
     return await released(subject, name_of(claim), "unpreparing after a restart and its deletion:")
 
 
-async def _slices(subject: Subject) -> Iterable[Finding]:
+async def _slices(subject: DriverUnderTest) -> Iterable[Finding]:
     before = {
         pool: [device for item in items for device in item.spec.devices or ()]
         for pool, items in pools_of(await subject.slices()).items()
@@ -57,7 +57,7 @@ async def _slices(subject: Subject) -> Iterable[Finding]:
         if are_complete(slices) and after == before:
             return []
         await asyncio.sleep(LOOK_AGAIN_S)
-    return [Fault("after a restart the published devices are not what they were")]
+    return [Violation("after a restart the published devices are not what they were")]
 
 
 CHECKS: Final = (

@@ -7,22 +7,22 @@ from collections.abc import Iterable
 from typing import Final
 
 from dralloc.api.resource_v1 import ResourceSlice
-from dralloc.driver_kit.checking import Check, Fault, Finding, Skip
-from dralloc.driver_kit.driver_under_test import LOOK_AGAIN_S, Subject
+from dralloc.driver_kit.checking import Check, Finding, Skip, Violation
+from dralloc.driver_kit.driver_under_test import LOOK_AGAIN_S, DriverUnderTest
 from dralloc.driver_kit.slice_rules import are_complete, judge_published, pools_of
 from dralloc.primitives.errors import NotFound
 
 
-async def _published(subject: Subject) -> Iterable[Finding]:
+async def _published(subject: DriverUnderTest) -> Iterable[Finding]:
     slices = await subject.slices()
     if not slices:
         elsewhere = sorted({item.spec.node_name or "" for item in await subject.slices_of_all_nodes()})
         hint = f"; it has published for {', '.join(elsewhere)}: give --node, if it runs there" if elsewhere else ""
-        return [Fault(f"no slices are published, so nothing of this driver can be allocated on this node{hint}")]
+        return [Violation(f"no slices are published, so nothing of this driver can be allocated on this node{hint}")]
     return judge_published(slices, subject.node_name)
 
 
-async def _repair(subject: Subject) -> Iterable[Finding]:
+async def _repair(subject: DriverUnderTest) -> Iterable[Finding]:
     slices = [item for item in await subject.slices() if item.spec.node_name]
     if not slices:
         raise Skip("the driver has published nothing for this node")
@@ -38,7 +38,7 @@ async def _repair(subject: Subject) -> Iterable[Finding]:
         if are_complete(found) and _devices(found) == before:
             return []
         await asyncio.sleep(LOOK_AGAIN_S)
-    return [Fault(f"slices that were deleted are not back after {subject.patience.repair_s:.0f} s")]
+    return [Violation(f"slices that were deleted are not back after {subject.patience.repair_s:.0f} s")]
 
 
 def _devices(slices: Iterable[ResourceSlice]) -> dict[str, list[str]]:
@@ -48,7 +48,7 @@ def _devices(slices: Iterable[ResourceSlice]) -> dict[str, list[str]]:
     }
 
 
-async def _history(subject: Subject) -> Iterable[Finding]:
+async def _history(subject: DriverUnderTest) -> Iterable[Finding]:
     # What the watch did not tell yet, a list does.
     await subject.slices()
     return subject.history.faults

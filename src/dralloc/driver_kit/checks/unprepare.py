@@ -11,44 +11,44 @@ from dralloc.driver_kit.caller import ClaimName
 from dralloc.driver_kit.checking import Check, Finding
 from dralloc.driver_kit.checks.prepare import judge, prepared
 from dralloc.driver_kit.claim_maker import NAMESPACE
-from dralloc.driver_kit.driver_under_test import Subject, name_of
+from dralloc.driver_kit.driver_under_test import DriverUnderTest, name_of
 
 
-async def released(subject: Subject, claim: ClaimName, doing: str = "unpreparing") -> list[Finding]:
+async def released(subject: DriverUnderTest, claim: ClaimName, doing: str = "unpreparing") -> list[Finding]:
     """What is wrong with the answer when one claim is released."""
     answered = await subject.caller.unprepare([claim], subject.service)
     return [*judge_entries([claim], answered), *judge_success(claim, answered, doing)]
 
 
-async def _answer(subject: Subject) -> Iterable[Finding]:
+async def _answer(subject: DriverUnderTest) -> Iterable[Finding]:
     claim = await subject.claim()
     await prepared(subject, claim)
     return await released(subject, name_of(claim))
 
 
-async def _repeat(subject: Subject) -> Iterable[Finding]:
+async def _repeat(subject: DriverUnderTest) -> Iterable[Finding]:
     claim = await subject.claim()
     await prepared(subject, claim)
     first = await released(subject, name_of(claim))
     return [*first, *await released(subject, name_of(claim), "unpreparing again")]
 
 
-async def _unknown(subject: Subject) -> Iterable[Finding]:
+async def _unknown(subject: DriverUnderTest) -> Iterable[Finding]:
     return await released(subject, ClaimName(NAMESPACE, subject.new_name(), str(uuid4())), "unpreparing the unknown")
 
 
-async def _never_prepared(subject: Subject) -> Iterable[Finding]:
+async def _never_prepared(subject: DriverUnderTest) -> Iterable[Finding]:
     return await released(subject, name_of(await subject.claim()), "unpreparing what was never prepared:")
 
 
-async def _gone(subject: Subject) -> Iterable[Finding]:
+async def _gone(subject: DriverUnderTest) -> Iterable[Finding]:
     claim = await subject.claim()
     await prepared(subject, claim)
     await subject.claims.delete(claim)
     return await released(subject, name_of(claim), "unpreparing after its deletion:")
 
 
-async def _batch(subject: Subject) -> Iterable[Finding]:
+async def _batch(subject: DriverUnderTest) -> Iterable[Finding]:
     claims = [await subject.claim(), await subject.claim()]
     names = [*map(name_of, claims), ClaimName(NAMESPACE, subject.new_name(), str(uuid4()))]
     await subject.caller.prepare(names[:2], subject.service)
@@ -59,7 +59,7 @@ async def _batch(subject: Subject) -> Iterable[Finding]:
     return findings
 
 
-async def _again(subject: Subject) -> Iterable[Finding]:
+async def _again(subject: DriverUnderTest) -> Iterable[Finding]:
     claim = await subject.claim()
     await prepared(subject, claim)
     await released(subject, name_of(claim))
