@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dralloc.apiserver.http.listener import Endpoint, serving
+from dralloc.apiserver.http.listener import ListenAddress, listen
 from dralloc.client.http_transport import HttpTransport
 from dralloc.client.kubeconfig import ConnectionConfig
 from dralloc.fleet.fleet import Fleet, FleetSettings
@@ -48,7 +48,7 @@ def test_what_cannot_be_done_is_said_in_a_line(tmp_path: Path) -> None:
 
 def test_a_recorded_cluster_is_a_profile(tmp_path: Path) -> None:
     async def record() -> tuple[int, str]:
-        async with api_application() as application, serving(application, Endpoint()) as url:
+        async with api_application() as application, listen(application, ListenAddress()) as url:
             transport = HttpTransport(ConnectionConfig(server=url, token=TOKEN))
             settings = FleetSettings(profile=load_profile("nic"), profile_name="nic", count=4)
             await Fleet(transport, settings, SystemClock()).publish()

@@ -13,7 +13,7 @@ import pytest
 from dralloc.api.core_v1 import Node
 from dralloc.api.meta_v1 import ObjectMeta
 from dralloc.api.resource_v1 import DeviceClass, DeviceClassSpec, ResourceClaim
-from dralloc.apiserver.http.messages import Response
+from dralloc.apiserver.http.messages import HttpResponse
 from dralloc.client.api_calls import PatchType, WatchEvent
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
@@ -227,8 +227,8 @@ def test_a_reader_that_is_cancelled_while_it_leaves_a_stream_ends() -> None:
             await asyncio.sleep(1)
 
     class Server:
-        async def answer(self, *_: object) -> Response:
-            return Response(stream=slow_to_go())
+        async def answer(self, *_: object) -> HttpResponse:
+            return HttpResponse(stream=slow_to_go())
 
     async def reader() -> None:
         while True:

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from dralloc.api.core_v1 import Node
-from dralloc.apiserver.http.listener import Endpoint, serving
+from dralloc.apiserver.http.listener import ListenAddress, listen
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.http_transport import HttpTransport
 from dralloc.client.known_resources import resource_for
@@ -37,7 +37,7 @@ def kubeconfig(path: Path, user: dict[str, Any], server: str = "http://127.0.0.1
 @pytest.mark.slow
 def test_a_token_that_is_replaced_is_read_again_when_the_server_takes_the_old_one_no_more(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with api_application() as application, serving(application, Endpoint()) as url:
+        async with api_application() as application, listen(application, ListenAddress()) as url:
             token = tmp_path / "token"
             token.write_text("runs-out")
             config = kubeconfig(tmp_path / "config", {"tokenFile": "token"}, url)

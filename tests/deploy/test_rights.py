@@ -19,7 +19,7 @@ from dralloc.api.core_v1 import Event
 from dralloc.api.pod_claims import pod_reference
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceClass, DeviceTaint, DeviceTaintRule, DeviceToleration, ResourceClaim
-from dralloc.apiserver.http.listener import Endpoint, serving
+from dralloc.apiserver.http.listener import ListenAddress, listen
 from dralloc.apiserver.server import ApiServer
 from dralloc.assembly.components import Components
 from dralloc.client.async_client import AsyncClient
@@ -424,7 +424,7 @@ def test_who_only_looks_needs_no_more_than_to_look(tmp_path: Path) -> None:
     )
 
     async def scenario() -> None:
-        async with guarded(SystemClock(), READER) as application, serving(application, Endpoint()) as url:
+        async with guarded(SystemClock(), READER) as application, listen(application, ListenAddress()) as url:
             admin = InProcessTransport(application, token=TOKEN)
             fleet = FleetSettings(profile=load_profile("gpu"), profile_name="gpu", count=2)
             await Fleet(admin, fleet, SystemClock()).publish()

@@ -14,7 +14,7 @@ import pytest
 from dralloc.api.pod_claims import pod_reference
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.apiserver.http.listener import Endpoint, serving
+from dralloc.apiserver.http.listener import ListenAddress, listen
 from dralloc.client.async_client import AsyncClient, connect_async
 from dralloc.node.checkpoint import read_checkpoint
 from dralloc.node.process_runtime import find_marked
@@ -110,7 +110,7 @@ def test_after_any_number_of_kills_everything_is_prepared_once_and_taken_back(se
     async def scenario(directory: Path) -> None:
         async with (
             api_application() as application,
-            serving(application, Endpoint()) as url,
+            listen(application, ListenAddress()) as url,
             connect_async(url, token=TOKEN) as client,
             ScriptedDriver(directory) as driver,
         ):
@@ -149,7 +149,7 @@ def test_after_any_number_of_kills_everything_is_prepared_once_and_taken_back(se
 
 def test_a_damaged_checkpoint_ends_the_command_with_the_name_of_the_file() -> None:
     async def scenario(directory: Path) -> None:
-        async with api_application() as application, serving(application, Endpoint()) as url:
+        async with api_application() as application, listen(application, ListenAddress()) as url:
             kubeconfig = write_kubeconfig(directory / "kubeconfig", url, TOKEN)
             (directory / "dra_manager_state").write_text("{}")
             process = await asyncio.create_subprocess_exec(

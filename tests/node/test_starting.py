@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dralloc.api.core_v1 import Node
-from dralloc.apiserver.http.listener import Endpoint, serving
+from dralloc.apiserver.http.listener import ListenAddress, listen
 from dralloc.client.async_client import connect_async
 from dralloc.client.transport import TransportError
 from dralloc.client.work_queue import Backoff
@@ -90,7 +90,7 @@ def test_nodes_wait_for_their_server() -> None:
             await says(node.stderr, "node node-a is not registered yet: no answer from")
             await says(fleet.stderr, "not all of 2 nodes are published yet: no answer from")
             application = await stack.enter_async_context(api_application())
-            url = await stack.enter_async_context(serving(application, Endpoint(port=port)))
+            url = await stack.enter_async_context(listen(application, ListenAddress(port=port)))
             await says(node.stdout, "node node-a is ready")
             await says(fleet.stdout, "2 nodes are ready")
             client = await stack.enter_async_context(connect_async(url, token=TOKEN))

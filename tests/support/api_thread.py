@@ -22,7 +22,7 @@ from dralloc.api.codec import encode
 from dralloc.apiserver.credentials.kubeconfig import write_kubeconfig
 from dralloc.apiserver.http.application import ApiApplication, Receive, Scope, Send
 from dralloc.apiserver.http.authentication import ADMINISTRATOR, Authenticator
-from dralloc.apiserver.http.listener import Endpoint, serving
+from dralloc.apiserver.http.listener import ListenAddress, listen
 from dralloc.apiserver.server import ApiServer
 from dralloc.client.blocking_client import Client, connect
 from dralloc.primitives.features import FeatureGates
@@ -72,7 +72,7 @@ def api_thread(directory: Path) -> Iterator[ApiThread]:
             server = ApiServer(store, clock=SystemClock(), gates=FeatureGates.defaults())
             await server.start()
             application = _Overheard(server, requests, answers)
-            async with serving(application, Endpoint()) as url:
+            async with listen(application, ListenAddress()) as url:
                 started.set_result(url)
                 await ending.wait()
             await server.stop()

@@ -11,7 +11,7 @@ from dralloc.api.codec import encode
 from dralloc.api.registry import KINDS, RESOURCE_CLAIM, RESOURCE_SLICE
 from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.authentication import ADMINISTRATOR, Authenticator
-from dralloc.apiserver.http.listener import Endpoint, serving
+from dralloc.apiserver.http.listener import ListenAddress, listen
 from dralloc.apiserver.http.static_pages import StaticPages
 from dralloc.apiserver.objects.api_resources import key_of
 from dralloc.apiserver.objects.stored_form import document_to_stored
@@ -39,7 +39,7 @@ async def large_cluster(nodes: int, pages: StaticPages | None = None) -> AsyncIt
         await server.start()
         try:
             application = ApiApplication(server, Authenticator({}, without_credential=ADMINISTRATOR), pages)
-            async with serving(application, Endpoint()) as url:
+            async with listen(application, ListenAddress()) as url:
                 yield url
         finally:
             await server.stop()

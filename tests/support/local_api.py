@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from dralloc.apiserver.http.authentication import ADMINISTRATOR, User
-from dralloc.apiserver.http.messages import Request, Response
+from dralloc.apiserver.http.messages import HttpRequest, HttpResponse
 from dralloc.apiserver.server import ApiServer
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
@@ -134,10 +134,10 @@ class LocalApi:
 
     async def _send(
         self, method: str, path: str, body: Any, content_type: str, accept: str, query: Mapping[str, str]
-    ) -> Response:
+    ) -> HttpResponse:
         content = body.encode() if isinstance(body, str) else b"" if body is None else msgspec.json.encode(body)
         headers = {b"content-type": content_type.encode(), b"accept": accept.encode()}
-        return await self.server.handle(Request(method, path, query, headers, content, self.user))
+        return await self.server.handle(HttpRequest(method, path, query, headers, content, self.user))
 
 
 @asynccontextmanager

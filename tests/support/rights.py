@@ -15,7 +15,7 @@ import msgspec
 
 from dralloc.apiserver.http.application import ApiApplication, Receive, Scope, Send
 from dralloc.apiserver.http.authentication import ADMINISTRATOR, Authenticator, User
-from dralloc.apiserver.http.messages import Response, parse_query
+from dralloc.apiserver.http.messages import HttpResponse, parse_query
 from dralloc.apiserver.http.statuses import status_of, status_response
 from dralloc.apiserver.http.url_paths import ResourcePath, parse_path
 from dralloc.apiserver.server import ApiServer
@@ -122,12 +122,14 @@ class GuardedApplication(ApiApplication):
 
     async def answer(
         self, method: str, path: str, query: Mapping[str, str], headers: Mapping[bytes, bytes], body: bytes
-    ) -> Response:
+    ) -> HttpResponse:
         needed = rights_needed(method, path, query, body)
         refusal = self._judge(headers.get(b"authorization", b""), needed, path)
         return refusal or await super().answer(method, path, query, headers, body)
 
-    def _judge(self, authorization: bytes, needed: Sequence[tuple[Right, ResourcePath]], path: str) -> Response | None:
+    def _judge(
+        self, authorization: bytes, needed: Sequence[tuple[Right, ResourcePath]], path: str
+    ) -> HttpResponse | None:
         user = authorization.removeprefix(b"Bearer ").decode()
         for right, where in needed if user in self._grants else ():
             found = [each for each in self._grants[user] if each.covers(right, where.namespace, where.name)]

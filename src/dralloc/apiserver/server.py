@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from dralloc.api.registry import KINDS, PRIORITY_CLASS, RESOURCE_CLAIM
-from dralloc.apiserver.description.description_endpoints import SelfDescription
-from dralloc.apiserver.http.messages import JSON, TEXT, Request, Response
+from dralloc.apiserver.description.description_endpoints import DescriptionEndpoints
+from dralloc.apiserver.http.messages import JSON, TEXT, HttpRequest, HttpResponse
 from dralloc.apiserver.http.negotiation import YAML, wants_yaml
 from dralloc.apiserver.http.request_metrics import ServerMetrics
 from dralloc.apiserver.http.statuses import no_such_resource, status_of, status_response
@@ -22,18 +22,18 @@ from dralloc.apiserver.objects.api_resources import ResourceTable
 from dralloc.apiserver.objects.deleter import Deleter
 from dralloc.apiserver.objects.device_guard import DeviceGuard
 from dralloc.apiserver.objects.event_expiry import EventExpiry
-from dralloc.apiserver.objects.garbage_collector import Collector
+from dralloc.apiserver.objects.garbage_collector import GarbageCollector
 from dralloc.apiserver.objects.initial_objects import create_first_objects
 from dralloc.apiserver.objects.namespaces import Namespaces
-from dralloc.apiserver.objects.pod_priorities import Priorities
-from dralloc.apiserver.objects.pod_subresources import Pods
-from dralloc.apiserver.objects.quota_guard import ExtendedNames, Limits, QuotaGate
+from dralloc.apiserver.objects.pod_priorities import PodPriorities
+from dralloc.apiserver.objects.pod_subresources import PodSubresources
+from dralloc.apiserver.objects.quota_guard import ExtendedResourceNames, QuotaGuard, QuotaLimits
 from dralloc.apiserver.objects.reader import Reader
-from dralloc.apiserver.objects.resource_endpoints import Endpoints
+from dralloc.apiserver.objects.resource_endpoints import ResourceEndpoints
 from dralloc.apiserver.objects.stored_form import read_document
 from dralloc.apiserver.objects.uids import random_uid
 from dralloc.apiserver.objects.watch_streams import WatchTable
-from dralloc.apiserver.objects.write_guards import Gatekeeper
+from dralloc.apiserver.objects.write_guards import WriteGuard
 from dralloc.apiserver.objects.writer import Writer
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import ApiError, RequestEntityTooLarge, ServiceUnavailable
@@ -70,24 +70,24 @@ class ApiServer:
         self._new_uid = new_uid
         self._resources = ResourceTable(KINDS)
         self._watches = WatchTable(store)
-        self._description = SelfDescription(self._resources)
-        namespaces, priorities = Namespaces(store), Priorities(store)
+        self._description = DescriptionEndpoints(self._resources)
+        namespaces, priorities = Namespaces(store), PodPriorities(store)
         deleter = Deleter(store, clock, self._resources)
-        self._collector = Collector(store, self._resources, deleter, namespaces)
+        self._collector = GarbageCollector(store, self._resources, deleter, namespaces)
         self._expiry = EventExpiry(store, clock, deleter)
-        limits, classes, guard = Limits(store), ExtendedNames(store), DeviceGuard(store)
-        quotas = {kind.kind: QuotaGate(store, kind, limits, classes, gates) for kind in KINDS if kind.namespaced}
-        gatekeepers: dict[str, tuple[Gatekeeper, ...]] = {name: (quota,) for name, quota in quotas.items()}
+        limits, classes, guard = QuotaLimits(store), ExtendedResourceNames(store), DeviceGuard(store)
+        quotas = {kind.kind: QuotaGuard(store, kind, limits, classes, gates) for kind in KINDS if kind.namespaced}
+        gatekeepers: dict[str, tuple[WriteGuard, ...]] = {name: (quota,) for name, quota in quotas.items()}
         if guards_devices:
             gatekeepers[RESOURCE_CLAIM.kind] += (guard,)
         gatekeepers[PRIORITY_CLASS.kind] = (priorities,)
         derived = (guard, limits, classes, priorities)
         self._beside: tuple[Stoppable, ...] = (self._collector, self._expiry, *derived, *quotas.values())
-        self._endpoints = Endpoints(
+        self._endpoints = ResourceEndpoints(
             reader=Reader(store, clock, self._watches),
             writer=Writer(store, clock, gates, namespaces, priorities, new_uid, gatekeepers),
             deleter=deleter,
-            pods=Pods(store, clock, deleter),
+            pods=PodSubresources(store, clock, deleter),
         )
         self.metrics = ServerMetrics(watches=self._watches.__len__)
         self._ready = False
@@ -110,7 +110,7 @@ class ApiServer:
         self._ready = False
         self._watches.end_all()
 
-    async def handle(self, request: Request) -> Response:
+    async def handle(self, request: HttpRequest) -> HttpResponse:
         """The answer to a request, whatever happens."""
         started = time.perf_counter()
         path = parse_path(request.path)
@@ -133,8 +133,8 @@ class ApiServer:
         return response
 
     async def _answer(
-        self, request: Request, path: ResourcePath | GroupPath | VersionPath | PlainPath | None
-    ) -> Response:
+        self, request: HttpRequest, path: ResourcePath | GroupPath | VersionPath | PlainPath | None
+    ) -> HttpResponse:
         try:
             match path:
                 case ResourcePath():
@@ -156,7 +156,7 @@ class ApiServer:
             _logger.exception("%s %s", request.method, request.path)
             return status_response(status_of(ApiError(f"internal error: {type(error).__name__}")))
 
-    async def _on_resource(self, request: Request, path: ResourcePath) -> Response:
+    async def _on_resource(self, request: HttpRequest, path: ResourcePath) -> HttpResponse:
         resource = self._resources.find(path.group, path.version, path.resource)
         if resource is None:
             if (path.group, path.resource) == ("", "bindings") and request.method == "POST" and path.namespace:
@@ -169,15 +169,15 @@ class ApiServer:
             response.headers += resource.deprecation
             return response
 
-    async def _on_plain(self, request: Request, path: str) -> Response | None:
+    async def _on_plain(self, request: HttpRequest, path: str) -> HttpResponse | None:
         match path.strip("/").partition("/")[0]:
             case "healthz" | "livez":
-                return Response(body=b"ok", content_type=TEXT)
+                return HttpResponse(body=b"ok", content_type=TEXT)
             case "readyz":
                 is_ready = self._ready and await self._store_answers()
-                return Response(200 if is_ready else 503, b"ok" if is_ready else b"not ready", TEXT)
+                return HttpResponse(200 if is_ready else 503, b"ok" if is_ready else b"not ready", TEXT)
             case "metrics":
-                return Response(
+                return HttpResponse(
                     body=self.metrics.text().encode(), content_type="text/plain; version=0.0.4; charset=utf-8"
                 )
         return self._description.plain(request, path)
@@ -190,14 +190,14 @@ class ApiServer:
             return False
         return True
 
-    def _nothing_there(self, path: ResourcePath | GroupPath | VersionPath | PlainPath | None) -> Response:
+    def _nothing_there(self, path: ResourcePath | GroupPath | VersionPath | PlainPath | None) -> HttpResponse:
         """Within a group that is served, a Status; elsewhere what any web server says."""
         if isinstance(path, ResourcePath | VersionPath) and path.group in self._resources.groups:
             return status_response(status_of(no_such_resource()))
-        return Response(status=404, body=b"404 page not found\n", content_type=TEXT)
+        return HttpResponse(status=404, body=b"404 page not found\n", content_type=TEXT)
 
 
-def _turn_into_yaml(response: Response) -> None:
+def _turn_into_yaml(response: HttpResponse) -> None:
     """The same answer in YAML. Streams stay as they are: their lines are JSON."""
     if response.content_type == JSON and response.stream is None:
         # Few clients want this, and the writer takes a while to import.
@@ -207,7 +207,7 @@ def _turn_into_yaml(response: Response) -> None:
         response.content_type = YAML
 
 
-def _verb(request: Request, path: ResourcePath | None) -> str:
+def _verb(request: HttpRequest, path: ResourcePath | None) -> str:
     if path is None or path.name:
         is_apply = request.method == "PATCH" and b"apply-patch" in request.headers.get(b"content-type", b"")
         return "APPLY" if is_apply else request.method

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from dralloc.apiserver.credentials.kubeconfig import write_kubeconfig
 from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.authentication import ADMINISTRATOR, Authenticator, administrator_token, load_token_file
-from dralloc.apiserver.http.listener import Endpoint, Limits, serving
+from dralloc.apiserver.http.listener import ListenAddress, ListenerLimits, listen
 from dralloc.apiserver.http.local_only import LocalOnly, is_loopback
 from dralloc.apiserver.http.static_pages import StaticPages
 from dralloc.apiserver.server import ApiServer
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dralloc.apiserver.credentials.certificates import TlsFiles
 
 
-class BadSettings(ValueError):
+class BadServerSettings(ValueError):
     """Settings that contradict each other, or the machine."""
 
 
@@ -43,7 +43,7 @@ class ServerSettings:
     # Plain http, for tests: whoever reaches the port is the administrator.
     insecure_http: bool = False
     gates: FeatureGates = field(default_factory=FeatureGates.defaults)
-    limits: Limits = field(default_factory=Limits)
+    limits: ListenerLimits = field(default_factory=ListenerLimits)
     # What browsers see: `dralloc.web.page.device_page()`.
     pages: StaticPages | None = None
     clock: Clock = field(default_factory=SystemClock)
@@ -67,7 +67,7 @@ class RunningServer:
 async def run_server(settings: ServerSettings) -> AsyncIterator[RunningServer]:
     """A server that runs inside the block."""
     if settings.insecure_http and not is_loopback(settings.bind):
-        raise BadSettings(f"plain http is for this machine only, and {settings.bind} can be reached from others")
+        raise BadServerSettings(f"plain http is for this machine only, and {settings.bind} can be reached from others")
     settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     token = administrator_token(settings.data_dir)
     tokens = {token: ADMINISTRATOR}
@@ -81,7 +81,7 @@ async def run_server(settings: ServerSettings) -> AsyncIterator[RunningServer]:
         await server.start()
         try:
             served = LocalOnly(application) if settings.insecure_http else application
-            async with serving(served, Endpoint(settings.bind, settings.port, tls, settings.limits)) as url:
+            async with listen(served, ListenAddress(settings.bind, settings.port, tls, settings.limits)) as url:
                 write_kubeconfig(
                     settings.kubeconfig_path,
                     server=_reachable(url),

@@ -74,7 +74,7 @@ def _serve(settings: ServerSettings) -> None:
 
     from dralloc.apiserver.credentials.kubeconfig import UnusableKubeconfig
     from dralloc.apiserver.http.authentication import BadTokenFile
-    from dralloc.apiserver.server_process import BadSettings
+    from dralloc.apiserver.server_process import BadServerSettings
     from dralloc.store.errors import StoreError
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -83,7 +83,7 @@ def _serve(settings: ServerSettings) -> None:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve_until_told(settings))
-    except (BadSettings, BadTokenFile, StoreError) as error:
+    except (BadServerSettings, BadTokenFile, StoreError) as error:
         fail(str(error))
     except UnusableKubeconfig as error:
         fail(f"{error}; choose another place with --kubeconfig")

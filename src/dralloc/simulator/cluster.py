@@ -23,7 +23,7 @@ from dralloc.api.registry import DEVICE_CLASS, DEVICE_TAINT_RULE, JOB, NODE, POD
 from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.authentication import ADMINISTRATOR, Authenticator
-from dralloc.apiserver.http.messages import Response
+from dralloc.apiserver.http.messages import HttpResponse
 from dralloc.apiserver.objects.api_resources import prefix_of
 from dralloc.apiserver.server import ApiServer
 from dralloc.client.api_calls import ApiCalls
@@ -98,7 +98,7 @@ class SimulatedCluster:
 
     async def answer(
         self, method: str, path: str, query: Mapping[str, str], headers: Mapping[bytes, bytes], body: bytes
-    ) -> Response:
+    ) -> HttpResponse:
         """Requests go to the server that is there at the moment."""
         assert self._application is not None
         return await self._application.answer(method, path, query, headers, body)

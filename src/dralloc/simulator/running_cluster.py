@@ -19,7 +19,7 @@ from dralloc.api.pod_v1 import Pod, PodCondition
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.authentication import ADMINISTRATOR, Authenticator
-from dralloc.apiserver.http.listener import Endpoint, serving
+from dralloc.apiserver.http.listener import ListenAddress, listen
 from dralloc.apiserver.server import ApiServer
 from dralloc.assembly.components import Components
 from dralloc.client.api_calls import ApiCalls
@@ -63,7 +63,7 @@ class RunningCluster:
         await server.start()
         stack.push_async_callback(server.stop)
         application = ApiApplication(server, Authenticator({TOKEN: ADMINISTRATOR}))
-        url = await stack.enter_async_context(serving(application, Endpoint(port=self._port)))
+        url = await stack.enter_async_context(listen(application, ListenAddress(port=self._port)))
         self._server, self._port = stack, urlsplit(url).port or 0
         if self._transport is None:
             self._transport = HttpTransport(ConnectionConfig(server=url, token=TOKEN))

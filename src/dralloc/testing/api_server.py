@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.authentication import ADMINISTRATOR, Authenticator
-from dralloc.apiserver.http.listener import Endpoint, serving
+from dralloc.apiserver.http.listener import ListenAddress, listen
 from dralloc.apiserver.server import ApiServer
 from dralloc.client.async_client import AsyncClient, connect_async
 from dralloc.client.in_process_transport import InProcessTransport
@@ -64,7 +64,7 @@ async def api_over_http(
     """A client of a server behind a socket on loopback."""
     async with (
         api_application(clock=clock, gates=gates, limits=limits, guards_devices=guards_devices) as application,
-        serving(application, Endpoint()) as url,
+        listen(application, ListenAddress()) as url,
         connect_async(url, token=TOKEN) as client,
     ):
         yield client

@@ -15,7 +15,7 @@ from dralloc.apiserver.documents.merge_rules import merge_rule
 from dralloc.apiserver.documents.server_side_apply import (
     LAST_APPLIED,
     UPDATING_MANAGERS_MAX,
-    Write,
+    Authorship,
     apply,
     manager_of_user_agent,
     record_update,
@@ -29,8 +29,8 @@ V1 = "resource.k8s.io/v1"
 EMPTY: Document = {"metadata": {}, "spec": {"devices": {"requests": None}}, "status": {}}
 
 
-def write(manager: str, *, at: int = 0, version: str = V1, subresource: str = "") -> Write:
-    return Write(manager=manager, api_version=version, time=f"2026-01-01T00:00:{at:02}Z", subresource=subresource)
+def write(manager: str, *, at: int = 0, version: str = V1, subresource: str = "") -> Authorship:
+    return Authorship(manager=manager, api_version=version, time=f"2026-01-01T00:00:{at:02}Z", subresource=subresource)
 
 
 def claim(

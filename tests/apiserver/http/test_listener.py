@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from dralloc.apiserver.http.listener import Limits
-from dralloc.apiserver.server_process import BadSettings, RunningServer, ServerSettings, run_server
+from dralloc.apiserver.http.listener import ListenerLimits
+from dralloc.apiserver.server_process import BadServerSettings, RunningServer, ServerSettings, run_server
 from tests.support.local_api import CLAIMS, claim_document
 
 pytestmark = pytest.mark.slow
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 # Long enough for a client that behaves, also on a busy machine.
 CUT_OFF_S = 3.0
-PATIENT = Limits()
+PATIENT = ListenerLimits()
 
 
 class Site:
@@ -54,7 +54,7 @@ class Site:
 
 
 @asynccontextmanager
-async def running(directory: Path, limits: Limits = PATIENT, *, plain: bool = True) -> AsyncIterator[Site]:
+async def running(directory: Path, limits: ListenerLimits = PATIENT, *, plain: bool = True) -> AsyncIterator[Site]:
     settings = ServerSettings(data_dir=directory, port=0, store="memory://", insecure_http=plain, limits=limits)
     async with asyncio.timeout(60), run_server(settings) as server:
         site = Site(server)
@@ -65,7 +65,7 @@ async def running(directory: Path, limits: Limits = PATIENT, *, plain: bool = Tr
 
 
 def on_sockets(
-    limits: Limits = PATIENT,
+    limits: ListenerLimits = PATIENT,
 ) -> Callable[[Callable[[Site], Coroutine[Any, Any, None]]], Callable[[Path], None]]:
     """A test that gets a server with these limits, over plain http."""
 
@@ -183,7 +183,7 @@ def _client_certificate(directory: Path, signer: Path | None, name: str, group: 
 def test_plain_http_is_for_this_machine_only(tmp_path: Path) -> None:
     async def main() -> None:
         settings = ServerSettings(data_dir=tmp_path, bind="0.0.0.0", port=0, store="memory://", insecure_http=True)
-        with pytest.raises(BadSettings, match=r"0\.0\.0\.0"):
+        with pytest.raises(BadServerSettings, match=r"0\.0\.0\.0"):
             async with run_server(settings):
                 pass
 
@@ -248,7 +248,7 @@ def test_garbage_ends_its_own_connection(tmp_path: Path, garbage: bytes) -> None
     asyncio.run(main())
 
 
-@on_sockets(Limits(head_time_max_s=CUT_OFF_S))
+@on_sockets(ListenerLimits(head_time_max_s=CUT_OFF_S))
 async def test_a_head_that_never_ends_is_cut_off(site: Site) -> None:
     reader, writer = await site.connect()
     writer.write(b"GET / HTTP/1.1\r\n" + b"x-long: " + b"a" * 70_000)
@@ -274,7 +274,7 @@ async def test_a_body_that_is_too_large_is_refused_before_it_is_read(site: Site)
     assert await site.is_well()
 
 
-@on_sockets(Limits(connections_max=8))
+@on_sockets(ListenerLimits(connections_max=8))
 async def test_connections_are_bounded(site: Site) -> None:
     held = [await site.connect() for _ in range(8)]
     for streams in held:
@@ -285,7 +285,7 @@ async def test_connections_are_bounded(site: Site) -> None:
     assert (await send(held[1], "GET", "/healthz"))[0] == 200
 
 
-@on_sockets(Limits(stalled_reader_s=CUT_OFF_S))
+@on_sockets(ListenerLimits(stalled_reader_s=CUT_OFF_S))
 async def test_a_watcher_that_reads_nothing_is_cut_off_and_others_see_everything(site: Site) -> None:
     stuck_reader, stuck_writer = await site.connect(limit=1024)
     good_reader, good_writer = await site.connect()

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from dralloc.apiserver.objects.write_guards import Ledger, Promise
+from dralloc.apiserver.objects.write_guards import GuardLedger, Hold
 from dralloc.store.records import Record, StoreEvent
 
 pytestmark = pytest.mark.slow
@@ -24,7 +24,7 @@ class Write:
 
     key: str
     amount: int
-    promise: Promise
+    promise: Hold
     revision: int | None = None
 
 
@@ -38,7 +38,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.total = 0
-        self.ledger = Ledger[int](amount_of, self.add)
+        self.ledger = GuardLedger[int](amount_of, self.add)
         self.revision = 1
         self.stored: dict[str, Record] = {}
         self.events: list[StoreEvent] = []

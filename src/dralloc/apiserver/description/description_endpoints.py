@@ -21,7 +21,7 @@ from dralloc.apiserver.description.openapi_v2 import CONTENT_TYPE as OPENAPI_V2
 from dralloc.apiserver.description.openapi_v2 import openapi_v2_protobuf
 from dralloc.apiserver.description.openapi_v3 import document_place, openapi_document, openapi_index
 from dralloc.apiserver.documents.json_documents import Document
-from dralloc.apiserver.http.messages import Request, Response
+from dralloc.apiserver.http.messages import HttpRequest, HttpResponse
 from dralloc.apiserver.http.negotiation import discovery_content_type, form_of_discovery
 from dralloc.apiserver.objects.api_resources import ResourceTable
 
@@ -29,13 +29,13 @@ KUBERNETES: Final = "1.37.0"
 PRODUCT: Final = f"dralloc.{__version__}"
 
 
-class SelfDescription:
+class DescriptionEndpoints:
     """Answers to questions about what is served."""
 
     def __init__(self, resources: ResourceTable) -> None:
         self._kinds = resources.kinds
 
-    def plain(self, request: Request, path: str) -> Response | None:
+    def plain(self, request: HttpRequest, path: str) -> HttpResponse | None:
         """The answer to a path outside the groups, or `None` if it is not about us."""
         match path:
             case "/":
@@ -50,19 +50,19 @@ class SelfDescription:
                 hashes = {place: sha256(body).hexdigest()[:32].upper() for place, body in self._openapi.items()}
                 return _answer(openapi_index(self._kinds, hashes))
             case "/openapi/v2":
-                return Response(body=self._openapi_v2, content_type=OPENAPI_V2)
+                return HttpResponse(body=self._openapi_v2, content_type=OPENAPI_V2)
         document = self._openapi.get(path.removeprefix("/openapi/v3/")) if path.startswith("/openapi/v3/") else None
-        return None if document is None else Response(body=document)
+        return None if document is None else HttpResponse(body=document)
 
-    def group(self, group: str) -> Response | None:
+    def group(self, group: str) -> HttpResponse | None:
         document = api_group(self._kinds, group)
         return None if document is None else _answer(document)
 
-    def version(self, group: str, version: str) -> Response | None:
+    def version(self, group: str, version: str) -> HttpResponse | None:
         document = api_resource_list(self._kinds, group, version)
         return None if document is None else _answer(document)
 
-    def _discovery(self, request: Request, *, core: bool) -> Response:
+    def _discovery(self, request: HttpRequest, *, core: bool) -> HttpResponse:
         aggregated = form_of_discovery(request.header(b"accept"))
         if aggregated is None:
             host = request.header(b"host")
@@ -86,5 +86,5 @@ class SelfDescription:
         }
 
 
-def _answer(document: Document) -> Response:
-    return Response(body=encode(document))
+def _answer(document: Document) -> HttpResponse:
+    return HttpResponse(body=encode(document))

@@ -71,7 +71,7 @@ _SERVERS_OWN: Final[FieldSet] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Write:
+class Authorship:
     """Who writes, in which version, through which part of the resource, and when."""
 
     manager: str
@@ -91,7 +91,9 @@ class Write:
 
 
 @refuses_deep_nesting
-def record_update(live: Document | None, new: Document, write: Write, rule: MergeRule, *, empty: Document) -> Document:
+def record_update(
+    live: Document | None, new: Document, write: Authorship, rule: MergeRule, *, empty: Document
+) -> Document:
     """The new document with its managers: the writer owns what changed, all others lose it.
 
     Call it with the document as it will be stored. `empty` is an object of the kind with nothing in it: what
@@ -116,7 +118,13 @@ def record_update(live: Document | None, new: Document, write: Write, rule: Merg
 
 @refuses_deep_nesting
 def apply(
-    live: Document | None, applied: Document, write: Write, rule: MergeRule, *, empty: Document, force: bool = False
+    live: Document | None,
+    applied: Document,
+    write: Authorship,
+    rule: MergeRule,
+    *,
+    empty: Document,
+    force: bool = False,
 ) -> Document:
     """The live document with what is applied merged in, and its managers. A conflict is raised, unless forced.
 
@@ -163,7 +171,7 @@ def manager_of_user_agent(user_agent: str) -> str:
 # --- what changes hands -------------------------------------------------------------------------------------
 
 
-def _reachable(changes: Changes, write: Write) -> Changes:
+def _reachable(changes: Changes, write: Authorship) -> Changes:
     def owned(fields: FieldSet) -> FieldSet:
         return without_below(difference(fields, _SERVERS_OWN), write.out_of_reach)
 
@@ -245,7 +253,7 @@ def _readable(manager: ManagerId) -> str:
     return f"{text} using {manager.api_version}" if manager.operation == UPDATE else text
 
 
-def _adopted_by_kubectl(live: Document, write: Write, rule: MergeRule) -> FieldSet:
+def _adopted_by_kubectl(live: Document, write: Authorship, rule: MergeRule) -> FieldSet:
     """What `kubectl apply` set before it applied on the server: the same user's, so no conflict."""
     last = _last_applied(live) if write.manager == KUBECTL else None
     if last is None:
@@ -254,7 +262,7 @@ def _adopted_by_kubectl(live: Document, write: Write, rule: MergeRule) -> FieldS
     return difference(fields_of(last, rule), union(changes.written, changes.removed))
 
 
-def _keep_last_applied(merged: Document, live: Document, applied: Document, write: Write) -> Document:
+def _keep_last_applied(merged: Document, live: Document, applied: Document, write: Authorship) -> Document:
     """The document with kubectl's own record of what it applied brought up to date, where it keeps one."""
     if write.manager != KUBECTL or _last_applied(live) is None:
         return merged
@@ -271,7 +279,7 @@ def _last_applied(document: Document) -> Document | None:
         return None
 
 
-def _check_applicable(applied: Document, write: Write) -> None:
+def _check_applicable(applied: Document, write: Authorship) -> None:
     if applied.get("apiVersion") != write.api_version:
         raise BadRequest(
             f"incorrect version specified in apply patch. Specified patch version: {applied.get('apiVersion')}, "
@@ -283,7 +291,7 @@ def _check_applicable(applied: Document, write: Write) -> None:
         raise BadRequest("metadata.managedFields must be nil")
 
 
-def _managers_in_effect(live: Document | None, new: Document, write: Write) -> Managers:
+def _managers_in_effect(live: Document | None, new: Document, write: Authorship) -> Managers:
     """The managers that the request sends, or those of the live object where it sends none that we can read.
 
     One empty entry forgets them all. A client that does not know of managers must not lose them.

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from dralloc.apiserver.http.authentication import ANONYMOUS, OPEN_PATHS, Authenticator, User
 from dralloc.apiserver.http.browsers import is_from_another_site
-from dralloc.apiserver.http.messages import Request, Response, parse_query
+from dralloc.apiserver.http.messages import HttpRequest, HttpResponse, parse_query
 from dralloc.apiserver.http.request_metrics import ServerMetrics
 from dralloc.apiserver.http.static_pages import StaticPages
 from dralloc.apiserver.http.statuses import UNAUTHORIZED, status_of, status_response
@@ -76,21 +76,21 @@ class ApiApplication:
         except ApiError as error:
             return await _send_whole(send, status_response(status_of(error)), close=True)
         query = parse_query(scope["query_string"])
-        response = await self._server.handle(Request(method, path, query, headers, body, user))
+        response = await self._server.handle(HttpRequest(method, path, query, headers, body, user))
         if response.stream is None:
             return await _send_whole(send, response)
         return await _send_stream(receive, send, response, response.stream)
 
     async def answer(
         self, method: str, path: str, query: Mapping[str, str], headers: Mapping[bytes, bytes], body: bytes
-    ) -> Response:
+    ) -> HttpResponse:
         """The answer to a request that is read already: what clients in this process call."""
         user = self._user_of(path, headers, None)
         if user is None:
             return status_response(UNAUTHORIZED)
         if len(body) > BODY_BYTES_MAX:
             return status_response(status_of(_too_large()))
-        return await self._server.handle(Request(method, path, query, headers, body, user))
+        return await self._server.handle(HttpRequest(method, path, query, headers, body, user))
 
     def _user_of(self, path: str, headers: Mapping[bytes, bytes], certificate: User | None) -> User | None:
         user = self._authenticator.user_of(headers.get(b"authorization", b""), certificate)
@@ -140,18 +140,20 @@ def _too_large() -> RequestEntityTooLarge:
     return RequestEntityTooLarge(f"Request entity too large: limit is {BODY_BYTES_MAX}")
 
 
-def _head(response: Response, *extra: tuple[bytes, bytes]) -> dict[str, Any]:
+def _head(response: HttpResponse, *extra: tuple[bytes, bytes]) -> dict[str, Any]:
     headers = [(b"content-type", response.content_type.encode("latin-1")), *response.headers, *extra]
     return {"type": "http.response.start", "status": response.status, "headers": headers}
 
 
-async def _send_whole(send: Send, response: Response, *, close: bool = False) -> None:
+async def _send_whole(send: Send, response: HttpResponse, *, close: bool = False) -> None:
     length = (b"content-length", b"%d" % len(response.body))
     await send(_head(response, length, (b"connection", b"close")) if close else _head(response, length))
     await send({"type": "http.response.body", "body": response.body})
 
 
-async def _send_stream(receive: Receive, send: Send, response: Response, stream: AsyncGenerator[bytes, None]) -> None:
+async def _send_stream(
+    receive: Receive, send: Send, response: HttpResponse, stream: AsyncGenerator[bytes, None]
+) -> None:
     """Send piece after piece until the stream ends or the reader goes away."""
     # Headers leave before the first piece: to a client, a silent watch without them looks hung.
     await send(_head(response))

@@ -44,7 +44,7 @@ _TOO_MANY: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ListenerLimits:
     """What one client may take."""
 
     connections_max: int = CONNECTIONS_MAX
@@ -54,17 +54,17 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class ListenAddress:
     """Where to listen. Port 0 takes a free one."""
 
     host: str = "127.0.0.1"
     port: int = 0
     tls: TlsFiles | None = None
-    limits: Limits = Limits()
+    limits: ListenerLimits = ListenerLimits()
 
 
 @asynccontextmanager
-async def serving(app: ApiApplication | LocalOnly, endpoint: Endpoint) -> AsyncIterator[str]:
+async def listen(app: ApiApplication | LocalOnly, endpoint: ListenAddress) -> AsyncIterator[str]:
     """Serve the application inside the block; yields the URL. Leaving ends watches, lets requests finish, closes."""
     listener = _bind(endpoint)
     server = _Server(_configuration(app, endpoint))
@@ -96,7 +96,7 @@ class _Server(uvicorn.Server):
 class _LimitedProtocol(HttpToolsProtocol):
     """One connection, with bounds on the head of a request and on the time that sending and reading take."""
 
-    limits = Limits()
+    limits = ListenerLimits()
     _head_bytes = 0
     _in_head = True
     _deadline: asyncio.TimerHandle | None = None
@@ -164,7 +164,7 @@ class _LimitedProtocol(HttpToolsProtocol):
             self._deadline = None
 
 
-def _configuration(app: ApiApplication | LocalOnly, endpoint: Endpoint) -> uvicorn.Config:
+def _configuration(app: ApiApplication | LocalOnly, endpoint: ListenAddress) -> uvicorn.Config:
     tls: dict[str, Any] = {}
     if endpoint.tls is not None:
         tls = {
@@ -190,7 +190,7 @@ def _configuration(app: ApiApplication | LocalOnly, endpoint: Endpoint) -> uvico
     )
 
 
-def _bind(endpoint: Endpoint) -> socket.socket:
+def _bind(endpoint: ListenAddress) -> socket.socket:
     family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
     # By its protocol, asyncio knows the connections that it must not hold small answers back on, for 40 ms each.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -204,7 +204,7 @@ def _bind(endpoint: Endpoint) -> socket.socket:
     return listener
 
 
-def _url(endpoint: Endpoint, listener: socket.socket) -> str:
+def _url(endpoint: ListenAddress, listener: socket.socket) -> str:
     host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
     return f"{'https' if endpoint.tls else 'http'}://{host}:{listener.getsockname()[1]}"
 

@@ -18,7 +18,7 @@ JSON: Final = "application/json"
 TEXT: Final = "text/plain; charset=utf-8"
 
 
-class Request(Struct, gc=False):
+class HttpRequest(Struct, gc=False):
     """One request, read completely. Header names are lower case."""
 
     method: str
@@ -42,7 +42,7 @@ def _media_type(content_type: bytes) -> str:
     return content_type.decode("latin-1").partition(";")[0].strip().lower()
 
 
-class Response(Struct):
+class HttpResponse(Struct):
     """An answer: a body, or a stream of pieces that ends when the generator does; closing it ends it early."""
 
     status: int = 200

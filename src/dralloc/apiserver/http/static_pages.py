@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
-from dralloc.apiserver.http.messages import TEXT, Response
+from dralloc.apiserver.http.messages import TEXT, HttpResponse
 
 HTML: Final = b"text/html"
 
@@ -47,7 +47,7 @@ class StaticPages:
         self._root = home.rstrip("/")
         self._found = {f"{home}{place}": _found(file) for place, file in files.items()}
 
-    def answer(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> Response | None:
+    def answer(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> HttpResponse | None:
         """The answer to a request that is about pages; None for all others."""
         if path == "/":
             # Clients of the API read a list of paths here; only browsers ask for a page.
@@ -56,23 +56,25 @@ class StaticPages:
         if not path.startswith(self._root) or path[len(self._root) : len(self._home)] not in ("", "/"):
             return None
         if method not in ("GET", "HEAD"):
-            return Response(405, b"this is a page, it can only be read\n", TEXT, ((b"allow", b"GET, HEAD"), *SECURITY))
+            return HttpResponse(
+                405, b"this is a page, it can only be read\n", TEXT, ((b"allow", b"GET, HEAD"), *SECURITY)
+            )
         if path == self._root:
             return self._redirect()
         found = self._found.get(path)
         if found is None:
-            return Response(404, b"404 page not found\n", TEXT, SECURITY)
+            return HttpResponse(404, b"404 page not found\n", TEXT, SECURITY)
         etag, response = found
         if etag in headers.get(b"if-none-match", b""):
-            return Response(304, b"", response.content_type, response.headers)
+            return HttpResponse(304, b"", response.content_type, response.headers)
         return response
 
-    def _redirect(self) -> Response:
-        return Response(302, b"", TEXT, ((b"location", self._home.encode()), (b"vary", b"accept"), *SECURITY))
+    def _redirect(self) -> HttpResponse:
+        return HttpResponse(302, b"", TEXT, ((b"location", self._home.encode()), (b"vary", b"accept"), *SECURITY))
 
 
-def _found(file: StaticFile) -> tuple[bytes, Response]:
+def _found(file: StaticFile) -> tuple[bytes, HttpResponse]:
     etag = f'"{sha256(file.content).hexdigest()[:32]}"'.encode()
     # Kept, but asked for again each time: a new version of the server shows at once.
     headers = ((b"etag", etag), (b"cache-control", b"no-cache"), *SECURITY)
-    return etag, Response(200, file.content, file.content_type, headers)
+    return etag, HttpResponse(200, file.content, file.content_type, headers)

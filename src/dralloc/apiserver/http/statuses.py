@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dralloc.apiserver.http.messages import Response
+from dralloc.apiserver.http.messages import HttpResponse
 from dralloc.primitives.errors import (
     AlreadyExists,
     ApiError,
@@ -56,9 +56,9 @@ def success_status(code: int = 200, *, details: ErrorDetails | None = None) -> S
     return status
 
 
-def status_response(status: Status) -> Response:
+def status_response(status: Status) -> HttpResponse:
     """The answer that carries the status."""
-    response = Response(status=status["code"], body=msgspec.json.encode(status))
+    response = HttpResponse(status=status["code"], body=msgspec.json.encode(status))
     if retry_after_s := status.get("details", {}).get("retryAfterSeconds"):
         response.headers = ((b"retry-after", b"%d" % retry_after_s),)
     return response

@@ -11,7 +11,7 @@ from dralloc.apiserver.objects.stored_form import Presentation
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Resource:
+class ApiResource:
     """One kind in one version."""
 
     kind: Kind
@@ -46,10 +46,10 @@ class ResourceTable:
         }
         self.groups = {kind.group for kind in self.kinds}
 
-    def find(self, group: str, version: str, plural: str) -> Resource | None:
+    def find(self, group: str, version: str, plural: str) -> ApiResource | None:
         return self._resources.get((group, version, plural))
 
-    def hub(self, kind: Kind) -> Resource:
+    def hub(self, kind: Kind) -> ApiResource:
         """The kind in the version that is stored."""
         return self._resources[kind.group, kind.hub_version, kind.plural]
 
@@ -73,6 +73,8 @@ def name_of(key: str) -> str:
     return key.rpartition("/")[2]
 
 
-def _resource(kind: Kind, version: str) -> Resource:
+def _resource(kind: Kind, version: str) -> ApiResource:
     warning = kind.deprecation_warning(version)
-    return Resource(kind, version, Presentation(kind, version), warning, warning_headers([warning]) if warning else ())
+    return ApiResource(
+        kind, version, Presentation(kind, version), warning, warning_headers([warning]) if warning else ()
+    )

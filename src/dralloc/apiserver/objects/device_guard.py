@@ -17,8 +17,8 @@ from dralloc.api.registry import RESOURCE_CLAIM, RESOURCE_SLICE
 from dralloc.api.resource_v1 import DeviceRequestAllocationResult, ResourceClaim, ResourceSlice
 from dralloc.apiserver.http.statuses import conflict
 from dralloc.apiserver.objects.api_resources import name_of, namespace_of, prefix_of
-from dralloc.apiserver.objects.store_view import Following
-from dralloc.apiserver.objects.write_guards import Ledger, Promise
+from dralloc.apiserver.objects.store_view import StoreView
+from dralloc.apiserver.objects.write_guards import GuardLedger, Hold
 from dralloc.devices.device_usage import FREE, DeviceUsage, counted_results
 from dralloc.devices.identity import DeviceId, PoolId
 from dralloc.store.interface import Store
@@ -37,11 +37,11 @@ class DeviceGuard:
         self._usage: dict[DeviceId, DeviceUsage] = {}
         # The same devices by their pool.
         self._taken: defaultdict[PoolId, dict[str, None]] = defaultdict(dict)
-        self._ledger = Ledger[Results](_results_of_record, self._add)
+        self._ledger = GuardLedger[Results](_results_of_record, self._add)
         self._capacities = _Capacities()
-        self._following: list[Following] = []
+        self._following: list[StoreView] = []
 
-    async def reserve(self, key: str, new: ApiObject, old: ApiObject | None) -> Promise | None:
+    async def reserve(self, key: str, new: ApiObject, old: ApiObject | None) -> Hold | None:
         assert isinstance(new, ResourceClaim), "the guard of claims"
         if old is None or not isinstance(old, ResourceClaim) or old.status.allocation is not None:
             return None
@@ -59,8 +59,8 @@ class DeviceGuard:
     async def _ready(self) -> None:
         if not self._following:
             self._following = [
-                Following(self._store, prefix_of(RESOURCE_CLAIM), self._ledger),
-                Following(self._store, prefix_of(RESOURCE_SLICE), self._capacities),
+                StoreView(self._store, prefix_of(RESOURCE_CLAIM), self._ledger),
+                StoreView(self._store, prefix_of(RESOURCE_SLICE), self._capacities),
             ]
         for following in self._following:
             await following.ready()

@@ -28,7 +28,7 @@ from dralloc.apiserver.objects.deletion_rules import (
 )
 from dralloc.apiserver.objects.namespaces import CONTENT_FINALIZER, Namespaces
 from dralloc.apiserver.objects.record_lists import read_all
-from dralloc.apiserver.objects.store_view import Following
+from dralloc.apiserver.objects.store_view import StoreView
 from dralloc.apiserver.objects.stored_form import document_to_stored, read_metadata
 from dralloc.apiserver.objects.writer import typed_document
 from dralloc.primitives.errors import ApiError, NotFound
@@ -50,7 +50,7 @@ class _Owner(Enum):
     GONE = "gone"
 
 
-class Collector:
+class GarbageCollector:
     """Deletes what is due."""
 
     def __init__(self, store: Store, resources: ResourceTable, deleter: Deleter, namespaces: Namespaces) -> None:
@@ -67,10 +67,10 @@ class Collector:
         self._due: dict[str, None] = {}
         self._work = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._following: Following | None = None
+        self._following: StoreView | None = None
 
     def start(self) -> None:
-        self._following = Following(self._store, EVERYTHING, self)
+        self._following = StoreView(self._store, EVERYTHING, self)
         self._task = asyncio.create_task(self._run(), name="collect")
 
     async def stop(self) -> None:

@@ -11,11 +11,11 @@ from dralloc.apiserver.documents.json_patch import apply_json_patch, apply_merge
 from dralloc.apiserver.documents.merge_rules import merge_rule
 from dralloc.apiserver.documents.server_side_apply import apply
 from dralloc.apiserver.documents.strategic_merge import apply_strategic_merge_patch
-from dralloc.apiserver.http.messages import Request
+from dralloc.apiserver.http.messages import HttpRequest
 from dralloc.apiserver.http.query_options import WriteOptions
 from dralloc.apiserver.http.statuses import unreadable_body, wrong_name
 from dralloc.apiserver.objects.request_bodies import SentObject, decode_object, member, read_json, yaml_to_json
-from dralloc.apiserver.objects.writer import Change, Target, Writer, Written, empty_document
+from dralloc.apiserver.objects.writer import ObjectChange, Writer, WriteTarget, Written, empty_document
 from dralloc.primitives.errors import AlreadyExists, BadRequest, NotFound
 from dralloc.store.records import Record
 
@@ -28,7 +28,7 @@ PATCHES: Final = (JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, APPLY_PATCH)
 _APPLY_ATTEMPTS_MAX: Final = 5
 
 
-async def patch_object(writer: Writer, target: Target, request: Request, options: WriteOptions) -> Written:
+async def patch_object(writer: Writer, target: WriteTarget, request: HttpRequest, options: WriteOptions) -> Written:
     """Change an object as a patch says; to apply may also create it."""
     media_type = request.media_type
     if media_type == APPLY_PATCH:
@@ -41,10 +41,10 @@ async def patch_object(writer: Writer, target: Target, request: Request, options
         live = target.resource.presentation.document(record.value, record.revision)
         return _decoded(patched(live), target, options)
 
-    return await writer.change(target, Change(make=make, repeatable=True))
+    return await writer.change(target, ObjectChange(make=make, repeatable=True))
 
 
-def _patcher(media_type: str, target: Target, patch: Json) -> Callable[[Document], Document]:
+def _patcher(media_type: str, target: WriteTarget, patch: Json) -> Callable[[Document], Document]:
     if media_type == JSON_PATCH:
         return lambda live: apply_json_patch(live, patch)
     if media_type == MERGE_PATCH:
@@ -53,7 +53,7 @@ def _patcher(media_type: str, target: Target, patch: Json) -> Callable[[Document
     return lambda live: apply_strategic_merge_patch(live, patch, rule)
 
 
-async def _apply(writer: Writer, target: Target, applied: Json, options: WriteOptions) -> Written:
+async def _apply(writer: Writer, target: WriteTarget, applied: Json, options: WriteOptions) -> Written:
     if not isinstance(applied, dict):
         raise BadRequest("what is applied must be an object")
     name = member(applied, "metadata").get("name")
@@ -72,7 +72,7 @@ async def _apply(writer: Writer, target: Target, applied: Json, options: WriteOp
     # Whoever deletes or creates the object between our two attempts sends us to the other one.
     for _ in range(_APPLY_ATTEMPTS_MAX):
         try:
-            return await writer.change(target, Change(make=make, repeatable=True, settles_owners=True))
+            return await writer.change(target, ObjectChange(make=make, repeatable=True, settles_owners=True))
         except NotFound:
             if target.subresource:
                 raise
@@ -83,5 +83,5 @@ async def _apply(writer: Writer, target: Target, applied: Json, options: WriteOp
     raise target.conflict()
 
 
-def _decoded(document: Document, target: Target, options: WriteOptions) -> SentObject:
+def _decoded(document: Document, target: WriteTarget, options: WriteOptions) -> SentObject:
     return decode_object(encode(document), target.resource, options.field_validation)

@@ -18,7 +18,7 @@ from dralloc.api.unstructured_object import UnstructuredObject, view
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.http.statuses import forbidden
 from dralloc.apiserver.objects.api_resources import key_of, name_of
-from dralloc.apiserver.objects.store_view import Derived
+from dralloc.apiserver.objects.store_view import KindIndex
 from dralloc.apiserver.objects.stored_form import from_stored
 from dralloc.primitives.errors import Forbidden
 from dralloc.store.interface import Store
@@ -28,7 +28,7 @@ from dralloc.store.records import Record
 _UNCLASSED = PriorityClass(preemption_policy=PREEMPT_LOWER)
 
 
-class Priorities(Derived):
+class PodPriorities(KindIndex):
     """The classes that there are. As a gatekeeper it sees to it that no two of them are the default."""
 
     def __init__(self, store: Store) -> None:

@@ -22,7 +22,7 @@ from dralloc.store.records import Record
 BIND_ATTEMPTS_MAX: Final = 20
 
 
-class Pods:
+class PodSubresources:
     """Binds and evicts pods."""
 
     def __init__(self, store: Store, clock: Clock, deleter: Deleter) -> None:

@@ -20,9 +20,9 @@ from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.api.unstructured_object import UnstructuredObject, view
 from dralloc.apiserver.http.statuses import forbidden
 from dralloc.apiserver.objects.api_resources import name_of, namespace_of, prefix_of
-from dralloc.apiserver.objects.store_view import Derived, Following
+from dralloc.apiserver.objects.store_view import KindIndex, StoreView
 from dralloc.apiserver.objects.stored_form import from_stored
-from dralloc.apiserver.objects.write_guards import Ledger, Promise
+from dralloc.apiserver.objects.write_guards import GuardLedger, Hold
 from dralloc.primitives.features import FeatureGates
 from dralloc.primitives.quantity import Quantity
 from dralloc.store.interface import Store
@@ -33,10 +33,12 @@ Charges = Mapping[str, Quantity]
 _ONE: Final = Quantity.of(1)
 
 
-class QuotaGate:
+class QuotaGuard:
     """The gatekeeper of one kind."""
 
-    def __init__(self, store: Store, kind: Kind, limits: Limits, classes: ExtendedNames, gates: FeatureGates) -> None:
+    def __init__(
+        self, store: Store, kind: Kind, limits: QuotaLimits, classes: ExtendedResourceNames, gates: FeatureGates
+    ) -> None:
         self._store = store
         self._kind = kind
         self._limits = limits
@@ -44,7 +46,7 @@ class QuotaGate:
         self._gates = gates
         self._namespaces: dict[str, _NamespaceUsage] = {}
 
-    async def reserve(self, key: str, new: ApiObject, old: ApiObject | None) -> Promise | None:
+    async def reserve(self, key: str, new: ApiObject, old: ApiObject | None) -> Hold | None:
         # What is charged for cannot change afterwards: the specs of all kinds that are charged are fixed.
         if old is not None:
             return None
@@ -92,10 +94,10 @@ class QuotaGate:
 class _NamespaceUsage:
     """What the objects of one kind in one namespace use."""
 
-    def __init__(self, store: Store, gate: QuotaGate, namespace: str) -> None:
+    def __init__(self, store: Store, gate: QuotaGuard, namespace: str) -> None:
         self.used: dict[str, Quantity] = {}
-        self.ledger = Ledger[Charges](gate.charges_of_record, self._add)
-        self.following = Following(store, prefix_of(gate.kind, namespace), self.ledger)
+        self.ledger = GuardLedger[Charges](gate.charges_of_record, self._add)
+        self.following = StoreView(store, prefix_of(gate.kind, namespace), self.ledger)
 
     def _add(self, charges: Charges, sign: int) -> None:
         for name, amount in charges.items():
@@ -103,7 +105,7 @@ class _NamespaceUsage:
             self.used[name] = before + amount if sign > 0 else before - amount
 
 
-class Limits(Derived):
+class QuotaLimits(KindIndex):
     """What the quotas of each namespace allow, by their names."""
 
     def __init__(self, store: Store) -> None:
@@ -122,7 +124,7 @@ class Limits(Derived):
             limits[name_of(key)] = view(quota, ResourceQuota).spec.hard
 
 
-class ExtendedNames(Derived):
+class ExtendedResourceNames(KindIndex):
     """Which extended resource each class stands for."""
 
     def __init__(self, store: Store) -> None:

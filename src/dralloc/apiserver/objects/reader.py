@@ -18,20 +18,20 @@ from dralloc.apiserver.description.tables import (
     table_of,
 )
 from dralloc.apiserver.documents.json_documents import Document
-from dralloc.apiserver.http.messages import Request, Response
+from dralloc.apiserver.http.messages import HttpRequest, HttpResponse
 from dralloc.apiserver.http.negotiation import Form, form_of_objects
 from dralloc.apiserver.http.query_options import ListOptions, list_options, revision_of
 from dralloc.apiserver.http.statuses import not_found
-from dralloc.apiserver.objects.api_resources import Resource, key_of, name_of, namespace_of, prefix_of
+from dralloc.apiserver.objects.api_resources import ApiResource, key_of, name_of, namespace_of, prefix_of
 from dralloc.apiserver.objects.record_lists import (
     EVERYTHING,
-    Listing,
+    RecordList,
     Selection,
     in_pieces,
     list_records,
     wait_for_revision,
 )
-from dralloc.apiserver.objects.selectors import FieldSelector, LabelSelector, parse_field_selector, parse_label_selector
+from dralloc.apiserver.objects.selectors import FieldQuery, LabelQuery, parse_field_selector, parse_label_selector
 from dralloc.apiserver.objects.watch_streams import Frames, WatchRequest, WatchTable
 from dralloc.primitives.clock import Clock
 from dralloc.store.interface import Store
@@ -57,7 +57,7 @@ _LABELS: Final = msgspec.json.Decoder(_Labelled)
 class Collection:
     """What a URL names: all objects of a kind, or those of one namespace."""
 
-    resource: Resource
+    resource: ApiResource
     namespace: str = ""
 
     @property
@@ -72,9 +72,9 @@ class Reader:
         self._store = store
         self._clock = clock
         self._watches = watches
-        self._frames: dict[tuple[Resource, Form, IncludeObject], Frames] = {}
+        self._frames: dict[tuple[ApiResource, Form, IncludeObject], Frames] = {}
 
-    async def get(self, request: Request, collection: Collection, name: str) -> Response:
+    async def get(self, request: HttpRequest, collection: Collection, name: str) -> HttpResponse:
         resource, kind = collection.resource, collection.kind
         if version := request.query.get("resourceVersion"):
             await wait_for_revision(self._store, revision_of(version))
@@ -82,11 +82,11 @@ class Reader:
         if record is None:
             raise not_found(kind.group, kind.plural, name)
         render = self._renderer(resource, *_form(request))
-        return Response(body=render(record.value, record.revision), headers=resource.deprecation)
+        return HttpResponse(body=render(record.value, record.revision), headers=resource.deprecation)
 
     # --- lists ----------------------------------------------------------------------------------------------
 
-    async def list(self, request: Request, collection: Collection) -> Response:
+    async def list(self, request: HttpRequest, collection: Collection) -> HttpResponse:
         options = list_options(request.query)
         prefix, selection = select(collection, options)
         listing = await list_records(self._store, prefix, selection, options)
@@ -94,10 +94,10 @@ class Reader:
         parts = self._list_parts(resource, listing, *_form(request))
         pieces = list(in_pieces(listing.records, lambda record: len(record.value)))
         if len(pieces) <= 1:
-            return Response(body=parts.whole(listing.records), headers=resource.deprecation)
-        return Response(stream=parts.stream(pieces), headers=resource.deprecation)
+            return HttpResponse(body=parts.whole(listing.records), headers=resource.deprecation)
+        return HttpResponse(stream=parts.stream(pieces), headers=resource.deprecation)
 
-    def _list_parts(self, resource: Resource, listing: Listing, form: Form, include: IncludeObject) -> _ListParts:
+    def _list_parts(self, resource: ApiResource, listing: RecordList, form: Form, include: IncludeObject) -> _ListParts:
         metadata = encode(_list_metadata(listing))
         presentation = resource.presentation
         if form is Form.TABLE:
@@ -122,7 +122,7 @@ class Reader:
 
     # --- watches --------------------------------------------------------------------------------------------
 
-    async def watch(self, request: Request, collection: Collection) -> Response:
+    async def watch(self, request: HttpRequest, collection: Collection) -> HttpResponse:
         options = list_options(request.query)
         prefix, selection = select(collection, options)
         after_revision = revision_of(options.resource_version)
@@ -138,9 +138,9 @@ class Reader:
             timeout_s=options.timeout_s,
         )
         frames = self._frames_of(collection.resource, *_form(request))
-        return Response(stream=self._watches.stream(watch, frames), headers=collection.resource.deprecation)
+        return HttpResponse(stream=self._watches.stream(watch, frames), headers=collection.resource.deprecation)
 
-    def _frames_of(self, resource: Resource, form: Form, include: IncludeObject) -> Frames:
+    def _frames_of(self, resource: ApiResource, form: Form, include: IncludeObject) -> Frames:
         frames = self._frames.get((resource, form, include))
         if frames is None:
             render = self._renderer(resource, form, include)
@@ -150,7 +150,7 @@ class Reader:
 
     # --- forms ----------------------------------------------------------------------------------------------
 
-    def _renderer(self, resource: Resource, form: Form, include: IncludeObject) -> Callable[[bytes, int], bytes]:
+    def _renderer(self, resource: ApiResource, form: Form, include: IncludeObject) -> Callable[[bytes, int], bytes]:
         """How one object is shown in this form."""
         presentation, kind = resource.presentation, resource.kind
         if form is Form.OBJECT:
@@ -202,7 +202,7 @@ def select(collection: Collection, options: ListOptions) -> tuple[str, Selection
     return prefix, Selection(_matcher(kind, labels, fields))
 
 
-def _matcher(kind: Kind, labels: LabelSelector, fields: FieldSelector) -> Callable[[Record], bool]:
+def _matcher(kind: Kind, labels: LabelQuery, fields: FieldQuery) -> Callable[[Record], bool]:
     by_metadata = all(term.field in _BY_METADATA for term in fields.terms)
 
     def matches(record: Record) -> bool:
@@ -218,14 +218,14 @@ def _matcher(kind: Kind, labels: LabelSelector, fields: FieldSelector) -> Callab
     return matches
 
 
-def _form(request: Request) -> tuple[Form, IncludeObject]:
+def _form(request: HttpRequest) -> tuple[Form, IncludeObject]:
     form = form_of_objects(request.header(b"accept"))
     if form is not Form.TABLE:
         return form, IncludeObject.METADATA
     return form, read_include_object(request.query.get("includeObject", ""))
 
 
-def _list_metadata(listing: Listing) -> Document:
+def _list_metadata(listing: RecordList) -> Document:
     metadata: dict[str, Any] = {"resourceVersion": str(listing.revision)}
     if listing.next is not None:
         metadata["continue"] = listing.next.encode()
@@ -238,7 +238,7 @@ def _list_head(kind: str, api_version: str, metadata: bytes) -> bytes:
     return b'{"kind":%b,"apiVersion":%b,"metadata":%b,"items":[' % (encode(kind), encode(api_version), metadata)
 
 
-def _bookmark(resource: Resource, form: Form, revision: int, is_initial_end: bool) -> bytes:
+def _bookmark(resource: ApiResource, form: Form, revision: int, is_initial_end: bool) -> bytes:
     metadata: Document = {"resourceVersion": str(revision)}
     if is_initial_end:
         metadata["annotations"] = {INITIAL_EVENTS_END: "true"}

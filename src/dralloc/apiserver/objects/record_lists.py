@@ -36,7 +36,7 @@ EVERYTHING: Final = Selection(matches=lambda _: True, everything=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class RecordList:
     """Records at one revision; `next` leads on when there are more."""
 
     records: Sequence[Record]
@@ -46,7 +46,7 @@ class Listing:
     remaining: int | None = None
 
 
-async def list_records(store: Store, prefix: str, selection: Selection, options: ListOptions) -> Listing:
+async def list_records(store: Store, prefix: str, selection: Selection, options: ListOptions) -> RecordList:
     """The records that the options ask for."""
     token, revision = await _place(store, options)
     try:
@@ -124,16 +124,16 @@ async def read_all(
         await asyncio.sleep(0)
 
 
-async def _plain(store: Store, prefix: str, token: PageToken | None, revision: int | None, limit: int) -> Listing:
+async def _plain(store: Store, prefix: str, token: PageToken | None, revision: int | None, limit: int) -> RecordList:
     if not limit:
-        return Listing(*await read_all(store, prefix, revision=revision, token=token))
+        return RecordList(*await read_all(store, prefix, revision=revision, token=token))
     page = await store.list_prefix(prefix, revision=revision, limit=limit, page=token)
-    return Listing(page.records, page.revision, page.next, page.remaining)
+    return RecordList(page.records, page.revision, page.next, page.remaining)
 
 
 async def _selected(
     store: Store, prefix: str, selection: Selection, token: PageToken | None, revision: int | None, limit: int
-) -> Listing:
+) -> RecordList:
     found: list[Record] = []
     while True:
         page = await store.list_prefix(prefix, revision=revision, limit=SLICE, page=token)
@@ -141,10 +141,10 @@ async def _selected(
             if selection.matches(record):
                 found.append(record)
                 if len(found) == limit:
-                    return Listing(found, page.revision, _token_after(prefix, page, place))
+                    return RecordList(found, page.revision, _token_after(prefix, page, place))
         token = page.next
         if token is None:
-            return Listing(found, page.revision)
+            return RecordList(found, page.revision)
         await asyncio.sleep(0)
 
 

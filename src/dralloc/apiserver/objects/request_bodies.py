@@ -16,10 +16,10 @@ from dralloc.api.schema import SchemaMismatch, find_unknown_fields
 from dralloc.api.unstructured_object import read_unstructured_and_tree
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.documents.protobuf_bodies import PROTOBUF, protobuf_to_json
-from dralloc.apiserver.http.messages import JSON, Request
+from dralloc.apiserver.http.messages import JSON, HttpRequest
 from dralloc.apiserver.http.query_options import IGNORE, STRICT
 from dralloc.apiserver.http.statuses import unreadable_body
-from dralloc.apiserver.objects.api_resources import Resource
+from dralloc.apiserver.objects.api_resources import ApiResource
 from dralloc.primitives.errors import BadRequest
 
 YAML: Final = "application/yaml"
@@ -34,12 +34,12 @@ class SentObject(Struct, frozen=True, gc=False):
     warnings: tuple[str, ...] = ()
 
 
-def read_sent(request: Request, resource: Resource, field_validation: str) -> SentObject:
+def read_sent(request: HttpRequest, resource: ApiResource, field_validation: str) -> SentObject:
     """The object that a request's body states, in the version of its URL."""
     return decode_object(json_of(request), resource, field_validation)
 
 
-def json_of(request: Request) -> bytes:
+def json_of(request: HttpRequest) -> bytes:
     """The body as JSON."""
     media_type = request.media_type
     if media_type in ("", JSON):
@@ -72,7 +72,7 @@ def yaml_to_json(body: bytes) -> bytes:
     return encode(documents[0])
 
 
-def decode_object(body: bytes, resource: Resource, field_validation: str) -> SentObject:
+def decode_object(body: bytes, resource: ApiResource, field_validation: str) -> SentObject:
     """The object that JSON states, in the version of the resource."""
     kind = resource.kind
     try:
@@ -105,7 +105,7 @@ def read_json(body: bytes) -> Any:
         raise BadRequest(f"the body is not JSON: {error}") from None
 
 
-def read_document(request: Request) -> Document:
+def read_document(request: HttpRequest) -> Document:
     """A body that must be an object, of a kind that is not stored (a binding, an eviction)."""
     document = read_json(json_of(request) or b"{}")
     if not isinstance(document, dict):
@@ -121,7 +121,7 @@ def member(document: Document, name: str) -> Document:
     return value or {}
 
 
-def _check_type(sent: ApiObject, resource: Resource) -> None:
+def _check_type(sent: ApiObject, resource: ApiResource) -> None:
     """A body may leave its type out; what it says must be what the URL says."""
     if sent.kind and sent.kind != resource.kind.kind:
         raise BadRequest(_cannot_be_handled(sent.kind, resource))
@@ -131,5 +131,5 @@ def _check_type(sent: ApiObject, resource: Resource) -> None:
         )
 
 
-def _cannot_be_handled(kind: str, resource: Resource) -> str:
+def _cannot_be_handled(kind: str, resource: ApiResource) -> str:
     return f'{kind} in version "{resource.version}" cannot be handled as a {resource.kind.kind}'

@@ -9,7 +9,7 @@ from dralloc.api.registry import RESOURCE_SLICE
 from dralloc.api.resource_v1 import ResourceSlice
 from dralloc.apiserver.documents.server_side_apply import manager_of_user_agent
 from dralloc.apiserver.http.authorization import check_slice_owner
-from dralloc.apiserver.http.messages import Request, Response
+from dralloc.apiserver.http.messages import HttpRequest, HttpResponse
 from dralloc.apiserver.http.query_options import (
     WriteOptions,
     list_options,
@@ -20,16 +20,16 @@ from dralloc.apiserver.http.query_options import (
 from dralloc.apiserver.http.statuses import method_not_allowed, no_such_resource, status_response, success_status
 from dralloc.apiserver.http.url_paths import ResourcePath
 from dralloc.apiserver.http.warning_headers import warning_headers
-from dralloc.apiserver.objects.api_resources import Resource, key_of
+from dralloc.apiserver.objects.api_resources import ApiResource, key_of
 from dralloc.apiserver.objects.deleter import Deleted, Deleter
 from dralloc.apiserver.objects.deletion_rules import read_delete_options
 from dralloc.apiserver.objects.patch_requests import APPLY_PATCH, patch_object
-from dralloc.apiserver.objects.pod_subresources import Pods
+from dralloc.apiserver.objects.pod_subresources import PodSubresources
 from dralloc.apiserver.objects.reader import Collection, Reader, select
 from dralloc.apiserver.objects.record_lists import list_records
 from dralloc.apiserver.objects.request_bodies import member, read_document, read_sent
 from dralloc.apiserver.objects.stored_form import from_stored
-from dralloc.apiserver.objects.writer import Change, Target, Writer, Written
+from dralloc.apiserver.objects.writer import ObjectChange, Writer, WriteTarget, Written
 from dralloc.primitives.errors import BadRequest, ErrorDetails
 
 # Deletions that are answered with a Status instead of the object that is gone.
@@ -43,13 +43,13 @@ _ANSWERED_BY_STATUS: Final = frozenset(
     }
 )
 
-Handler = Callable[[Request, Resource, ResourcePath], Awaitable[Response]]
+Handler = Callable[[HttpRequest, ApiResource, ResourcePath], Awaitable[HttpResponse]]
 
 
-class Endpoints:
+class ResourceEndpoints:
     """Answers requests about resources."""
 
-    def __init__(self, *, reader: Reader, writer: Writer, deleter: Deleter, pods: Pods) -> None:
+    def __init__(self, *, reader: Reader, writer: Writer, deleter: Deleter, pods: PodSubresources) -> None:
         self._reader = reader
         self._writer = writer
         self._deleter = deleter
@@ -72,7 +72,7 @@ class Endpoints:
             "finalize": {"PUT": self._finalize},
         }
 
-    def handler_of(self, method: str, resource: Resource, path: ResourcePath) -> Handler:
+    def handler_of(self, method: str, resource: ApiResource, path: ResourcePath) -> Handler:
         """What answers the method on the path."""
         kind = resource.kind
         if path.namespace and not kind.namespaced:
@@ -92,10 +92,10 @@ class Endpoints:
 
     # --- reads ----------------------------------------------------------------------------------------------
 
-    async def _get(self, request: Request, resource: Resource, path: ResourcePath) -> Response:
+    async def _get(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
         return await self._reader.get(request, Collection(resource, path.namespace), path.name)
 
-    async def _list_or_watch(self, request: Request, resource: Resource, path: ResourcePath) -> Response:
+    async def _list_or_watch(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
         collection = Collection(resource, path.namespace)
         if wants_watch(request.query):
             return await self._reader.watch(request, collection)
@@ -103,20 +103,20 @@ class Endpoints:
 
     # --- writes ---------------------------------------------------------------------------------------------
 
-    async def _create(self, request: Request, resource: Resource, path: ResourcePath) -> Response:
+    async def _create(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
         options = write_options(request.query, "CreateOptions")
         sent = read_sent(request, resource, options.field_validation)
         if isinstance(sent.object, ResourceSlice):
             check_slice_owner(request.user, sent.object)
         return _written(resource, await self._writer.create(_target(request, resource, path, options), sent))
 
-    async def _update(self, request: Request, resource: Resource, path: ResourcePath) -> Response:
+    async def _update(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
         options = write_options(request.query, "UpdateOptions")
         sent = read_sent(request, resource, options.field_validation)
-        change = Change(make=lambda _: sent)
+        change = ObjectChange(make=lambda _: sent)
         return _written(resource, await self._writer.change(_target(request, resource, path, options), change))
 
-    async def _patch(self, request: Request, resource: Resource, path: ResourcePath) -> Response:
+    async def _patch(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
         applies = request.media_type == APPLY_PATCH
         options = write_options(request.query, "PatchOptions", apply=applies)
         if applies:
@@ -126,13 +126,13 @@ class Endpoints:
 
     # --- deletions ------------------------------------------------------------------------------------------
 
-    async def _delete(self, request: Request, resource: Resource, path: ResourcePath) -> Response:
+    async def _delete(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
         options = read_delete_options(read_document(request), request.query)
         key = key_of(resource.kind, path.namespace, path.name)
         await self._check_slice_deletion(request, resource, key)
         return _deleted(resource, path, await self._deleter.delete(resource.kind, key, options))
 
-    async def _delete_collection(self, request: Request, resource: Resource, path: ResourcePath) -> Response:
+    async def _delete_collection(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
         options = read_delete_options(read_document(request), request.query)
         listed = list_options({name: value for name, value in request.query.items() if name != "dryRun"})
         prefix, selection = select(Collection(resource, path.namespace), listed)
@@ -143,9 +143,9 @@ class Endpoints:
         items = b",".join(resource.presentation.item(gone.stored, gone.revision) for gone in deleted)
         head = f'{{"kind":"{resource.kind.list_kind}","apiVersion":"{resource.api_version}"'
         metadata = f'"metadata":{{"resourceVersion":"{listing.revision}"}}'
-        return Response(body=f'{head},{metadata},"items":['.encode() + items + b"]}", headers=resource.deprecation)
+        return HttpResponse(body=f'{head},{metadata},"items":['.encode() + items + b"]}", headers=resource.deprecation)
 
-    async def _check_slice_deletion(self, request: Request, resource: Resource, key: str) -> None:
+    async def _check_slice_deletion(self, request: HttpRequest, resource: ApiResource, key: str) -> None:
         if resource.kind is not RESOURCE_SLICE:
             return
         record = await self._writer.store.get(key)
@@ -155,7 +155,7 @@ class Endpoints:
 
     # --- actions --------------------------------------------------------------------------------------------
 
-    async def bind_by_body(self, request: Request, namespace: str) -> Response:
+    async def bind_by_body(self, request: HttpRequest, namespace: str) -> HttpResponse:
         """A binding that names its pod itself."""
         binding = read_document(request)
         name = member(binding, "metadata").get("name")
@@ -163,19 +163,19 @@ class Endpoints:
             raise BadRequest("a binding has the name of its pod")
         return await self._bound(request, namespace, name)
 
-    async def _bind(self, request: Request, _: Resource, path: ResourcePath) -> Response:
+    async def _bind(self, request: HttpRequest, _: ApiResource, path: ResourcePath) -> HttpResponse:
         return await self._bound(request, path.namespace, path.name)
 
-    async def _bound(self, request: Request, namespace: str, name: str) -> Response:
+    async def _bound(self, request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         options = write_options(request.query, "CreateOptions")
         await self._pods.bind(namespace, name, read_document(request), dry_run=options.dry_run)
         return status_response(success_status(201))
 
-    async def _evict(self, request: Request, _: Resource, path: ResourcePath) -> Response:
+    async def _evict(self, request: HttpRequest, _: ApiResource, path: ResourcePath) -> HttpResponse:
         await self._pods.evict(path.namespace, path.name, read_document(request))
         return status_response(success_status(201))
 
-    async def _finalize(self, request: Request, resource: Resource, path: ResourcePath) -> Response:
+    async def _finalize(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
         """A namespace whose content somebody has cleaned up loses that one's hold."""
         finalizers = member(read_document(request), "spec").get("finalizers") or []
         if not isinstance(finalizers, list) or not all(isinstance(name, str) for name in finalizers):
@@ -183,8 +183,8 @@ class Endpoints:
         return _written(resource, Written(*await self._writer.namespaces.finalize(path.name, finalizers)))
 
 
-def _target(request: Request, resource: Resource, path: ResourcePath, options: WriteOptions) -> Target:
-    return Target(
+def _target(request: HttpRequest, resource: ApiResource, path: ResourcePath, options: WriteOptions) -> WriteTarget:
+    return WriteTarget(
         resource=resource,
         user=request.user,
         namespace=path.namespace,
@@ -196,7 +196,7 @@ def _target(request: Request, resource: Resource, path: ResourcePath, options: W
     )
 
 
-def _written(resource: Resource, written: Written) -> Response:
+def _written(resource: ApiResource, written: Written) -> HttpResponse:
     presentation, warnings = resource.presentation, written.warnings
     if written.revision is None:
         body = presentation.unstored(written.stored)
@@ -206,13 +206,15 @@ def _written(resource: Resource, written: Written) -> Response:
         warnings = (resource.deprecation_warning, *warnings)
     if resource.kind.kept_only:
         warnings = (resource.kind.kept_only, *warnings)
-    return Response(201 if written.created else 200, body, headers=warning_headers(warnings) if warnings else ())
+    return HttpResponse(201 if written.created else 200, body, headers=warning_headers(warnings) if warnings else ())
 
 
-def _deleted(resource: Resource, path: ResourcePath, deleted: Deleted) -> Response:
+def _deleted(resource: ApiResource, path: ResourcePath, deleted: Deleted) -> HttpResponse:
     if deleted.gone and (resource.group, resource.version, resource.plural) in _ANSWERED_BY_STATUS:
         details = ErrorDetails(name=path.name, group=resource.group, kind=resource.plural, uid=deleted.uid)
         response = status_response(success_status(details=details))
         response.headers = resource.deprecation
         return response
-    return Response(body=resource.presentation.object(deleted.stored, deleted.revision), headers=resource.deprecation)
+    return HttpResponse(
+        body=resource.presentation.object(deleted.stored, deleted.revision), headers=resource.deprecation
+    )

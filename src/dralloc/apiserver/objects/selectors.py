@@ -15,7 +15,7 @@ from dralloc.primitives.names import label_key, label_value
 # --- labels -------------------------------------------------------------------------------------------------
 
 
-class Operator(Enum):
+class LabelOperator(Enum):
     EXISTS = "exists"
     DOES_NOT_EXIST = "!"
     EQUALS = "="
@@ -31,21 +31,21 @@ class LabelRequirement:
     """One condition on one label."""
 
     key: str
-    operator: Operator
+    operator: LabelOperator
     values: frozenset[str] = frozenset()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         value = labels.get(self.key)
         match self.operator:
-            case Operator.EXISTS:
+            case LabelOperator.EXISTS:
                 return value is not None
-            case Operator.DOES_NOT_EXIST:
+            case LabelOperator.DOES_NOT_EXIST:
                 return value is None
-            case Operator.EQUALS | Operator.IN:
+            case LabelOperator.EQUALS | LabelOperator.IN:
                 return value in self.values
-            case Operator.NOT_EQUALS | Operator.NOT_IN:
+            case LabelOperator.NOT_EQUALS | LabelOperator.NOT_IN:
                 return value not in self.values
-            case Operator.GREATER | Operator.LESS:
+            case LabelOperator.GREATER | LabelOperator.LESS:
                 return self._compares(value)
 
     def _compares(self, text: str | None) -> bool:
@@ -53,11 +53,11 @@ class LabelRequirement:
         (limit,) = map(_integer, self.values)
         if number is None or limit is None:
             return False
-        return number > limit if self.operator is Operator.GREATER else number < limit
+        return number > limit if self.operator is LabelOperator.GREATER else number < limit
 
 
 @dataclass(frozen=True, slots=True)
-class LabelSelector:
+class LabelQuery:
     """Conditions on labels, all of which must hold."""
 
     requirements: tuple[LabelRequirement, ...] = ()
@@ -67,20 +67,20 @@ class LabelSelector:
         return all(requirement.matches(present) for requirement in self.requirements)
 
 
-def parse_label_selector(text: str) -> LabelSelector:
+def parse_label_selector(text: str) -> LabelQuery:
     """The selector that a `labelSelector` parameter states, such as `app=a,tier in (x, y),!old`."""
-    return LabelSelector(tuple(_LabelParser(text).requirements()))
+    return LabelQuery(tuple(_LabelParser(text).requirements()))
 
 
 _TOKEN: Final = re.compile(r"\s*(?:(!=|==|[=!(),<>])|([^\s=!(),<>]+))")
 _OPERATORS: Final = {
-    "=": Operator.EQUALS,
-    "==": Operator.EQUALS,
-    "!=": Operator.NOT_EQUALS,
-    "in": Operator.IN,
-    "notin": Operator.NOT_IN,
-    ">": Operator.GREATER,
-    "<": Operator.LESS,
+    "=": LabelOperator.EQUALS,
+    "==": LabelOperator.EQUALS,
+    "!=": LabelOperator.NOT_EQUALS,
+    "in": LabelOperator.IN,
+    "notin": LabelOperator.NOT_IN,
+    ">": LabelOperator.GREATER,
+    "<": LabelOperator.LESS,
 }
 
 
@@ -107,14 +107,14 @@ class _LabelParser:
         absent = self._accept("!")
         key = self._word("!, identifier, or 'end of string'")
         if absent:
-            return LabelRequirement(key, Operator.DOES_NOT_EXIST)
+            return LabelRequirement(key, LabelOperator.DOES_NOT_EXIST)
         if self._next in ("", ","):
-            return LabelRequirement(key, Operator.EXISTS)
+            return LabelRequirement(key, LabelOperator.EXISTS)
         operator = _OPERATORS.get(self._next)
         if operator is None:
             raise self._unexpected("'=', '!=', '==', 'in', notin'")
         self._place += 1
-        if operator in (Operator.IN, Operator.NOT_IN):
+        if operator in (LabelOperator.IN, LabelOperator.NOT_IN):
             return LabelRequirement(key, operator, self._listed_values())
         value = "" if self._next in ("", ",") else self._word("identifier")
         return LabelRequirement(key, operator, frozenset({value}))
@@ -169,7 +169,7 @@ def _checked(requirement: LabelRequirement) -> LabelRequirement:
     for value in sorted(requirement.values):
         if faults := label_value(value):
             raise BadRequest(f'unable to parse requirement: values: Invalid value: "{value}": {"; ".join(faults)}')
-        if requirement.operator in (Operator.GREATER, Operator.LESS) and _integer(value) is None:
+        if requirement.operator in (LabelOperator.GREATER, LabelOperator.LESS) and _integer(value) is None:
             raise BadRequest(
                 f"unable to parse requirement: values: Invalid value: \"{value}\": for 'Gt', 'Lt' operators, the value must be an integer"
             )
@@ -199,7 +199,7 @@ class FieldTerm:
 
 
 @dataclass(frozen=True, slots=True)
-class FieldSelector:
+class FieldQuery:
     """Conditions on fields, all of which must hold."""
 
     terms: tuple[FieldTerm, ...] = ()
@@ -213,7 +213,7 @@ class FieldSelector:
         return values[0] if values else None
 
 
-def parse_field_selector(text: str, group: str, kind: str) -> FieldSelector:
+def parse_field_selector(text: str, group: str, kind: str) -> FieldQuery:
     """The selector that a `fieldSelector` parameter states for a kind, such as `spec.nodeName=n1,status.phase!=Failed`."""
     fields = _FIELDS.get((group, kind), _METADATA_FIELDS)
     terms = []
@@ -222,7 +222,7 @@ def parse_field_selector(text: str, group: str, kind: str) -> FieldSelector:
         if get is None:
             raise BadRequest(_not_supported(field, fields, kind))
         terms.append(FieldTerm(field, value, negated, get))
-    return FieldSelector(tuple(terms))
+    return FieldQuery(tuple(terms))
 
 
 def _not_supported(field: str, fields: Mapping[str, FieldGetter], kind: str) -> str:

@@ -24,7 +24,7 @@ RETRY_S: Final = 1.0
 _logger = logging.getLogger(__name__)
 
 
-class Follower(Protocol):
+class DerivedIndex(Protocol):
     """What is told about every record and change under a prefix."""
 
     def reset(self, records: Iterable[Record], revision: int) -> None:
@@ -34,10 +34,10 @@ class Follower(Protocol):
         """Take the next change."""
 
 
-class Following:
+class StoreView:
     """One follower, fed by a task of its own."""
 
-    def __init__(self, store: Store, prefix: str, follower: Follower) -> None:
+    def __init__(self, store: Store, prefix: str, follower: DerivedIndex) -> None:
         self._store = store
         self._prefix = prefix
         self._follower = follower
@@ -89,17 +89,17 @@ class Following:
             self._follower.apply(event)
 
 
-class Derived(ABC):
+class KindIndex(ABC):
     """What the objects of one kind say, followed from the first time that somebody needs it."""
 
     def __init__(self, store: Store, kind: Kind) -> None:
         self._store = store
         self._kind = kind
-        self._following: Following | None = None
+        self._following: StoreView | None = None
 
     async def ready(self) -> None:
         if self._following is None:
-            self._following = Following(self._store, prefix_of(self._kind), self)
+            self._following = StoreView(self._store, prefix_of(self._kind), self)
         await self._following.ready()
 
     async def stop(self) -> None:

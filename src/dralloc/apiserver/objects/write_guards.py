@@ -17,7 +17,7 @@ from dralloc.store.records import Record, StoreEvent
 T = TypeVar("T")
 
 
-class Promise(Protocol):
+class Hold(Protocol):
     """What one write was promised."""
 
     def keep(self, revision: int) -> None:
@@ -27,17 +27,17 @@ class Promise(Protocol):
         """Nothing was stored."""
 
 
-class Gatekeeper(Protocol):
+class WriteGuard(Protocol):
     """Refuses writes that would break a promise."""
 
-    async def reserve(self, key: str, new: ApiObject, old: ApiObject | None) -> Promise | None:
+    async def reserve(self, key: str, new: ApiObject, old: ApiObject | None) -> Hold | None:
         """Promise the write what it needs, or refuse it. `None`: it needs nothing."""
 
 
-class Reservations:
+class Holds:
     """All that one write was promised: given back unless the write was stored."""
 
-    def __init__(self, promises: Sequence[Promise]) -> None:
+    def __init__(self, promises: Sequence[Hold]) -> None:
         self._promises = promises
 
     def keep(self, revision: int) -> None:
@@ -50,7 +50,7 @@ class Reservations:
             promise.give_back()
         self._promises = ()
 
-    def __enter__(self) -> Reservations:
+    def __enter__(self) -> Holds:
         return self
 
     def __exit__(
@@ -59,23 +59,21 @@ class Reservations:
         self.give_back()
 
 
-async def reserve_all(
-    gatekeepers: Sequence[Gatekeeper], key: str, new: ApiObject, old: ApiObject | None
-) -> Reservations:
+async def hold_all(gatekeepers: Sequence[WriteGuard], key: str, new: ApiObject, old: ApiObject | None) -> Holds:
     """Ask every gatekeeper; if one refuses, what the others promised is given back."""
-    promises: list[Promise] = []
+    promises: list[Hold] = []
     try:
         for gatekeeper in gatekeepers:
             promise = await gatekeeper.reserve(key, new, old)
             if promise is not None:
                 promises.append(promise)
     except BaseException:
-        Reservations(promises).give_back()
+        Holds(promises).give_back()
         raise
-    return Reservations(promises)
+    return Holds(promises)
 
 
-class Ledger(Generic[T]):
+class GuardLedger(Generic[T]):
     """What stored objects count for, and what is promised: a follower of the store (see `following`).
 
     `read` says what a stored object counts for, `None` if for nothing; `add` is told of everything that begins
@@ -110,10 +108,10 @@ class Ledger(Generic[T]):
         self._learn(event.key, event.revision, event.record)
         self._told = event.revision
 
-    def promise(self, key: str, value: T) -> Promise:
+    def promise(self, key: str, value: T) -> Hold:
         self._promised.setdefault(key, []).append(value)
         self._add(value, 1)
-        return _LedgerPromise(self, key, value)
+        return _LedgerHold(self, key, value)
 
     def settle(self, key: str, value: T, revision: int | None) -> None:
         """End a promise; with a revision, the value is stored from there on."""
@@ -144,8 +142,8 @@ class Ledger(Generic[T]):
             self._add(value, 1)
 
 
-class _LedgerPromise(Generic[T]):
-    def __init__(self, ledger: Ledger[T], key: str, value: T) -> None:
+class _LedgerHold(Generic[T]):
+    def __init__(self, ledger: GuardLedger[T], key: str, value: T) -> None:
         self._ledger, self._key, self._value = ledger, key, value
 
     def keep(self, revision: int) -> None:

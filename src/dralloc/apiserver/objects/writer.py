@@ -25,17 +25,17 @@ from dralloc.api.timestamps import print_timestamp
 from dralloc.api.unstructured_object import UnstructuredObject
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.documents.merge_rules import merge_rule
-from dralloc.apiserver.documents.server_side_apply import Write, record_update, settled
+from dralloc.apiserver.documents.server_side_apply import Authorship, record_update, settled
 from dralloc.apiserver.http.authentication import User
 from dralloc.apiserver.http.authorization import permits_of
 from dralloc.apiserver.http.statuses import already_exists, conflict, invalid, name_not_generated, not_found
-from dralloc.apiserver.objects.api_resources import Resource, key_of
+from dralloc.apiserver.objects.api_resources import ApiResource, key_of
 from dralloc.apiserver.objects.deletion_rules import is_released
 from dralloc.apiserver.objects.namespaces import Namespaces
-from dralloc.apiserver.objects.pod_priorities import Priorities
+from dralloc.apiserver.objects.pod_priorities import PodPriorities
 from dralloc.apiserver.objects.request_bodies import SentObject
 from dralloc.apiserver.objects.stored_form import from_stored, read_document, to_stored
-from dralloc.apiserver.objects.write_guards import Gatekeeper, reserve_all
+from dralloc.apiserver.objects.write_guards import WriteGuard, hold_all
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import Conflict, NotFound
 from dralloc.primitives.features import FeatureGates
@@ -50,10 +50,10 @@ _SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX_LENGTH: Final = 5
 
 
-class Target(Struct, frozen=True, kw_only=True, gc=False):
+class WriteTarget(Struct, frozen=True, kw_only=True, gc=False):
     """What a write is about, who writes, and how."""
 
-    resource: Resource
+    resource: ApiResource
     user: User
     namespace: str = ""
     name: str = ""
@@ -88,7 +88,7 @@ class Written(Struct, frozen=True, gc=False):
     warnings: tuple[str, ...] = ()
 
 
-class Change(Struct, frozen=True, kw_only=True, gc=False):
+class ObjectChange(Struct, frozen=True, kw_only=True, gc=False):
     """How the object to be stored is made from the one that is."""
 
     make: Callable[[Record], SentObject]
@@ -106,12 +106,12 @@ class Writer:
     clock: Clock
     gates: FeatureGates
     namespaces: Namespaces
-    priorities: Priorities
+    priorities: PodPriorities
     new_uid: Callable[[], str]
     # By kind.
-    gatekeepers: Mapping[str, Sequence[Gatekeeper]] = field(default_factory=dict)
+    gatekeepers: Mapping[str, Sequence[WriteGuard]] = field(default_factory=dict)
 
-    async def create(self, target: Target, sent: SentObject, *, settles_owners: bool = False) -> Written:
+    async def create(self, target: WriteTarget, sent: SentObject, *, settles_owners: bool = False) -> Written:
         """Store a new object."""
         labels = await self.namespaces.labels_for_create(target.kind, target.namespace)
         if isinstance(sent.object, UnstructuredObject) and target.kind is POD:
@@ -122,7 +122,7 @@ class Writer:
             new = admitted.stored if settles_owners else self._with_creator(target, admitted.stored)
             name, stored = new.metadata.name, to_stored(new)
             key = key_of(kind, target.namespace, name)
-            with await reserve_all(self.gatekeepers.get(kind.kind, ()), key, new, None) as reserved:
+            with await hold_all(self.gatekeepers.get(kind.kind, ()), key, new, None) as reserved:
                 try:
                     revision = await self._store_new(key, stored, dry_run=target.dry_run)
                 except KeyExists:
@@ -134,7 +134,7 @@ class Writer:
                 return Written(stored, revision, True, (*sent.warnings, *admitted.warnings))
         raise name_not_generated(kind.group, kind.plural, name)
 
-    async def change(self, target: Target, change: Change) -> Written:
+    async def change(self, target: WriteTarget, change: ObjectChange) -> Written:
         """Change an object that is stored."""
         labels = await self.namespaces.labels_of(target.kind, target.namespace)
         record = await self.store.get(target.key)
@@ -154,8 +154,8 @@ class Writer:
 
     async def _change_once(
         self,
-        target: Target,
-        change: Change,
+        target: WriteTarget,
+        change: ObjectChange,
         sent: SentObject,
         old: ApiObject,
         record: Record,
@@ -167,7 +167,7 @@ class Writer:
         stored = to_stored(new)
         if _says_nothing_new(stored, record.value):
             return Written(record.value, record.revision, warnings=warnings)
-        with await reserve_all(self.gatekeepers.get(target.kind.kind, ()), record.key, new, old) as reserved:
+        with await hold_all(self.gatekeepers.get(target.kind.kind, ()), record.key, new, old) as reserved:
             if target.dry_run:
                 return Written(stored, record.revision, warnings=warnings)
             revision = await self._store_changed(target.kind, record, new, stored)
@@ -190,7 +190,7 @@ class Writer:
     # --- admission ------------------------------------------------------------------------------------------
 
     def _admit(
-        self, target: Target, sent: SentObject, old: ApiObject | None, labels: Mapping[str, str] | None
+        self, target: WriteTarget, sent: SentObject, old: ApiObject | None, labels: Mapping[str, str] | None
     ) -> Admitted:
         request = WriteRequest(
             verb=Verb.CREATE if old is None else Verb.UPDATE,
@@ -209,7 +209,7 @@ class Writer:
         return outcome
 
     def _surroundings(
-        self, target: Target, namespace_labels: Mapping[str, str] | None, created: ObjectMeta | None
+        self, target: WriteTarget, namespace_labels: Mapping[str, str] | None, created: ObjectMeta | None
     ) -> AdmissionContext:
         """`created` is what the client says of an object that is new: only such a one gets an identity."""
         return AdmissionContext(
@@ -223,7 +223,7 @@ class Writer:
 
     # --- owners of fields -----------------------------------------------------------------------------------
 
-    def _with_creator(self, target: Target, new: ApiObject) -> ApiObject:
+    def _with_creator(self, target: WriteTarget, new: ApiObject) -> ApiObject:
         """Objects of clients that do not name themselves are written down without owners; so is what they change.
 
         The first to apply then finds "before-first-apply" as the owner of what is there, as in Kubernetes.
@@ -234,21 +234,21 @@ class Writer:
             )
         return self._with_record(target, None, new)
 
-    def _with_owners(self, target: Target, new: ApiObject, old: ApiObject, record: Record) -> ApiObject:
+    def _with_owners(self, target: WriteTarget, new: ApiObject, old: ApiObject, record: Record) -> ApiObject:
         if not (old.metadata.managed_fields or new.metadata.managed_fields):
             return new
         return self._with_record(target, typed_document(target.kind, record.value), new)
 
-    def _with_record(self, target: Target, live: Document | None, new: ApiObject) -> ApiObject:
+    def _with_record(self, target: WriteTarget, live: Document | None, new: ApiObject) -> ApiObject:
         kind = target.kind
         document = typed_document(kind, to_stored(new))
         rule = merge_rule(kind.group, kind.kind)
         recorded = record_update(live, document, self.authorship(target), rule, empty=empty_document(kind))
         return replace(new, metadata=replace(new.metadata, managed_fields=_managed_fields(recorded)))
 
-    def authorship(self, target: Target) -> Write:
+    def authorship(self, target: WriteTarget) -> Authorship:
         """Who writes, as the owners of fields are recorded."""
-        return Write(
+        return Authorship(
             manager=target.manager,
             api_version=target.resource.api_version,
             time=print_timestamp(self.clock.now()),
@@ -275,7 +275,7 @@ def _managed_fields(document: Document) -> tuple[Document, ...]:
     return tuple(document["metadata"].get("managedFields") or ())
 
 
-def _check_expectations(target: Target, sent: ApiObject, old: ApiObject, record: Record) -> None:
+def _check_expectations(target: WriteTarget, sent: ApiObject, old: ApiObject, record: Record) -> None:
     """The client may say which revision, and which object of that name, it means."""
     expected = sent.metadata.resource_version
     if expected and expected != str(record.revision):
