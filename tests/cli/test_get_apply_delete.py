@@ -21,7 +21,7 @@ from dralloc.client.blocking_client import Client
 from dralloc.client.http_transport import HttpTransport
 from dralloc.client.kubeconfig import ConnectionConfig
 from dralloc.pytest_plugin.cluster import running_cluster
-from dralloc.testing.api_server import TOKEN
+from tests.support.api_server import TOKEN
 from tests.support.api_thread import ApiThread, Said, api_thread
 from tests.support.workloads import existing, pod
 

@@ -15,7 +15,7 @@ from dralloc.client.kubeconfig import ConnectionConfig
 from dralloc.fleet.fleet import Fleet, FleetSettings
 from dralloc.fleet.profiles import load_profile
 from dralloc.system_clock import SystemClock
-from dralloc.testing.api_server import TOKEN, api_application
+from tests.support.api_server import TOKEN, api_application
 from tests.support.node_process import write_kubeconfig
 
 pytestmark = pytest.mark.slow

@@ -22,7 +22,7 @@ from dralloc.client.transport import ClientRequest, TransportError
 from dralloc.client.typed_resource import Object
 from dralloc.primitives.errors import AlreadyExists, Conflict, Invalid, NotFound, Unauthorized
 from dralloc.simulator.virtual_time import run_virtual
-from dralloc.testing.api_server import api_in_process, api_over_http
+from tests.support.api_server import api_in_process, api_over_http
 
 Opened = Callable[[], AbstractAsyncContextManager[AsyncClient]]
 Scenario = Callable[[AsyncClient], Coroutine[Any, Any, None]]
@@ -136,7 +136,7 @@ def test_a_watch_shows_what_is_there_and_then_every_change_in_order(run: Callabl
 def test_a_wrong_token_is_refused() -> None:
     async def scenario() -> None:
         from dralloc.client.in_process_transport import InProcessTransport
-        from dralloc.testing.api_server import api_application
+        from tests.support.api_server import api_application
 
         async with api_application() as application:
             client = AsyncClient(InProcessTransport(application, token="guess"))

@@ -15,7 +15,7 @@ from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.known_resources import resource_for
 from dralloc.simulator.network_faults import Faults, FaultyTransport
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
-from dralloc.testing.api_server import TOKEN, api_application
+from tests.support.api_server import TOKEN, api_application
 
 POD = ObjectReference(kind="Pod", api_version="v1", namespace="default", name="p", uid="u1")
 

@@ -22,7 +22,7 @@ from dralloc.client.typed_resource import ObjectKey
 from dralloc.simulator.network_faults import Faults, FaultyTransport
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.store.interface import HistoryLimits
-from dralloc.testing.api_server import TOKEN, api_application
+from tests.support.api_server import TOKEN, api_application
 
 CLASSES = resource_for(DeviceClass)
 HARSH = Faults(lose_request=0.2, lose_answer=0.1, break_stream=0.3)

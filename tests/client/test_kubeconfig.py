@@ -18,7 +18,7 @@ from dralloc.client.http_transport import HttpTransport
 from dralloc.client.known_resources import resource_for
 from dralloc.client.kubeconfig import BadKubeconfig, find_connection, read_kubeconfig
 from dralloc.primitives.errors import Unauthorized
-from dralloc.testing.api_server import TOKEN, api_application
+from tests.support.api_server import TOKEN, api_application
 
 V1 = "client.authentication.k8s.io/v1"
 

@@ -20,7 +20,7 @@ from dralloc.client.leader_election import LeaderElection, Timing
 from dralloc.client.typed_resource import ObjectKey
 from dralloc.simulator.network_faults import Faults, FaultyTransport
 from dralloc.simulator.virtual_time import START, VirtualClock, run_virtual
-from dralloc.testing.api_server import TOKEN, api_application
+from tests.support.api_server import TOKEN, api_application
 
 KEY = ObjectKey("default", "scheduler")
 

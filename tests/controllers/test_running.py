@@ -24,8 +24,8 @@ from dralloc.controllers.running import LEASE, Controllers
 from dralloc.primitives.features import FeatureGates
 from dralloc.simulator.network_faults import Faults, FaultyTransport
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
-from dralloc.testing.api_server import TOKEN, api_application
 from dralloc.testing.builders import request
+from tests.support.api_server import TOKEN, api_application
 from tests.support.controlled_cluster import controlled_cluster
 from tests.support.server_process import server_process
 from tests.support.workloads import claim_template, pod, template

@@ -20,7 +20,6 @@ from dralloc.api.pod_claims import pod_reference
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceClass, DeviceTaint, DeviceTaintRule, DeviceToleration, ResourceClaim
 from dralloc.apiserver.http.listener import ListenAddress, listen
-from dralloc.apiserver.server import ApiServer
 from dralloc.assembly.components import Components
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
@@ -42,11 +41,10 @@ from dralloc.scheduler.leader_loop import SchedulerLoop
 from dralloc.scheduler.scheduler import NAME, SchedulerSettings
 from dralloc.simulator.network_faults import Loss, ScriptedTransport
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
-from dralloc.store.memory import MemoryStore
 from dralloc.system_clock import SystemClock
-from dralloc.testing.api_server import TOKEN
 from dralloc.testing.builders import allocation, claim, device, device_class, held, request, resource_slice, taint_rule
 from dralloc.testing.driver_bench import bench_settings
+from tests.support.api_server import TOKEN, api_server
 from tests.support.node_process import kill, write_kubeconfig
 from tests.support.node_world import QUICK, replace_uid, short_directory
 from tests.support.rights import Grant, GuardedApplication, account_name, grants_of, rights_needed
@@ -128,13 +126,8 @@ class World:
 @asynccontextmanager
 async def guarded(clock: Clock, *users: str) -> AsyncIterator[GuardedApplication]:
     """A server that holds these users to their roles."""
-    async with MemoryStore() as store:
-        server = ApiServer(store, clock=clock, gates=FeatureGates.defaults())
-        await server.start()
-        try:
-            yield GuardedApplication(server, {user: granted(user) for user in users})
-        finally:
-            await server.stop()
+    async with api_server(clock=clock) as server:
+        yield GuardedApplication(server, {user: granted(user) for user in users})
 
 
 @asynccontextmanager

@@ -25,7 +25,7 @@ from dralloc.driver.slices import InvalidPools
 from dralloc.primitives.features import FeatureGates
 from dralloc.simulator.network_faults import Faults, FaultyTransport
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
-from dralloc.testing.api_server import TOKEN, api_application
+from tests.support.api_server import TOKEN, api_application
 
 DRIVER = "gpu.example.com"
 NODE = "node-a"

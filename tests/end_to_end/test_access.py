@@ -24,7 +24,6 @@ from dralloc.client.async_client import AsyncClient
 from dralloc.client.http_transport import HttpTransport
 from dralloc.client.kubeconfig import ConnectionConfig
 from dralloc.primitives.errors import Conflict, Forbidden, Invalid, NotFound
-from dralloc.simulator.running_cluster import RunningCluster, in_running_cluster
 from dralloc.testing.builders import (
     DRIVER,
     POOL,
@@ -36,6 +35,7 @@ from dralloc.testing.builders import (
     taint,
     taint_rule,
 )
+from tests.support.running_cluster import RunningCluster, in_running_cluster
 from tests.support.workloads import claim_template
 
 pytestmark = pytest.mark.slow

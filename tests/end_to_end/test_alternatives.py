@@ -16,7 +16,6 @@ from dralloc.api.resource_v1 import (
     ResourceSlice,
 )
 from dralloc.primitives.errors import Invalid
-from dralloc.simulator.running_cluster import RunningCluster, in_running_cluster
 from dralloc.testing.builders import (
     CLASS,
     DRIVER,
@@ -29,6 +28,7 @@ from dralloc.testing.builders import (
     request,
     resource_slice,
 )
+from tests.support.running_cluster import RunningCluster, in_running_cluster
 from tests.support.scheduled_cluster import node, our_pod
 
 pytestmark = pytest.mark.slow

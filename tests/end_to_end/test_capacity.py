@@ -7,8 +7,8 @@ import pytest
 
 from dralloc.api.device_parts import capacity
 from dralloc.api.resource_v1 import Device, ResourceClaim, ResourceSlice
-from dralloc.simulator.running_cluster import RunningCluster, in_running_cluster
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice
+from tests.support.running_cluster import RunningCluster, in_running_cluster
 from tests.support.scheduled_cluster import node, our_pod
 
 pytestmark = pytest.mark.slow

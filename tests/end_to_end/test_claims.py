@@ -10,8 +10,8 @@ import pytest
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
 from dralloc.primitives.errors import Forbidden
-from dralloc.simulator.running_cluster import RunningCluster, in_running_cluster
 from dralloc.testing.builders import CLASS, DRIVER, claim, device, device_class, request, resource_slice
+from tests.support.running_cluster import RunningCluster, in_running_cluster
 from tests.support.scheduled_cluster import node, our_pod
 from tests.support.workloads import claim_template, pod, template
 

@@ -10,7 +10,6 @@ from dralloc.api.core_v1 import Namespace
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceTaint, DeviceTaintRule, DeviceToleration, ResourceClaim, ResourceSlice
 from dralloc.primitives.errors import ApiError
-from dralloc.simulator.running_cluster import RunningCluster, in_running_cluster
 from dralloc.testing.builders import (
     DRIVER,
     claim,
@@ -22,6 +21,7 @@ from dralloc.testing.builders import (
     taint_rule,
     toleration,
 )
+from tests.support.running_cluster import RunningCluster, in_running_cluster
 from tests.support.scheduled_cluster import node, our_pod
 from tests.support.workloads import claim_template, pod, template
 

@@ -8,8 +8,8 @@ from dralloc.api.device_parts import capacity
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from dralloc.primitives.errors import Invalid
-from dralloc.simulator.running_cluster import RunningCluster, in_running_cluster
 from dralloc.testing.builders import alternative, claim, device, device_class, first_available, request, resource_slice
+from tests.support.running_cluster import RunningCluster, in_running_cluster
 from tests.support.scheduled_cluster import node, our_pod
 from tests.support.workloads import claim_template, pod, template
 

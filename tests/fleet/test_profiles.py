@@ -27,8 +27,8 @@ from dralloc.fleet.profiles import (
 )
 from dralloc.fleet.publication import CreateSlice, DeleteSlice, ReplaceSlice, plan_pool
 from dralloc.system_clock import SystemClock
-from dralloc.testing.api_server import TOKEN, api_application
 from dralloc.testing.builders import device, resource_slice
+from tests.support.api_server import TOKEN, api_application
 
 # --- Texts with holes ---------------------------------------------------------------------------------------------
 

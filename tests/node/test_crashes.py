@@ -19,8 +19,8 @@ from dralloc.client.async_client import AsyncClient, connect_async
 from dralloc.node.checkpoint import read_checkpoint
 from dralloc.node.process_runtime import find_marked
 from dralloc.rpc.plugin_services import Service
-from dralloc.testing.api_server import TOKEN, api_application
 from dralloc.testing.builders import CLASS, allocation, claim, device_class, held, request
+from tests.support.api_server import TOKEN, api_application
 from tests.support.node_process import kill, start_node_process, write_kubeconfig
 from tests.support.node_world import replace_uid, short_directory
 from tests.support.scripted_driver import ScriptedDriver

@@ -18,7 +18,7 @@ from dralloc.client.transport import TransportError
 from dralloc.client.work_queue import Backoff
 from dralloc.node.retry import until_done
 from dralloc.primitives.errors import ApiError, Forbidden, ServiceUnavailable, TooManyRequests
-from dralloc.testing.api_server import TOKEN, api_application
+from tests.support.api_server import TOKEN, api_application
 from tests.support.node_process import kill, write_kubeconfig
 from tests.support.node_world import short_directory
 from tests.support.ports import free_port

@@ -21,8 +21,8 @@ from dralloc.devices.identity import DeviceId
 from dralloc.scheduler.scheduler import Scheduler, SchedulerSettings
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.system_clock import SystemClock
-from dralloc.testing.api_server import api_in_process, api_over_http
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice
+from tests.support.api_server import api_in_process, api_over_http
 from tests.support.scheduled_cluster import node
 from tests.support.workloads import existing, pod
 

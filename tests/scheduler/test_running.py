@@ -20,8 +20,8 @@ from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.scheduler.leader_loop import SchedulerLoop
 from dralloc.scheduler.scheduler import SchedulerSettings
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
-from dralloc.testing.api_server import TOKEN, api_application
 from dralloc.testing.builders import alternative, claim, device, device_class, first_available, request, resource_slice
+from tests.support.api_server import TOKEN, api_application
 from tests.support.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod
 from tests.support.server_process import server_process
 

@@ -25,10 +25,7 @@ from dralloc.apiserver.http.authentication import ADMINISTRATOR, Authenticator
 from dralloc.apiserver.http.listener import ListenAddress, listen
 from dralloc.apiserver.server import ApiServer
 from dralloc.client.blocking_client import Client, connect
-from dralloc.primitives.features import FeatureGates
-from dralloc.store.memory import MemoryStore
-from dralloc.system_clock import SystemClock
-from dralloc.testing.api_server import TOKEN
+from tests.support.api_server import TOKEN, api_server
 
 START_TIMEOUT_S = 60
 
@@ -68,14 +65,9 @@ def api_thread(directory: Path) -> Iterator[ApiThread]:
     answers: dict[str, Said] = {}
 
     async def serve() -> None:
-        async with MemoryStore() as store:
-            server = ApiServer(store, clock=SystemClock(), gates=FeatureGates.defaults())
-            await server.start()
-            application = _Overheard(server, requests, answers)
-            async with listen(application, ListenAddress()) as url:
-                started.set_result(url)
-                await ending.wait()
-            await server.stop()
+        async with api_server() as server, listen(_Overheard(server, requests, answers), ListenAddress()) as url:
+            started.set_result(url)
+            await ending.wait()
 
     thread = threading.Thread(target=loop.run_until_complete, args=(serve(),), daemon=True)
     thread.start()

@@ -25,8 +25,8 @@ from dralloc.primitives.errors import NotFound
 from dralloc.primitives.features import FeatureGates
 from dralloc.simulator.network_faults import Faults, FaultyTransport
 from dralloc.simulator.virtual_time import VirtualClock
-from dralloc.testing.api_server import TOKEN, api_application
 from dralloc.testing.builders import allocation, held
+from tests.support.api_server import TOKEN, api_application
 
 # Long enough, in virtual time, for everything that is not meant to wait.
 SETTLED_S = 5.0

@@ -15,7 +15,7 @@ from dralloc.apiserver.http.listener import ListenAddress, listen
 from dralloc.apiserver.http.static_pages import StaticPages
 from dralloc.apiserver.objects.api_resources import key_of
 from dralloc.apiserver.objects.stored_form import document_to_stored
-from dralloc.apiserver.server import ApiServer
+from dralloc.assembly.api_server import running_api_server
 from dralloc.fleet.profiles import load_profile, nodes_of
 from dralloc.primitives.features import FeatureGates
 from dralloc.store.memory import MemoryStore
@@ -35,14 +35,10 @@ async def large_cluster(nodes: int, pages: StaticPages | None = None) -> AsyncIt
     """The server's URL, inside the block. Whoever reaches it is the administrator."""
     async with MemoryStore() as store:
         await _fill(store, nodes)
-        server = ApiServer(store, clock=SystemClock(), gates=FeatureGates.defaults())
-        await server.start()
-        try:
+        async with running_api_server(store, clock=SystemClock(), gates=FeatureGates.defaults()) as server:
             application = ApiApplication(server, Authenticator({}, without_credential=ADMINISTRATOR), pages)
             async with listen(application, ListenAddress()) as url:
                 yield url
-        finally:
-            await server.stop()
 
 
 async def _fill(store: MemoryStore, nodes: int) -> None:

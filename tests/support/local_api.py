@@ -23,7 +23,7 @@ from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.store.interface import HistoryLimits
-from dralloc.store.memory import MemoryStore
+from tests.support.api_server import api_server
 
 RESOURCE: Final = "/apis/resource.k8s.io/v1"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -145,13 +145,8 @@ async def local_api(
     clock: Clock | None = None, gates: FeatureGates | None = None, limits: HistoryLimits | None = None
 ) -> AsyncIterator[LocalApi]:
     """A server that runs inside the block."""
-    async with MemoryStore(limits=limits) as store:
-        server = ApiServer(store, clock=clock or FixedClock(), gates=gates or FeatureGates.defaults())
-        await server.start()
-        try:
-            yield LocalApi(server)
-        finally:
-            await server.stop()
+    async with api_server(clock=clock or FixedClock(), gates=gates, limits=limits) as server:
+        yield LocalApi(server)
 
 
 def with_api(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

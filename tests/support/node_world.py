@@ -33,8 +33,8 @@ from dralloc.node.pod_view import NODE_PODS, NodePod
 from dralloc.node.timings import Timings
 from dralloc.primitives.errors import NotFound
 from dralloc.system_clock import SystemClock
-from dralloc.testing.api_server import TOKEN, api_application
 from dralloc.testing.builders import CLASS, NODE, allocation, claim, device_class, held, request
+from tests.support.api_server import TOKEN, api_application
 from tests.support.workloads import existing
 from tests.support.workloads import pod as pod_document
 

@@ -20,7 +20,7 @@ from dralloc.apiserver.http.statuses import status_of, status_response
 from dralloc.apiserver.http.url_paths import ResourcePath, parse_path
 from dralloc.apiserver.server import ApiServer
 from dralloc.primitives.errors import Forbidden
-from dralloc.testing.api_server import TOKEN
+from tests.support.api_server import TOKEN
 
 Document = Mapping[str, Any]
 

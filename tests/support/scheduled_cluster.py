@@ -25,7 +25,7 @@ from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.scheduler import NAME, Scheduler, SchedulerSettings
 from dralloc.simulator.network_faults import Faults, FaultyTransport
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
-from dralloc.testing.api_server import TOKEN, api_application
+from tests.support.api_server import TOKEN, api_application
 from tests.support.workloads import Document, existing, pod
 
 # Long enough, in virtual time, for everything that is not meant to wait.

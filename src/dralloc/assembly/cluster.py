@@ -21,7 +21,7 @@ from dralloc.api.coordination_v1 import Lease
 from dralloc.api.pod_v1 import DEFAULT_SCHEDULER
 from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.authentication import ADMINISTRATOR, Authenticator
-from dralloc.apiserver.server import ApiServer
+from dralloc.assembly.api_server import running_api_server
 from dralloc.assembly.components import Components, Run
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.async_client import AsyncClient
@@ -102,18 +102,15 @@ async def cluster_in_process(
 ) -> AsyncIterator[Cluster]:
     """A cluster inside the block, whose nodes are ready; on a store in memory unless another is given, which stays open."""
     settings = settings or ClusterSettings()
-    async with MemoryStore() as memory:
-        server = ApiServer(store or memory, clock=settings.clock, gates=settings.gates)
+    async with (
+        MemoryStore() as memory,
+        running_api_server(store or memory, clock=settings.clock, gates=settings.gates) as server,
+    ):
         # Everybody is in this process, or on this machine after `listen`; kubectl sends no token without TLS.
         everybody = Authenticator({TOKEN: ADMINISTRATOR}, without_credential=ADMINISTRATOR)
-        application = ApiApplication(server, everybody)
-        await server.start()
-        try:
-            async with components_on(application, TOKEN, settings) as cluster:
-                await cluster.components.guard(cluster.nodes_ready.wait())
-                yield cluster
-        finally:
-            await server.stop()
+        async with components_on(ApiApplication(server, everybody), TOKEN, settings) as cluster:
+            await cluster.components.guard(cluster.nodes_ready.wait())
+            yield cluster
 
 
 @asynccontextmanager

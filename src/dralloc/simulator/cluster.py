@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from random import Random
 from typing import Final
@@ -25,7 +25,7 @@ from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.authentication import ADMINISTRATOR, Authenticator
 from dralloc.apiserver.http.messages import HttpResponse
 from dralloc.apiserver.objects.api_resources import prefix_of
-from dralloc.apiserver.server import ApiServer
+from dralloc.assembly.api_server import running_api_server
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
@@ -65,7 +65,7 @@ class SimulatedCluster:
         self._elected = elected
         self._store = MemoryStore(limits=SHORT_HISTORY)
         self.clock = VirtualClock(asyncio.get_running_loop())
-        self._server: ApiServer | None = None
+        self._serving = AsyncExitStack()
         self._application: ApiApplication | None = None
         # The last of a name is the one in use; what was sent over earlier ones may still arrive.
         self._networks: dict[str, list[FaultyTransport]] = {}
@@ -121,11 +121,11 @@ class SimulatedCluster:
 
     async def restart_server(self, gates: FeatureGates) -> None:
         """The server comes back on the same store; every watch breaks."""
-        if self._server is not None:
-            await self._server.stop()
-        self._server = ApiServer(self._store, clock=self.clock, gates=gates, new_uid=self._new_uid)
-        await self._server.start()
-        self._application = ApiApplication(self._server, Authenticator({TOKEN: ADMINISTRATOR}))
+        await self._serving.aclose()
+        server = await self._serving.enter_async_context(
+            running_api_server(self._store, clock=self.clock, gates=gates, new_uid=self._new_uid)
+        )
+        self._application = ApiApplication(server, Authenticator({TOKEN: ADMINISTRATOR}))
 
     def start(self, name: str, gates: FeatureGates) -> None:
         sound = InProcessTransport(self, token=TOKEN)
@@ -186,8 +186,7 @@ class SimulatedCluster:
             await network.all_arrived()
         for name in list(self._running):
             await self.kill(name)
-        assert self._server is not None
-        await self._server.stop()
+        await self._serving.aclose()
         await self._store.close()
 
 

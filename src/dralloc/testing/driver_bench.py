@@ -18,6 +18,9 @@ import msgspec
 from dralloc.api.core_v1 import Node
 from dralloc.api.meta_v1 import ObjectMeta
 from dralloc.api.resource_v1 import DeviceClaimConfiguration, DeviceRequest, ResourceClaim
+from dralloc.apiserver.http.application import ApiApplication
+from dralloc.apiserver.http.authentication import ADMINISTRATOR, Authenticator
+from dralloc.assembly.api_server import running_api_server
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.transport import Transport
@@ -28,7 +31,8 @@ from dralloc.driver.settings import Settings
 from dralloc.driver_kit.caller import Caller, ClaimName, calling
 from dralloc.driver_kit.claim_maker import ClaimMaker
 from dralloc.primitives.features import FeatureGates
-from dralloc.testing.api_server import TOKEN, api_application
+from dralloc.store.memory import MemoryStore
+from dralloc.system_clock import SystemClock
 
 NODE: Final = "node-a"
 
@@ -80,8 +84,12 @@ def bench_settings(directory: Path, **changes: Any) -> Settings:
 @asynccontextmanager
 async def bench_server(gates: FeatureGates | None = None) -> AsyncIterator[Transport]:
     """A server with the node on which drivers run."""
-    async with api_application(gates=gates) as application:
-        transport = InProcessTransport(application, token=TOKEN)
+    async with (
+        MemoryStore() as store,
+        running_api_server(store, clock=SystemClock(), gates=gates or FeatureGates.defaults()) as server,
+    ):
+        application = ApiApplication(server, Authenticator({}, without_credential=ADMINISTRATOR))
+        transport = InProcessTransport(application)
         await AsyncClient(transport).create(Node(metadata=ObjectMeta(name=NODE)))
         yield transport
 

@@ -20,7 +20,7 @@ from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.authentication import ADMINISTRATOR, Authenticator
 from dralloc.apiserver.http.listener import ListenAddress, listen
-from dralloc.apiserver.server import ApiServer
+from dralloc.assembly.api_server import running_api_server
 from dralloc.assembly.components import Components
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.async_client import AsyncClient
@@ -36,7 +36,7 @@ from dralloc.scheduler.scheduler import Scheduler, SchedulerSettings
 from dralloc.simulator.pod_lives import PodLives
 from dralloc.store.memory import MemoryStore
 from dralloc.system_clock import SystemClock
-from dralloc.testing.api_server import TOKEN
+from tests.support.api_server import TOKEN
 
 # Far beyond what anything takes that works.
 DEADLINE_S: Final = 60.0
@@ -59,9 +59,9 @@ class RunningCluster:
         """The API server comes up, or comes back with other features; what is stored stays."""
         await self.stop_serving()
         stack = AsyncExitStack()
-        server = ApiServer(self._store, clock=self._clock, gates=FeatureGates.parse(gates))
-        await server.start()
-        stack.push_async_callback(server.stop)
+        server = await stack.enter_async_context(
+            running_api_server(self._store, clock=self._clock, gates=FeatureGates.parse(gates))
+        )
         application = ApiApplication(server, Authenticator({TOKEN: ADMINISTRATOR}))
         url = await stack.enter_async_context(listen(application, ListenAddress(port=self._port)))
         self._server, self._port = stack, urlsplit(url).port or 0

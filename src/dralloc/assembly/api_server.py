@@ -1,0 +1,30 @@
+"""An API server inside this process: the one place that starts and stops it, besides `dralloc apiserver`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from dralloc.apiserver.objects.uids import random_uid
+from dralloc.apiserver.server import ApiServer
+from dralloc.primitives.clock import Clock
+from dralloc.primitives.features import FeatureGates
+from dralloc.store.interface import Store
+
+
+@asynccontextmanager
+async def running_api_server(
+    store: Store,
+    *,
+    clock: Clock,
+    gates: FeatureGates,
+    new_uid: Callable[[], str] = random_uid,
+    guards_devices: bool = True,
+) -> AsyncIterator[ApiServer]:
+    """A server that is ready, and stopped at the end of the block."""
+    server = ApiServer(store, clock=clock, gates=gates, new_uid=new_uid, guards_devices=guards_devices)
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()

@@ -1,0 +1,76 @@
+"""An API server for a test: in this process or behind a socket on loopback, over a store in memory, gone afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from dralloc.apiserver.http.application import ApiApplication
+from dralloc.apiserver.http.authentication import ADMINISTRATOR, Authenticator
+from dralloc.apiserver.http.listener import ListenAddress, listen
+from dralloc.apiserver.server import ApiServer
+from dralloc.assembly.api_server import running_api_server
+from dralloc.client.async_client import AsyncClient, connect_async
+from dralloc.client.in_process_transport import InProcessTransport
+from dralloc.primitives.clock import Clock
+from dralloc.primitives.features import FeatureGates
+from dralloc.simulator.virtual_time import VirtualClock, VirtualTimeLoop
+from dralloc.store.interface import HistoryLimits
+from dralloc.store.memory import MemoryStore
+from dralloc.system_clock import SystemClock
+
+TOKEN = "a-token-for-tests"
+
+
+def loop_clock() -> Clock:
+    """The clock of the running loop: virtual in `run_virtual`, otherwise the system's."""
+    loop = asyncio.get_running_loop()
+    return VirtualClock(loop) if isinstance(loop, VirtualTimeLoop) else SystemClock()
+
+
+@asynccontextmanager
+async def api_server(
+    *,
+    clock: Clock | None = None,
+    gates: FeatureGates | None = None,
+    limits: HistoryLimits | None = None,
+    guards_devices: bool = True,
+) -> AsyncIterator[ApiServer]:
+    """A server without users, in the time of the running loop unless another clock is given."""
+    async with (
+        MemoryStore(limits=limits) as store,
+        running_api_server(
+            store,
+            clock=clock or loop_clock(),
+            gates=gates or FeatureGates.defaults(),
+            guards_devices=guards_devices,
+        ) as server,
+    ):
+        yield server
+
+
+@asynccontextmanager
+async def api_application(**settings: Any) -> AsyncIterator[ApiApplication]:
+    """A server as `api_server` makes it, with one user: the administrator, by `TOKEN`."""
+    async with api_server(**settings) as server:
+        yield ApiApplication(server, Authenticator({TOKEN: ADMINISTRATOR}))
+
+
+@asynccontextmanager
+async def api_in_process(**settings: Any) -> AsyncIterator[AsyncClient]:
+    """A client of a server in this process."""
+    async with api_application(**settings) as application:
+        yield AsyncClient(InProcessTransport(application, token=TOKEN))
+
+
+@asynccontextmanager
+async def api_over_http(**settings: Any) -> AsyncIterator[AsyncClient]:
+    """A client of a server behind a socket on loopback."""
+    async with (
+        api_application(**settings) as application,
+        listen(application, ListenAddress()) as url,
+        connect_async(url, token=TOKEN) as client,
+    ):
+        yield client
