@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dralloc.allocator.consumable_capacity import CapacityError, Charge, charge_for
-from dralloc.allocator.headroom import largest_request, quantity_like
+from dralloc.allocator.headroom import largest_request
 from dralloc.api import device_parts as parts
 from dralloc.api.resource_v1 import DeviceCapacity
-from dralloc.primitives.quantity import NANOS, Quantity
+from dralloc.primitives.quantity import NANOS, Quantity, quantity_like
 
 GI = 2**30
 

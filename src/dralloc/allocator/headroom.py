@@ -9,12 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from dralloc.allocator.consumable_capacity import CapacityError, Charge, charge_for
 from dralloc.api.resource_v1 import CapacityRequestPolicy, DeviceCapacity
-from dralloc.primitives.quantity import NANOS, NANOS_PER_MILLI, Quantity
-
-
-def quantity_like(model: Quantity, nanos: int) -> Quantity:
-    """The amount in the notation of the model: 24Gi, and not 25769803776, where the model is 40Gi."""
-    return model + Quantity.parse(f"{nanos - model.nanos}n")
+from dralloc.primitives.quantity import NANOS, NANOS_PER_MILLI, Quantity, quantity_like
 
 
 def largest_request(

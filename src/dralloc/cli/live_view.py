@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dralloc.allocator.headroom import quantity_like
-from dralloc.primitives.quantity import Quantity
+from dralloc.primitives.quantity import Quantity, quantity_like
 from dralloc.whatif.device_usage import CapacityReport, DeviceReport, DeviceState, PoolReport
 
 BAR_WIDTH: Final = 20

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from dralloc.api.resource_v1 import ResourceSlice
+from dralloc.devices.pool_generation import is_complete, newest_generation, newest_slices
 from dralloc.driver_kit.checking import Finding, Remark, Violation
 
 
 def pools_of(slices: Iterable[ResourceSlice]) -> dict[str, list[ResourceSlice]]:
-    """The slices of each pool that count: those of its newest generation."""
-    pools: dict[str, list[ResourceSlice]] = defaultdict(list)
-    for item in sorted(slices, key=lambda item: item.metadata.name):
-        pools[item.spec.pool.name].append(item)
-    return {name: _newest(items) for name, items in pools.items()}
-
-
-def _newest(slices: list[ResourceSlice]) -> list[ResourceSlice]:
-    generation = max(item.spec.pool.generation for item in slices)
-    return [item for item in slices if item.spec.pool.generation == generation]
+    """The slices of the newest generation of each of the driver's pools, in the order of their names."""
+    by_name = sorted(slices, key=lambda item: item.metadata.name)
+    return {pool_id.pool: items for pool_id, items in newest_slices(by_name).items()}
 
 
 def are_complete(slices: Iterable[ResourceSlice]) -> bool:
-    """Whether there is a pool, and every pool is all there."""
+    """True if there is a pool and every pool is completely published."""
     pools = pools_of(slices)
-    return bool(pools) and all(
-        item.spec.pool.resource_slice_count == len(items) for items in pools.values() for item in items
-    )
+    return bool(pools) and all(map(is_complete, pools.values()))
 
 
 def judge_published(slices: Iterable[ResourceSlice], node_name: str) -> Iterator[Finding]:
@@ -85,7 +77,7 @@ class SliceHistory:
         before = self._slices.get(name)
         if before is not None and generation < before.spec.pool.generation:
             self._note(f"slice {name} went from generation {before.spec.pool.generation} back to {generation}")
-        newest = max((other.spec.pool.generation for other in self._of(pool)), default=0)
+        newest = newest_generation(self._of(pool))
         if before is None and generation < newest:
             self._note(f"slice {name} came with generation {generation}, when pool {pool} had {newest} already")
         self._slices[name] = item
@@ -100,8 +92,8 @@ class SliceHistory:
 
     def _check_mixture(self, pool: str, changed: str) -> None:
         """Who moves devices between slices without a new generation shows some twice, in a pool that looks complete."""
-        current = _newest(self._of(pool))
-        if any(item.spec.pool.resource_slice_count != len(current) for item in current):
+        current = pools_of(self._of(pool))[pool]
+        if not is_complete(current):
             return
         names = Counter(device.name for item in current for device in item.spec.devices or ())
         if twice := sorted(name for name, count in names.items() if count > 1):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +17,7 @@ import msgspec
 from dralloc.api.codec import encode
 from dralloc.api.core_v1 import Node
 from dralloc.api.resource_v1 import DeviceClass, ResourceSlice
+from dralloc.devices.pool_generation import newest_slices
 from dralloc.fleet.placeholders import escape
 from dralloc.fleet.profiles import PROFILE_LABEL
 
@@ -32,7 +33,8 @@ def record_profile(
     nodes: Sequence[Node], slices: Iterable[ResourceSlice], classes: Iterable[DeviceClass], description: str
 ) -> Document:
     """The profile of a cluster with these objects, as it is written to a file."""
-    current = _newest(slices)
+    newest = (item for pool in newest_slices(slices).values() for item in pool)
+    current = sorted(newest, key=lambda item: item.metadata.name)
     unique = _unique_values(current)
     own: dict[str, list[ResourceSlice]] = {}
     for item in current:
@@ -45,18 +47,8 @@ def record_profile(
         description=description,
         classes=[_class(item) for item in classes],
         nodes=_weighted(kinds),
-        cluster=[_pool(position, pool, "", unique) for position, pool in enumerate(_pools(shared))],
+        cluster=[_pool(position, pool, "", unique) for position, pool in enumerate(newest_slices(shared).values())],
     )
-
-
-def _newest(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
-    """The slices of the newest generation of each pool, in the order of their names."""
-    ordered = sorted(slices, key=lambda item: item.metadata.name)
-    newest: dict[tuple[str, str], int] = {}
-    for item in ordered:
-        pool = (item.spec.driver, item.spec.pool.name)
-        newest[pool] = max(newest.get(pool, 0), item.spec.pool.generation)
-    return [item for item in ordered if item.spec.pool.generation == newest[(item.spec.driver, item.spec.pool.name)]]
 
 
 def _unique_values(slices: Iterable[ResourceSlice]) -> frozenset[tuple[str, str]]:
@@ -76,15 +68,8 @@ def _node_kind(node: Node, slices: Sequence[ResourceSlice], unique: frozenset[tu
     return _filled(
         labels=_without_name(labels, name),
         capacity={key: str(amount) for key, amount in node.status.capacity.items()},
-        pools=[_pool(position, pool, name, unique) for position, pool in enumerate(_pools(slices))],
+        pools=[_pool(position, pool, name, unique) for position, pool in enumerate(newest_slices(slices).values())],
     )
-
-
-def _pools(slices: Iterable[ResourceSlice]) -> Iterator[list[ResourceSlice]]:
-    pools: dict[tuple[str, str], list[ResourceSlice]] = {}
-    for item in slices:
-        pools.setdefault((item.spec.driver, item.spec.pool.name), []).append(item)
-    return iter(pools.values())
 
 
 def _pool(position: int, slices: Sequence[ResourceSlice], node: str, unique: frozenset[tuple[str, str]]) -> Document:

@@ -9,6 +9,7 @@ import msgspec
 
 from dralloc.api.meta_v1 import ObjectMeta
 from dralloc.api.resource_v1 import ResourceSlice
+from dralloc.devices.pool_generation import newest_generation
 
 PoolKey = tuple[str, str]
 
@@ -43,7 +44,7 @@ def plan_pool(wanted: Iterable[ResourceSlice], existing: Mapping[str, ResourceSl
     by_name = {item.metadata.name: item for item in wanted}
     if by_name.keys() == existing.keys() and all(_is_same(item, existing[name]) for name, item in by_name.items()):
         return
-    generation = max((item.spec.pool.generation for item in existing.values()), default=0) + 1
+    generation = newest_generation(existing.values()) + 1
     for name, item in existing.items():
         if name not in by_name:
             yield DeleteSlice(item)

@@ -181,6 +181,11 @@ class Quantity:
         return Quantity(-self.nanos, self.format, self._storage)
 
 
+def quantity_like(model: Quantity, nanos: int) -> Quantity:
+    """The amount in the notation of the model: 24Gi, not 25769803776, if the model is 40Gi."""
+    return model + Quantity.parse(f"{nanos - model.nanos}n")
+
+
 class _Storage(NamedTuple):
     """How Kubernetes holds a quantity: a mantissa at a power of ten, of 64 bits (small) or of any size."""
 

@@ -7,8 +7,7 @@ see the same slices share one layout, so most of that work is done once per pool
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
@@ -18,9 +17,11 @@ from dralloc.api.resource_v1 import CounterSet
 from dralloc.devices.compatibility_groups import Groups, admit
 from dralloc.devices.counters import CounterId, amounts_of
 from dralloc.devices.identity import PoolId
+from dralloc.devices.pool_generation import newest
+from dralloc.devices.published_slice import PublishedSlice
 from dralloc.snapshot.node_selectors import Node
 from dralloc.snapshot.pool_usage import PoolUsage
-from dralloc.snapshot.slices import IndexedSlice, bits_of
+from dralloc.snapshot.slices import IndexedSlice, bits_of, newest_indexed
 
 
 class Visibility(NamedTuple):
@@ -89,12 +90,14 @@ class PoolSlices:
         relevant = [index for index in self._candidates(node) if self._is_relevant(index, node, visibility)]
         if not relevant:
             return None
-        generation = max(self.slices[index].generation for index in relevant)
-        newest = tuple(index for index in relevant if self.slices[index].generation == generation)
-        key = (newest, visibility)
+        current = tuple(newest(relevant, self._generation_at))
+        key = (current, visibility)
         if key not in self._layouts:
-            self._layouts[key] = self._lay_out(newest, visibility)
+            self._layouts[key] = self._lay_out(current, visibility)
         return self._layouts[key]
+
+    def _generation_at(self, index: int) -> int:
+        return self.slices[index].generation
 
     @cached_property
     def _layouts(self) -> dict[tuple[tuple[int, ...], Visibility], Layout | None]:
@@ -200,23 +203,10 @@ class PoolSlices:
         ]
 
     @cached_property
-    def counters(self) -> Mapping[CounterId, int]:
-        """What there is to draw from, as the newest generation says."""
-        return amounts_of(self._counter_sets(self._newest))
-
-    def drawn_by(self, devices: Collection[str]) -> Mapping[CounterId, int]:
-        """What these devices draw together, wherever they are; each draws once."""
-        drawn: Counter[CounterId] = Counter()
-        for indexed in (self.slices[index] for index in self._newest) if self._has_counters else ():
-            for device in devices:
-                bit = indexed.bit_of.get(device)
-                for counter_id, amount in indexed.draws[bit] if bit is not None else ():
-                    drawn[counter_id] += amount
-        return drawn
-
-    @property
-    def _newest(self) -> list[int]:
-        return self._generations[max(self._generations)]
+    def current_with_counters(self) -> tuple[PublishedSlice, ...]:
+        """What the slices with counters of the newest generation declare. Empty for most pools."""
+        current = newest_indexed(self.slices) if self._has_counters else ()
+        return tuple(indexed.published for indexed in current if indexed.has_counters or indexed.counting)
 
     def counters_left(self, layout: Layout, usage: PoolUsage) -> dict[CounterId, int]:
         """What devices in use, wherever they are, leave of the counters. Each draws once, however many share it."""

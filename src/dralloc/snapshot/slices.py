@@ -7,9 +7,10 @@ this slice's devices, for the same reason.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
@@ -20,6 +21,8 @@ from dralloc.cel.device import DeviceView
 from dralloc.devices.compatibility_groups import Groups
 from dralloc.devices.counters import Draws, draws_of
 from dralloc.devices.identity import DeviceId, PoolId
+from dralloc.devices.pool_generation import newest
+from dralloc.devices.published_slice import PublishedSlice
 from dralloc.devices.taint_rules import TaintRules
 from dralloc.snapshot import node_selectors
 from dralloc.snapshot.node_selectors import ANYWHERE, Anchor, Node, NodeSelectorError
@@ -225,12 +228,22 @@ class IndexedSlice:
         return tuple(draws_of(device) for device in self.devices)
 
     @cached_property
+    def published(self) -> PublishedSlice:
+        """The slice as the over-commit rules see it."""
+        return PublishedSlice.of(self.source)
+
+    @cached_property
     def groups(self) -> tuple[tuple[tuple[str, Groups], ...], ...]:
         """For each device the counter sets that it draws from, with its compatibility groups there."""
         return tuple(
             tuple((use.counter_set, frozenset(use.compatibility_groups)) for use in device.consumes_counters)
             for device in self.devices
         )
+
+
+def newest_indexed(slices: Iterable[IndexedSlice]) -> list[IndexedSlice]:
+    """The slices of the newest generation among slices of one pool."""
+    return newest(slices, attrgetter("generation"))
 
 
 def _is_placed(placed: Device | ResourceSliceSpec, node: Node) -> bool:

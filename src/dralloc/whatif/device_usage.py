@@ -12,17 +12,17 @@ from enum import Enum
 from typing import NamedTuple
 
 from dralloc.allocator.features import Features
-from dralloc.allocator.headroom import largest_request, quantity_like
+from dralloc.allocator.headroom import largest_request
 from dralloc.api.resource_v1 import ConsumerReference, Device, DeviceRequestAllocationResult, DeviceTaint, ResourceClaim
 from dralloc.devices.counters import CounterId
 from dralloc.devices.device_usage import FREE, DeviceUsage
 from dralloc.devices.identity import ClaimId, DeviceId, PoolId
-from dralloc.primitives.quantity import Quantity
+from dralloc.primitives.quantity import Quantity, quantity_like
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.node_selectors import Node, NodeSelectorError
 from dralloc.snapshot.pool_usage import PoolUsage
 from dralloc.snapshot.pools import Layout, PoolSlices, PoolStatus
-from dralloc.snapshot.slices import IndexedSlice
+from dralloc.snapshot.slices import IndexedSlice, newest_indexed
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +208,7 @@ class _PoolReporter:
         for indexed in slices.slices:
             by_node.setdefault(indexed.node_name, []).append(indexed)
         for node_name, placed in sorted(by_node.items()):
-            newest = max(indexed.generation for indexed in placed)
-            current = [indexed for indexed in placed if indexed.generation == newest]
+            current = newest_indexed(placed)
             layout, fault = self._layout(slices, node_name, current)
             devices = tuple(self._device(indexed, bit) for indexed in current for bit in range(len(indexed.devices)))
             counters = tuple(self._counters(slices, layout)) if layout is not None else ()

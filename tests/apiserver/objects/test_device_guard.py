@@ -61,7 +61,7 @@ async def test_of_concurrent_allocations_of_one_device_one_succeeds(api: LocalAp
         *(api.call("PATCH", path, allocated("gpu-0"), content_type=MERGE_PATCH) for path in paths)
     )
     assert sorted(answer.code for answer in answers) == [200] + [409] * 9
-    assert "device d.example.com/p/gpu-0 is given to claim default/c0" in answers[1].document["message"]
+    assert "device d.example.com/p/gpu-0 is already allocated to claim default/c0" in answers[1].document["message"]
 
 
 @with_api

@@ -23,7 +23,7 @@ from dralloc.snapshot.cluster import NodeView, Snapshot, VisiblePool
 from dralloc.snapshot.node_selectors import Node, NodeSelectorError, anchors_of_node
 from dralloc.snapshot.pool_usage import PoolUsage
 from dralloc.snapshot.pools import Layout, PoolSlices, PoolStatus
-from dralloc.snapshot.slices import IndexedSlice, bits_of
+from dralloc.snapshot.slices import IndexedSlice, bits_of, newest_indexed
 
 _HURDLES = tuple(Hurdle)
 _OF_STAGE = {
@@ -82,13 +82,10 @@ class Survey:
 
     def _unready_sieves(self, view: NodeView) -> Iterator[_Sieve]:
         for slices, _ in self._unready(view):
-            here = _slices_for(slices, view.node)
-            newest = max((indexed.generation for indexed in here), default=0)
-            for indexed in here:
-                if indexed.generation == newest:
-                    sieve = _Sieve(indexed, indexed.devices_for(view.node)[0])
-                    sieve.drop(Hurdle.POOL, 0, indexed.everything)
-                    yield sieve
+            for indexed in newest_indexed(_slices_for(slices, view.node)):
+                sieve = _Sieve(indexed, indexed.devices_for(view.node)[0])
+                sieve.drop(Hurdle.POOL, 0, indexed.everything)
+                yield sieve
 
     def _unready(self, view: NodeView) -> Iterator[tuple[PoolSlices, str]]:
         if view.fault is not None:

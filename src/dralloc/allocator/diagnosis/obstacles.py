@@ -12,12 +12,12 @@ from dralloc.allocator.consumable_capacity import charge_for
 from dralloc.allocator.diagnosis.device_funnel import Drop, Funnel, Hurdle, Spot, is_selection, spots
 from dralloc.allocator.diagnosis.device_survey import Survey
 from dralloc.allocator.diagnosis.reasons import Cause, Reason, counted, text_of_loss
-from dralloc.allocator.headroom import largest_request, quantity_like
+from dralloc.allocator.headroom import largest_request
 from dralloc.allocator.requests import Alternative
 from dralloc.allocator.search import RESULTS_MAX
 from dralloc.devices.counters import CounterId
 from dralloc.devices.taints import text_of_taint
-from dralloc.primitives.quantity import Quantity
+from dralloc.primitives.quantity import Quantity, quantity_like
 from dralloc.snapshot.node_selectors import Node
 
 

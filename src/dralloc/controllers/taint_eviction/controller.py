@@ -42,10 +42,10 @@ from dralloc.controllers.taint_eviction.tainted_devices import (
     ActiveTaint,
     TaintedDevices,
     published_devices,
-    selects,
 )
 from dralloc.controllers.watched import devices_of
 from dralloc.devices.identity import DeviceId
+from dralloc.devices.taint_rules import selects
 from dralloc.primitives.errors import NotFound
 
 NAME: Final = "device_taint_eviction_controller"

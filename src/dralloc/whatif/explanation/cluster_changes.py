@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from dralloc.allocator.diagnosis.reasons import counted
 from dralloc.devices.identity import ClaimId, DeviceId, PoolId
+from dralloc.snapshot.slices import newest_indexed
 from dralloc.whatif.explanation.claim_changes import Change, with_expression
 from dralloc.whatif.explanation.situation import Situation
 
@@ -67,9 +68,7 @@ class CompletePool(Change):
 
     def apply(self, situation: Situation) -> Situation:
         snapshot = situation.snapshot
-        slices = snapshot.pools[self.pool_id].slices
-        generation = max(indexed.generation for indexed in slices)
-        newest = [indexed.source for indexed in slices if indexed.generation == generation]
+        newest = [indexed.source for indexed in newest_indexed(snapshot.pools[self.pool_id].slices)]
         for source in newest:
             pool = replace(source.spec.pool, resource_slice_count=len(newest))
             snapshot = snapshot.with_slice(replace(source, spec=replace(source.spec, pool=pool)))
