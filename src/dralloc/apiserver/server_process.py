@@ -13,7 +13,7 @@ from dralloc.apiserver.credentials.kubeconfig import write_kubeconfig
 from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.authentication import ADMINISTRATOR, Authenticator, administrator_token, load_token_file
 from dralloc.apiserver.http.listener import ListenAddress, ListenerLimits, listen
-from dralloc.apiserver.http.local_only import LocalOnly, is_loopback
+from dralloc.apiserver.http.site_guard import is_loopback
 from dralloc.apiserver.http.static_pages import StaticPages
 from dralloc.apiserver.server import ApiServer
 from dralloc.primitives.clock import Clock
@@ -80,8 +80,7 @@ async def run_server(settings: ServerSettings) -> AsyncIterator[RunningServer]:
         application = ApiApplication(server, authenticator, settings.pages)
         await server.start()
         try:
-            served = LocalOnly(application) if settings.insecure_http else application
-            async with listen(served, ListenAddress(settings.bind, settings.port, tls, settings.limits)) as url:
+            async with listen(application, ListenAddress(settings.bind, settings.port, tls, settings.limits)) as url:
                 write_kubeconfig(
                     settings.kubeconfig_path,
                     server=_reachable(url),

@@ -91,9 +91,8 @@ class Cluster:
         """Serve programs outside, too, on a free port of loopback until the end; the address."""
         # Most clusters in a process are not listened to, and start sooner without it.
         from dralloc.apiserver.http.listener import ListenAddress, listen
-        from dralloc.apiserver.http.local_only import LocalOnly
 
-        return await self._sockets.enter_async_context(listen(LocalOnly(self.application), ListenAddress()))
+        return await self._sockets.enter_async_context(listen(self.application, ListenAddress()))
 
 
 @asynccontextmanager

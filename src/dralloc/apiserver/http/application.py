@@ -11,9 +11,9 @@ from contextlib import aclosing, nullcontext
 from typing import Any, Final
 
 from dralloc.apiserver.http.authentication import ANONYMOUS, OPEN_PATHS, Authenticator, User
-from dralloc.apiserver.http.browsers import is_from_another_site
 from dralloc.apiserver.http.messages import HttpRequest, HttpResponse, parse_query
 from dralloc.apiserver.http.request_metrics import ServerMetrics
+from dralloc.apiserver.http.site_guard import check_same_site
 from dralloc.apiserver.http.static_pages import StaticPages
 from dralloc.apiserver.http.statuses import UNAUTHORIZED, status_of, status_response
 from dralloc.apiserver.server import ApiServer
@@ -38,7 +38,6 @@ BODY_TIME_MAX_S: Final = 60.0
 BODIES_BYTES_MAX: Final = 256 * 1024 * 1024
 
 _SOON: Final = ErrorDetails(retry_after_s=1)
-_ANOTHER_SITE: Final = "this server takes no requests from pages of other sites, nor by other names than localhost"
 
 
 class ApiApplication:
@@ -47,8 +46,8 @@ class ApiApplication:
     def __init__(self, server: ApiServer, authenticator: Authenticator, pages: StaticPages | None = None) -> None:
         self._server = server
         self._authenticator = authenticator
-        # Who somebody without a credential is, where that is anybody.
-        self._anybody = authenticator.user_of(b"")
+        # Credentials prove that a request is meant for this server; without them, a browser may send one for another site.
+        self._checks_site = authenticator.user_of(b"") is not None
         self._pages = pages
         self._bodies = _Bodies()
 
@@ -63,14 +62,17 @@ class ApiApplication:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["type"] == "http", "lifespan and websockets are switched off"
         method, path, headers = scope["method"], scope["path"], dict(scope["headers"])
+        if self._checks_site:
+            try:
+                check_same_site(headers)
+            except Forbidden as error:
+                return await _send_whole(send, status_response(status_of(error)), close=True)
         if self._pages is not None and (page := self._pages.answer(method, path, headers)) is not None:
             return await _send_whole(send, page)
         certificate = scope.get("extensions", {}).get("user", {}).get("user")
         user = self._user_of(path, headers, certificate)
         if user is None:
             return await _send_whole(send, status_response(UNAUTHORIZED))
-        if user is self._anybody and is_from_another_site(headers):
-            return await _send_whole(send, status_response(status_of(Forbidden(_ANOTHER_SITE))), close=True)
         try:
             body = await self._bodies.read(receive) if method != "GET" else b""
         except ApiError as error:

@@ -21,7 +21,6 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from dralloc.apiserver.http.application import ApiApplication
 from dralloc.apiserver.http.authentication import AUTHENTICATED, User
-from dralloc.apiserver.http.local_only import LocalOnly
 
 if TYPE_CHECKING:
     from dralloc.apiserver.credentials.certificates import TlsFiles
@@ -64,7 +63,7 @@ class ListenAddress:
 
 
 @asynccontextmanager
-async def listen(app: ApiApplication | LocalOnly, endpoint: ListenAddress) -> AsyncIterator[str]:
+async def listen(app: ApiApplication, endpoint: ListenAddress) -> AsyncIterator[str]:
     """Serve the application inside the block; yields the URL. Leaving ends watches, lets requests finish, closes."""
     listener = _bind(endpoint)
     server = _Server(_configuration(app, endpoint))
@@ -164,7 +163,7 @@ class _LimitedProtocol(HttpToolsProtocol):
             self._deadline = None
 
 
-def _configuration(app: ApiApplication | LocalOnly, endpoint: ListenAddress) -> uvicorn.Config:
+def _configuration(app: ApiApplication, endpoint: ListenAddress) -> uvicorn.Config:
     tls: dict[str, Any] = {}
     if endpoint.tls is not None:
         tls = {
