@@ -15,9 +15,9 @@ from dralloc.api.core_v1 import Node
 from dralloc.api.defaulting import default_resource_claim
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
-from dralloc.assembly.measuring import measure_in_process, measure_local_cluster
+from dralloc.assembly.benchmark_targets import measure_in_process, measure_local_cluster
+from dralloc.assembly.benchmark_workloads import WORKLOADS, BenchmarkWorkload
 from dralloc.assembly.throughput import Scale, Throughput
-from dralloc.assembly.workloads import WORKLOADS, Workload
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.decide.cycle import Cycle, Place
 from dralloc.scheduler.state.cluster_state import ClusterState
@@ -86,7 +86,7 @@ def decision_s(name: str, nodes: int, pods: int = 2000) -> float:
     return (time.perf_counter() - started) / pods
 
 
-def fill(cluster: ClusterState, workload: Workload, nodes: int) -> None:
+def fill(cluster: ClusterState, workload: BenchmarkWorkload, nodes: int) -> None:
     for document in workload.cluster(nodes):
         match document["kind"]:
             case "Node":
@@ -97,7 +97,7 @@ def fill(cluster: ClusterState, workload: Workload, nodes: int) -> None:
                 cluster.class_changed(None, decode(encode(document), DeviceClass))
 
 
-def pods_of(cluster: ClusterState, workload: Workload, pods: int) -> Iterator[Pod]:
+def pods_of(cluster: ClusterState, workload: BenchmarkWorkload, pods: int) -> Iterator[Pod]:
     for number in range(pods):
         claim, pod = workload.pod(number, "dralloc")
         cluster.claim_changed(None, default_resource_claim(decode(encode(claim), ResourceClaim), flattened=False))

@@ -14,7 +14,7 @@ from dralloc.api.batch_v1 import Job
 from dralloc.api.core_v1 import Node
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
-from dralloc.assembly.cluster import Cluster, ClusterSettings, cluster_in_process, fleet
+from dralloc.assembly.cluster import ClusterSettings, InProcessCluster, cluster_in_process, fleet
 from dralloc.assembly.components import ComponentDied
 from dralloc.client.transport import ClientRequest
 from dralloc.fleet.profiles import BadProfile
@@ -28,7 +28,7 @@ from tests.support.workloads import claim_template, job, pod, template
 TEMPLATE = claim_template("some-memory", request("gpu", device_class="gpu.example.com", capacity={"memory": "20Gi"}))
 
 
-async def run_a_pod(cluster: Cluster, name: str = "p") -> Pod:
+async def run_a_pod(cluster: InProcessCluster, name: str = "p") -> Pod:
     """A pod that names no scheduler, with a claim from a template, once it runs."""
     await cluster.client.create(pod(name, {"gpu": template("some-memory")}))
 
@@ -91,7 +91,7 @@ def test_a_cluster_that_comes_back_takes_over_what_is_stored(tmp_path: Path) -> 
             await run_a_pod(cluster, "another")
             return after
 
-    async def uids(cluster: Cluster) -> list[str]:
+    async def uids(cluster: InProcessCluster) -> list[str]:
         items = (*await cluster.client.list(Node), *await cluster.client.list(ResourceSlice))
         return sorted(item.metadata.uid for item in items)
 

@@ -12,7 +12,7 @@ from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from dralloc.apiserver.credentials.kubeconfig import write_kubeconfig
-from dralloc.assembly.workloads import USUAL, WORKLOADS
+from dralloc.assembly.benchmark_workloads import WITH_OWN_CLAIMS, WORKLOADS
 from dralloc.cli.main import app, is_example
 from tests.support.cluster_process import cluster_process
 from tests.support.server_process import server_process
@@ -39,7 +39,7 @@ def test_the_examples_of_its_help_find_room_and_can_be_run(tmp_path: Path) -> No
     with cluster_process("--ephemeral", "--no-nodes", "--kubeconfig", str(tmp_path / "other")):
         for words in examples():
             place = () if "--kubeconfig" in words else ("--in-process",)
-            names = [word for word in words if word in WORKLOADS] or USUAL
+            names = [word for word in words if word in WORKLOADS] or WITH_OWN_CLAIMS
             ours = [{"other": str(tmp_path / "other"), "theirs": "dralloc"}.get(word, word) for word in words]
             # As it stands, it is refused where there is no room; this one does not get further than that.
             unmeasured = run(*ours, "--kubeconfig", "/nonexistent")

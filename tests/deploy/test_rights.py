@@ -45,8 +45,8 @@ from dralloc.system_clock import SystemClock
 from dralloc.testing.builders import allocation, claim, device, device_class, held, request, resource_slice, taint_rule
 from dralloc.testing.driver_bench import bench_settings
 from tests.support.api_server import TOKEN, api_server
+from tests.support.node_cluster import QUICK, replace_uid, short_directory
 from tests.support.node_process import kill, write_kubeconfig
-from tests.support.node_world import QUICK, replace_uid, short_directory
 from tests.support.rights import Grant, GuardedApplication, account_name, grants_of, rights_needed
 from tests.support.scripted_driver import ScriptedDriver
 from tests.support.workloads import claim_template, existing, job, pod, quota, template

@@ -15,7 +15,7 @@ import pytest
 import typer.main
 
 from dralloc.cli.main import app
-from tests.support.documents import blocks_of, pages_of, prose_of
+from tests.support.markdown import blocks_of, pages_of, prose_of
 
 ROOT = Path(__file__).parents[2]
 COMMAND: Any = typer.main.get_command(app)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.document_runner import PageRunner
-from tests.support.documents import Command, blocks_of, prose_of, shows
+from tests.support.markdown import Command, blocks_of, prose_of, shows
+from tests.support.page_runner import PageRunner
 
 PAGE = """\
 # A page

@@ -21,8 +21,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.document_runner import going_on
-from tests.support.documents import blocks_of
+from tests.support.markdown import blocks_of
+from tests.support.page_runner import going_on
 from tests.support.warm_command import warm_command
 
 ROOT = Path(__file__).parents[2]

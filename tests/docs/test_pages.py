@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.document_runner import PageRunner, going_on
-from tests.support.documents import Block, blocks_of, pages_of
+from tests.support.markdown import Block, blocks_of, pages_of
+from tests.support.page_runner import PageRunner, going_on
 from tests.support.warm_command import warm_command
 
 ROOT = Path(__file__).parents[2]

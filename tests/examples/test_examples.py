@@ -21,7 +21,7 @@ from dralloc.api.resource_v1 import DeviceTaintRule, ResourceClaim
 from dralloc.cli.main import app
 from dralloc.primitives.errors import Forbidden
 from dralloc.pytest_plugin.cluster import DraCluster
-from dralloc.pytest_plugin.picture import describe_results
+from dralloc.pytest_plugin.cluster_report import describe_results
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("[0-9][0-9]-*"))

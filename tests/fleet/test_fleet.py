@@ -32,7 +32,7 @@ from dralloc.simulator.network_faults import Faults, FaultyTransport
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.testing.builders import allocation, claim, device_class, held, request
 from tests.support.api_server import TOKEN, api_application
-from tests.support.node_world import replace_uid
+from tests.support.node_cluster import replace_uid
 from tests.support.workloads import existing
 from tests.support.workloads import pod as pod_document
 

@@ -19,12 +19,12 @@ from dralloc.node.pod_view import NodePod
 from dralloc.primitives.metrics import exposition
 from dralloc.rpc.plugin_services import NODE_PREPARE_RESOURCES, NODE_UNPREPARE_RESOURCES
 from dralloc.testing.builders import allocation, claim, device, held, request, resource_slice
-from tests.support.node_world import QUICK, NodeWorld, node_world, replace_uid, short_directory
+from tests.support.node_cluster import QUICK, NodeCluster, node_cluster, replace_uid, short_directory
 from tests.support.scripted_driver import ScriptedDriver
 
 pytestmark = pytest.mark.slow
 
-Scenario = Callable[[NodeWorld, ScriptedDriver], Awaitable[None]]
+Scenario = Callable[[NodeCluster, ScriptedDriver], Awaitable[None]]
 
 
 def play(scenario: Scenario, **settings: Any) -> None:
@@ -32,14 +32,14 @@ def play(scenario: Scenario, **settings: Any) -> None:
 
     async def run() -> None:
         with short_directory() as directory:
-            async with node_world(directory, **settings) as world, ScriptedDriver(directory) as driver:
+            async with node_cluster(directory, **settings) as world, ScriptedDriver(directory) as driver:
                 await driver.until(lambda: (True, "") in driver.registrations)
                 await scenario(world, driver)
 
     asyncio.run(run())
 
 
-def describe_devices(world: NodeWorld, **devices: list[str]) -> None:
+def describe_devices(world: NodeCluster, **devices: list[str]) -> None:
     """Write the file with which a driver tells what its devices bring: environment, by device."""
     described = [{"name": name, "containerEdits": {"env": env}} for name, env in devices.items()]
     (world.directory / "cdi").mkdir(exist_ok=True)
@@ -51,11 +51,11 @@ def script(text: str) -> list[str]:
     return ["sh", "-c", text]
 
 
-def output(world: NodeWorld, pod: NodePod, container: str = "main") -> str:
+def output(world: NodeCluster, pod: NodePod, container: str = "main") -> str:
     return (world.directory / "pods" / pod.metadata.uid / f"{container}.log").read_text()
 
 
-async def printed(world: NodeWorld, name: str) -> str:
+async def printed(world: NodeCluster, name: str) -> str:
     """What a running pod has written, as soon as there is a line: it may run for a while before it writes."""
     pod = await world.pod_in("Running", name)
     await world.until(lambda: output(world, pod).endswith("\n"))
@@ -76,7 +76,7 @@ def is_alive(pid: int) -> bool:
 
 
 def test_a_pod_is_prepared_sees_its_devices_and_is_taken_back_when_it_is_deleted() -> None:
-    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+    async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         describe_devices(world, claim=["GPU_ID=7"])
         await world.create_claim("claim")
         env = [{"name": "WHO", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]
@@ -101,7 +101,7 @@ def test_a_pod_is_prepared_sees_its_devices_and_is_taken_back_when_it_is_deleted
 
 
 def test_a_pod_that_ends_by_itself_is_taken_back_and_stays_to_be_looked_at() -> None:
-    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+    async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         describe_devices(world, claim=["GPU_ID=7"])
         await world.create_claim("claim")
         await world.run_pod("pod", "claim", command=script('echo "gpu $GPU_ID"; exit 3'))
@@ -116,7 +116,7 @@ def test_a_pod_that_ends_by_itself_is_taken_back_and_stays_to_be_looked_at() -> 
 
 
 def test_each_container_sees_only_the_devices_that_it_names() -> None:
-    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+    async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         describe_devices(world, a=["A=1"], b=["B=1"])
         driver.devices = lambda claim: [
             {
@@ -149,7 +149,7 @@ def test_each_container_sees_only_the_devices_that_it_names() -> None:
 
 
 def test_what_exits_starts_again_and_counts() -> None:
-    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+    async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         command = script("test -e there && exec sleep 1000; touch there; exit 1")
         await world.run_pod("pod", command=command, spec={"restartPolicy": "OnFailure"})
         pod = await world.pod_where(
@@ -164,7 +164,7 @@ def test_what_exits_starts_again_and_counts() -> None:
 
 
 def test_a_container_that_does_not_listen_is_killed_after_its_grace_with_all_that_it_started() -> None:
-    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+    async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         await world.run_pod("pod", command=script("trap '' TERM; sleep 1000 & echo $!; wait; wait"))
         child = int(await printed(world, "pod"))
         await world.delete_pod("pod", grace_s=1)
@@ -188,7 +188,7 @@ def test_a_container_that_does_not_listen_is_killed_after_its_grace_with_all_tha
     ids=["no command", "no program", "no config map"],
 )
 def test_a_container_that_cannot_start_says_why(container: dict[str, Any], reason: str, text: str) -> None:
-    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+    async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         await world.run_pod("pod", **container)
 
         def waits(pod: NodePod) -> bool:
@@ -208,7 +208,7 @@ def test_a_container_that_cannot_start_says_why(container: dict[str, Any], reaso
 
 
 def test_devices_without_a_description_are_named() -> None:
-    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+    async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         await world.create_claim("claim")
         await world.run_pod("pod", "claim", command=["true"])
         await world.event_where(lambda event: "describes device example.com/gpu=claim" in event.message)
@@ -219,7 +219,7 @@ def test_devices_without_a_description_are_named() -> None:
 
 
 def test_a_pod_that_takes_too_long_is_ended() -> None:
-    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+    async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         spec = {"activeDeadlineSeconds": 1, "terminationGracePeriodSeconds": 1}
         await world.run_pod("pod", command=["sleep", "1000"], spec=spec)
         pod = await world.pod_in("Failed")
@@ -229,7 +229,7 @@ def test_a_pod_that_takes_too_long_is_ended() -> None:
 
 
 def test_a_sidecar_runs_beside_the_others_and_ends_after_them() -> None:
-    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+    async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         side = {"name": "side", "image": "i", "restartPolicy": "Always", "command": ["sleep", "1000"]}
         await world.run_pod(
             "pod", command=["true"], spec={"initContainers": [side], "terminationGracePeriodSeconds": 2}
@@ -243,7 +243,7 @@ def test_a_sidecar_runs_beside_the_others_and_ends_after_them() -> None:
 
 
 def test_claims_that_are_not_right_keep_a_pod_that_was_forced_onto_the_node_waiting() -> None:
-    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+    async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         await world.create_claim("claim")
         pod = await world.create_pod("pod", "claim", command=["true"])
         await world.bind("pod")
@@ -260,7 +260,7 @@ def test_force_deleted_pods_are_taken_back_and_a_new_claim_of_the_same_name_wait
     async def fails(service: Any, request: Any, context: Any) -> Any:
         raise RuntimeError("busy")
 
-    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+    async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         describe_devices(world, claim=[])
         driver.on_unprepare = fails
         await world.create_claim("claim")
@@ -285,12 +285,12 @@ def test_force_deleted_pods_are_taken_back_and_a_new_claim_of_the_same_name_wait
 # --- Slices and the node itself -----------------------------------------------------------------------------------
 
 
-async def slices(world: NodeWorld) -> set[str]:
+async def slices(world: NodeCluster) -> set[str]:
     return {item.metadata.name for item in await world.client.list(ResourceSlice)}
 
 
 def test_slices_of_a_driver_that_stays_away_are_removed_and_only_those() -> None:
-    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+    async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         published = [
             resource_slice("mine", device("gpu-0")),
             resource_slice("network", device("gpu-0"), pool="shared", all_nodes=True),
@@ -307,7 +307,7 @@ def test_slices_of_a_driver_that_stays_away_are_removed_and_only_those() -> None
 
 
 def test_a_driver_that_is_back_in_time_keeps_its_slices() -> None:
-    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+    async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         await world.client.create(resource_slice("mine", device("gpu-0")))
         await driver.stop()
         await driver.start()
@@ -326,7 +326,7 @@ def test_a_driver_that_is_back_in_time_keeps_its_slices() -> None:
 def test_a_node_that_starts_removes_what_an_earlier_life_published() -> None:
     async def run() -> None:
         with short_directory() as directory:
-            async with node_world(directory, starts_agent=False) as world:
+            async with node_cluster(directory, starts_agent=False) as world:
                 await world.client.create(resource_slice("mine", device("gpu-0")))
                 await world.client.create(resource_slice("elsewhere", device("gpu-0"), pool="p", node_name="node-b"))
                 await world.start_agent()
@@ -344,7 +344,7 @@ def test_a_node_that_starts_removes_what_an_earlier_life_published() -> None:
 
 
 def test_an_agent_that_starts_again_takes_up_its_containers_and_forgets_no_claim() -> None:
-    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+    async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         describe_devices(world, kept=[], dropped=[])
         await world.create_claim("kept", allocation(held("gpu-0")))
         await world.create_claim("dropped", allocation(held("gpu-1")))
@@ -368,7 +368,7 @@ def test_an_agent_that_starts_again_takes_up_its_containers_and_forgets_no_claim
 def test_a_node_says_that_its_agent_has_ended_until_it_is_back() -> None:
     """Left ready, it would be given pods that never run."""
 
-    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+    async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         before = await world.client.get(Node, "node-a")
         await world.stop_agent()
         ended = await world.client.get(Node, "node-a")
@@ -387,7 +387,7 @@ def test_a_node_says_that_its_agent_has_ended_until_it_is_back() -> None:
 
 
 def test_what_is_held_for_pods_that_are_no_more_is_taken_back_as_soon_as_the_driver_is_there() -> None:
-    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+    async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         describe_devices(world, claim=[])
         await world.create_claim("claim")
         await world.run_pod("pod", "claim", command=["sleep", "1000"])
@@ -403,7 +403,7 @@ def test_what_is_held_for_pods_that_are_no_more_is_taken_back_as_soon_as_the_dri
 
 
 def test_a_container_that_ended_while_no_agent_was_there_is_started_again_as_its_policy_says() -> None:
-    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+    async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         await world.run_pod("pod", command=["sleep", "1000"], spec={"restartPolicy": "Always"})
         await world.run_pod("once", command=["sleep", "1000"])
         for name in ("pod", "once"):
@@ -423,7 +423,7 @@ def test_a_container_that_ended_while_no_agent_was_there_is_started_again_as_its
 
 
 def test_a_directory_that_is_damaged_or_in_use_is_refused_by_name() -> None:
-    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+    async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         with pytest.raises(DirectoryInUse, match=str(world.directory)):
             await world.start_agent()
         await world.stop_agent()
@@ -446,7 +446,7 @@ def test_two_pods_on_one_device_each_see_their_own_share() -> None:
         "large": "22222222-2222-4222-8222-222222222222",
     }
 
-    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+    async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         describe_devices(world, small=["BANDWIDTH=1G"], large=["BANDWIDTH=9G"])
         driver.devices = lambda claim: [
             {
@@ -468,7 +468,7 @@ def test_two_pods_on_one_device_each_see_their_own_share() -> None:
 
 
 def test_a_hundred_pods_of_a_workload_use_one_claim_that_lists_none_of_them() -> None:
-    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+    async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         job = {"apiGroup": "batch", "resource": "jobs", "name": "job", "uid": "uid-of-job"}
         made = claim("claim", request("request"))
         document = json.loads(encode(replace_uid(made))) | {"kind": "ResourceClaim", "apiVersion": "resource.k8s.io/v1"}

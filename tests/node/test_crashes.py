@@ -21,8 +21,8 @@ from dralloc.node.process_runtime import find_marked
 from dralloc.rpc.plugin_services import Service
 from dralloc.testing.builders import CLASS, allocation, claim, device_class, held, request
 from tests.support.api_server import TOKEN, api_application
+from tests.support.node_cluster import replace_uid, short_directory
 from tests.support.node_process import kill, start_node_process, write_kubeconfig
-from tests.support.node_world import replace_uid, short_directory
 from tests.support.scripted_driver import ScriptedDriver
 from tests.support.workloads import existing
 from tests.support.workloads import pod as pod_document

@@ -14,7 +14,7 @@ from dralloc.node.container_devices import cdi_ids, devices_status
 from dralloc.node.health import DEVICES_MAX, NOT_KNOWN, HealthReport, HealthTable, read_reports
 from dralloc.node.pod_view import NodePod, ResourceHealth, ResourceStatus
 from dralloc.rpc.plugin_services import HEALTH_V1, HEALTH_V1ALPHA1, Service
-from tests.support.node_world import NodeWorld, node_world, short_directory
+from tests.support.node_cluster import NodeCluster, node_cluster, short_directory
 from tests.support.scripted_driver import ScriptedDriver
 from tests.support.workloads import existing
 from tests.support.workloads import pod as pod_document
@@ -136,7 +136,7 @@ def test_health_is_shown_by_claim_and_request_under_the_name_of_the_device() -> 
 # --- Over a stream ------------------------------------------------------------------------------------------------
 
 
-async def sees(world: NodeWorld, health: str, text: str | None = None) -> None:
+async def sees(world: NodeCluster, health: str, text: str | None = None) -> None:
     def shows(pod: NodePod) -> bool:
         entries = [
             (resource.health, resource.message)
@@ -154,7 +154,7 @@ async def sees(world: NodeWorld, health: str, text: str | None = None) -> None:
 def test_health_reaches_the_status_of_the_pod_and_is_lost_with_the_driver(service: Service) -> None:
     async def scenario(directory: Path) -> None:
         async with (
-            node_world(directory, runs_processes=False) as world,
+            node_cluster(directory, runs_processes=False) as world,
             ScriptedDriver(directory, health=(service,)) as driver,
         ):
             await world.create_claim("claim")
@@ -181,7 +181,7 @@ def test_health_reaches_the_status_of_the_pod_and_is_lost_with_the_driver(servic
 def test_what_a_driver_does_not_refresh_becomes_unknown() -> None:
     async def scenario(directory: Path) -> None:
         async with (
-            node_world(directory, runs_processes=False) as world,
+            node_cluster(directory, runs_processes=False) as world,
             ScriptedDriver(directory, health=(HEALTH_V1,)) as driver,
         ):
 

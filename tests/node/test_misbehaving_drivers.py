@@ -22,12 +22,12 @@ from dralloc.rpc.plugin_services import (
     Service,
 )
 from dralloc.testing.builders import allocation, held
-from tests.support.node_world import QUICK, NodeWorld, node_world, short_directory
+from tests.support.node_cluster import QUICK, NodeCluster, node_cluster, short_directory
 from tests.support.scripted_driver import ScriptedDriver
 
 pytestmark = pytest.mark.slow
 
-Scenario = Callable[[NodeWorld, ScriptedDriver], Awaitable[None]]
+Scenario = Callable[[NodeCluster, ScriptedDriver], Awaitable[None]]
 
 
 # For drivers that hang.
@@ -40,7 +40,7 @@ def play(scenario: Scenario, *, timings: Timings = QUICK, **driver: Any) -> None
     async def run() -> None:
         with short_directory() as directory:
             async with (
-                node_world(directory, timings=timings, runs_processes=False) as world,
+                node_cluster(directory, timings=timings, runs_processes=False) as world,
                 ScriptedDriver(directory, **driver) as scripted,
             ):
                 await scripted.until(lambda: (True, "") in scripted.registrations)
@@ -49,7 +49,7 @@ def play(scenario: Scenario, *, timings: Timings = QUICK, **driver: Any) -> None
     asyncio.run(run())
 
 
-async def pod_that_waits(world: NodeWorld, text: str, name: str = "pod") -> None:
+async def pod_that_waits(world: NodeCluster, text: str, name: str = "pod") -> None:
     """The pod is Pending, and its owner is told why."""
     event = await world.event_where(lambda event: event.involved_object.name == name and text in event.message)
     assert event.reason == "FailedPrepareDynamicResources"
@@ -100,7 +100,7 @@ async def sends_garbage(service: Service, request: Any, context: Any) -> Any:
     ],
 )
 def test_a_pod_waits_while_its_driver_misbehaves_and_runs_when_it_is_well_again(behaviour: Any, text: str) -> None:
-    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+    async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         driver.on_prepare = behaviour
         await world.create_claim("claim")
         await world.run_pod("pod", "claim")
@@ -116,7 +116,7 @@ def test_a_pod_waits_while_its_driver_misbehaves_and_runs_when_it_is_well_again(
 
 
 def test_a_driver_that_dies_during_a_call_leaves_the_pod_waiting_for_the_next_instance() -> None:
-    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+    async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         driver.on_prepare = hangs
         await world.create_claim("claim")
         await world.run_pod("pod", "claim")
@@ -131,7 +131,7 @@ def test_a_driver_that_dies_during_a_call_leaves_the_pod_waiting_for_the_next_in
 
 
 def test_a_pod_that_is_deleted_while_its_driver_hangs_does_not_wait_for_the_driver() -> None:
-    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+    async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         driver.on_prepare = hangs
         await world.create_claim("claim")
         await world.run_pod("pod", "claim")
@@ -149,7 +149,7 @@ def test_a_pod_is_not_gone_before_its_claims_are_taken_back() -> None:
         answer = service.messages.NodeUnprepareResourceResponse(error="still in use")
         return service.messages.NodeUnprepareResourcesResponse(claims={claim.uid: answer for claim in request.claims})
 
-    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+    async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         driver.on_unprepare = refuses
         await world.create_claim("claim")
         await world.run_pod("pod", "claim")
@@ -166,7 +166,7 @@ def test_a_pod_is_not_gone_before_its_claims_are_taken_back() -> None:
 
 
 def test_a_shared_device_needs_a_driver_that_can_name_shares() -> None:
-    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+    async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         share = "8e3f2c1a-0b4d-4e6f-8a9b-0c1d2e3f4a5b"
         await world.create_claim("shared", allocation(held("gpu-0", share_id=share)))
         await world.create_claim("whole", allocation(held("gpu-1")))
@@ -183,7 +183,7 @@ def test_a_shared_device_needs_a_driver_that_can_name_shares() -> None:
 def test_a_driver_that_names_the_older_service_first_is_called_by_the_newer_one_for_shares() -> None:
     share = "8e3f2c1a-0b4d-4e6f-8a9b-0c1d2e3f4a5b"
 
-    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+    async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         driver.devices = lambda claim: [
             {"pool_name": "pool-a", "device_name": "gpu-0", "share_id": share}
             if claim.name == "shared"
@@ -215,7 +215,7 @@ def registering(**driver: Any) -> list[tuple[bool, str]]:
     async def run() -> list[tuple[bool, str]]:
         with short_directory() as directory:
             async with (
-                node_world(directory, runs_processes=False),
+                node_cluster(directory, runs_processes=False),
                 ScriptedDriver(directory, **driver) as scripted,
             ):
                 await scripted.until(lambda: bool(scripted.registrations))
@@ -240,7 +240,7 @@ def test_a_plugin_that_cannot_be_registered_is_told_why(driver: dict[str, Any], 
 
 
 def test_registration_is_tried_again_until_the_plugin_answers() -> None:
-    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+    async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         failures = 0
 
         async def refuse_twice() -> Any:
@@ -260,7 +260,7 @@ def test_registration_is_tried_again_until_the_plugin_answers() -> None:
 
 
 def test_who_cannot_be_told_that_it_is_registered_is_not() -> None:
-    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+    async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         deaf = ScriptedDriver(world.directory, name="deaf.example.com")
 
         async def hang() -> None:
@@ -284,7 +284,7 @@ def test_sockets_that_speak_no_grpc_harm_nobody() -> None:
         writer.close()
         await writer.wait_closed()
 
-    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+    async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         registry = world.directory / "plugins_registry"
         (registry / "a-file").write_text("no socket")
         with (
@@ -300,13 +300,13 @@ def test_sockets_that_speak_no_grpc_harm_nobody() -> None:
     play(scenario)
 
 
-async def see_another_driver_register(world: NodeWorld) -> None:
+async def see_another_driver_register(world: NodeCluster) -> None:
     async with ScriptedDriver(world.directory, name="late.example.com") as late:
         await late.until(lambda: (True, "") in late.registrations)
 
 
 def test_two_instances_cannot_have_one_endpoint() -> None:
-    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+    async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         async def same_endpoint() -> Any:
             return REGISTRATION.messages.PluginInfo(
                 type="DRAPlugin", name=driver.name, endpoint=str(driver.socket), supported_versions=["v1.DRAPlugin"]
@@ -323,7 +323,7 @@ def test_two_instances_cannot_have_one_endpoint() -> None:
 
 
 def test_calls_go_to_the_newest_instance_and_back_to_the_old_one_when_it_fails() -> None:
-    async def scenario(world: NodeWorld, old: ScriptedDriver) -> None:
+    async def scenario(world: NodeCluster, old: ScriptedDriver) -> None:
         new = ScriptedDriver(world.directory, instance="new")
         for name in ("first", "second", "third"):
             await world.create_claim(name, allocation(held(f"gpu-{name}")))
@@ -344,7 +344,7 @@ def test_calls_go_to_the_newest_instance_and_back_to_the_old_one_when_it_fails()
 
 
 def test_a_driver_whose_socket_is_removed_is_forgotten(tmp_path: Path) -> None:
-    async def scenario(world: NodeWorld, driver: ScriptedDriver) -> None:
+    async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         await driver.stop()
         await world.create_claim("claim")
         await world.run_pod("pod", "claim")

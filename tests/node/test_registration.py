@@ -19,7 +19,7 @@ from dralloc.node.registration import (
     plan_registrations,
 )
 from dralloc.rpc.plugin_services import DRA_V1, DRA_V1BETA1, HEALTH_V1, HEALTH_V1ALPHA1
-from tests.support.node_world import short_directory
+from tests.support.node_cluster import short_directory
 
 OLD, NEW = SocketIdentity(1, 100), SocketIdentity(2, 200)
 

@@ -19,8 +19,8 @@ from dralloc.client.work_queue import Backoff
 from dralloc.node.retry import until_done
 from dralloc.primitives.errors import ApiError, Forbidden, ServiceUnavailable, TooManyRequests
 from tests.support.api_server import TOKEN, api_application
+from tests.support.node_cluster import short_directory
 from tests.support.node_process import kill, write_kubeconfig
-from tests.support.node_world import short_directory
 from tests.support.ports import free_port
 
 AT_ONCE = Backoff(first_s=0.0, most_s=0.0)

@@ -13,7 +13,7 @@ import pytest
 
 from dralloc.api.pod_v1 import Pod
 from dralloc.pytest_plugin.cluster import BadCluster, DraCluster
-from dralloc.pytest_plugin.nodes import DriverNode
+from dralloc.pytest_plugin.driver_node import DriverNode
 
 DRIVER = Path(__file__).parents[2] / "examples" / "drivers" / "gpu-memory"
 

@@ -17,8 +17,8 @@ from dralloc.node.checkpoint import read_checkpoint
 from dralloc.node.pod_view import NodePod
 from dralloc.testing.builders import allocation, held
 from dralloc.testing.driver_bench import driver_bench
+from tests.support.node_cluster import node_cluster, short_directory
 from tests.support.node_process import kill
-from tests.support.node_world import node_world, short_directory
 
 GO = Path(__file__).parents[2] / ".tools" / "go" / "bin"
 SHARE = "11111111-1111-4111-8111-111111111111"
@@ -55,7 +55,7 @@ async def next_words(driver: Process) -> list[str]:
 def test_a_driver_in_go_registers_and_prepares_shares_for_our_node() -> None:
     async def scenario(directory: Path) -> None:
         async with (
-            node_world(directory, runs_processes=False) as world,
+            node_cluster(directory, runs_processes=False) as world,
             go_driver(directory, "-share", SHARE) as driver,
         ):
             assert await next_words(driver) == ["registered", "true"]
@@ -85,7 +85,7 @@ def health_of(pod: NodePod) -> Iterator[tuple[str, str | None]]:
 
 def test_a_driver_in_go_that_speaks_the_beta_prepares_whole_devices_and_is_told_that_it_cannot_share() -> None:
     async def scenario(directory: Path) -> None:
-        async with node_world(directory, runs_processes=False) as world, go_driver(directory, "-beta") as driver:
+        async with node_cluster(directory, runs_processes=False) as world, go_driver(directory, "-beta") as driver:
             assert await next_words(driver) == ["registered", "true"]
             await world.create_claim("share", allocation(held("gpu-1", share_id=SHARE)))
             await world.run_pod("shares", "share")

@@ -1,4 +1,4 @@
-"""The checkers see what they are there for: each wrong world is told, and a right one is not."""
+"""The checkers see what they are there for: each wrong objects is told, and a right one is not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dralloc.api.core_v1 import Node
 from dralloc.api.device_parts import capacity
 from dralloc.api.pod_claims import pod_reference
 from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.simulator.checkers import World, leaks, violations
+from dralloc.simulator.checkers import StoredObjects, leaks, violations
 from dralloc.simulator.liveness import forgotten
 from dralloc.simulator.virtual_time import START
 from dralloc.testing.builders import allocation, claim, device, device_class, held, request, resource_slice
@@ -35,7 +35,7 @@ def used(name: str, *results: object, by: object = USER) -> ResourceClaim:
 @dataclass(frozen=True)
 class Case:
     id: str
-    world: World
+    objects: StoredObjects
     says: str = ""
 
 
@@ -49,24 +49,28 @@ SHARES = [
 ]
 
 VIOLATIONS = [
-    Case("more memory than there is", World(slices=(SLICE,), claims=tuple(SHARES)), "memory of device"),
-    Case("as much memory as there is", World(slices=(SLICE,), claims=(SHARES[0],))),
+    Case("more memory than there is", StoredObjects(slices=(SLICE,), claims=tuple(SHARES)), "memory of device"),
+    Case("as much memory as there is", StoredObjects(slices=(SLICE,), claims=(SHARES[0],))),
     Case(
-        "more slots than there are", World(slices=(HALVES,), claims=(used("c", held("gpu-0"), held("gpu-1")),)), "slots"
+        "more slots than there are",
+        StoredObjects(slices=(HALVES,), claims=(used("c", held("gpu-0"), held("gpu-1")),)),
+        "slots",
     ),
-    Case("as many slots as there are", World(slices=(HALVES,), claims=(used("c", held("gpu-0")),))),
-    Case("one share for two", World(claims=(SHARES[0], replace(SHARES[0]))), "is given out 2 times"),
-    Case("a pod with its device", World(claims=(used("c", held("gpu-0")),), pods=(USER,))),
+    Case("as many slots as there are", StoredObjects(slices=(HALVES,), claims=(used("c", held("gpu-0")),))),
+    Case("one share for two", StoredObjects(claims=(SHARES[0], replace(SHARES[0]))), "is given out 2 times"),
+    Case("a pod with its device", StoredObjects(claims=(used("c", held("gpu-0")),), pods=(USER,))),
     Case(
         "one device for two",
-        World(claims=(used("c", held("gpu-0")), used("d", held("gpu-0")))),
+        StoredObjects(claims=(used("c", held("gpu-0")), used("d", held("gpu-0")))),
         "given out whole 2 times",
     ),
-    Case("a pod whose claim has nothing", World(claims=(claim("c", request()),), pods=(USER,)), "has no devices"),
-    Case("a pod whose claim is gone", World(pods=(USER,)), "has no devices"),
+    Case(
+        "a pod whose claim has nothing", StoredObjects(claims=(claim("c", request()),), pods=(USER,)), "has no devices"
+    ),
+    Case("a pod whose claim is gone", StoredObjects(pods=(USER,)), "has no devices"),
     Case(
         "a pod that is not listed",
-        World(claims=(used("c", held("gpu-0"), by=None),), pods=(USER,)),
+        StoredObjects(claims=(used("c", held("gpu-0"), by=None),), pods=(USER,)),
         "not reserved for it",
     ),
 ]
@@ -74,40 +78,40 @@ VIOLATIONS = [
 
 @pytest.mark.parametrize("case", VIOLATIONS, ids=lambda case: case.id)
 def test_violations(case: Case) -> None:
-    found = "; ".join(violations(case.world))
+    found = "; ".join(violations(case.objects))
     assert (case.says in found) if case.says else not found
 
 
 LEAKS = [
-    Case("a pod that runs", World(claims=(used("c", held("gpu-0")),), pods=(USER,))),
-    Case("reserved for a pod that is gone", World(claims=(used("c", held("gpu-0")),)), "gone or done"),
+    Case("a pod that runs", StoredObjects(claims=(used("c", held("gpu-0")),), pods=(USER,))),
+    Case("reserved for a pod that is gone", StoredObjects(claims=(used("c", held("gpu-0")),)), "gone or done"),
 ]
 
 
 @pytest.mark.parametrize("case", LEAKS, ids=lambda case: case.id)
 def test_leaks(case: Case) -> None:
-    found = "; ".join(leaks(case.world))
+    found = "; ".join(leaks(case.objects))
     assert (case.says in found) if case.says else not found
 
 
 WAITING = seen(pod("w", {"gpu": existing("c")}, scheduler="s"), phase="Pending")
 NODE = decode(encode(node("node-a")), Node)
-ROOM = World(
+ROOM = StoredObjects(
     nodes=(NODE,), slices=(SLICE,), classes=(device_class(),), claims=(claim("c", request()),), pods=(WAITING,)
 )
 
 FORGOTTEN = [
-    Case("a pod that runs", World(claims=(used("c", held("gpu-0")),), pods=(USER,))),
+    Case("a pod that runs", StoredObjects(claims=(used("c", held("gpu-0")),), pods=(USER,))),
     Case("a pod for which there is room", ROOM, "could run on node-a"),
     Case("a pod whose class is missing", dataclasses.replace(ROOM, classes=())),
     Case(
         "a pod on a node that does not run it",
-        World(pods=(seen(pod("p", node="node-a"), phase="Pending"),)),
+        StoredObjects(pods=(seen(pod("p", node="node-a"), phase="Pending"),)),
         "does not run",
     ),
     Case(
         "a pod for which no claim is made",
-        World(pods=(seen(pod("p", {"gpu": template("t")}), phase="Pending"),)),
+        StoredObjects(pods=(seen(pod("p", {"gpu": template("t")}), phase="Pending"),)),
         "nobody made",
     ),
 ]
@@ -115,5 +119,5 @@ FORGOTTEN = [
 
 @pytest.mark.parametrize("case", FORGOTTEN, ids=lambda case: case.id)
 def test_forgotten(case: Case) -> None:
-    found = "; ".join(forgotten(case.world, START))
+    found = "; ".join(forgotten(case.objects, START))
     assert (case.says in found) if case.says else not found

@@ -7,12 +7,12 @@ from random import Random
 
 import pytest
 
-from dralloc.simulator.checkers import World
+from dralloc.simulator.checkers import StoredObjects
 from dralloc.simulator.cluster import SimulatedCluster
 from dralloc.simulator.network_faults import Faults
+from dralloc.simulator.random_workload import RandomWorkload
 from dralloc.simulator.soak import CALM, HARSH, soak
 from dralloc.simulator.virtual_time import run_virtual
-from dralloc.simulator.workload import Workload
 
 
 @pytest.mark.slow
@@ -27,15 +27,15 @@ def test_nothing_is_violated_nothing_leaks_and_nobody_is_forgotten(
     assert run_virtual(soak(seed, hours=1, faults=faults, schedulers=schedulers, elected=elected)) > 50
 
 
-async def some_life(seed: int) -> World:
+async def some_life(seed: int) -> StoredObjects:
     random = Random(seed)
     async with SimulatedCluster.started(random, HARSH, schedulers=2) as cluster:
-        workload = Workload(cluster, random)
+        workload = RandomWorkload(cluster, random)
         await workload.prepare()
         for _ in range(40):
             await workload.act()
             await asyncio.sleep(random.uniform(0, 60))
-        return await cluster.world()
+        return await cluster.objects()
 
 
 @pytest.mark.slow

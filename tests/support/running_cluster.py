@@ -33,7 +33,7 @@ from dralloc.controllers.running import Controllers
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.scheduler import Scheduler, SchedulerSettings
-from dralloc.simulator.pod_lives import PodLives
+from dralloc.simulator.pod_runner import PodRunner
 from dralloc.store.memory import MemoryStore
 from dralloc.system_clock import SystemClock
 from tests.support.api_server import TOKEN
@@ -84,7 +84,7 @@ class RunningCluster:
         await self.components.restart("controllers", controllers.run)
 
     async def run_pods(self) -> None:
-        await self.components.restart("nodes", PodLives(self._calls("node"), self._clock).run)
+        await self.components.restart("nodes", PodRunner(self._calls("node"), self._clock).run)
 
     async def stop(self) -> None:
         await self.transport.close()

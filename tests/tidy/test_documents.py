@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.documents import prose_of
+from tests.support.markdown import prose_of
 
 ROOT = Path(__file__).parents[2]
 PROMISES = (

@@ -71,7 +71,7 @@ def fleet(profile: str, count: int) -> FleetSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class InProcessCluster:
     """A cluster that runs. Wait for what happens in it with `components.guard`, which tells of deaths."""
 
     application: ApiApplication
@@ -98,7 +98,7 @@ class Cluster:
 @asynccontextmanager
 async def cluster_in_process(
     settings: ClusterSettings | None = None, *, store: Store | None = None
-) -> AsyncIterator[Cluster]:
+) -> AsyncIterator[InProcessCluster]:
     """A cluster inside the block, whose nodes are ready; on a store in memory unless another is given, which stays open."""
     settings = settings or ClusterSettings()
     async with (
@@ -113,7 +113,9 @@ async def cluster_in_process(
 
 
 @asynccontextmanager
-async def components_on(application: ApiApplication, token: str, settings: ClusterSettings) -> AsyncIterator[Cluster]:
+async def components_on(
+    application: ApiApplication, token: str, settings: ClusterSettings
+) -> AsyncIterator[InProcessCluster]:
     """Everything but the server, inside the block, on a server that runs already; nodes come up meanwhile."""
     transport = InProcessTransport(application, token=token)
     clock, gates = settings.clock, settings.gates
@@ -133,7 +135,7 @@ async def components_on(application: ApiApplication, token: str, settings: Clust
             components.start("nodes", _in_turn("dralloc-fake-nodes", transport, settings, play))
         if identity or not settings.fleets:
             nodes_ready.set()
-        yield Cluster(application, transport, components, nodes_ready, sockets)
+        yield InProcessCluster(application, transport, components, nodes_ready, sockets)
 
 
 Play = Callable[[Transport, ClusterSettings], Coroutine[Any, Any, None]]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dralloc.api.pod_v1 import Pod
-from dralloc.assembly.workloads import Document, Workload
+from dralloc.assembly.benchmark_workloads import BenchmarkWorkload, Document
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.informer import Informer
 from dralloc.client.known_resources import resource_for, resource_of
@@ -51,7 +51,7 @@ class Scale:
     timeout_s: float = 600.0
 
 
-async def measure(calls: ApiCalls, workload: Workload, scale: Scale) -> Throughput:
+async def measure(calls: ApiCalls, workload: BenchmarkWorkload, scale: Scale) -> Throughput:
     """Set up the cluster, create the pods, and wait until every one has a node."""
     await _create_all(calls, workload.cluster(scale.nodes))
     bound = _Bound(scale.pods)
@@ -73,7 +73,7 @@ async def measure(calls: ApiCalls, workload: Workload, scale: Scale) -> Throughp
         await asyncio.gather(watching, return_exceptions=True)
 
 
-async def clean_up(calls: ApiCalls, workload: Workload, scale: Scale) -> None:
+async def clean_up(calls: ApiCalls, workload: BenchmarkWorkload, scale: Scale) -> None:
     """Delete everything that was made; what is gone already is fine."""
     made = list(_made_for_pods(workload, scale))
     # Claims go after their pods; those from templates go with them.
@@ -82,7 +82,7 @@ async def clean_up(calls: ApiCalls, workload: Workload, scale: Scale) -> None:
     await _delete_all(calls, workload.cluster(scale.nodes))
 
 
-def _made_for_pods(workload: Workload, scale: Scale) -> Iterator[Document]:
+def _made_for_pods(workload: BenchmarkWorkload, scale: Scale) -> Iterator[Document]:
     for number in range(scale.pods):
         yield from workload.pod(number, scale.scheduler_name)
 

@@ -96,7 +96,7 @@ async def _serve_until_told(settings: ServerSettings) -> None:
     import signal
 
     from dralloc.apiserver.server_process import run_server
-    from dralloc.assembly.garbage import collect_rarely
+    from dralloc.assembly.gc_settings import collect_rarely
 
     ending = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

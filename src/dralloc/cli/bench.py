@@ -12,14 +12,14 @@ from dralloc.cli.options import Context, Output, OutputFormat
 from dralloc.cli.output import FINDINGS, fail, in_words
 
 if TYPE_CHECKING:
+    from dralloc.assembly.benchmark_workloads import BenchmarkWorkload
     from dralloc.assembly.throughput import Scale, Throughput
-    from dralloc.assembly.workloads import Workload
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
 
 def _workloads(incomplete: str) -> list[str]:
-    from dralloc.assembly.workloads import WORKLOADS
+    from dralloc.assembly.benchmark_workloads import WORKLOADS
 
     return [name for name in WORKLOADS if name.startswith(incomplete)]
 
@@ -72,12 +72,12 @@ def throughput(
     # Another scheduler on another server; for a program: -o json.
     dralloc bench throughput plain --kubeconfig other --scheduler-name theirs
     """
+    from dralloc.assembly.benchmark_workloads import WITH_OWN_CLAIMS, WORKLOADS
     from dralloc.assembly.throughput import Scale, TooSlow
-    from dralloc.assembly.workloads import USUAL, WORKLOADS
     from dralloc.cli.answers import answer
     from dralloc.cli.progress import progress
 
-    names = workload or list(USUAL)
+    names = workload or list(WITH_OWN_CLAIMS)
     if unknown := [name for name in names if name not in WORKLOADS]:
         fail(f"there is no workload {unknown[0]!r}; there are {', '.join(WORKLOADS)}")
     if in_process and (kubeconfig or context):
@@ -119,15 +119,15 @@ def _values(measured: dict[str, Throughput], scale: Scale) -> dict[str, Any]:
 
 def _measurement(
     kubeconfig: Path | None, context: str | None, in_process: bool
-) -> Callable[[Workload, Scale], Throughput]:
+) -> Callable[[BenchmarkWorkload, Scale], Throughput]:
     """What measures the cluster that is meant. Ends the command where that cannot be reached or started."""
     import uvloop
 
-    from dralloc.assembly.measuring import measure_in_process, measure_local_cluster, measure_server
-    from dralloc.assembly.processes import DidNotStart
+    from dralloc.assembly.benchmark_targets import measure_in_process, measure_local_cluster, measure_server
+    from dralloc.assembly.component_processes import DidNotStart
     from dralloc.cli.termination import run_until_terminated
 
-    def on_our_own(workload: Workload, scale: Scale) -> Throughput:
+    def on_our_own(workload: BenchmarkWorkload, scale: Scale) -> Throughput:
         measuring = measure_in_process if in_process else measure_local_cluster
         try:
             return run_until_terminated(measuring(workload, scale), uvloop.new_event_loop)
@@ -141,7 +141,7 @@ def _measurement(
 
     connection = find_server(kubeconfig, context)
 
-    def on_a_server(workload: Workload, scale: Scale) -> Throughput:
+    def on_a_server(workload: BenchmarkWorkload, scale: Scale) -> Throughput:
         return ask_server(
             connection,
             lambda transport: measure_server(transport, workload, scale),

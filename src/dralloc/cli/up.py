@@ -248,7 +248,7 @@ async def _work(start: Start) -> None:
 
     from dralloc.apiserver.server_process import run_server
     from dralloc.assembly.cluster import components_on
-    from dralloc.assembly.garbage import collect_rarely
+    from dralloc.assembly.gc_settings import collect_rarely
 
     async with run_server(start.server) as running:
         if start.cluster.identity is None:
@@ -272,14 +272,14 @@ async def _work(start: Start) -> None:
 async def _retire_nodes(start: Start, running: RunningServer) -> None:
     """Let those nodes go that were there last time and are not asked for now."""
     from dralloc.apiserver.http.authentication import write_private
-    from dralloc.assembly.earlier_nodes import retire
+    from dralloc.assembly.stale_nodes import delete_stale_nodes
     from dralloc.client.async_client import AsyncClient
     from dralloc.client.in_process_transport import InProcessTransport
 
     directory = start.server.data_dir
     earlier = {Path(profile).stem: count for profile, count in _counts(_nodes_of_last_time(directory) or "").items()}
     client = AsyncClient(InProcessTransport(running.application, token=running.token))
-    if gone := await retire(client, earlier, start.cluster.fleets):
+    if gone := await delete_stale_nodes(client, earlier, start.cluster.fleets):
         say(f"fake nodes that are not asked for any more are gone, with their pods: {', '.join(gone)}")
     write_private(directory / NODES_FILE, start.nodes)
 

@@ -22,7 +22,7 @@ from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.pod_v1 import Pod, PodCondition
 from dralloc.api.resource_v1 import DeviceRequestAllocationResult, ResourceClaim
 from dralloc.apiserver.credentials.kubeconfig import write_kubeconfig
-from dralloc.assembly.cluster import TOKEN, Cluster, ClusterSettings, fleet
+from dralloc.assembly.cluster import TOKEN, ClusterSettings, InProcessCluster, fleet
 from dralloc.assembly.components import ComponentDied
 from dralloc.client.async_client import AsyncClient, Item, Propagation
 from dralloc.client.blocking_client import Client, LoopThread, Runner
@@ -32,15 +32,15 @@ from dralloc.controllers.running import CONTROLLERS
 from dralloc.fleet.profiles import BadProfile
 from dralloc.primitives.errors import ApiError, NotFound
 from dralloc.primitives.features import FeatureGates
-from dralloc.pytest_plugin.life import ClusterLife
-from dralloc.pytest_plugin.loops import VirtualLoop
+from dralloc.pytest_plugin.cluster_report import cluster_report
+from dralloc.pytest_plugin.cluster_task import ClusterTask
 from dralloc.pytest_plugin.manifests import Source, documents_of
-from dralloc.pytest_plugin.picture import picture_of
+from dralloc.pytest_plugin.virtual_loop import VirtualLoop
 from dralloc.simulator.virtual_time import VirtualClock
 from dralloc.system_clock import SystemClock
 
 if TYPE_CHECKING:
-    from dralloc.pytest_plugin.nodes import DriverNode
+    from dralloc.pytest_plugin.driver_node import DriverNode
 
 Result = TypeVar("Result")
 
@@ -62,7 +62,7 @@ class WaitFailed(AssertionError):
 class DraCluster:
     """A running cluster. Names without a namespace are in `default`; times are seconds, of virtual time where the cluster has that."""
 
-    def __init__(self, cluster: Cluster, life: ClusterLife, loop: Runner, directory: Path) -> None:
+    def __init__(self, cluster: InProcessCluster, life: ClusterTask, loop: Runner, directory: Path) -> None:
         self._cluster = cluster
         self._life = life
         self._loop = loop
@@ -160,7 +160,7 @@ class DraCluster:
     def describe(self) -> str:
         """Nodes, pods, claims and the latest events, for people."""
         try:
-            return self._loop.run(picture_of(self.async_client))
+            return self._loop.run(cluster_report(self.async_client))
         except Exception as error:  # noqa: BLE001 - it is shown with a failure, which must not be lost
             return f"the cluster does not say how it is: {type(error).__name__}: {error}"
 
@@ -255,7 +255,7 @@ class DraCluster:
 
     def start_node(self, name: str, *, runs_processes: bool = False) -> DriverNode:
         """A node that drivers can register with, for tests of drivers. Its containers do nothing, or are processes of this machine."""
-        from dralloc.pytest_plugin.nodes import DriverNode, start_agent
+        from dralloc.pytest_plugin.driver_node import DriverNode, start_agent
 
         node = DriverNode(name, self._directory / name, self.kubeconfig())
         self.run(start_agent(self._cluster, self._life.settings, node, runs_processes=runs_processes))
@@ -320,7 +320,7 @@ def _settings(nodes: Mapping[str, int], feature_gates: str, controllers: Sequenc
     return ClusterSettings(gates=gates, fleets=fleets, controllers=tuple(controllers))
 
 
-async def _start(settings: ClusterSettings, *, virtual_time: bool) -> tuple[ClusterLife, Cluster]:
+async def _start(settings: ClusterSettings, *, virtual_time: bool) -> tuple[ClusterTask, InProcessCluster]:
     clock = VirtualClock(asyncio.get_running_loop()) if virtual_time else SystemClock()
-    life = ClusterLife(replace(settings, clock=clock))
+    life = ClusterTask(replace(settings, clock=clock))
     return life, await life.start()

@@ -27,7 +27,7 @@ DeviceKey = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class World:
+class StoredObjects:
     """All objects of one revision that the checkers look at."""
 
     nodes: tuple[Node, ...] = ()
@@ -39,22 +39,22 @@ class World:
     jobs: tuple[Job, ...] = ()
 
 
-def violations(world: World) -> Iterator[str]:
+def violations(objects: StoredObjects) -> Iterator[str]:
     """What is wrong and may never be, not even for a moment."""
-    yield from _given_out_twice(world)
-    yield from _beyond_capacity(world)
-    yield from _beyond_counters(world)
-    yield from _reserved_without_allocation(world)
-    yield from _running_without_devices(world)
+    yield from _given_out_twice(objects)
+    yield from _beyond_capacity(objects)
+    yield from _beyond_counters(objects)
+    yield from _reserved_without_allocation(objects)
+    yield from _running_without_devices(objects)
 
 
-def leaks(world: World) -> Iterator[str]:
+def leaks(objects: StoredObjects) -> Iterator[str]:
     """What is wrong once nothing is under way any more."""
-    uids = {pod.metadata.uid for pod in world.pods if not pod.is_finished}
-    jobs = {job.metadata.uid for job in world.jobs if not job.is_finished}
+    uids = {pod.metadata.uid for pod in objects.pods if not pod.is_finished}
+    jobs = {job.metadata.uid for job in objects.jobs if not job.is_finished}
     # Pods of a workload use claims without being listed.
-    used = {use.claim for pod in world.pods if pod.spec.node_name and not pod.is_finished for use in claims_of(pod)}
-    for claim in world.claims:
+    used = {use.claim for pod in objects.pods if pod.spec.node_name and not pod.is_finished for use in claims_of(pod)}
+    for claim in objects.claims:
         name = f"claim {claim.metadata.namespace}/{claim.metadata.name}"
         for reference in claim.status.reserved_for:
             if is_pod(reference) and reference.uid not in uids:
@@ -69,8 +69,8 @@ def leaks(world: World) -> Iterator[str]:
             yield f"{name} belongs to pod {owner.name}, which is gone or done"
 
 
-def _results(world: World) -> Iterator[tuple[ResourceClaim, DeviceRequestAllocationResult]]:
-    for claim in world.claims:
+def _results(objects: StoredObjects) -> Iterator[tuple[ResourceClaim, DeviceRequestAllocationResult]]:
+    for claim in objects.claims:
         if claim.status.allocation is not None:
             for result in claim.status.allocation.devices.results:
                 if not result.admin_access:
@@ -81,10 +81,10 @@ def _key(result: DeviceRequestAllocationResult) -> DeviceKey:
     return result.driver, result.pool, result.device
 
 
-def _given_out_twice(world: World) -> Iterator[str]:
+def _given_out_twice(objects: StoredObjects) -> Iterator[str]:
     whole: Counter[DeviceKey] = Counter()
     shares: Counter[tuple[DeviceKey, str]] = Counter()
-    for _, result in _results(world):
+    for _, result in _results(objects):
         if result.share_id is None:
             whole[_key(result)] += 1
         else:
@@ -97,12 +97,12 @@ def _given_out_twice(world: World) -> Iterator[str]:
             yield f"share {share} of device {'/'.join(device)} is given out {count} times"
 
 
-def _beyond_capacity(world: World) -> Iterator[str]:
+def _beyond_capacity(objects: StoredObjects) -> Iterator[str]:
     consumed: dict[DeviceKey, Counter[str]] = defaultdict(Counter)
-    for _, result in _results(world):
+    for _, result in _results(objects):
         for name, amount in result.consumed_capacity.items():
             consumed[_key(result)][name] += amount.nanos
-    devices = _devices(world)
+    devices = _devices(objects)
     for key, amounts in consumed.items():
         for name, nanos in amounts.items():
             capacity = devices[key].capacity.get(name) if key in devices else None
@@ -111,15 +111,15 @@ def _beyond_capacity(world: World) -> Iterator[str]:
                 yield f"{name} of device {'/'.join(key)}: {nanos} of {capacity.value.nanos} (nanos) is given out"
 
 
-def _beyond_counters(world: World) -> Iterator[str]:
+def _beyond_counters(objects: StoredObjects) -> Iterator[str]:
     """Every device that is given out draws on its counters once, to however many it is given."""
     drawn: Counter[tuple[str, str, str, str]] = Counter()
-    devices = _devices(world)
-    for driver, pool, name in {_key(result) for _, result in _results(world)} & devices.keys():
+    devices = _devices(objects)
+    for driver, pool, name in {_key(result) for _, result in _results(objects)} & devices.keys():
         for consumption in devices[driver, pool, name].consumes_counters:
             for counter, amount in consumption.counters.items():
                 drawn[driver, pool, consumption.counter_set, counter] += amount.value.nanos
-    for item in world.slices:
+    for item in objects.slices:
         for counter_set in item.spec.shared_counters or ():
             for counter, available in counter_set.counters.items():
                 key = (item.spec.driver, item.spec.pool.name, counter_set.name, counter)
@@ -127,28 +127,28 @@ def _beyond_counters(world: World) -> Iterator[str]:
                     yield f"counter {'/'.join(key)}: {drawn[key]} of {available.value.nanos} (nanos) is drawn"
 
 
-def _devices(world: World) -> dict[DeviceKey, Device]:
+def _devices(objects: StoredObjects) -> dict[DeviceKey, Device]:
     generations: dict[tuple[str, str], int] = defaultdict(int)
-    for item in world.slices:
+    for item in objects.slices:
         pool = (item.spec.driver, item.spec.pool.name)
         generations[pool] = max(generations[pool], item.spec.pool.generation)
     return {
         (item.spec.driver, item.spec.pool.name, device.name): device
-        for item in world.slices
+        for item in objects.slices
         if item.spec.pool.generation == generations[item.spec.driver, item.spec.pool.name]
         for device in item.spec.devices or ()
     }
 
 
-def _reserved_without_allocation(world: World) -> Iterator[str]:
-    for claim in world.claims:
+def _reserved_without_allocation(objects: StoredObjects) -> Iterator[str]:
+    for claim in objects.claims:
         if claim.status.reserved_for and claim.status.allocation is None:
             yield f"claim {claim.metadata.namespace}/{claim.metadata.name} is reserved and has no devices"
 
 
-def _running_without_devices(world: World) -> Iterator[str]:
-    claims = {(claim.metadata.namespace, claim.metadata.name): claim for claim in world.claims}
-    for pod in world.pods:
+def _running_without_devices(objects: StoredObjects) -> Iterator[str]:
+    claims = {(claim.metadata.namespace, claim.metadata.name): claim for claim in objects.claims}
+    for pod in objects.pods:
         if not pod.spec.node_name or pod.is_finished or pod.is_terminating:
             continue
         for use in claims_of(pod):

@@ -34,10 +34,10 @@ from dralloc.controllers.running import Controllers
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.leader_loop import SchedulerLoop
 from dralloc.scheduler.scheduler import SchedulerSettings
-from dralloc.simulator.checkers import World
-from dralloc.simulator.meddler import Meddler
+from dralloc.simulator.checkers import StoredObjects
+from dralloc.simulator.conflict_injector import ConflictInjector
 from dralloc.simulator.network_faults import Faults, FaultyTransport
-from dralloc.simulator.pod_lives import PodLives
+from dralloc.simulator.pod_runner import PodRunner
 from dralloc.simulator.virtual_time import VirtualClock
 from dralloc.store.interface import HistoryLimits, Page
 from dralloc.store.memory import MemoryStore
@@ -94,7 +94,7 @@ class SimulatedCluster:
     @property
     def component_names(self) -> tuple[str, ...]:
         standby = (STANDBY,) if self._elected else ()
-        return (*self.scheduler_names, *standby, "controllers", "nodes", "meddler")
+        return (*self.scheduler_names, *standby, "controllers", "nodes", "conflict-injector")
 
     async def answer(
         self, method: str, path: str, query: Mapping[str, str], headers: Mapping[bytes, bytes], body: bytes
@@ -103,10 +103,10 @@ class SimulatedCluster:
         assert self._application is not None
         return await self._application.answer(method, path, query, headers, body)
 
-    async def world(self) -> World:
+    async def objects(self) -> StoredObjects:
         """Everything that the checkers look at, as it is stored at one and the same revision."""
         page = await self._store.list_prefix(REGISTRY)
-        return World(
+        return StoredObjects(
             nodes=_stored(page, NODE, Node),
             slices=_stored(page, RESOURCE_SLICE, ResourceSlice),
             classes=_stored(page, DEVICE_CLASS, DeviceClass),
@@ -164,9 +164,9 @@ class SimulatedCluster:
             case "controllers":
                 return Controllers(network, clock=self.clock, gates=gates).run
             case "nodes":
-                return PodLives(calls, self.clock).run
-            case "meddler":
-                return Meddler(calls, Random(self._random.random())).run
+                return PodRunner(calls, self.clock).run
+            case "conflict-injector":
+                return ConflictInjector(calls, Random(self._random.random())).run
             case _:
                 return self._scheduler(name, network, gates)
 

@@ -14,13 +14,13 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.decide.cycle import Cycle, Place
 from dralloc.scheduler.state.cluster_state import ClusterState
-from dralloc.simulator.checkers import World
+from dralloc.simulator.checkers import StoredObjects
 
 
-def forgotten(world: World, now: datetime) -> Iterator[str]:
+def forgotten(objects: StoredObjects, now: datetime) -> Iterator[str]:
     """Pods that wait for nothing."""
-    cycle = Cycle(_cluster(world), FeatureGates.defaults(), lambda: str(uuid4()))
-    for pod in world.pods:
+    cycle = Cycle(_cluster(objects), FeatureGates.defaults(), lambda: str(uuid4()))
+    for pod in objects.pods:
         if pod.is_finished:
             continue
         if pod.is_terminating:
@@ -45,18 +45,18 @@ def _claims_not_made(pod: Pod) -> list[str]:
     ]
 
 
-def _cluster(world: World) -> ClusterState:
+def _cluster(objects: StoredObjects) -> ClusterState:
     cluster = ClusterState()
-    for device_class in world.classes:
+    for device_class in objects.classes:
         cluster.class_changed(None, device_class)
-    for node in world.nodes:
+    for node in objects.nodes:
         cluster.node_changed(None, node)
-    for published in world.slices:
+    for published in objects.slices:
         cluster.slice_changed(None, published)
-    for rule in world.rules:
+    for rule in objects.rules:
         cluster.rule_changed(None, rule)
-    for claim in world.claims:
+    for claim in objects.claims:
         cluster.claim_changed(None, claim)
-    for pod in world.pods:
+    for pod in objects.pods:
         cluster.pod_changed(None, pod)
     return cluster

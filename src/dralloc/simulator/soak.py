@@ -15,7 +15,7 @@ from dralloc.simulator.checkers import leaks, violations
 from dralloc.simulator.cluster import SimulatedCluster
 from dralloc.simulator.liveness import forgotten
 from dralloc.simulator.network_faults import Faults
-from dralloc.simulator.workload import Workload
+from dralloc.simulator.random_workload import RandomWorkload
 
 CALM: Final = Faults()
 HARSH: Final = Faults(lose_request=0.02, lose_answer=0.02, break_stream=0.01, slow=0.02, late=0.005)
@@ -38,7 +38,7 @@ async def soak(seed: int, *, hours: float, faults: Faults = HARSH, schedulers: i
     story = _Story(seed)
     with story.listening():
         async with SimulatedCluster.started(random, faults, schedulers=schedulers, elected=elected) as cluster:
-            workload = Workload(cluster, random)
+            workload = RandomWorkload(cluster, random)
             await workload.prepare()
             loop = asyncio.get_running_loop()
             acts = 0
@@ -47,7 +47,7 @@ async def soak(seed: int, *, hours: float, faults: Faults = HARSH, schedulers: i
                 acts += 1
                 await asyncio.sleep(random.uniform(0, STEP_MAX_S))
                 cluster.check()
-                story.judge(violations(await cluster.world()))
+                story.judge(violations(await cluster.objects()))
             await _come_to_rest(cluster, story)
             await _make_room(cluster, workload, story)
             await _give_everything_back(cluster, workload, story)
@@ -95,33 +95,33 @@ async def _come_to_rest(cluster: SimulatedCluster, story: _Story) -> None:
     await cluster.restart_server(FeatureGates.defaults())
     for name in cluster.component_names:
         await cluster.kill(name)
-        if name != "meddler":
+        if name != "conflict-injector":
             cluster.start(name, FeatureGates.defaults())
     await asyncio.sleep(REST_S)
     cluster.check()
-    world = await cluster.world()
-    story.judge((*violations(world), *leaks(world), *forgotten(world, cluster.clock.now())))
+    objects = await cluster.objects()
+    story.judge((*violations(objects), *leaks(objects), *forgotten(objects, cluster.clock.now())))
 
 
-async def _make_room(cluster: SimulatedCluster, workload: Workload, story: _Story) -> None:
+async def _make_room(cluster: SimulatedCluster, workload: RandomWorkload, story: _Story) -> None:
     """Pods go one by one; whoever waited for just that gets it, long before it would be tried in any case."""
     for _ in range(DELETIONS):
         story.tell(await workload.delete_pod())
         await asyncio.sleep(SOON_S)
-        waiting = set(forgotten(await cluster.world(), cluster.clock.now()))
+        waiting = set(forgotten(await cluster.objects(), cluster.clock.now()))
         if waiting:
             # Something may have happened just now; whoever is forgotten stays so.
             await asyncio.sleep(SOON_S)
-            story.judge(waiting.intersection(forgotten(await cluster.world(), cluster.clock.now())))
+            story.judge(waiting.intersection(forgotten(await cluster.objects(), cluster.clock.now())))
 
 
-async def _give_everything_back(cluster: SimulatedCluster, workload: Workload, story: _Story) -> None:
+async def _give_everything_back(cluster: SimulatedCluster, workload: RandomWorkload, story: _Story) -> None:
     """When users want nothing any more nobody holds a device, and what can go goes."""
     await workload.end_all()
     await asyncio.sleep(REST_S)
     await workload.give_up_trainings()
     await asyncio.sleep(REST_S)
     cluster.check()
-    world = await cluster.world()
-    held = (f"claim {claim.metadata.name} still holds devices" for claim in world.claims if claim.status.allocation)
-    story.judge((*held, *(f"pod {pod.metadata.name} is still there" for pod in world.pods), *leaks(world)))
+    objects = await cluster.objects()
+    held = (f"claim {claim.metadata.name} still holds devices" for claim in objects.claims if claim.status.allocation)
+    story.judge((*held, *(f"pod {pod.metadata.name} is still there" for pod in objects.pods), *leaks(objects)))

@@ -20,7 +20,9 @@ from dralloc.fleet.profiles import PROFILE_LABEL, shared_slices
 from dralloc.primitives.errors import NotFound
 
 
-async def retire(client: AsyncClient, earlier: Mapping[str, int], wanted: Iterable[FleetSettings]) -> list[str]:
+async def delete_stale_nodes(
+    client: AsyncClient, earlier: Mapping[str, int], wanted: Iterable[FleetSettings]
+) -> list[str]:
     """Delete the nodes that were there and are not wanted, in this order: pods, nodes, devices. `earlier` counts by prefix."""
     wanted = tuple(wanted)
     gone = _names(earlier) - _names({each.prefix: each.count for each in wanted})

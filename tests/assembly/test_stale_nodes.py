@@ -8,7 +8,7 @@ from dralloc.api.core_v1 import Node
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceSlice
 from dralloc.assembly.cluster import ClusterSettings, cluster_in_process, fleet
-from dralloc.assembly.earlier_nodes import retire
+from dralloc.assembly.stale_nodes import delete_stale_nodes
 from dralloc.client.async_client import AsyncClient
 from dralloc.fleet.fleet import FleetSettings
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
@@ -35,7 +35,7 @@ def test_nodes_go_that_are_not_wanted_any_more() -> None:
             async with cluster_in_process(ClusterSettings(clock=clock), store=store) as cluster:
                 counts = {each.prefix: each.count for each in earlier}
                 wanted = (fleet("gpu", 2), fleet("nic", 1), fleet("tpu", 4))
-                gone = await retire(cluster.client, counts, wanted)
+                gone = await delete_stale_nodes(cluster.client, counts, wanted)
                 assert gone == ["gpu-2", "tpu-4", "tpu-5", "tpu-6", "tpu-7"]
                 # What a node owns is collected soon after it.
                 await asyncio.sleep(60)
@@ -51,6 +51,6 @@ def test_nodes_go_that_are_not_wanted_any_more() -> None:
                 assert await names(cluster.client, Pod) == ["on-gpu-0", "on-other-0", "on-tpu-0"]
                 pools = {item.spec.pool.name for item in await cluster.client.list(ResourceSlice)}
                 assert pools == {"gpu-0", "gpu-1", "other-0", "tpu-slice-0"}
-                assert await retire(cluster.client, counts, wanted) == []
+                assert await delete_stale_nodes(cluster.client, counts, wanted) == []
 
     run_virtual(main())

@@ -15,7 +15,7 @@ SLOTS: Final = 8
 PARTITIONS: Final = {"whole": 8, "half-0": 4, "half-1": 4, "quarter-0": 2, "quarter-1": 2, "quarter-2": 2}
 
 
-class Devices:
+class RandomDevices:
     """Slices as drivers publish them, each time a little different."""
 
     def __init__(self, random: Random) -> None:

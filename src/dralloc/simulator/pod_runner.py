@@ -28,7 +28,7 @@ CLAIMS = resource_for(ResourceClaim)
 ENDS_AFTER = "simulator/ends-after-seconds"
 
 
-class PodLives:
+class PodRunner:
     """Brings every bound pod through its life."""
 
     def __init__(self, calls: ApiCalls, clock: Clock) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from dralloc.api.pod_v1 import Pod
-from dralloc.assembly.cluster import Cluster, ClusterSettings
+from dralloc.assembly.cluster import ClusterSettings, InProcessCluster
 from dralloc.client.work_queue import Backoff
 from dralloc.fleet.manifest_nodes import CAPACITY
 from dralloc.node.agent import PLUGINS, REGISTRY, Agent, AgentSettings
@@ -61,7 +61,9 @@ class DriverNode:
         return (self.directory / "pods" / pod.metadata.uid / f"{container}.log").read_text()
 
 
-async def start_agent(cluster: Cluster, settings: ClusterSettings, node: DriverNode, *, runs_processes: bool) -> None:
+async def start_agent(
+    cluster: InProcessCluster, settings: ClusterSettings, node: DriverNode, *, runs_processes: bool
+) -> None:
     """Let the node be there, and return once it is ready."""
     node.cdi_dir.mkdir(parents=True, exist_ok=True)
     agent = Agent(

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from dralloc.assembly.cluster import Cluster, ClusterSettings, cluster_in_process
+from dralloc.assembly.cluster import ClusterSettings, InProcessCluster, cluster_in_process
 from dralloc.store.errors import Compacted, WatcherTooSlow
 from dralloc.store.memory import MemoryStore
 
 EVERYTHING: Final = "/"
 
 
-class ClusterLife:
+class ClusterTask:
     """`start` it, use it, `stop` it; all of that on the same loop."""
 
     def __init__(self, settings: ClusterSettings) -> None:
@@ -21,8 +21,8 @@ class ClusterLife:
         self._until_stopped = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    async def start(self) -> Cluster:
-        up: asyncio.Future[Cluster] = asyncio.get_running_loop().create_future()
+    async def start(self) -> InProcessCluster:
+        up: asyncio.Future[InProcessCluster] = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._live(up))
         await asyncio.wait((self._task, up), return_when=asyncio.FIRST_COMPLETED)
         if not up.done():
@@ -35,7 +35,7 @@ class ClusterLife:
         self._until_stopped.set()
         await self._task
 
-    async def _live(self, up: asyncio.Future[Cluster]) -> None:
+    async def _live(self, up: asyncio.Future[InProcessCluster]) -> None:
         async with self._store, cluster_in_process(self.settings, store=self._store) as cluster:
             up.set_result(cluster)
             await self._until_stopped.wait()

@@ -18,7 +18,7 @@ ROWS_MAX: Final = 30
 EVENTS_MAX: Final = 15
 
 
-async def picture_of(client: AsyncClient) -> str:
+async def cluster_report(client: AsyncClient) -> str:
     """Nodes with their devices, pods with what keeps them, claims with what they have, and what happened last."""
     slices = await client.list(ResourceSlice)
     parts = [

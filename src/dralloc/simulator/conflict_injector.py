@@ -22,7 +22,7 @@ MARK: Final = "simulator/meddled"
 SHARE: Final = 0.3
 
 
-class Meddler:
+class ConflictInjector:
     """Changes an annotation of claims right after somebody has written to them."""
 
     def __init__(self, calls: ApiCalls, random: Random) -> None:

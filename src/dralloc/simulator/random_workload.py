@@ -17,8 +17,8 @@ from dralloc.controllers.jobs.plan_claims import SHARED_CLAIMS
 from dralloc.primitives.errors import ApiError, NotFound
 from dralloc.primitives.features import FeatureGates
 from dralloc.simulator.cluster import SimulatedCluster
-from dralloc.simulator.devices import NIC, PARTITION, Devices
-from dralloc.simulator.pod_lives import ENDS_AFTER
+from dralloc.simulator.pod_runner import ENDS_AFTER
+from dralloc.simulator.random_devices import NIC, PARTITION, RandomDevices
 
 NAMESPACE: Final = "default"
 NODES: Final = ("node-a", "node-b", "node-c")
@@ -37,14 +37,14 @@ TRAINING_GROUP: Final = "example.com"
 NO_TRAINING: Final = "no training to end"
 
 
-class Workload:
+class RandomWorkload:
     """A stream of random acts on one cluster. Each act is one or a few calls, and says in a line what it did."""
 
     def __init__(self, cluster: SimulatedCluster, random: Random) -> None:
         self._cluster = cluster
         self._client = cluster.client
         self._random = random
-        self._devices = Devices(random)
+        self._devices = RandomDevices(random)
         self._number = 0
         self._acts: list[tuple[int, Callable[[], Awaitable[str]]]] = [
             (30, self._create_pod),

@@ -5,11 +5,11 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+from dralloc.assembly.benchmark_workloads import BenchmarkWorkload, ClaimSource
 from dralloc.assembly.cluster import ClusterSettings, cluster_in_process
-from dralloc.assembly.garbage import collect_rarely
-from dralloc.assembly.processes import local_cluster
+from dralloc.assembly.component_processes import local_cluster
+from dralloc.assembly.gc_settings import collect_rarely
 from dralloc.assembly.throughput import Scale, Throughput, clean_up, measure
-from dralloc.assembly.workloads import Claims, Workload
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.http_transport import HttpTransport
 from dralloc.client.kubeconfig import read_kubeconfig
@@ -17,7 +17,7 @@ from dralloc.client.transport import Transport
 from dralloc.controllers.running import CONTROLLERS
 
 
-async def measure_server(transport: Transport, workload: Workload, scale: Scale) -> Throughput:
+async def measure_server(transport: Transport, workload: BenchmarkWorkload, scale: Scale) -> Throughput:
     """On a server with a scheduler that somebody else runs; nothing is left behind."""
     calls = _calls(transport)
     try:
@@ -26,11 +26,11 @@ async def measure_server(transport: Transport, workload: Workload, scale: Scale)
         await clean_up(calls, workload, scale)
 
 
-async def measure_local_cluster(workload: Workload, scale: Scale) -> Throughput:
+async def measure_local_cluster(workload: BenchmarkWorkload, scale: Scale) -> Throughput:
     """On a cluster that exists only for this, on a store in SQLite."""
     with (
         tempfile.TemporaryDirectory() as directory,
-        local_cluster(Path(directory), with_controllers=workload.claims is Claims.TEMPLATE) as kubeconfig,
+        local_cluster(Path(directory), with_controllers=workload.claims is ClaimSource.TEMPLATE) as kubeconfig,
     ):
         calls = _calls(HttpTransport(read_kubeconfig(kubeconfig)))
         try:
@@ -44,9 +44,9 @@ def _calls(transport: Transport) -> ApiCalls:
     return ApiCalls(transport, field_manager="")
 
 
-async def measure_in_process(workload: Workload, scale: Scale) -> Throughput:
+async def measure_in_process(workload: BenchmarkWorkload, scale: Scale) -> Throughput:
     """With server, scheduler and controllers in this process, on a store in memory."""
-    needs_controllers = workload.claims is Claims.TEMPLATE
+    needs_controllers = workload.claims is ClaimSource.TEMPLATE
     settings = ClusterSettings(controllers=tuple(CONTROLLERS) if needs_controllers else ())
     async with cluster_in_process(settings) as cluster:
         # As `dralloc up` does.

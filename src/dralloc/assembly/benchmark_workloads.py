@@ -23,7 +23,7 @@ FILLING: Final = 8
 NODE_PODS_MAX: Final = 110
 
 
-class Claims(Enum):
+class ClaimSource(Enum):
     """Where the claims of pods come from."""
 
     OWN = "each pod has one that its user wrote"
@@ -32,18 +32,18 @@ class Claims(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class BenchmarkWorkload:
     """`devices` are those of one node, or, where all pods share a claim, those that every node reaches."""
 
     name: str
     devices: tuple[Document, ...]
     classes: tuple[Document, ...]
     claim: Document
-    claims: Claims = Claims.OWN
+    claims: ClaimSource = ClaimSource.OWN
 
     def pods_max(self, nodes: int) -> int:
         """How many pods find room on so many nodes."""
-        if self.claims is not Claims.ONE:
+        if self.claims is not ClaimSource.ONE:
             return FILLING * nodes
         # A claim that is reserved for a job has no list of pods that could be full.
         at_once = NODE_PODS_MAX * nodes
@@ -54,21 +54,21 @@ class Workload:
         yield from self.classes
         for number in range(nodes):
             yield _node(number)
-            if self.claims is not Claims.ONE:
+            if self.claims is not ClaimSource.ONE:
                 yield self._slice(f"node-{number}", {"nodeName": f"node-{number}"})
-        if self.claims is Claims.ONE:
+        if self.claims is ClaimSource.ONE:
             yield self._slice("fabric", {"allNodes": True})
             yield _object("ResourceClaim", "shared", self.claim)
-        if self.claims is Claims.TEMPLATE:
+        if self.claims is ClaimSource.TEMPLATE:
             yield _object("ResourceClaimTemplate", "claims", {"spec": self.claim})
 
     def pod(self, number: int, scheduler_name: str) -> tuple[Document, ...]:
         """What a user writes for one pod, in the order of writing."""
         name = f"pod-{number}"
         source = {
-            Claims.OWN: {"resourceClaimName": name},
-            Claims.TEMPLATE: {"resourceClaimTemplateName": "claims"},
-            Claims.ONE: {"resourceClaimName": "shared"},
+            ClaimSource.OWN: {"resourceClaimName": name},
+            ClaimSource.TEMPLATE: {"resourceClaimTemplateName": "claims"},
+            ClaimSource.ONE: {"resourceClaimName": "shared"},
         }[self.claims]
         pod = {
             "apiVersion": "v1",
@@ -87,7 +87,7 @@ class Workload:
                 "resourceClaims": [{"name": "devices", **source}],
             },
         }
-        return (_object("ResourceClaim", name, self.claim), pod) if self.claims is Claims.OWN else (pod,)
+        return (_object("ResourceClaim", name, self.claim), pod) if self.claims is ClaimSource.OWN else (pod,)
 
     def _slice(self, pool: str, placement: Document) -> Document:
         spec = {
@@ -178,17 +178,17 @@ _JOB: Final = {
     "uid": "6a3c1a8e-0000-4000-8000-000000000000",
 }
 
-WORKLOADS: Final[dict[str, Workload]] = {
+WORKLOADS: Final[dict[str, BenchmarkWorkload]] = {
     workload.name: workload
     for workload in (
-        Workload("shared", _SHAREABLE, (_SHAREABLE_CLASS,), _shared_claim()),
-        Workload("plain", _PLAIN, (_PLAIN_CLASS,), _ONE_DEVICE),
-        Workload("first", _PLAIN, (_PLAIN_CLASS, _ABSENT_CLASS), _first_claim()),
-        Workload("template", _SHAREABLE, (_SHAREABLE_CLASS,), _shared_claim(), Claims.TEMPLATE),
-        Workload("one-claim", _PLAIN, (_PLAIN_CLASS,), _ONE_DEVICE, Claims.ONE),
-        Workload("one-job", _PLAIN, (_PLAIN_CLASS,), {**_ONE_DEVICE, "reservedFor": _JOB}, Claims.ONE),
+        BenchmarkWorkload("shared", _SHAREABLE, (_SHAREABLE_CLASS,), _shared_claim()),
+        BenchmarkWorkload("plain", _PLAIN, (_PLAIN_CLASS,), _ONE_DEVICE),
+        BenchmarkWorkload("first", _PLAIN, (_PLAIN_CLASS, _ABSENT_CLASS), _first_claim()),
+        BenchmarkWorkload("template", _SHAREABLE, (_SHAREABLE_CLASS,), _shared_claim(), ClaimSource.TEMPLATE),
+        BenchmarkWorkload("one-claim", _PLAIN, (_PLAIN_CLASS,), _ONE_DEVICE, ClaimSource.ONE),
+        BenchmarkWorkload("one-job", _PLAIN, (_PLAIN_CLASS,), {**_ONE_DEVICE, "reservedFor": _JOB}, ClaimSource.ONE),
     )
 }
 
 # Those in which every pod has a claim of its own.
-USUAL: Final = ("shared", "plain", "first", "template")
+WITH_OWN_CLAIMS: Final = ("shared", "plain", "first", "template")

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tests.support.documents import Block, Command, blocks_of, shows
+from tests.support.markdown import Block, Command, blocks_of, shows
 
 # Far beyond what anything takes that works.
 DEADLINE_S: Final = 90.0

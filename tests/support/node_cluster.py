@@ -68,7 +68,7 @@ def short_directory() -> Iterator[Path]:
 
 
 @dataclass
-class NodeWorld:
+class NodeCluster:
     """The cluster as a test sees it."""
 
     client: AsyncClient
@@ -201,9 +201,9 @@ def replace_uid(made: ResourceClaim) -> ResourceClaim:
 
 
 @asynccontextmanager
-async def node_world(
+async def node_cluster(
     directory: Path, *, timings: Timings = QUICK, starts_agent: bool = True, **settings: Any
-) -> AsyncIterator[NodeWorld]:
+) -> AsyncIterator[NodeCluster]:
     """A server with one class and one node whose agent runs inside the block."""
     async with api_application() as application:
         transport = InProcessTransport(application, token=TOKEN)
@@ -215,7 +215,7 @@ async def node_world(
             cdi_directories=(directory / "cdi",),
             timings=timings,
         )
-        world = NodeWorld(client, transport, replace(chosen, **settings))
+        world = NodeCluster(client, transport, replace(chosen, **settings))
         try:
             if starts_agent:
                 await world.start_agent()
