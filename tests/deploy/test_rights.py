@@ -24,7 +24,7 @@ from dralloc.assembly.components import Components
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.transport import ClientRequest, Transport
-from dralloc.controllers.running import Controllers
+from dralloc.controllers.controller_set import Controllers
 from dralloc.driver import DriverFunctions
 from dralloc.driver import device as plain_device
 from dralloc.driver.plugin import Plugin

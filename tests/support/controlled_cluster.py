@@ -20,7 +20,7 @@ from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.known_resources import resource_for
 from dralloc.client.transport import Transport
 from dralloc.client.typed_resource import ObjectKey
-from dralloc.controllers.running import CONTROLLERS, Controllers
+from dralloc.controllers.controller_set import CONTROLLERS, Controllers
 from dralloc.primitives.errors import NotFound
 from dralloc.primitives.features import FeatureGates
 from dralloc.simulator.network_faults import Faults, FaultyTransport

@@ -27,7 +27,7 @@ from dralloc.client.known_resources import resource_for
 from dralloc.client.kubeconfig import read_kubeconfig
 from dralloc.client.typed_resource import Object
 from dralloc.client.work_queue import Backoff
-from dralloc.controllers.running import Controllers
+from dralloc.controllers.controller_set import Controllers
 from dralloc.driver_kit.driver_process import DriverProcess
 from dralloc.driver_kit.slice_rules import are_complete
 from dralloc.node.agent import PLUGINS, REGISTRY, Agent, AgentSettings

@@ -29,7 +29,7 @@ from dralloc.client.known_resources import resource_for
 from dralloc.client.kubeconfig import ConnectionConfig
 from dralloc.client.transport import ClientRequest
 from dralloc.client.typed_resource import Object
-from dralloc.controllers.running import Controllers
+from dralloc.controllers.controller_set import Controllers
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.scheduler import Scheduler, SchedulerSettings

@@ -14,7 +14,7 @@ from dralloc.client.api_calls import ApiCalls
 from dralloc.client.http_transport import HttpTransport
 from dralloc.client.kubeconfig import read_kubeconfig
 from dralloc.client.transport import Transport
-from dralloc.controllers.running import CONTROLLERS
+from dralloc.controllers.controller_set import CONTROLLERS
 
 
 async def measure_server(transport: Transport, workload: BenchmarkWorkload, scale: Scale) -> Throughput:

@@ -30,7 +30,7 @@ from dralloc.client.known_resources import resource_for
 from dralloc.client.leader_election import LeaderElection
 from dralloc.client.transport import Transport
 from dralloc.client.typed_resource import ObjectKey
-from dralloc.controllers.running import CONTROLLERS, Controllers
+from dralloc.controllers.controller_set import CONTROLLERS, Controllers
 from dralloc.fleet.fleet import Fleet, FleetSettings
 from dralloc.fleet.manifest_nodes import ManifestNodes
 from dralloc.fleet.profiles import load_profile

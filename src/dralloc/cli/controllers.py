@@ -36,8 +36,8 @@ def controllers(
     from dralloc.cli.component_runner import work
     from dralloc.cli.server_connection import find_server
     from dralloc.client.http_transport import HttpTransport
+    from dralloc.controllers.controller_set import CONTROLLERS, Controllers
     from dralloc.controllers.metrics import ControllerMetrics
-    from dralloc.controllers.running import CONTROLLERS, Controllers
     from dralloc.system_clock import SystemClock
 
     names = tuple(CONTROLLERS) if only is None else tuple(name.strip() for name in only.split(","))

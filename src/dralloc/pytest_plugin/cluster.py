@@ -28,7 +28,7 @@ from dralloc.client.async_client import AsyncClient, Item, Propagation
 from dralloc.client.blocking_client import Client, LoopThread, Runner
 from dralloc.client.known_resources import resource_of
 from dralloc.client.typed_resource import Object
-from dralloc.controllers.running import CONTROLLERS
+from dralloc.controllers.controller_set import CONTROLLERS
 from dralloc.fleet.profiles import BadProfile
 from dralloc.primitives.errors import ApiError, NotFound
 from dralloc.primitives.features import FeatureGates

@@ -30,7 +30,7 @@ from dralloc.client.api_calls import ApiCalls
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.typed_resource import Object
-from dralloc.controllers.running import Controllers
+from dralloc.controllers.controller_set import Controllers
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.leader_loop import SchedulerLoop
 from dralloc.scheduler.scheduler import SchedulerSettings

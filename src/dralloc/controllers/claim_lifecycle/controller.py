@@ -21,12 +21,12 @@ from dralloc.controllers.claim_lifecycle.plan import (
     is_done,
     plan_claim,
 )
-from dralloc.controllers.claim_lifecycle.workloads import Workloads
-from dralloc.controllers.claim_writes import write_finalizers, write_status
-from dralloc.controllers.latest import Latest
-from dralloc.controllers.loop import Controller, Plan
+from dralloc.controllers.claim_lifecycle.workload_lookup import Workloads
+from dralloc.controllers.claim_patches import write_finalizers, write_status
+from dralloc.controllers.controller_context import Setup
+from dralloc.controllers.controller_loop import Controller, Plan
 from dralloc.controllers.metrics import ClaimLabels
-from dralloc.controllers.setup import Setup
+from dralloc.controllers.mutation_cache import Latest
 from dralloc.devices.deallocation import DEALLOCATED
 from dralloc.primitives.errors import NotFound
 

@@ -13,6 +13,7 @@ from dralloc.api.unstructured_object import UnstructuredObject
 from dralloc.client.event_recorder import Report, reference_to
 from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import ObjectKey, key_of
+from dralloc.controllers.claim_patches import write_status
 from dralloc.controllers.claim_templates.plan import (
     CreateClaim,
     PodAction,
@@ -23,11 +24,10 @@ from dralloc.controllers.claim_templates.plan import (
     needs_reservation,
     plan_pod,
 )
-from dralloc.controllers.claim_writes import write_status
-from dralloc.controllers.latest import Latest
-from dralloc.controllers.loop import Controller, Plan
-from dralloc.controllers.setup import Setup
-from dralloc.controllers.watched import TEMPLATES
+from dralloc.controllers.controller_context import Setup
+from dralloc.controllers.controller_loop import Controller, Plan
+from dralloc.controllers.mutation_cache import Latest
+from dralloc.controllers.shared_informers import TEMPLATES
 from dralloc.primitives.errors import AlreadyExists, ApiError, NotFound
 
 # Under this name pods' statuses are written, here as in Kubernetes.

@@ -22,7 +22,7 @@ from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimTemplate
 from dralloc.api.timestamps import parse_timestamp
 from dralloc.api.unstructured_object import UnstructuredObject, view
 from dralloc.controllers.metrics import SpecLabels
-from dralloc.controllers.names import suffix
+from dralloc.controllers.name_suffixes import suffix
 from dralloc.primitives.features import FeatureGates
 
 # With a hyphen and five more characters, a name stays within the 63 of a label.

@@ -14,9 +14,10 @@ from dralloc.api.unstructured_object import UnstructuredObject
 from dralloc.client.event_recorder import Report, reference_to
 from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import ObjectKey, key_of
-from dralloc.controllers.claim_writes import write_status
-from dralloc.controllers.jobs.crew import PODS, Crew
-from dralloc.controllers.jobs.indexes import print_indexes
+from dralloc.controllers.claim_patches import write_status
+from dralloc.controllers.controller_context import Setup
+from dralloc.controllers.controller_loop import Controller, Plan
+from dralloc.controllers.jobs.completion_indexes import print_indexes
 from dralloc.controllers.jobs.plan import (
     INDEXED,
     MANAGERS,
@@ -31,12 +32,11 @@ from dralloc.controllers.jobs.plan import (
     unsupported_field,
 )
 from dralloc.controllers.jobs.plan_claims import SHARED_CLAIMS, ClaimAction, CreateClaim, ReportProblem, plan_claims
-from dralloc.controllers.jobs.pods import PodNames
-from dralloc.controllers.jobs.tally import Tally
-from dralloc.controllers.latest import Latest
-from dralloc.controllers.loop import Controller, Plan
-from dralloc.controllers.setup import Setup
-from dralloc.controllers.watched import JOBS, TEMPLATES
+from dralloc.controllers.jobs.pod_template import PodNames
+from dralloc.controllers.jobs.pod_tracker import Tally
+from dralloc.controllers.jobs.pod_worker_pool import PODS, Crew
+from dralloc.controllers.mutation_cache import Latest
+from dralloc.controllers.shared_informers import JOBS, TEMPLATES
 from dralloc.primitives.errors import AlreadyExists, ApiError, NotFound
 
 NAME: Final = "job-controller"

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from dralloc.api.batch_v1 import Job, JobCondition, JobStatus
 from dralloc.api.timestamps import parse_timestamp, print_timestamp
-from dralloc.controllers.jobs.tally import Count
+from dralloc.controllers.jobs.pod_tracker import Count
 
 INDEXED: Final = "Indexed"
 NON_INDEXED: Final = "NonIndexed"

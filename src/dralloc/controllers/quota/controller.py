@@ -12,12 +12,12 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import ObjectKey, TypedResource, key_of
-from dralloc.controllers.latest import Latest
-from dralloc.controllers.loop import Controller, Plan
+from dralloc.controllers.controller_context import Setup
+from dralloc.controllers.controller_loop import Controller, Plan
+from dralloc.controllers.mutation_cache import Latest
+from dralloc.controllers.quota.namespace_usage import Usage
 from dralloc.controllers.quota.plan import WriteUsage, plan_quota
-from dralloc.controllers.quota.usage import Usage
-from dralloc.controllers.setup import Setup
-from dralloc.controllers.watched import JOBS, TEMPLATES
+from dralloc.controllers.shared_informers import JOBS, TEMPLATES
 
 FIELD_MANAGER: Final = "resource-quota-controller"
 QUOTAS: Final = resource_for(ResourceQuota)

@@ -19,9 +19,10 @@ from dralloc.client.api_calls import PatchType
 from dralloc.client.event_recorder import Report, reference_to
 from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import ObjectKey, key_of
-from dralloc.controllers.latest import Latest
-from dralloc.controllers.loop import Controller, Plan
-from dralloc.controllers.setup import Setup
+from dralloc.controllers.controller_context import Setup
+from dralloc.controllers.controller_loop import Controller, Plan
+from dralloc.controllers.mutation_cache import Latest
+from dralloc.controllers.shared_informers import devices_of
 from dralloc.controllers.taint_eviction.plan_eviction import (
     Await,
     CallOff,
@@ -43,7 +44,6 @@ from dralloc.controllers.taint_eviction.tainted_devices import (
     TaintedDevices,
     published_devices,
 )
-from dralloc.controllers.watched import devices_of
 from dralloc.devices.identity import DeviceId
 from dralloc.devices.taint_rules import selects
 from dralloc.primitives.errors import NotFound

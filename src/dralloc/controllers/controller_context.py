@@ -10,7 +10,7 @@ from dralloc.client.event_recorder import EventRecorder
 from dralloc.client.known_resources import resource_for
 from dralloc.client.transport import Transport
 from dralloc.controllers.metrics import ControllerMetrics
-from dralloc.controllers.watched import Copies
+from dralloc.controllers.shared_informers import Copies
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
 

@@ -15,8 +15,8 @@ from typing import ClassVar, Final, Generic, TypeVar
 
 from dralloc.client.transport import TransportError
 from dralloc.client.work_queue import Backoff, WorkQueue, work
+from dralloc.controllers.controller_context import Setup
 from dralloc.controllers.metrics import QueueMetrics, QueueReading
-from dralloc.controllers.setup import Setup
 from dralloc.primitives.errors import ApiError, Conflict, NotFound
 
 Key = TypeVar("Key", bound=Hashable)

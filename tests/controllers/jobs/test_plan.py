@@ -17,8 +17,7 @@ from dralloc.api.meta_v1 import ObjectMeta
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimTemplate
 from dralloc.api.unstructured_object import UnstructuredObject, read_unstructured
-from dralloc.controllers.jobs.crew import batches
-from dralloc.controllers.jobs.indexes import parse_indexes, print_indexes
+from dralloc.controllers.jobs.completion_indexes import parse_indexes, print_indexes
 from dralloc.controllers.jobs.plan import (
     CreatePods,
     DeleteJob,
@@ -31,8 +30,9 @@ from dralloc.controllers.jobs.plan import (
     unsupported_field,
 )
 from dralloc.controllers.jobs.plan_claims import SHARED_CLAIMS, CreateClaim, ReportProblem, plan_claims
-from dralloc.controllers.jobs.pods import PodNames, name_base, pod_document
-from dralloc.controllers.jobs.tally import COMPLETION_INDEX, Count, Tally
+from dralloc.controllers.jobs.pod_template import PodNames, name_base, pod_document
+from dralloc.controllers.jobs.pod_tracker import COMPLETION_INDEX, Count, Tally
+from dralloc.controllers.jobs.pod_worker_pool import batches
 from dralloc.testing.builders import request
 from tests.support.workloads import claim_template, pod, seen
 

@@ -18,13 +18,13 @@ from dralloc.client.transport import Transport
 from dralloc.client.typed_resource import ObjectKey
 from dralloc.controllers.claim_lifecycle.controller import ClaimLifecycleController
 from dralloc.controllers.claim_templates.controller import ClaimTemplatesController
+from dralloc.controllers.controller_context import Setup
+from dralloc.controllers.controller_loop import Controller
 from dralloc.controllers.jobs.controller import JobController
-from dralloc.controllers.loop import Controller
 from dralloc.controllers.metrics import ControllerMetrics
 from dralloc.controllers.quota.controller import QuotaController
-from dralloc.controllers.setup import Setup
+from dralloc.controllers.shared_informers import Copies, Watched
 from dralloc.controllers.taint_eviction.controller import TaintEvictionController
-from dralloc.controllers.watched import Copies, Watched
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
 

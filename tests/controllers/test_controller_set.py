@@ -20,7 +20,7 @@ from dralloc.cli.main import app
 from dralloc.client.async_client import AsyncClient, connect_async
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.transport import ClientRequest, ClientResponse, Stream, Transport
-from dralloc.controllers.running import LEASE, Controllers
+from dralloc.controllers.controller_set import LEASE, Controllers
 from dralloc.primitives.features import FeatureGates
 from dralloc.simulator.network_faults import Faults, FaultyTransport
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual

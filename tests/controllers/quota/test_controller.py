@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from dralloc.api.core_v1 import ResourceQuota
 from dralloc.api.quota import QuotaFacts, usage_of_claim
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
+from dralloc.controllers.quota.namespace_usage import Usage
 from dralloc.controllers.quota.plan import plan_quota
-from dralloc.controllers.quota.usage import Usage
 from dralloc.primitives.quantity import Quantity
 from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import alternative, claim, device_class, first_available, request

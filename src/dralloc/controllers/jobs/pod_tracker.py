@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from dralloc.api.batch_v1 import JobStatus
 from dralloc.api.pod_v1 import SUCCEEDED, Pod
-from dralloc.controllers.jobs.indexes import parse_indexes
+from dralloc.controllers.jobs.completion_indexes import parse_indexes
 
 COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 

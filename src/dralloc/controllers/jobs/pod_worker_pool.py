@@ -19,8 +19,8 @@ from dralloc.client.known_resources import resource_for
 from dralloc.client.transport import TransportError
 from dralloc.client.typed_resource import ObjectKey, key_of
 from dralloc.controllers.jobs.plan import INDEXED
-from dralloc.controllers.jobs.pods import PodNames, pod_document
-from dralloc.controllers.jobs.tally import Tally
+from dralloc.controllers.jobs.pod_template import PodNames, pod_document
+from dralloc.controllers.jobs.pod_tracker import Tally
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import AlreadyExists, ApiError, NotFound
 

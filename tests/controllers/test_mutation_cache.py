@@ -12,8 +12,8 @@ from dralloc.api.meta_v1 import ObjectMeta
 from dralloc.api.resource_v1 import DeviceClass
 from dralloc.client.informer import Informer
 from dralloc.client.typed_resource import ObjectKey
-from dralloc.controllers.latest import TRUSTED_S, Latest
-from dralloc.controllers.names import ALPHABET, suffix
+from dralloc.controllers.mutation_cache import TRUSTED_S, Latest
+from dralloc.controllers.name_suffixes import ALPHABET, suffix
 from dralloc.simulator.virtual_time import run_virtual
 
 
