@@ -14,15 +14,7 @@ from dralloc.api.resource_v1 import (
     ResourceClaim,
 )
 from dralloc.driver.claims import BadConfig, DeviceKey, PreparedDevice, allocated_claim, find_prepared_faults
-from dralloc.kubelet.cdi import (
-    ContainerEdits,
-    DeviceNode,
-    Mount,
-    NetDevice,
-    cdi_file,
-    find_faults,
-    is_cdi_name,
-)
+from dralloc.kubelet.cdi import ContainerEdits
 from dralloc.testing.builders import DRIVER, allocation, alternative, claim, first_available, held, request
 
 SHARE = "5f2c1d5e-8b0a-4d0e-9d5c-0d4f4bb7a001"
@@ -144,7 +136,7 @@ ANSWERS = [
     AnswerCase(
         id="an environment that no container can have",
         prepared=PreparedDevice(key=OWN, requests=("gpu",), edits=ContainerEdits(env={"A=B": "c"})),
-        want="'A=B' cannot be the name of an environment variable",
+        want="'A=B' is not a valid name for an environment variable",
     ),
 ]
 
@@ -167,62 +159,3 @@ def test_what_a_device_prepares_fits_its_claim() -> None:
     assert prepared[0].has_status
     status = prepared[0].status(DRIVER)
     assert (status.share_id, bytes(status.data)) == (SHARE, b'{"n":1}')
-
-
-# --- CDI ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("edits", "version"),
-    [
-        (ContainerEdits(env={"A": "b"}), "0.5.0"),
-        (ContainerEdits(device_nodes=(DeviceNode(path="/dev/x", host_path="/dev/y"),)), "0.5.0"),
-        (ContainerEdits(additional_gids=(7,)), "0.7.0"),
-        (ContainerEdits(net_devices=(NetDevice(host_interface_name="nq0", name="eth1"),)), "1.1.0"),
-    ],
-)
-def test_a_cdi_file_says_the_oldest_version_that_has_what_it_uses(edits: ContainerEdits, version: str) -> None:
-    assert msgspec.json.decode(cdi_file("k8s.example.com/claim", {"0-0": edits}))["cdiVersion"] == version
-
-
-def test_a_cdi_file_has_the_form_that_runtimes_read() -> None:
-    edits = ContainerEdits(
-        env={"A": "b=c"},
-        device_nodes=(DeviceNode(path="/dev/x", permissions="rw"),),
-        mounts=(Mount(host_path="/h", container_path="/c", options=("ro",)),),
-        net_devices=(NetDevice(host_interface_name="nq0", name="eth1"),),
-    )
-    assert msgspec.json.decode(cdi_file("k8s.example.com/claim", {"u-0": edits})) == {
-        "cdiVersion": "1.1.0",
-        "kind": "k8s.example.com/claim",
-        "devices": [
-            {
-                "name": "u-0",
-                "containerEdits": {
-                    "env": ["A=b=c"],
-                    "deviceNodes": [{"path": "/dev/x", "permissions": "rw"}],
-                    "mounts": [{"hostPath": "/h", "containerPath": "/c", "options": ["ro"]}],
-                    "netDevices": [{"hostInterfaceName": "nq0", "name": "eth1"}],
-                },
-            }
-        ],
-    }
-
-
-@pytest.mark.parametrize("text", ["vendor.com/gpu=0", "k8s.gpu.example.com/claim=4f-0", "v1.x/a.b=a:b"])
-def test_cdi_names(text: str) -> None:
-    assert is_cdi_name(text)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "gpu=0", "vendor.com/gpu", "1x.com/gpu=0", "vendor.com/1=0", "v.com/a=b c", "v.com/a=-"]
-)
-def test_what_is_not_a_cdi_name(text: str) -> None:
-    assert not is_cdi_name(text)
-
-
-def test_paths_in_edits_are_absolute() -> None:
-    edits = ContainerEdits(
-        device_nodes=(DeviceNode(path="dev/x"),), mounts=(Mount(host_path="/h", container_path="c"),)
-    )
-    assert len(list(find_faults(edits))) == 2

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dralloc.driver.settings import CDI, PLUGINS, REGISTRY
+from dralloc.driver.settings import CDI_DIR, PLUGINS_DIR, REGISTRY_DIR
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "writing-a-driver.md").read_text()
 SNIPPETS = dict(re.findall(r"```python file=(\S+)\n(.*?)```", GUIDE, re.S))
@@ -41,8 +41,8 @@ def test_every_snippet_runs(written: Path) -> None:
 
 def test_the_table_of_settings_says_the_defaults() -> None:
     settings = {name: default.strip() for name, default in re.findall(r"^\| `([A-Z_]+)` \| ([^|]*)\|", GUIDE, re.M)}
-    assert settings["DRA_PLUGINS_DIR"] == f"`{PLUGINS}`"
-    assert settings["DRA_REGISTRY_DIR"] == f"`{REGISTRY}`"
-    assert settings["DRA_CDI_DIR"] == f"`{CDI}`"
+    assert settings["DRA_PLUGINS_DIR"] == f"`{PLUGINS_DIR}`"
+    assert settings["DRA_REGISTRY_DIR"] == f"`{REGISTRY_DIR}`"
+    assert settings["DRA_CDI_DIR"] == f"`{CDI_DIR}`"
     source = (Path(__file__).parents[2] / "src" / "dralloc" / "driver" / "settings.py").read_text()
     assert set(re.findall(r'"([A-Z]+(?:_[A-Z]+)*)"', source)) == set(settings)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from dralloc.driver import ContainerEdits, DeviceKey, PreparedDevice
+from dralloc.driver import ContainerEdits, DeviceKey, DeviceNode, Hook, Mount, PreparedDevice
 from dralloc.driver.cdi_files import ClaimCdiFiles
-from dralloc.kubelet.cdi_registry import BadDevices, CdiRegistry, DeviceNode, Mount
+from dralloc.kubelet.cdi_registry import BadDevices, CdiRegistry
 
 
 def spec(kind: str = "example.com/gpu", edits: dict[str, Any] | None = None, **devices: dict[str, Any]) -> str:
@@ -27,18 +27,18 @@ def test_a_device_brings_its_own_edits_and_those_of_its_file(tmp_path: Path) -> 
     }
     (tmp_path / "gpu.json").write_text(spec(edits={"env": ["DRIVER=1"]}, a=everything, b={"env": ["B=1"]}))
     edits = CdiRegistry([tmp_path]).edits_for(["example.com/gpu=a"])
-    assert edits.environment == {"DRIVER": "1", "GPU": "0", "EMPTY": "", "URL": "a=b"}
-    assert edits.device_nodes == (DeviceNode("/dev/gpu0", "/dev/host-gpu0"),)
-    assert edits.mounts == (Mount("/opt/lib", "/lib/gpu"),)
-    assert edits.unsupported == ("mounts", "hooks")
+    assert edits.env == {"DRIVER": "1", "GPU": "0", "EMPTY": "", "URL": "a=b"}
+    assert edits.device_nodes == (DeviceNode(path="/dev/gpu0", host_path="/dev/host-gpu0", type="c"),)
+    assert edits.mounts == (Mount(host_path="/opt/lib", container_path="/lib/gpu", options=("ro",)),)
+    assert edits.hooks == (Hook(hook_name="createContainer", path="/bin/true"),)
 
 
 def test_several_devices_add_up_in_their_order(tmp_path: Path) -> None:
     (tmp_path / "gpu.yaml").write_text(spec(a={"env": ["WHO=a", "A=1"]}, b={"env": ["WHO=b"]}))
     files = CdiRegistry([tmp_path])
-    assert files.edits_for(["example.com/gpu=a", "example.com/gpu=b"]).environment == {"WHO": "b", "A": "1"}
-    assert files.edits_for(["example.com/gpu=b", "example.com/gpu=a"]).environment == {"WHO": "a", "A": "1"}
-    assert files.edits_for([]).environment == {}
+    assert files.edits_for(["example.com/gpu=a", "example.com/gpu=b"]).env == {"WHO": "b", "A": "1"}
+    assert files.edits_for(["example.com/gpu=b", "example.com/gpu=a"]).env == {"WHO": "a", "A": "1"}
+    assert files.edits_for([]).env == {}
 
 
 def test_the_later_directory_wins_and_one_directory_must_agree_with_itself(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_the_later_directory_wins_and_one_directory_must_agree_with_itself(tmp_p
     (first / "a.json").write_text(spec(x={"env": ["FROM=etc"]}))
     (second / "a.json").write_text(spec(x={"env": ["FROM=run"]}))
     files = CdiRegistry([first, second])
-    assert files.edits_for(["example.com/gpu=x"]).environment == {"FROM": "run"}
+    assert files.edits_for(["example.com/gpu=x"]).env == {"FROM": "run"}
     (second / "b.json").write_text(spec(x={"env": ["FROM=run too"]}))
     with pytest.raises(BadDevices, match=r"described in .*a\.json and in .*b\.json"):
         files.edits_for(["example.com/gpu=x"])
@@ -57,9 +57,9 @@ def test_the_later_directory_wins_and_one_directory_must_agree_with_itself(tmp_p
 def test_files_are_read_again_when_they_change(tmp_path: Path) -> None:
     path, files = tmp_path / "gpu.json", CdiRegistry([tmp_path])
     path.write_text(spec(a={"env": ["N=1"]}))
-    assert files.edits_for(["example.com/gpu=a"]).environment == {"N": "1"}
+    assert files.edits_for(["example.com/gpu=a"]).env == {"N": "1"}
     path.write_text(spec(a={"env": ["N=2222"]}))
-    assert files.edits_for(["example.com/gpu=a"]).environment == {"N": "2222"}
+    assert files.edits_for(["example.com/gpu=a"]).env == {"N": "2222"}
     path.unlink()
     with pytest.raises(BadDevices):
         files.edits_for(["example.com/gpu=a"])
@@ -70,7 +70,7 @@ def test_a_bad_file_is_named_where_a_device_is_missing_and_does_no_harm_otherwis
     (tmp_path / "bad.yaml").write_text(content)
     (tmp_path / "good.json").write_text(spec(a={"env": ["N=1"]}))
     files = CdiRegistry([tmp_path, tmp_path / "absent"])
-    assert files.edits_for(["example.com/gpu=a"]).environment == {"N": "1"}
+    assert files.edits_for(["example.com/gpu=a"]).env == {"N": "1"}
     with pytest.raises(BadDevices, match=r"describes device example.com/gpu=b; .*bad\.yaml cannot be read: "):
         files.edits_for(["example.com/gpu=b"])
 
@@ -82,4 +82,4 @@ def test_additional_gids_that_a_driver_writes_reach_the_node(tmp_path: Path) -> 
     files = ClaimCdiFiles(tmp_path, "gpu.example.com")
     files.write("claim-uid", [device])
     ((cdi_id,),) = files.ids("claim-uid", [device])
-    assert CdiRegistry([tmp_path]).edits_for([cdi_id]).unsupported == ("additionalGids",)
+    assert CdiRegistry([tmp_path]).edits_for([cdi_id]) == device.edits

@@ -14,7 +14,8 @@ import pytest
 from dralloc.api.codec import encode
 from dralloc.api.core_v1 import Node
 from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
-from dralloc.node.checkpoint import BadCheckpoint, DirectoryInUse, read_checkpoint
+from dralloc.kubelet.checkpoint_file import BadCheckpoint
+from dralloc.node.checkpoint import DirectoryInUse, read_checkpoint
 from dralloc.node.pod_view import NodePod
 from dralloc.primitives.metrics import exposition
 from dralloc.rpc.plugin_services import NODE_PREPARE_RESOURCES, NODE_UNPREPARE_RESOURCES

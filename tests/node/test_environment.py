@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dralloc.api.codec import decode, encode
-from dralloc.kubelet.cdi_registry import DeviceEdits, DeviceNode, Mount
+from dralloc.kubelet.cdi import ContainerEdits, DeviceNode, Mount
 from dralloc.node.environment import (
     BadEnvironment,
     command_line,
@@ -26,7 +26,7 @@ def pod(**container: Any) -> NodePod:
     return decode(encode(document), NodePod)
 
 
-def environment(edits: DeviceEdits = DeviceEdits(), **container: Any) -> dict[str, str]:  # noqa: B008 - immutable
+def environment(edits: ContainerEdits = ContainerEdits(), **container: Any) -> dict[str, str]:  # noqa: B008 - immutable
     made = pod(**container)
     return container_environment(made, made.spec.containers[0], edits, "10.0.0.7")
 
@@ -47,10 +47,10 @@ def test_references_are_replaced_where_they_are_known(text: str, expanded: str) 
 
 
 def test_variables_may_refer_to_earlier_ones_and_devices_have_the_last_word() -> None:
-    edits = DeviceEdits(
-        environment={"GPU": "0", "A": "device"},
-        device_nodes=(DeviceNode("/dev/gpu0"), DeviceNode("/dev/x", "/dev/host-x")),
-        mounts=(Mount("/opt", "/lib"),),
+    edits = ContainerEdits(
+        env={"GPU": "0", "A": "device"},
+        device_nodes=(DeviceNode(path="/dev/gpu0"), DeviceNode(path="/dev/x", host_path="/dev/host-x")),
+        mounts=(Mount(host_path="/opt", container_path="/lib"),),
     )
     env = [{"name": "A", "value": "1"}, {"name": "B", "value": "$(A)$(C)"}, {"name": "C", "value": "3"}]
     found = environment(edits, env=env)

@@ -10,6 +10,7 @@ from pathlib import Path
 import uvloop
 
 from dralloc.api.codec import decode, encode
+from dralloc.kubelet.cdi import ContainerEdits, Hook, encode_spec
 from dralloc.kubelet.cdi_registry import CdiRegistry
 from dralloc.node.pod_plan import Exit
 from dralloc.node.pod_view import NodePod
@@ -57,3 +58,14 @@ def test_no_handler_for_forks_runs_when_a_container_starts(tmp_path: Path) -> No
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         assert runner.run(scenario()).code == 3
     assert FORKS == []
+
+
+def test_cdi_edits_that_a_process_does_not_get_are_named(tmp_path: Path) -> None:
+    edits = ContainerEdits(
+        env={"GPU": "0"}, additional_gids=(44,), hooks=(Hook(hook_name="poststop", path="/bin/true"),)
+    )
+    (tmp_path / "gpu.json").write_bytes(encode_spec("example.com/gpu", {"a": edits}))
+    runtime = ProcessRuntime(tmp_path, CdiRegistry([tmp_path]), SystemClock())
+    pod = decode(encode(pod_document("pod")), NodePod)
+    assert "without CDI hooks, CDI additionalGids" in runtime.limits(pod, ["example.com/gpu=a"])
+    assert runtime.limits(pod, ["example.com/gpu=absent"]) == ""

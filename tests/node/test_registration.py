@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 
+from dralloc.kubelet.plugin_sockets import SocketIdentity
 from dralloc.node.drivers import dra_services, health_service
 from dralloc.node.registration import (
     Attempt,
     Deregister,
     Register,
-    SocketIdentity,
-    find_sockets,
     plan_registrations,
 )
 from dralloc.rpc.plugin_services import DRA_V1, DRA_V1BETA1, HEALTH_V1, HEALTH_V1ALPHA1
-from tests.support.node_cluster import short_directory
 
 OLD, NEW = SocketIdentity(1, 100), SocketIdentity(2, 200)
 
@@ -67,17 +63,6 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_plan_registrations(case: Case) -> None:
     assert plan_registrations(case.found, case.attempts, case.now_s) == case.want
-
-
-def test_sockets_are_found_below_the_directory_and_nothing_else_is() -> None:
-    with short_directory() as directory, socket.socket(socket.AF_UNIX) as one, socket.socket(socket.AF_UNIX) as two:
-        (directory / "driver").mkdir()
-        one.bind(str(directory / "driver" / "reg.sock"))
-        two.bind(str(directory / ".hidden.sock"))
-        (directory / "file").touch()
-        (directory / "link.sock").symlink_to(directory / "driver" / "reg.sock")
-        assert list(find_sockets(directory)) == [str(directory / "driver" / "reg.sock")]
-        assert find_sockets(Path("/nowhere/at/all")) == {}
 
 
 def test_the_driver_chooses_the_version_of_calls_and_the_node_that_of_health() -> None:

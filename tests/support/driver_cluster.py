@@ -30,7 +30,8 @@ from dralloc.client.work_queue import Backoff
 from dralloc.controllers.controller_set import Controllers
 from dralloc.driver_kit.driver_process import DriverProcess
 from dralloc.driver_kit.slice_rules import are_complete
-from dralloc.node.agent import PLUGINS, REGISTRY, Agent, AgentSettings
+from dralloc.kubelet.plugin_sockets import PLUGINS, REGISTRY
+from dralloc.node.agent import Agent, AgentSettings
 from dralloc.node.node_object import NodeShape
 from dralloc.node.process_runtime import find_marked
 from dralloc.node.timings import DEFAULT_TIMINGS

@@ -84,7 +84,7 @@ def node(
         _be_fake(connection, _fleet_settings(fake, profile, prefix, heartbeats))
         return
 
-    from dralloc.kubelet.cdi_registry import DEFAULT_DIRECTORIES
+    from dralloc.kubelet.cdi import CDI_DIRECTORIES
     from dralloc.node.agent import AgentSettings
     from dralloc.node.node_object import this_machine
     from dralloc.node.timings import DEFAULT_TIMINGS
@@ -94,7 +94,7 @@ def node(
         directory=plugin_dir.expanduser().absolute(),
         runs_processes=runtime is RuntimeChoice.PROCESS,
         keeps_containers=keep_containers,
-        cdi_directories=tuple(cdi_dir or DEFAULT_DIRECTORIES),
+        cdi_directories=tuple(cdi_dir or CDI_DIRECTORIES),
         timings=replace(DEFAULT_TIMINGS, call_s=call_timeout),
         gates=gates,
     )
@@ -116,8 +116,9 @@ def _be_a_node(connection: ConnectionConfig, settings: AgentSettings, metrics_ad
     from dralloc.cli.component_runner import run_until_signal
     from dralloc.cli.metrics_endpoint import metrics_endpoint
     from dralloc.client.http_transport import HttpTransport
+    from dralloc.kubelet.checkpoint_file import BadCheckpoint
     from dralloc.node.agent import Agent
-    from dralloc.node.checkpoint import BadCheckpoint, DirectoryInUse
+    from dralloc.node.checkpoint import DirectoryInUse
     from dralloc.primitives.metrics import exposition
     from dralloc.system_clock import SystemClock
 

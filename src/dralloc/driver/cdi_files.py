@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dralloc.driver.claims import PreparedDevice
-from dralloc.kubelet.atomic_files import remove, write_atomically
-from dralloc.kubelet.cdi import cdi_file
+from dralloc.kubelet.atomic_files import remove_file, write_atomically
+from dralloc.kubelet.cdi import encode_spec
 
 
 class ClaimCdiFiles:
@@ -36,13 +36,13 @@ class ClaimCdiFiles:
             return
         self._directory.mkdir(parents=True, exist_ok=True)
         # Container runtimes run as somebody else perhaps, and there is nothing secret in it.
-        write_atomically(self._path(claim_uid), cdi_file(self._kind, edits), mode=0o644)
+        write_atomically(self._path(claim_uid), encode_spec(self._kind, edits), mode=0o644)
 
     def is_there(self, claim_uid: str) -> bool:
         return self._path(claim_uid).exists()
 
     def remove(self, claim_uid: str) -> None:
-        remove(self._path(claim_uid))
+        remove_file(self._path(claim_uid))
 
     def _path(self, claim_uid: str) -> Path:
         return self._directory / f"{self._vendor}-claim_{claim_uid}.json"

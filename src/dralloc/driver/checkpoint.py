@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +20,8 @@ from dralloc.api.codec import DecodeError, decode, encode
 from dralloc.api.meta_v1 import ObjectMeta
 from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimStatus
 from dralloc.driver.claims import AllocatedClaim, ClaimReference, PreparedDevice, allocated_claim
-from dralloc.kubelet.atomic_files import remove, write_atomically
+from dralloc.kubelet.atomic_files import remove_file, write_atomically
+from dralloc.kubelet.checkpoint_file import BadCheckpoint, check_checksum, checksum
 from dralloc.primitives.decoders import make_decoder
 
 VERSION: Final = 1
@@ -29,10 +29,6 @@ SUFFIX: Final = ".json"
 
 # What can be a UID and a file name alike. Kubernetes' are UUIDs.
 _UID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-
-
-class BadCheckpoint(Exception):
-    """A file that cannot be trusted; the message names it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +80,7 @@ def encode_record(record: PreparationRecord) -> bytes:
     )
     content = _Content(msgspec.Raw(encode(kept)), record.is_prepared, record.boot_id, record.devices)
     text = msgspec.json.encode(content)
-    return msgspec.json.encode(_File(VERSION, zlib.crc32(text), msgspec.Raw(text)))
+    return msgspec.json.encode(_File(VERSION, checksum(text), msgspec.Raw(text)))
 
 
 def decode_record(content: bytes) -> PreparationRecord:
@@ -93,8 +89,7 @@ def decode_record(content: bytes) -> PreparationRecord:
         file = _FILE.decode(content)
         if file.version != VERSION:
             raise ValueError(f"it is of version {file.version}, and this driver knows {VERSION}")
-        if file.checksum != zlib.crc32(file.record):
-            raise ValueError("its checksum is wrong")
+        check_checksum(bytes(file.record), file.checksum)
         found = _CONTENT.decode(file.record)
         claim = decode(bytes(found.claim), ResourceClaim)
     except (msgspec.MsgspecError, DecodeError, UnicodeDecodeError) as error:
@@ -145,7 +140,7 @@ class Checkpoint:
 
     def remove(self, uid: str) -> None:
         if is_uid(uid):
-            remove(self._path(uid))
+            remove_file(self._path(uid))
             self._known.pop(uid + SUFFIX, None)
 
     def _path(self, uid: str) -> Path:

@@ -25,7 +25,7 @@ from dralloc.kubelet.cdi import (
     Hook,
     Mount,
     NetDevice,
-    find_faults,
+    find_edit_faults,
     is_cdi_name,
 )
 from dralloc.primitives.decoders import make_decoder
@@ -246,4 +246,4 @@ def find_prepared_faults(claim: AllocatedClaim, prepared: Iterable[PreparedDevic
         for text in device.cdi_device_ids:
             if not is_cdi_name(text):
                 yield f"device {device.key}: {text!r} is not a CDI name such as vendor.com/class=device"
-        yield from (f"device {device.key}: {fault}" for fault in find_faults(device.edits))
+        yield from (f"device {device.key}: {fault}" for fault in find_edit_faults(device.edits))

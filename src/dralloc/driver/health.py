@@ -13,9 +13,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from types import ModuleType
-from typing import Any, Final
+from typing import Any
 
-MESSAGE_LENGTH_MAX: Final = 1024
+from dralloc.kubelet.plugin_limits import HEALTH_MESSAGE_LENGTH_MAX
 
 
 class Health(Enum):
@@ -98,7 +98,7 @@ def _message(devices: Iterable[DeviceHealth], said_at: float, kinds: ModuleType)
                 health=device.health.value,
                 last_updated_time=int(said_at),
                 health_check_timeout_seconds=device.timeout_s,
-                message=device.message[:MESSAGE_LENGTH_MAX],
+                message=device.message[:HEALTH_MESSAGE_LENGTH_MAX],
             )
             for device in devices
         ]

@@ -19,7 +19,7 @@ from dralloc.client.known_resources import resource_for
 from dralloc.client.transport import TransportError
 from dralloc.client.typed_resource import ObjectKey, TypedResource
 from dralloc.driver.cdi_files import ClaimCdiFiles
-from dralloc.driver.checkpoint import BadCheckpoint, Checkpoint, PreparationRecord
+from dralloc.driver.checkpoint import Checkpoint, PreparationRecord
 from dralloc.driver.claims import AllocatedClaim, ClaimReference, PreparedDevice, allocated_claim, find_prepared_faults
 from dralloc.driver.driver import Driver, call
 from dralloc.driver.metrics import DriverMetrics
@@ -34,6 +34,7 @@ from dralloc.driver.prepare_plan import (
     Unreachable,
     decide_prepare,
 )
+from dralloc.kubelet.checkpoint_file import BadCheckpoint
 from dralloc.primitives.errors import ApiError, NotFound
 
 CLAIMS: Final[TypedResource[ResourceClaim]] = resource_for(ResourceClaim)

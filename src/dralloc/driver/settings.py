@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-# A Unix socket's address has 108 bytes, the last of which is a zero.
-SOCKET_PATH_LENGTH_MAX: Final = 107
-PLUGINS: Final = Path("/var/lib/kubelet/plugins")
-REGISTRY: Final = Path("/var/lib/kubelet/plugins_registry")
-CDI: Final = Path("/var/run/cdi")
+from dralloc.kubelet.cdi import CDI_DIRECTORIES
+from dralloc.kubelet.plugin_sockets import KUBELET_DIR, PLUGINS, REGISTRY, SOCKET_PATH_LENGTH_MAX
+
+PLUGINS_DIR: Final = KUBELET_DIR / PLUGINS
+REGISTRY_DIR: Final = KUBELET_DIR / REGISTRY
+# The last directory, because its files override those of the others.
+CDI_DIR: Final = CDI_DIRECTORIES[-1]
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -26,9 +28,9 @@ class Settings:
     """What differs from node to node."""
 
     node_name: str
-    plugins_dir: Path = PLUGINS
-    registry_dir: Path = REGISTRY
-    cdi_dir: Path = CDI
+    plugins_dir: Path = PLUGINS_DIR
+    registry_dir: Path = REGISTRY_DIR
+    cdi_dir: Path = CDI_DIR
     # Given, two instances may run at once while one replaces the other.
     pod_uid: str = ""
     kubeconfig: str | None = None
@@ -48,9 +50,9 @@ class Settings:
             raise BadDriverSettings("NODE_NAME is not set: a driver must know on which node it runs")
         return cls(
             node_name=node_name,
-            plugins_dir=Path(environment.get("DRA_PLUGINS_DIR", PLUGINS)),
-            registry_dir=Path(environment.get("DRA_REGISTRY_DIR", REGISTRY)),
-            cdi_dir=Path(environment.get("DRA_CDI_DIR", CDI)),
+            plugins_dir=Path(environment.get("DRA_PLUGINS_DIR", PLUGINS_DIR)),
+            registry_dir=Path(environment.get("DRA_REGISTRY_DIR", REGISTRY_DIR)),
+            cdi_dir=Path(environment.get("DRA_CDI_DIR", CDI_DIR)),
             pod_uid=environment.get("POD_UID", ""),
             kubeconfig=environment.get("KUBECONFIG"),
             metrics_address=environment.get("DRA_METRICS_ADDRESS", ""),

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
 
 from dralloc.api.resource_v1 import DeviceRequestAllocationResult, ResourceClaim
 from dralloc.api.validation.formats import validate_driver_name
 from dralloc.driver_kit.caller import AnsweredClaim, AnsweredDevice, ClaimName, PluginInfo
 from dralloc.driver_kit.checking import Finding, Remark, Violation
 from dralloc.kubelet.cdi import is_cdi_name
+from dralloc.kubelet.plugin_sockets import SOCKET_PATH_LENGTH_MAX
 from dralloc.primitives.field_errors import FieldPath
 from dralloc.rpc.plugin_services import DRA_PLUGIN_TYPE, DRA_SERVICES, DRA_V1, HEALTH_SERVICES, Service
-
-SOCKET_PATH_LENGTH_MAX: Final = 107
-HEALTH_MESSAGE_LENGTH_MAX: Final = 1024
-
 
 # --- Registration -------------------------------------------------------------------------------------------------
 

@@ -7,11 +7,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import grpc
 import grpc.aio
 
+from dralloc.kubelet.plugin_limits import CALL_TIMEOUT_S, DIAL_TIMEOUT_S, GET_INFO_TIMEOUT_S, NOTIFY_TIMEOUT_S
 from dralloc.rpc.plugin_services import (
     DRA_V1,
     GET_INFO,
@@ -22,11 +23,6 @@ from dralloc.rpc.plugin_services import (
     REGISTRATION,
     Service,
 )
-
-DIAL_S: Final = 10.0
-GET_INFO_S: Final = 1.0
-NOTIFY_S: Final = 5.0
-CALL_S: Final = 45.0
 
 
 class RpcFailed(Exception):
@@ -80,15 +76,15 @@ class Caller:
         self._channel = channel
 
     async def get_info(self) -> PluginInfo:
-        info = await self._call(REGISTRATION, GET_INFO, REGISTRATION.messages.InfoRequest(), GET_INFO_S)
+        info = await self._call(REGISTRATION, GET_INFO, REGISTRATION.messages.InfoRequest(), GET_INFO_TIMEOUT_S)
         return PluginInfo(info.type, info.name, info.endpoint, tuple(info.supported_versions))
 
     async def notify(self, *, registered: bool = True, error: str = "") -> None:
         status = REGISTRATION.messages.RegistrationStatus(plugin_registered=registered, error=error)
-        await self._call(REGISTRATION, NOTIFY_REGISTRATION_STATUS, status, NOTIFY_S)
+        await self._call(REGISTRATION, NOTIFY_REGISTRATION_STATUS, status, NOTIFY_TIMEOUT_S)
 
     async def prepare(
-        self, claims: Iterable[ClaimName], service: Service = DRA_V1, *, timeout_s: float = CALL_S
+        self, claims: Iterable[ClaimName], service: Service = DRA_V1, *, timeout_s: float = CALL_TIMEOUT_S
     ) -> Mapping[str, AnsweredClaim]:
         request = service.messages.NodePrepareResourcesRequest(claims=_claims(claims, service))
         response = await self._call(service, NODE_PREPARE_RESOURCES, request, timeout_s)
@@ -98,7 +94,7 @@ class Caller:
         }
 
     async def unprepare(
-        self, claims: Iterable[ClaimName], service: Service = DRA_V1, *, timeout_s: float = CALL_S
+        self, claims: Iterable[ClaimName], service: Service = DRA_V1, *, timeout_s: float = CALL_TIMEOUT_S
     ) -> Mapping[str, AnsweredClaim]:
         request = service.messages.NodeUnprepareResourcesRequest(claims=_claims(claims, service))
         response = await self._call(service, NODE_UNPREPARE_RESOURCES, request, timeout_s)
@@ -121,7 +117,7 @@ class Caller:
 
 
 @asynccontextmanager
-async def calling(socket: Path | str, *, dial_s: float = DIAL_S) -> AsyncIterator[Caller]:
+async def calling(socket: Path | str, *, dial_s: float = DIAL_TIMEOUT_S) -> AsyncIterator[Caller]:
     """A connection to the socket inside the block; raises `RpcFailed` where nobody answers there."""
     # A process that ends and comes back must be found again at once, and not after a pause that grows.
     options = [("grpc.max_reconnect_backoff_ms", 500), ("grpc.use_local_subchannel_pool", 1)]

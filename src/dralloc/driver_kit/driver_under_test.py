@@ -25,6 +25,7 @@ from dralloc.driver_kit.caller import Caller, ClaimName, PluginInfo, RpcFailed, 
 from dralloc.driver_kit.checking import NotTestable, Skip
 from dralloc.driver_kit.claim_maker import CannotAllocate, ClaimMaker, exactly
 from dralloc.driver_kit.slice_rules import SliceHistory
+from dralloc.kubelet.plugin_sockets import find_sockets
 from dralloc.rpc.plugin_services import DRA_SERVICES, DRA_V1, Service
 
 LOOK_AGAIN_S: Final = 0.05
@@ -157,9 +158,7 @@ class DriverUnderTest:
     def _candidates(self) -> Sequence[Path]:
         if self.place.is_socket():
             return [self.place]
-        if not self.place.is_dir():
-            return []
-        return [path for path in sorted(self.place.rglob("*")) if path.is_socket() and not path.name.startswith(".")]
+        return [Path(path) for path in sorted(find_sockets(self.place))]
 
     async def _connect_to(self, socket: Path) -> None:
         first = await self._stack.enter_async_context(calling(socket, dial_s=1.0))

@@ -1,4 +1,4 @@
-"""Files that are there completely or not at all, also after a crash of the machine."""
+"""Files that hold all of the old or all of the new content, also after a crash of the machine."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, content: bytes, *, mode: int = 0o600) -> None:
-    """Replace the file: whoever reads it sees the old content or the new one."""
-    # Nobody takes a hidden file without the suffix for the thing itself.
+    """Replace the file. A reader sees the old content or the new one, never a part."""
+    # Hidden and without the suffix, so that a directory scan does not mistake it for the file itself.
     temporary = path.parent / f".{path.name}.new"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
@@ -17,23 +17,23 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o600) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        temporary.rename(path)
+        os.replace(temporary, path)
     except OSError:
         with suppress(OSError):
             temporary.unlink()
         raise
-    sync_directory(path.parent)
+    _sync_directory(path.parent)
 
 
-def remove(path: Path) -> None:
-    """Remove the file, where it is there."""
+def remove_file(path: Path) -> None:
+    """Remove the file if it exists."""
     with suppress(FileNotFoundError):
         path.unlink()
-        sync_directory(path.parent)
+        _sync_directory(path.parent)
 
 
-def sync_directory(path: Path) -> None:
-    """Make sure that names which came or went stay so."""
+def _sync_directory(path: Path) -> None:
+    """Without this a new or removed name may be lost in a power failure, although the content is not."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -24,8 +24,11 @@ from dralloc.client.known_resources import resource_for
 from dralloc.client.reflector import Reflector
 from dralloc.client.transport import Transport
 from dralloc.client.typed_resource import ObjectKey
-from dralloc.kubelet.cdi_registry import DEFAULT_DIRECTORIES, CdiRegistry
-from dralloc.node.checkpoint import BadCheckpoint, lock_directory
+from dralloc.kubelet.cdi import CDI_DIRECTORIES
+from dralloc.kubelet.cdi_registry import CdiRegistry
+from dralloc.kubelet.checkpoint_file import BadCheckpoint
+from dralloc.kubelet.plugin_sockets import PLUGINS, REGISTRY
+from dralloc.node.checkpoint import lock_directory
 from dralloc.node.claim_cache import ClaimCache
 from dralloc.node.claims import ClaimsFailed, NodeClaims
 from dralloc.node.driver_calls import GrpcDriverCalls
@@ -46,8 +49,6 @@ from dralloc.primitives.features import FeatureGates
 
 _logger = logging.getLogger(__name__)
 
-REGISTRY: Final = "plugins_registry"
-PLUGINS: Final = "plugins"
 CHECKPOINT: Final = "dra_manager_state"
 HEALTH: Final = "dra_health_state"
 FIELD_MANAGER: Final = "dralloc-node"
@@ -64,7 +65,7 @@ class AgentSettings:
     directory: Path
     runs_processes: bool = True
     keeps_containers: bool = False
-    cdi_directories: tuple[Path, ...] = DEFAULT_DIRECTORIES
+    cdi_directories: tuple[Path, ...] = CDI_DIRECTORIES
     timings: Timings = DEFAULT_TIMINGS
     gates: FeatureGates = field(default_factory=FeatureGates.defaults)
 

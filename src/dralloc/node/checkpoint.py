@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
-import zlib
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,14 +17,12 @@ from typing import Any, Final
 
 import msgspec
 
+from dralloc.kubelet.atomic_files import write_atomically
+from dralloc.kubelet.checkpoint_file import BadCheckpoint, check_checksum, checksum
 from dralloc.node.claim_records import ClaimRecord, DriverPart, ReportedDevice
 
 KIND: Final = "DRACheckpoint"
 API_VERSION: Final = "checkpoint.dra.kubelet.k8s.io/v1"
-
-
-class BadCheckpoint(Exception):
-    """The file cannot be trusted; the message names it and says what to do."""
 
 
 class DirectoryInUse(Exception):
@@ -67,7 +64,7 @@ class _Document(msgspec.Struct):
 def encode_checkpoint(records: Iterable[ClaimRecord]) -> bytes:
     claims = [_claim(record) for record in sorted(records, key=lambda record: (record.namespace, record.name))]
     text = msgspec.json.encode(_Document(kind=KIND, api_version=API_VERSION, claims=claims)).decode()
-    return msgspec.json.encode(_File(data=text, checksum=_checksum(text)))
+    return msgspec.json.encode(_File(data=text, checksum=checksum(text.encode())))
 
 
 def decode_checkpoint(content: bytes) -> tuple[ClaimRecord, ...]:
@@ -76,8 +73,7 @@ def decode_checkpoint(content: bytes) -> tuple[ClaimRecord, ...]:
         file = msgspec.json.decode(content, type=_File)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"it is not a checkpoint: {error}") from None
-    if file.checksum != _checksum(file.data):
-        raise ValueError(f"its checksum is {_checksum(file.data)}, and it says {file.checksum}")
+    check_checksum(file.data.encode(), file.checksum)
     try:
         document = msgspec.json.decode(file.data, type=_Document)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -100,27 +96,6 @@ def read_checkpoint(path: Path) -> tuple[ClaimRecord, ...]:
             f"cannot use the checkpoint {path}: {reason}. Which claims are prepared here is not known: drain the node, "
             "let the drivers clean up, then remove the file"
         ) from None
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replace the file: whoever reads it, also after a crash, sees all of the old content or all of the new."""
-    scratch = path.with_name(f".{path.name}.new")
-    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(scratch, path)
-    except OSError:
-        scratch.unlink(missing_ok=True)
-        raise
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        # Without this the new name may be lost in a power failure, though the content is not.
-        os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 class CheckpointWriter:
@@ -160,10 +135,6 @@ def lock_directory(directory: Path) -> int:
         os.close(descriptor)
         raise DirectoryInUse(f"another agent uses {directory} ({path} is locked)") from None
     return descriptor
-
-
-def _checksum(text: str) -> int:
-    return zlib.crc32(text.encode())
 
 
 def _claim(record: ClaimRecord) -> _Claim:

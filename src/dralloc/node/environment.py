@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from dralloc.kubelet.cdi_registry import DeviceEdits
+from dralloc.kubelet.cdi import ContainerEdits
 from dralloc.node.pod_view import NodeContainer, NodePod
 
 # How a process that is not in a container of its own learns which device nodes and mounts its devices would bring.
@@ -22,7 +22,9 @@ class BadEnvironment(ValueError):
     """The pod asks for something that the environment cannot be given; the message says what."""
 
 
-def container_environment(pod: NodePod, container: NodeContainer, edits: DeviceEdits, host_ip: str) -> dict[str, str]:
+def container_environment(
+    pod: NodePod, container: NodeContainer, edits: ContainerEdits, host_ip: str
+) -> dict[str, str]:
     """The variables of a container: what every container has, what its author says, what its devices bring."""
     environment = {"PATH": DEFAULT_PATH, "HOSTNAME": pod.metadata.name}
     for variable in container.env:
@@ -30,7 +32,7 @@ def container_environment(pod: NodePod, container: NodeContainer, edits: DeviceE
             environment[variable.name] = _referenced(variable.name, variable.value_from, pod, host_ip)
         else:
             environment[variable.name] = expand(variable.value, environment)
-    environment |= edits.environment
+    environment |= edits.env
     if edits.device_nodes:
         environment[DEVICE_NODES] = ":".join(node.host_path or node.path for node in edits.device_nodes)
     if edits.mounts:
@@ -97,3 +99,14 @@ def unsupported_parts(pod: NodePod) -> Sequence[str]:
         }
         asked |= dict.fromkeys(f"{container.name}.{name}" for name, value in parts.items() if value)
     return tuple(asked)
+
+
+def unsupported_edits(edits: ContainerEdits) -> Sequence[str]:
+    """CDI edits of the container's devices that a plain process on the node does not get."""
+    parts = {
+        "hooks": edits.hooks,
+        "netDevices": edits.net_devices,
+        "additionalGids": edits.additional_gids,
+        "intelRdt": edits.intel_rdt,
+    }
+    return tuple(name for name, value in parts.items() if value)

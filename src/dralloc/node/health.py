@@ -18,7 +18,8 @@ import grpc
 import grpc.aio
 import msgspec
 
-from dralloc.node.checkpoint import write_atomically
+from dralloc.kubelet.atomic_files import write_atomically
+from dralloc.kubelet.plugin_limits import HEALTH_MESSAGE_LENGTH_MAX
 from dralloc.node.drivers import DriverInstance
 from dralloc.node.timings import Timings
 from dralloc.rpc.plugin_services import NODE_WATCH_RESOURCES, Service
@@ -31,7 +32,6 @@ UNKNOWN: Final = "Unknown"
 _NAMES: Final = {0: UNKNOWN, 1: HEALTHY, 2: UNHEALTHY}
 
 DEVICES_MAX: Final = 16384
-MESSAGE_MAX: Final = 1024
 
 
 class HealthReport(msgspec.Struct, frozen=True):
@@ -118,7 +118,7 @@ def read_reports(response: Any, now: float, default_timeout_s: float) -> dict[De
         timeout_s = timeout_s if timeout_s > 0 else default_timeout_s
         reports[(entry.device.pool_name, entry.device.device_name)] = HealthReport(
             health=_NAMES.get(entry.health, UNKNOWN),
-            message=entry.message[:MESSAGE_MAX],
+            message=entry.message[:HEALTH_MESSAGE_LENGTH_MAX],
             timeout_s=timeout_s,
             fresh_until=now + timeout_s,
         )

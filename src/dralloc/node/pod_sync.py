@@ -180,7 +180,7 @@ class PodSync:
         try:
             await known.preparing
             known.is_prepared = True
-            self._say_limits(known.pod)
+            self._report_limits(known.pod)
         except ClaimsFailed as failed:
             text = f"Failed to prepare dynamic resources: prepare dynamic resources: {failed}"
             self._event(known.pod, "Warning", "FailedPrepareDynamicResources", text)
@@ -286,8 +286,11 @@ class PodSync:
     def _event(self, pod: NodePod, type: str, reason: str, message: str) -> None:
         self._around.events.report(Report(reference_to(pod, "v1", "Pod"), type, reason, message))
 
-    def _say_limits(self, pod: NodePod) -> None:
-        if limits := self._around.runtime.limits(pod):
+    def _report_limits(self, pod: NodePod) -> None:
+        held = self._around.claims.of_pod(pod.metadata.uid)
+        containers = (*pod.spec.init_containers, *pod.spec.containers)
+        names = [name for each in containers for name in cdi_ids(pod, each, held)] if held else []
+        if limits := self._around.runtime.limits(pod, names):
             self._event(pod, "Warning", "NotSupportedByRuntime", limits)
 
     def _report_problem(self, uid: str, error: Exception) -> None:

@@ -11,7 +11,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,7 +19,13 @@ from pathlib import Path
 from typing import Final
 
 from dralloc.kubelet.cdi_registry import BadDevices, CdiRegistry
-from dralloc.node.environment import BadEnvironment, command_line, container_environment, unsupported_parts
+from dralloc.node.environment import (
+    BadEnvironment,
+    command_line,
+    container_environment,
+    unsupported_edits,
+    unsupported_parts,
+)
 from dralloc.node.pod_plan import Exit
 from dralloc.node.pod_view import NodePod
 from dralloc.node.runtime import CannotStart, Launch, RuntimeListener
@@ -61,8 +67,11 @@ class ProcessRuntime:
     def listen(self, listener: RuntimeListener) -> None:
         self._listener = listener
 
-    def limits(self, pod: NodePod) -> str:
-        parts = unsupported_parts(pod)
+    def limits(self, pod: NodePod, cdi_ids: Sequence[str]) -> str:
+        parts = [*unsupported_parts(pod)]
+        # `start` reports devices that no file describes.
+        with suppress(BadDevices):
+            parts += (f"CDI {name}" for name in unsupported_edits(self._cdi.edits_for(cdi_ids)))
         return f"containers are plain processes here, without {', '.join(parts)}" if parts else ""
 
     async def start(self, launch: Launch) -> None:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +17,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from dralloc.kubelet.plugin_sockets import SocketIdentity, find_sockets
 from dralloc.node.drivers import DriverInstance, Drivers, EndpointInUse, dra_services, health_service, open_channel
 from dralloc.node.timings import Timings
 from dralloc.primitives.names import dns_subdomain
@@ -32,14 +31,6 @@ class RegistrationRefused(Exception):
 
 
 # --- What to do ---------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class SocketIdentity:
-    """One particular socket: another one at the same path is another plugin."""
-
-    inode: int
-    changed_ns: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,27 +68,6 @@ def _is_due(attempt: Attempt | None, identity: SocketIdentity, now_s: float) -> 
     if attempt is None or attempt.identity != identity:
         return True
     return not attempt.is_registered and not attempt.is_running and now_s >= attempt.again_at
-
-
-def find_sockets(directory: Path) -> dict[str, SocketIdentity]:
-    """The sockets in the directory and below it, but for hidden ones."""
-    return dict(_sockets(str(directory)))
-
-
-def _sockets(directory: str) -> Iterator[tuple[str, SocketIdentity]]:
-    pending = [directory]
-    while pending:
-        # What vanishes while we look was not there.
-        with suppress(OSError), os.scandir(pending.pop()) as entries:
-            for entry in entries:
-                if entry.name.startswith("."):
-                    continue
-                with suppress(OSError):
-                    found = entry.stat(follow_symlinks=False)
-                    if stat.S_ISSOCK(found.st_mode):
-                        yield entry.path, SocketIdentity(found.st_ino, found.st_ctime_ns)
-                    elif stat.S_ISDIR(found.st_mode):
-                        pending.append(entry.path)
 
 
 # --- Doing it -----------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ A runtime does as it is told and reports what happens; what to do next is decide
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -45,8 +46,8 @@ class Runtime(Protocol):
 
     def listen(self, listener: RuntimeListener) -> None: ...
 
-    def limits(self, pod: NodePod) -> str:
-        """What the pod asks for and the runtime does not do, for its owner; empty where there is nothing to say."""
+    def limits(self, pod: NodePod, cdi_ids: Sequence[str]) -> str:
+        """What the pod and its CDI devices ask for and the runtime does not do, for the pod's owner; empty if there is nothing."""
         ...
 
     async def start(self, launch: Launch) -> None:

@@ -7,7 +7,7 @@ done at once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -95,7 +95,7 @@ class SimulatedRuntime:
     def listen(self, listener: RuntimeListener) -> None:
         self._listener = listener
 
-    def limits(self, pod: NodePod) -> str:  # noqa: ARG002 - pods of a fake runtime know what they are
+    def limits(self, pod: NodePod, cdi_ids: Sequence[str]) -> str:  # noqa: ARG002 - nothing is run, so nothing is missing
         return ""
 
     async def start(self, launch: Launch) -> None:

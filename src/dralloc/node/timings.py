@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dralloc.client.work_queue import Backoff
+from dralloc.kubelet.plugin_limits import CALL_TIMEOUT_S, DIAL_TIMEOUT_S, GET_INFO_TIMEOUT_S, NOTIFY_TIMEOUT_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,12 +15,12 @@ class Timings:
 
     # Registration: how often the directory is looked at, and how long each step of the handshake may take.
     look_s: float = 0.5
-    dial_s: float = 10.0
-    get_info_s: float = 1.0
-    notify_s: float = 5.0
+    dial_s: float = DIAL_TIMEOUT_S
+    get_info_s: float = GET_INFO_TIMEOUT_S
+    notify_s: float = NOTIFY_TIMEOUT_S
     register_again: Backoff = field(default_factory=lambda: Backoff(first_s=0.5, most_s=120.0))
     # One call of a driver.
-    call_s: float = 45.0
+    call_s: float = CALL_TIMEOUT_S
     # A driver that is gone for this long has lost its slices.
     wipe_after_s: float = 30.0
     wipe_again: Backoff = field(default_factory=lambda: Backoff(first_s=1.0, most_s=300.0))

@@ -13,7 +13,8 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.assembly.cluster import ClusterSettings, InProcessCluster
 from dralloc.client.work_queue import Backoff
 from dralloc.fleet.manifest_nodes import CAPACITY
-from dralloc.node.agent import PLUGINS, REGISTRY, Agent, AgentSettings
+from dralloc.kubelet.plugin_sockets import PLUGINS, REGISTRY
+from dralloc.node.agent import Agent, AgentSettings
 from dralloc.node.node_object import NodeShape
 from dralloc.node.timings import DEFAULT_TIMINGS
 

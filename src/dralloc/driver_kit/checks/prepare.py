@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from dralloc.api.resource_v1 import DeviceRequestAllocationResult, ResourceClaim
 from dralloc.driver_kit.answer_rules import judge_devices, judge_entries, judge_same, judge_success
 from dralloc.driver_kit.caller import AnsweredClaim, ClaimName, RpcFailed
-from dralloc.driver_kit.cdi_lookup import cdi_names
 from dralloc.driver_kit.checking import Check, Finding, Remark, Skip, Violation
 from dralloc.driver_kit.claim_maker import NAMESPACE, exactly
 from dralloc.driver_kit.driver_under_test import DriverUnderTest, name_of
+from dralloc.kubelet.cdi_registry import CdiRegistry
 from dralloc.rpc.plugin_services import DRA_V1
 
 CONCURRENT: Final = 4
@@ -51,7 +51,7 @@ async def _cdi(subject: DriverUnderTest) -> Iterable[Finding]:
     claim = await subject.claim()
     answered = await prepared(subject, claim)
     named = {name for entry in answered.values() for device in entry.devices for name in device.cdi_device_ids}
-    missing = named - cdi_names(subject.cdi_dirs)
+    missing = named - CdiRegistry(subject.cdi_dirs).names()
     return [Violation(f"no CDI file has {name}, so no container can start with it") for name in sorted(missing)]
 
 
