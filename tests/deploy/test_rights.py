@@ -38,7 +38,7 @@ from dralloc.node.simulated_runtime import PREFIX
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.leader_loop import SchedulerLoop
-from dralloc.scheduler.scheduler import NAME, SchedulerSettings
+from dralloc.scheduler.settings import NAME, SchedulerSettings
 from dralloc.simulator.network_faults import Loss, ScriptedTransport
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.system_clock import SystemClock

@@ -12,7 +12,8 @@ from dralloc.apiserver.credentials.certificates import AUTHORITY_LIFETIME, RENEW
 from dralloc.apiserver.http.application import BODY_BYTES_MAX, BODY_TIME_MAX_S
 from dralloc.apiserver.http.listener import CONNECTIONS_MAX, HEAD_BYTES_MAX, STALLED_READER_S
 from dralloc.client.leader_election import DEFAULT
-from dralloc.scheduler.queue.scheduling_queue import BACKOFF_FIRST_S, BACKOFF_MOST_S, PARKED_MOST_S
+from dralloc.scheduler.queue.parked_pods import PARKED_MAX_S
+from dralloc.scheduler.queue.scheduling_queue import BACKOFF_FIRST_S, BACKOFF_MAX_S
 from dralloc.store.interface import HistoryLimits
 
 PAGE = " ".join((Path(__file__).parents[2] / "docs" / "operations.md").read_text().split())
@@ -28,7 +29,7 @@ HISTORY = HistoryLimits()
         f"`status.reservedFor` | {RESERVED_FOR_COUNT_MAX};",
         f"devices of a claim | {RESULTS_COUNT_MAX}",
         f"devices of a slice | {DEVICES_COUNT_MAX}, or {ADVANCED_DEVICES_COUNT_MAX} with",
-        f"after {PARKED_MOST_S / 60:.0f} minutes at the latest; {BACKOFF_FIRST_S:.0f} to {BACKOFF_MOST_S:.0f} s apart",
+        f"after {PARKED_MAX_S / 60:.0f} minutes at the latest; back-off of {BACKOFF_FIRST_S:.0f} to {BACKOFF_MAX_S:.0f} s",
         f"renews it every {DEFAULT.retry_s:.0f} seconds, gives up when it could not for {DEFAULT.renew_deadline_s:.0f}",
         f"takes over after {DEFAULT.lease_s}.",
         f"keeps it for {DEFAULT.lease_s} seconds",

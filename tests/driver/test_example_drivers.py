@@ -28,7 +28,7 @@ from dralloc.node.checkpoint import read_checkpoint
 from dralloc.node.pod_view import NODE_PODS
 from dralloc.node.process_runtime import find_marked
 from dralloc.node.simulated_runtime import PREFIX
-from dralloc.scheduler.scheduler import NAME
+from dralloc.scheduler.settings import NAME
 from tests.support.driver_cluster import DriverCluster, driver_cluster
 from tests.support.ports import free_port
 from tests.support.workloads import existing, job

@@ -18,7 +18,14 @@ from dralloc.api.resource_v1 import (
 )
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.decide.claim_checks import demand_obstacle
-from dralloc.scheduler.state.binding_conditions import Failed, Readiness, Ready, Waiting, is_unusable, readiness
+from dralloc.scheduler.state.binding_conditions import (
+    DevicesFailed,
+    DevicesPending,
+    DevicesReady,
+    Readiness,
+    is_unusable,
+    readiness,
+)
 from dralloc.scheduler.state.reservation import consumer_for
 from dralloc.testing.builders import allocation, alternative, claim, device_class, first_available, held, request
 from tests.support.workloads import pod, seen
@@ -155,21 +162,25 @@ class ReadinessCase:
 
 
 READINESS = [
-    ReadinessCase("no conditions", claim("c", request(), allocation=PLAIN), Ready()),
-    ReadinessCase("nothing told", with_conditions(), Waiting((NIC,))),
-    ReadinessCase("not true yet", with_conditions((None, "attached", "False")), Waiting((NIC,))),
-    ReadinessCase("true", with_conditions((None, "attached", "True")), Ready()),
-    ReadinessCase("failed", with_conditions((None, "broken", "True")), Failed(f"device {NIC}: broken is true (Why)")),
-    ReadinessCase("failure that is not", with_conditions((None, "broken", "False")), Waiting((NIC,))),
+    ReadinessCase("no conditions", claim("c", request(), allocation=PLAIN), DevicesReady()),
+    ReadinessCase("nothing told", with_conditions(), DevicesPending((NIC,))),
+    ReadinessCase("not true yet", with_conditions((None, "attached", "False")), DevicesPending((NIC,))),
+    ReadinessCase("true", with_conditions((None, "attached", "True")), DevicesReady()),
     ReadinessCase(
-        "one of two shares", with_conditions(("one", "attached", "True"), shares=("one", "two")), Waiting((NIC,))
+        "failed", with_conditions((None, "broken", "True")), DevicesFailed(f"device {NIC}: broken is true (Why)")
+    ),
+    ReadinessCase("failure that is not", with_conditions((None, "broken", "False")), DevicesPending((NIC,))),
+    ReadinessCase(
+        "one of two shares", with_conditions(("one", "attached", "True"), shares=("one", "two")), DevicesPending((NIC,))
     ),
     ReadinessCase(
         "both shares",
         with_conditions(("one", "attached", "True"), ("two", "attached", "True"), shares=("one", "two")),
-        Ready(),
+        DevicesReady(),
     ),
-    ReadinessCase("another share", with_conditions(("other", "broken", "True"), shares=("one",)), Waiting((NIC,))),
+    ReadinessCase(
+        "another share", with_conditions(("other", "broken", "True"), shares=("one",)), DevicesPending((NIC,))
+    ),
 ]
 
 

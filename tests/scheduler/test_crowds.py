@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from dralloc.scheduler.queue.scheduling_queue import BACKOFF_MOST_S, SchedulingQueue
+from dralloc.scheduler.queue.scheduling_queue import BACKOFF_MAX_S, SchedulingQueue
 from dralloc.scheduler.state.cluster_events import ClusterEvent
 
 DEVICES_FREED = ClusterEvent("devices freed")
@@ -26,7 +26,9 @@ def crowd_of(*keys: str) -> SchedulingQueue:
     for key in keys:
         queue.add(key, priority=0, now_s=0)
         queue.pop(now_s=0)
-        queue.rejected(key, waits_for=frozenset({DEVICES_FREED, ClusterEvent("claim", key)}), now_s=0, like="shape")
+        queue.rejected(
+            key, waits_for=frozenset({DEVICES_FREED, ClusterEvent("claim", key)}), now_s=0, group_key="shape"
+        )
     return queue
 
 
@@ -37,7 +39,7 @@ def test_one_of_a_crowd_is_tried_for_all_and_the_next_only_if_it_finds_a_node() 
     assert popped(queue, 20) is None
     queue.binding("a")
     assert popped(queue, 20) == "b"
-    queue.rejected("b", waits_for=frozenset({DEVICES_FREED}), now_s=20, like="shape")
+    queue.rejected("b", waits_for=frozenset({DEVICES_FREED}), now_s=20, group_key="shape")
     assert popped(queue, 20) is None
     assert queue.counts()["unschedulable"] == 2
 
@@ -49,7 +51,7 @@ def test_the_first_of_a_crowd_is_the_most_important_and_then_the_oldest() -> Non
     for _ in range(3):
         pod = queue.pop(now_s=3)
         assert pod is not None
-        queue.rejected(pod.key, waits_for=frozenset({DEVICES_FREED}), now_s=3, like="shape")
+        queue.rejected(pod.key, waits_for=frozenset({DEVICES_FREED}), now_s=3, group_key="shape")
     tried = []
     queue.wake(DEVICES_FREED, now_s=20)
     while (key := popped(queue, 20)) is not None:
@@ -94,7 +96,7 @@ def test_as_many_of_a_crowd_get_a_node_as_there_is_room_for_in_few_attempts(pods
                 room, placed = room - 1, placed + 1
                 queue.binding(pod.key)
             else:
-                queue.rejected(pod.key, waits_for=frozenset({DEVICES_FREED}), now_s=now_s, like="shape")
+                queue.rejected(pod.key, waits_for=frozenset({DEVICES_FREED}), now_s=now_s, group_key="shape")
         assert placed == min(pods, sum(freed[: now_s - 19]))
     assert attempts <= placed + len(freed)
 
@@ -115,7 +117,7 @@ def test_an_attempt_for_all_that_was_overtaken_by_news_is_made_again_for_all() -
     queue.wake(DEVICES_FREED, now_s=20)
     assert popped(queue, 20) == "a"
     queue.wake(DEVICES_FREED, now_s=20)
-    assert not queue.rejected("a", waits_for=frozenset({DEVICES_FREED}), now_s=20, like="shape")
+    assert not queue.rejected("a", waits_for=frozenset({DEVICES_FREED}), now_s=20, group_key="shape")
     assert popped(queue, 30) == "a"
     queue.binding("a")
     assert popped(queue, 30) == "b"
@@ -125,12 +127,12 @@ def test_the_others_are_known_when_one_of_them_was_tried_in_vain() -> None:
     queue = crowd_of("a", "b", "c")
     queue.wake(DEVICES_FREED, now_s=20)
     popped(queue, 20)
-    assert queue.rejected("a", waits_for=frozenset({DEVICES_FREED}), now_s=20, like="shape")
-    assert sorted(map(str, queue.alike("shape"))) == ["a", "b", "c"]
+    assert queue.rejected("a", waits_for=frozenset({DEVICES_FREED}), now_s=20, group_key="shape")
+    assert sorted(map(str, queue.group_members("shape"))) == ["a", "b", "c"]
     queue.wake(ClusterEvent("claim", "c"), now_s=21)
     popped(queue, 21)
-    assert not queue.rejected("c", waits_for=frozenset({DEVICES_FREED}), now_s=21, like="shape")
-    assert queue.alike("another shape") == ()
+    assert not queue.rejected("c", waits_for=frozenset({DEVICES_FREED}), now_s=21, group_key="shape")
+    assert queue.group_members("another shape") == ()
 
 
 class CrowdMachine(RuleBasedStateMachine):
@@ -207,7 +209,7 @@ class CrowdMachine(RuleBasedStateMachine):
     def refuse(self, pick: int) -> None:
         key = self.refused.pop(pick % len(self.refused))
         waits_for = frozenset({DEVICES_FREED, NODE_ADDED, ClusterEvent("claim", key)})
-        self.queue.rejected(key, waits_for=waits_for, now_s=self.now_s, like=self.kinds[key])
+        self.queue.rejected(key, waits_for=waits_for, now_s=self.now_s, group_key=self.kinds[key])
 
     @precondition(lambda self: self.bound)
     @rule(pick=st.integers(0, 100), works=st.booleans())
@@ -250,7 +252,7 @@ class CrowdMachine(RuleBasedStateMachine):
             self.refuse(0)
         for _ in self.bound[:]:
             self.bind(0, works=True)
-        self.now_s += BACKOFF_MOST_S
+        self.now_s += BACKOFF_MAX_S
         while (pod := self.queue.pop(now_s=self.now_s)) is not None:
             self.decide(pod.key, "")
         asleep = {self.kinds[key] for key in self.present - self.gated - set(self.bound)}

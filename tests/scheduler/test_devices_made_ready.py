@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
-from dralloc.scheduler.scheduler import SchedulerSettings
+from dralloc.scheduler.settings import SchedulerSettings
 from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice
 from tests.support.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod, scheduled_cluster

@@ -12,7 +12,8 @@ from dralloc.assembly.components import Components
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.transport import ClientRequest, ClientResponse, Stream, Transport
 from dralloc.primitives.features import FeatureGates
-from dralloc.scheduler.scheduler import Scheduler, SchedulerSettings
+from dralloc.scheduler.scheduler import Scheduler
+from dralloc.scheduler.settings import SchedulerSettings
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice, taint, taint_rule
 from tests.support.scheduled_cluster import node, our_pod, scheduled_cluster

@@ -7,7 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from dralloc.scheduler.queue.scheduling_queue import BACKOFF_MOST_S, PARKED_MOST_S, SchedulingQueue
+from dralloc.scheduler.queue.parked_pods import PARKED_MAX_S
+from dralloc.scheduler.queue.scheduling_queue import BACKOFF_MAX_S, SchedulingQueue
 from dralloc.scheduler.state.cluster_events import ClusterEvent
 
 DEVICES_FREED = ClusterEvent("devices freed")
@@ -147,8 +148,8 @@ def test_a_parked_pod_is_tried_again_after_five_minutes() -> None:
     queue = queue_with("a")
     popped(queue, 0)
     queue.rejected("a", waits_for=frozenset({DEVICES_FREED}), now_s=0)
-    assert queue.next_time_s() == PARKED_MOST_S
-    assert popped(queue, PARKED_MOST_S) == "a"
+    assert queue.next_time_s() == PARKED_MAX_S
+    assert popped(queue, PARKED_MAX_S) == "a"
 
 
 def test_a_discarded_pod_is_nowhere_even_when_its_attempt_ends_later() -> None:
@@ -227,7 +228,7 @@ class QueueMachine(RuleBasedStateMachine):
             return
         for key in self.tried:
             self.queue.failed(key, now_s=self.now_s)
-        far_s = self.now_s + PARKED_MOST_S + BACKOFF_MOST_S
+        far_s = self.now_s + PARKED_MAX_S + BACKOFF_MAX_S
         again = set()
         while (pod := self.queue.pop(now_s=far_s)) is not None:
             again.add(pod.key)

@@ -18,7 +18,8 @@ from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.async_client import AsyncClient
 from dralloc.devices.device_usage import counted_results
 from dralloc.devices.identity import DeviceId
-from dralloc.scheduler.scheduler import Scheduler, SchedulerSettings
+from dralloc.scheduler.scheduler import Scheduler
+from dralloc.scheduler.settings import SchedulerSettings
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.system_clock import SystemClock
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice

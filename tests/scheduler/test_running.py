@@ -18,7 +18,7 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.scheduler.leader_loop import SchedulerLoop
-from dralloc.scheduler.scheduler import SchedulerSettings
+from dralloc.scheduler.settings import SchedulerSettings
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.testing.builders import alternative, claim, device, device_class, first_available, request, resource_slice
 from tests.support.api_server import TOKEN, api_application

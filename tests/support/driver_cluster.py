@@ -36,7 +36,8 @@ from dralloc.node.node_object import NodeShape
 from dralloc.node.process_runtime import find_marked
 from dralloc.node.timings import DEFAULT_TIMINGS
 from dralloc.primitives.features import FeatureGates
-from dralloc.scheduler.scheduler import NAME, Scheduler
+from dralloc.scheduler.scheduler import Scheduler
+from dralloc.scheduler.settings import NAME
 from dralloc.system_clock import SystemClock
 from tests.support.node_process import kill, start_node_process
 from tests.support.workloads import existing, pod

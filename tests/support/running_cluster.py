@@ -32,7 +32,8 @@ from dralloc.client.typed_resource import Object
 from dralloc.controllers.controller_set import Controllers
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
-from dralloc.scheduler.scheduler import Scheduler, SchedulerSettings
+from dralloc.scheduler.scheduler import Scheduler
+from dralloc.scheduler.settings import SchedulerSettings
 from dralloc.simulator.pod_runner import PodRunner
 from dralloc.store.memory import MemoryStore
 from dralloc.system_clock import SystemClock

@@ -22,7 +22,8 @@ from dralloc.client.transport import Transport
 from dralloc.client.typed_resource import ObjectKey
 from dralloc.devices.deallocation import DEALLOCATED
 from dralloc.primitives.features import FeatureGates
-from dralloc.scheduler.scheduler import NAME, Scheduler, SchedulerSettings
+from dralloc.scheduler.scheduler import Scheduler
+from dralloc.scheduler.settings import NAME, SchedulerSettings
 from dralloc.simulator.network_faults import Faults, FaultyTransport
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from tests.support.api_server import TOKEN, api_application

@@ -39,7 +39,7 @@ from dralloc.node.timings import DEFAULT_TIMINGS
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.leader_loop import SchedulerLoop
-from dralloc.scheduler.scheduler import NAME, SchedulerSettings
+from dralloc.scheduler.settings import NAME, SchedulerSettings
 from dralloc.store.interface import Store
 from dralloc.store.memory import MemoryStore
 from dralloc.system_clock import SystemClock

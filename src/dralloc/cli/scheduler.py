@@ -50,7 +50,7 @@ def scheduler(
     from dralloc.cli.server_connection import find_server
     from dralloc.client.http_transport import HttpTransport
     from dralloc.scheduler.leader_loop import SchedulerLoop
-    from dralloc.scheduler.scheduler import NAME, SchedulerSettings
+    from dralloc.scheduler.settings import NAME, SchedulerSettings
     from dralloc.scheduler.state.pool_ownership import owner_of
     from dralloc.system_clock import SystemClock
 

@@ -1,4 +1,4 @@
-"""The scheduler as a process has it: term after term of being in charge, over one connection."""
+"""The scheduler of a process: a new `Scheduler` for each term as leader, over one connection."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from dralloc.client.transport import Transport
 from dralloc.client.typed_resource import ObjectKey
 from dralloc.primitives.clock import Clock
 from dralloc.scheduler.report.metrics import SchedulerMetrics
-from dralloc.scheduler.scheduler import Scheduler, SchedulerSettings
+from dralloc.scheduler.scheduler import Scheduler
+from dralloc.scheduler.settings import SchedulerSettings
 
 LEASE: Final = ObjectKey("kube-system", "dralloc-scheduler")
 
 
 class SchedulerLoop:
-    """Nothing outlives a term but the metrics, so it does not matter who was in charge before, or how that ended."""
+    """Only the metrics outlive a term, so it does not matter which leader came before or how its term ended."""
 
     def __init__(self, transport: Transport, *, clock: Clock, settings: SchedulerSettings) -> None:
         self._transport = transport
@@ -27,11 +28,11 @@ class SchedulerLoop:
         self.metrics = SchedulerMetrics()
 
     async def run(self) -> None:
-        """One term: schedule until cancelled."""
+        """Schedules until cancelled, without leader election."""
         await Scheduler(self._calls(), self._clock, self._settings, self.metrics).run()
 
     async def run_elected(self, identity: str) -> None:
-        """Be in charge whenever nobody else is."""
+        """Schedules whenever this process holds the lease."""
         election = LeaderElection(self._calls(), resource_for(Lease), LEASE, identity=identity, clock=self._clock)
         await election.run(self.run)
 

@@ -33,7 +33,7 @@ from dralloc.client.typed_resource import Object
 from dralloc.controllers.controller_set import Controllers
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.leader_loop import SchedulerLoop
-from dralloc.scheduler.scheduler import SchedulerSettings
+from dralloc.scheduler.settings import SchedulerSettings
 from dralloc.simulator.checkers import StoredObjects
 from dralloc.simulator.conflict_injector import ConflictInjector
 from dralloc.simulator.network_faults import Faults, FaultyTransport

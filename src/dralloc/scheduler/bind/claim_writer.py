@@ -1,8 +1,7 @@
-"""Writes what was decided about claims, in an order in which dying between any two writes leaks nothing.
+"""Writes decisions about claims, in an order in which a crash between two writes leaks no device.
 
-First the finalizer, so that the claim cannot go while it has devices; then the allocation and whom it is reserved for, in one
-write of the status. Pods that share a claim do not contend for it: whoever comes while a write is under way is written
-with the next one, all together.
+First the finalizer, so that the claim cannot be deleted while it is allocated; then allocation and reservation in one
+status write. Pods that share a claim do not conflict: those that arrive during a write are written together by the next.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ CLAIMS: Final = resource_for(ResourceClaim)
 
 
 class ClaimLost(Exception):
-    """The claim is not what the decision was made for: it is gone, or has other devices, or none."""
+    """The claim is not as it was decided: it was deleted, deallocated or allocated other devices."""
 
 
 class Collision(Exception):
-    """Devices that were decided on have been given to another claim meanwhile."""
+    """Another claim was allocated the same devices first."""
 
 
 class ClaimWriter:
-    """Makes stored claims what the cluster says they are to be."""
+    """Writes claims until they are stored as the cluster state has assumed them."""
 
     def __init__(
         self, calls: ApiCalls, cluster: ClusterState, report: Callable[[Collection[ClusterEvent]], None]
@@ -49,32 +48,32 @@ class ClaimWriter:
         self._writing: dict[ClaimId, asyncio.Task[frozenset[str]]] = {}
 
     async def settle(
-        self, claim_id: ClaimId, allocation: AllocationResult, pod_uid: str, listed: set[ClaimId]
+        self, claim_id: ClaimId, allocation: AllocationResult, pod_uid: str, reserved: set[ClaimId]
     ) -> ResourceClaim:
-        """Return when the claim is stored with this allocation and the pod may use it.
+        """Returns when the claim is stored with this allocation and the pod may use it.
 
-        The claim is added to `listed` where a write of ours has put the pod on its list: not what another scheduler wrote.
+        The claim is added to `reserved` if our own write added the pod to `reservedFor`.
         """
         while True:
             stored = self._cluster.stored_claim(claim_id)
             if stored is None:
-                raise ClaimLost(f"claim {claim_id} is gone")
+                raise ClaimLost(f"claim {claim_id} was deleted")
             if not self._cluster.is_unwritten(claim_id, pod_uid):
                 if not is_same_allocation(stored.status.allocation, allocation):
-                    raise ClaimLost(f"claim {claim_id} does not have the devices any more that were decided on")
+                    raise ClaimLost(f"claim {claim_id} was allocated other devices in the meantime")
                 return stored
             if pod_uid in await self._write(claim_id):
-                listed.add(claim_id)
+                reserved.add(claim_id)
 
     async def release(self, claim_id: ClaimId, pod_uid: str) -> None:
-        """Take the pod off the stored claim's list; where nobody else is on it or uses the claim, the devices are given back too."""
+        """Removes the pod from `reservedFor`, and deallocates the claim if no other pod or workload uses it."""
         for _ in range(ATTEMPTS_MAX):
             stored, wanted = self._cluster.stored_claim(claim_id), self._cluster.find_claim(claim_id)
             if stored is None or wanted is None:
                 return
             if all(reference.uid != pod_uid for reference in stored.status.reserved_for):
                 return
-            # Others that are yet to be written stay.
+            # Consumers that are assumed and not written yet stay.
             left = tuple(reference for reference in wanted.status.reserved_for if reference.uid != pod_uid)
             is_free = not left and not self._cluster.is_in_use(claim_id)
             status = DEALLOCATED if is_free else {"reservedFor": left or None}
@@ -82,9 +81,9 @@ class ClaimWriter:
                 return
 
     async def deallocate(self, claim_id: ClaimId, pod_uid: str) -> bool:
-        """Give back the devices of a claim that nobody uses, or only this pod, which has no node; whether that was done.
+        """Deallocates a claim that no pod uses except this one, which has no node; returns whether it is deallocated.
 
-        Tried until it is known to be done or refused: a write that was given up may still arrive, and must find another revision.
+        Retried until the outcome is known: a write that was abandoned may still arrive, and must then fail with a conflict.
         """
         for _ in range(ATTEMPTS_MAX):
             stored = self._cluster.stored_claim(claim_id)
@@ -97,7 +96,7 @@ class ClaimWriter:
         return False
 
     async def close(self) -> None:
-        """Give up writes that nobody waits for any more."""
+        """Cancels writes that are still running."""
         tasks = tuple(self._writing.values())
         for task in tasks:
             task.cancel()
@@ -106,21 +105,21 @@ class ClaimWriter:
     # --- Writing ----------------------------------------------------------------------------------------------------
 
     async def _write(self, claim_id: ClaimId) -> frozenset[str]:
-        """Write what is decided by now, or wait for the write that is under way. All who wait share its outcome.
+        """Writes the current decisions, or waits for the write that is running; all waiters share its outcome.
 
-        Returns the UIDs that the write has added to the claim's list.
+        Returns the UIDs that the write added to `reservedFor`.
         """
         task = self._writing.get(claim_id)
         if task is None:
             task = self._writing[claim_id] = asyncio.ensure_future(self._write_alone(claim_id))
-        # One pod that gives up must not take the write away from the others.
+        # The cancellation of one waiter must not cancel the write for the others.
         return await asyncio.shield(task)
 
     async def _write_alone(self, claim_id: ClaimId) -> frozenset[str]:
         try:
             return await self._write_now(claim_id)
         finally:
-            # Before anybody hears of the end: who comes from now on needs another write.
+            # Before the waiters resume: pods that arrive from now on need another write.
             del self._writing[claim_id]
 
     async def _write_now(self, claim_id: ClaimId) -> frozenset[str]:
@@ -135,7 +134,7 @@ class ClaimWriter:
                 if not await self._patch(stored, {"metadata": {"finalizers": finalizers}}):
                     continue
                 stored = self._cluster.stored_claim(claim_id)
-            # Looked at after the first write: more pods may have joined.
+            # Read after the first write: more pods may have been assumed since.
             wanted = self._cluster.find_claim(claim_id)
             if stored is None or wanted is None or wanted is stored:
                 return frozenset()
@@ -147,10 +146,10 @@ class ClaimWriter:
                         if reference not in stored.status.reserved_for
                     }
                 )
-        raise Collision(f"claim {claim_id} is changed by others all the time")
+        raise Collision(f"claim {claim_id} changed during each of {ATTEMPTS_MAX} attempts to write it")
 
     async def _patch(self, stored: ResourceClaim, patch: dict[str, Any], subresource: str | None = None) -> bool:
-        """Change the claim if it is as we know it; otherwise learn how it is, and say that nothing was done."""
+        """Patches the claim if its revision is the known one; otherwise reads the claim again and returns False."""
         metadata = {
             **patch.get("metadata", {}),
             "uid": stored.metadata.uid,
@@ -175,7 +174,7 @@ class ClaimWriter:
             self._report(self._cluster.claim_changed(stored, None))
             return
         if isinstance(error, Conflict) and fresh.metadata.resource_version == stored.metadata.resource_version:
-            # The claim is as we know it, so the server refuses what we want: the devices are taken.
+            # The revision is current, so the conflict is the server's guard: the devices are taken.
             raise Collision(error.message) from error
         self._report(self._cluster.claim_written(fresh))
 
@@ -190,7 +189,7 @@ def _status(stored: ResourceClaim, wanted: ResourceClaim) -> dict[str, Any]:
 
 
 def is_same_allocation(one: AllocationResult | None, other: AllocationResult | None) -> bool:
-    """Whether they hold the same devices for the same nodes. Servers may leave out what they do not know of the rest."""
+    """True if both have the same devices and nodes. Other fields may differ: older servers drop fields they do not know."""
     if one is other:
         return True
     if one is None or other is None:

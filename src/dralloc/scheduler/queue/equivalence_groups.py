@@ -1,7 +1,7 @@
-"""Parked pods that ask for the same, so that what helps one may help any: one of them, the envoy, is tried for all.
+"""Equivalence groups: parked pods with the same requirements, of which one, the representative, is tried for all.
 
-If it finds a node, the next one is sent; if it does not, neither would the others, and they sleep on. A device that comes
-free thus costs one attempt for each crowd, not one for each of ten thousand pods.
+If the representative finds a node, the next member is tried. If it finds none, no member would, and all stay parked. A freed
+device thus costs one attempt for each group, not one for each of ten thousand pods.
 """
 
 from __future__ import annotations
@@ -19,80 +19,78 @@ Member = TypeVar("Member")
 
 @dataclass(slots=True, eq=False)
 class EquivalenceGroup(Generic[Member]):
-    like: Hashable
+    key: Hashable
     waits_for: set[ClusterEvent] = field(default_factory=set)
-    asleep: dict[Hashable, tuple[int, Member]] = field(default_factory=dict)
-    # By rank; entries of members that are not asleep any more are passed over when they surface.
+    # The parked members, by key, with the number of their entry in `order`.
+    members: dict[Hashable, tuple[int, Member]] = field(default_factory=dict)
+    # A heap by rank. Entries of members that have left are skipped when they reach the top.
     order: list[tuple[tuple[float, ...], int, Hashable]] = field(default_factory=list)
-    # Woken, and its attempt is not over yet.
-    envoy: Hashable = None
-    # When the first of the envoys was sent that found, one after the other, that there is more to get.
+    # The member that was woken and whose attempt has not ended.
+    representative: Hashable = None
+    # When the event came that woke the first of a series of successful representatives.
     woken_at_s: float = 0.0
 
 
 class EquivalenceGroups(Generic[Member]):
-    """Members by what they are like."""
-
     def __init__(self) -> None:
         self._numbers = count()
-        self._crowds: dict[Hashable, EquivalenceGroup[Member]] = {}
+        self._groups: dict[Hashable, EquivalenceGroup[Member]] = {}
         self._waiting: dict[ClusterEvent, dict[Hashable, EquivalenceGroup[Member]]] = {}
 
-    def find(self, like: Hashable) -> EquivalenceGroup[Member] | None:
-        return self._crowds.get(like)
+    def find(self, key: Hashable) -> EquivalenceGroup[Member] | None:
+        return self._groups.get(key)
 
     def join(
         self,
-        like: Hashable,
+        group_key: Hashable,
         key: Hashable,
         member: Member,
         *,
         rank: tuple[float, ...],
         waits_for: Iterable[ClusterEvent],
     ) -> EquivalenceGroup[Member]:
-        """The member sleeps until its crowd is woken for one of these, and it is the member with the lowest rank."""
-        crowd = self._crowds.setdefault(like, EquivalenceGroup(like))
+        """Adds the member to its group. The member with the lowest rank becomes representative first."""
+        group = self._groups.setdefault(group_key, EquivalenceGroup(group_key))
         for event in waits_for:
-            if event not in crowd.waits_for:
-                crowd.waits_for.add(event)
-                self._waiting.setdefault(event, {})[like] = crowd
+            if event not in group.waits_for:
+                group.waits_for.add(event)
+                self._waiting.setdefault(event, {})[group_key] = group
         number = next(self._numbers)
-        crowd.asleep[key] = (number, member)
-        heapq.heappush(crowd.order, (rank, number, key))
-        return crowd
+        group.members[key] = (number, member)
+        heapq.heappush(group.order, (rank, number, key))
+        return group
 
-    def leave(self, crowd: EquivalenceGroup[Member], key: Hashable) -> None:
-        """The member sleeps no more."""
-        del crowd.asleep[key]
-        self._forget_if_empty(crowd)
+    def leave(self, group: EquivalenceGroup[Member], key: Hashable) -> None:
+        del group.members[key]
+        self._drop_if_empty(group)
 
     def waiting_for(self, event: ClusterEvent) -> tuple[EquivalenceGroup[Member], ...]:
-        """The crowds that this may help, and for which nobody is about to be tried anyway."""
+        """The groups that wait for the event and have no representative at the moment."""
         waiting = self._waiting.get(event, {}).values()
-        return tuple(crowd for crowd in waiting if crowd.envoy is None)
+        return tuple(group for group in waiting if group.representative is None)
 
-    def send(self, crowd: EquivalenceGroup[Member]) -> Member | None:
-        """The member that is to be tried for all, who must leave; None where all have left."""
-        while crowd.order:
-            _, number, key = crowd.order[0]
-            known = crowd.asleep.get(key)
+    def choose_representative(self, group: EquivalenceGroup[Member]) -> Member | None:
+        """Returns the next representative, which the caller must remove with `leave`; None if no member is left."""
+        while group.order:
+            _, number, key = group.order[0]
+            known = group.members.get(key)
             if known is not None and known[0] == number:
-                crowd.envoy = key
+                group.representative = key
                 return known[1]
-            heapq.heappop(crowd.order)
+            heapq.heappop(group.order)
         return None
 
-    def returned(self, crowd: EquivalenceGroup[Member]) -> None:
-        """The envoy's attempt is over, or it is gone."""
-        crowd.envoy = None
-        self._forget_if_empty(crowd)
+    def dismiss_representative(self, group: EquivalenceGroup[Member]) -> None:
+        """The representative's attempt has ended, or it is gone."""
+        group.representative = None
+        self._drop_if_empty(group)
 
-    def _forget_if_empty(self, crowd: EquivalenceGroup[Member]) -> None:
-        if crowd.asleep or crowd.envoy is not None:
+    def _drop_if_empty(self, group: EquivalenceGroup[Member]) -> None:
+        if group.members or group.representative is not None:
             return
-        del self._crowds[crowd.like]
-        for event in crowd.waits_for:
+        del self._groups[group.key]
+        for event in group.waits_for:
             waiting = self._waiting[event]
-            del waiting[crowd.like]
+            del waiting[group.key]
             if not waiting:
                 del self._waiting[event]

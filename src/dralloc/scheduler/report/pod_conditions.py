@@ -1,8 +1,8 @@
-"""What users see of an attempt: the pod's PodScheduled condition and events. Once, and not again with every attempt.
+"""Pod conditions and events: what users see of an attempt, written only when there is something new to say.
 
-An attempt that ends as the one before it is no news. Counts in a message change all the time, so a message that differs
-from the last in numbers alone is written some time after that one, with the numbers of then. That a pod got its node is plain to see in the pod, so
-the event that says so waits its turn: it must not hold up pods that have none yet.
+A rejection equal to the last one is not written again. Counts in messages change all the time, so a message that differs from
+the last one only in numbers is written `SAME_AGAIN_S` later, with the numbers of that time. `Scheduled` events are
+written slowly in the background: the pod shows its node anyway, and pods without a node come first.
 """
 
 from __future__ import annotations
@@ -38,50 +38,114 @@ PODS: Final = resource_for(Pod)
 _NUMBERS: Final = re.compile(r"\d+( nodes?\b)?")
 
 
-class _Told(Struct):
-    """The last thing told about a pod that waits."""
+class Unscheduled(Struct, frozen=True):
+    """Why a pod has no node: the reason and message of its `PodScheduled` condition."""
 
-    gist: str
+    reason: str
     message: str
+
+    @property
+    def gist(self) -> str:
+        """The text without its numbers."""
+        return f"{self.reason}: {_NUMBERS.sub('#', self.message)}"
+
+    def is_stored_in(self, pod: Pod) -> bool:
+        return any(
+            (condition.type, condition.status, condition.reason, condition.message)
+            == ("PodScheduled", "False", self.reason, self.message)
+            for condition in pod.status.conditions
+        )
+
+
+class Written(Struct, frozen=True):
+    """The last condition written for a pod, and when."""
+
+    condition: Unscheduled
     at_s: float
 
 
 class _Unwritten(Struct):
-    """What is to be told about a pod that waits."""
-
     pod: Pod
-    reason: str
-    message: str
-    is_reported: bool = False
+    condition: Unscheduled
+    has_event: bool = False
+
+
+def delay_before_write_s(condition: Unscheduled, last: Written | None, pod: Pod, now_s: float) -> float | None:
+    """How long to wait before the condition is written; None if it must not be written because it says nothing new."""
+    if last is None or last.condition.gist != condition.gist:
+        return 0.0
+    delay_s = max(last.at_s + SAME_AGAIN_S - now_s, 0.0)
+    if last.condition == condition and (delay_s or condition.is_stored_in(pod)):
+        return None
+    return delay_s
 
 
 class PodConditionWriter:
-    """Takes what happened at once, and writes it from `run`."""
+    """Accepts conditions and events without waiting; `run` writes them."""
 
     def __init__(self, calls: ApiCalls, clock: Clock, *, component: str) -> None:
         self._calls = calls
         self._clock = clock
         self._events = EventRecorder(calls, resource_for(Event), component=component, clock=clock)
-        self._told: dict[str, _Told] = {}
+        self._written: dict[str, Written] = {}
         self._unwritten: dict[ObjectKey, _Unwritten] = {}
         self._queue: WorkQueue[ObjectKey] = WorkQueue(Backoff(first_s=1.0, most_s=60.0))
         self._scheduled: deque[tuple[Pod, str]] = deque(maxlen=SCHEDULED_WAITING_MAX)
         self._was_scheduled = asyncio.Event()
 
     async def run(self) -> None:
-        """Write until cancelled."""
+        """Writes until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._events.run())
-            tasks.create_task(self._tell_scheduled())
+            tasks.create_task(self._report_scheduled())
             for _ in range(WRITERS):
                 tasks.create_task(work(self._queue, self._write, lambda *_: None))
 
+    def unscheduled(self, pod: Pod, reason: str, message: str) -> bool:
+        """Reports that the pod has no node; returns whether that is new."""
+        key = ObjectKey(pod.metadata.namespace, pod.metadata.name)
+        now_s = asyncio.get_running_loop().time()
+        condition = Unscheduled(reason, message)
+        delay_s = delay_before_write_s(condition, self._written.get(pod.metadata.uid), pod, now_s)
+        if delay_s is None:
+            self._drop_outdated(key, message)
+            return False
+        self._unwritten[key] = _Unwritten(pod, condition)
+        if delay_s:
+            self._queue.add_after(key, delay_s)
+        else:
+            self._written[pod.metadata.uid] = Written(condition, now_s)
+            self._queue.add(key)
+        return True
+
+    def devices_pending(self, pod: Pod, claim: ResourceClaim) -> None:
+        """Reports that the pod waits for binding conditions of the claim's devices."""
+        message = f"waiting for binding conditions of the devices of claim {claim.metadata.name}"
+        self._report(pod, "Normal", "BindingConditionsPending", message, "Scheduling")
+
+    def assumed(self, pod: Pod) -> None:
+        """Drops an unwritten condition of a pod that was assigned a node: it must not be written after the binding."""
+        if self._unwritten.pop(ObjectKey(pod.metadata.namespace, pod.metadata.name), None) is not None:
+            self._written.pop(pod.metadata.uid, None)
+
     def scheduled(self, pod: Pod, node: str) -> None:
+        """Reports that the pod has its node."""
         self.forget(pod)
         self._scheduled.append((pod, node))
         self._was_scheduled.set()
 
-    async def _tell_scheduled(self) -> None:
+    def forget(self, pod: Pod) -> None:
+        """Writes nothing more about the pod, which has a node or is gone."""
+        self._written.pop(pod.metadata.uid, None)
+        self._unwritten.pop(ObjectKey(pod.metadata.namespace, pod.metadata.name), None)
+
+    def _drop_outdated(self, key: ObjectKey, message: str) -> None:
+        """Drops an unwritten condition that differs from the current one, which is the one last written."""
+        unwritten = self._unwritten.get(key)
+        if unwritten is not None and unwritten.condition.message != message:
+            del self._unwritten[key]
+
+    async def _report_scheduled(self) -> None:
         while True:
             while self._scheduled:
                 pod, node = self._scheduled.popleft()
@@ -91,46 +155,6 @@ class PodConditionWriter:
             self._was_scheduled.clear()
             await self._was_scheduled.wait()
 
-    def waits(self, pod: Pod, reason: str, message: str) -> bool:
-        """The pod has no node, for this reason. Returns whether that is news."""
-        key = ObjectKey(pod.metadata.namespace, pod.metadata.name)
-        now_s = asyncio.get_running_loop().time()
-        gist, told = _gist(reason, message), self._told.get(pod.metadata.uid)
-        wait_s = 0.0
-        if told is not None and told.gist == gist:
-            wait_s = told.at_s + SAME_AGAIN_S - now_s
-            if told.message == message and (wait_s > 0 or _is_written(pod, reason, message)):
-                self._drop_other(key, message)
-                return False
-        self._unwritten[key] = _Unwritten(pod, reason, message)
-        if wait_s > 0:
-            self._queue.add_after(key, wait_s)
-        else:
-            self._told[pod.metadata.uid] = _Told(gist, message, now_s)
-            self._queue.add(key)
-        return True
-
-    def devices_pending(self, pod: Pod, claim: ResourceClaim) -> None:
-        """The pod has devices that must be made ready before it gets its node."""
-        message = f"waiting for the devices of claim {claim.metadata.name} to be made ready"
-        self._report(pod, "Normal", "BindingConditionsPending", message, "Scheduling")
-
-    def decided(self, pod: Pod) -> None:
-        """The pod is to get a node: what was not told by now is not true any more, and must not be told after it has one."""
-        if self._unwritten.pop(ObjectKey(pod.metadata.namespace, pod.metadata.name), None) is not None:
-            self._told.pop(pod.metadata.uid, None)
-
-    def forget(self, pod: Pod) -> None:
-        """The pod has a node, or is gone: nothing is told about it any more."""
-        self._told.pop(pod.metadata.uid, None)
-        self._unwritten.pop(ObjectKey(pod.metadata.namespace, pod.metadata.name), None)
-
-    def _drop_other(self, key: ObjectKey, message: str) -> None:
-        """The last thing told is true again: what was to be told since is not."""
-        unwritten = self._unwritten.get(key)
-        if unwritten is not None and unwritten.message != message:
-            del self._unwritten[key]
-
     def _report(self, pod: Pod, kind: str, reason: str, message: str, action: str, *, is_latest: bool = False) -> None:
         about = reference_to(pod, "v1", "Pod")
         self._events.report(Report(about, kind, reason, message, action, is_latest=is_latest))
@@ -139,46 +163,33 @@ class PodConditionWriter:
         unwritten = self._unwritten.pop(key, None)
         if unwritten is None:
             return
-        pod, reason, message = unwritten.pod, unwritten.reason, unwritten.message
-        if not unwritten.is_reported:
-            unwritten.is_reported = True
-            now_s = asyncio.get_running_loop().time()
-            self._told[pod.metadata.uid] = _Told(_gist(reason, message), message, now_s)
-            self._report(pod, "Warning", "FailedScheduling", message, "Scheduling", is_latest=True)
-        if _is_written(pod, reason, message):
+        pod, condition = unwritten.pod, unwritten.condition
+        if not unwritten.has_event:
+            unwritten.has_event = True
+            self._written[pod.metadata.uid] = Written(condition, asyncio.get_running_loop().time())
+            self._report(pod, "Warning", "FailedScheduling", condition.message, "Scheduling", is_latest=True)
+        if condition.is_stored_in(pod):
             return
-        condition = {
+        stored_form = {
             "type": "PodScheduled",
             "status": "False",
-            "reason": reason,
-            "message": message,
-            "lastTransitionTime": _since(pod) or print_timestamp(self._clock.now()),
+            "reason": condition.reason,
+            "message": condition.message,
+            "lastTransitionTime": _unscheduled_since(pod) or print_timestamp(self._clock.now()),
         }
-        patch = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}}
+        patch = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [stored_form]}}
         try:
             await self._calls.patch(PODS, key, patch, type=PatchType.STRATEGIC, subresource="status")
         except NotFound:
             return
         except (ApiError, TransportError):
-            if pod.metadata.uid in self._told:
+            if pod.metadata.uid in self._written:
                 self._unwritten.setdefault(key, unwritten)
             raise
 
 
-def _gist(reason: str, message: str) -> str:
-    return f"{reason}: {_NUMBERS.sub('#', message)}"
-
-
-def _is_written(pod: Pod, reason: str, message: str) -> bool:
-    return any(
-        (condition.type, condition.status, condition.reason, condition.message)
-        == ("PodScheduled", "False", reason, message)
-        for condition in pod.status.conditions
-    )
-
-
-def _since(pod: Pod) -> str | None:
-    """Since when the pod is known not to be scheduled."""
+def _unscheduled_since(pod: Pod) -> str | None:
+    """The transition time of the pod's `PodScheduled=False` condition."""
     conditions = pod.status.conditions
     known = (condition for condition in conditions if (condition.type, condition.status) == ("PodScheduled", "False"))
     return next((condition.last_transition_time for condition in known), None)

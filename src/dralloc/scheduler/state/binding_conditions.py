@@ -1,6 +1,6 @@
-"""Devices that must be made ready on a node before a pod may be bound to it, as told by conditions in the claim's status.
+"""Binding conditions: devices that their driver must make ready before the pod may be bound (KEP-5007).
 
-A device's entry is found by driver, pool, device and share, because two shares of one device may be told apart only so.
+The driver reports conditions in `status.devices`. An entry belongs to a result if driver, pool, device and share ID agree.
 """
 
 from __future__ import annotations
@@ -19,39 +19,39 @@ BINDING_TIMEOUT_S: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
-    """Every device that has to be is ready, or none has to be."""
+class DevicesReady:
+    """All binding conditions are true, or there are none."""
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    """Some devices are not ready yet."""
+class DevicesPending:
+    """These devices have binding conditions that are not true yet."""
 
     devices: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
-    """A device says that it cannot be made ready."""
+class DevicesFailed:
+    """A binding failure condition of a device is true."""
 
     message: str
 
 
-Readiness = Ready | Waiting | Failed
+Readiness = DevicesReady | DevicesPending | DevicesFailed
 
 
 def readiness(claim: ResourceClaim) -> Readiness:
-    waiting: list[str] = []
+    pending: list[str] = []
     for result in results_with_conditions(claim):
         conditions = _conditions_of(claim, result)
         name = f"{result.driver}/{result.pool}/{result.device}"
         for wanted in result.binding_failure_conditions:
             if (condition := conditions.get(wanted)) is not None:
                 detail = ": ".join(filter(None, (condition.reason, condition.message)))
-                return Failed(f"device {name}: {wanted} is true" + (f" ({detail})" if detail else ""))
+                return DevicesFailed(f"device {name}: {wanted} is true" + (f" ({detail})" if detail else ""))
         if not all(wanted in conditions for wanted in result.binding_conditions):
-            waiting.append(name)
-    return Waiting(tuple(waiting)) if waiting else Ready()
+            pending.append(name)
+    return DevicesPending(tuple(pending)) if pending else DevicesReady()
 
 
 def results_with_conditions(claim: ResourceClaim) -> Iterator[DeviceRequestAllocationResult]:
@@ -62,19 +62,19 @@ def results_with_conditions(claim: ResourceClaim) -> Iterator[DeviceRequestAlloc
 
 
 def is_unusable(claim: ResourceClaim, now: datetime, timeout_s: float = BINDING_TIMEOUT_S) -> bool:
-    """Whether making the claim's devices ready has failed, or has taken too long."""
+    """True if a device of the claim failed its binding conditions or missed the deadline."""
     match readiness(claim):
-        case Ready():
+        case DevicesReady():
             return False
-        case Failed():
+        case DevicesFailed():
             return True
-        case Waiting():
+        case DevicesPending():
             deadline = binding_deadline(claim, timeout_s)
             return deadline is not None and now >= deadline
 
 
 def binding_deadline(claim: ResourceClaim, timeout_s: float = BINDING_TIMEOUT_S) -> datetime | None:
-    """When waiting for the claim's devices has taken too long; None where nobody noted when it began."""
+    """When the claim's devices must be ready; None if the allocation has no valid timestamp."""
     allocation = claim.status.allocation
     if allocation is None or allocation.allocation_timestamp is None:
         return None
@@ -85,7 +85,7 @@ def binding_deadline(claim: ResourceClaim, timeout_s: float = BINDING_TIMEOUT_S)
 
 
 def _conditions_of(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> dict[str, Condition]:
-    """The device's conditions that are true."""
+    """The device's true conditions, by type."""
     wanted = ResultId.of(result)
     status = next((entry for entry in claim.status.devices if ResultId.of(entry) == wanted), None)
     conditions = (status.conditions or ()) if status is not None else ()

@@ -1,4 +1,4 @@
-"""A log of what has changed for placing pods, so that whoever remembers verdicts knows which of them are out of date."""
+"""A bounded log of changes that affect placement, from which cached verdicts learn what is stale."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from msgspec import Struct
 
 from dralloc.devices.identity import PoolId
 
-KEPT_MAX: Final = 20_000
+ENTRIES_MAX: Final = 20_000
 
 
 class NodeChanged(Struct, frozen=True, gc=False):
-    """What the node offers, what is on it, or which devices it sees."""
+    """The node's properties, its pods or the devices it can use changed."""
 
     name: str
 
 
 class PoolTaken(Struct, frozen=True, gc=False):
-    """Devices of the pool were given out: what did not fit still does not."""
+    """Devices of the pool were allocated. A claim that did not fit before still does not fit."""
 
     pool_id: PoolId
 
 
 class PoolFreed(Struct, frozen=True, gc=False):
-    """Devices of the pool were given back."""
+    """Devices of the pool were deallocated."""
 
     pool_id: PoolId
 
 
 class EverythingChanged(Struct, frozen=True, gc=False):
-    """Devices that any node may see."""
+    """Devices changed that any node may be able to use."""
 
 
 Change = NodeChanged | PoolTaken | PoolFreed | EverythingChanged
 
 
 class ChangeLog:
-    """The last changes, numbered. Readers keep the number of the next one."""
+    """The most recent changes, numbered. A reader remembers the number of the first entry that it has not read."""
 
     def __init__(self) -> None:
         self._first = 0
@@ -52,12 +52,12 @@ class ChangeLog:
 
     def add(self, change: Change) -> None:
         self._changes.append(change)
-        if len(self._changes) > KEPT_MAX:
+        if len(self._changes) > ENTRIES_MAX:
             self._changes.popleft()
             self._first += 1
 
     def since(self, number: int) -> Iterator[Change] | None:
-        """The changes from this one on; None where they are not all known any more."""
+        """Yields the changes from `number` on, newest first; None if some of them were dropped from the log."""
         if number < self._first:
             return None
         return islice(reversed(self._changes), self.next - number)

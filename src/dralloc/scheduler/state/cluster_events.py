@@ -1,6 +1,7 @@
-"""What can happen that helps a pod which found no node.
+"""Cluster events: changes that may let a parked pod be scheduled.
 
-An attempt that ends without a node names those that could change its outcome; the scheduler reports them as they happen.
+A rejected attempt names the events that could change its outcome. The scheduler passes every event to the queue, which
+wakes the pods that named it.
 """
 
 from __future__ import annotations
@@ -14,35 +15,36 @@ from dralloc.devices.identity import ClaimId
 
 
 class ClusterEvent(Struct, frozen=True, gc=False):
-    """Something that may help a parked pod: a kind of change, and of what it was where that matters."""
+    """A kind of change; `subject` is the changed object where pods wait for a certain one."""
 
     kind: str
     subject: Hashable = None
 
     @property
-    def any(self) -> ClusterEvent:
-        """The same kind of change, of whatever it was."""
+    def of_any_subject(self) -> ClusterEvent:
+        """The event that stands for this kind of change to any object."""
         return ClusterEvent(self.kind)
 
 
-# A node is new, or offers more or something else.
-NODE_CHANGED: Final = ClusterEvent("node offers")
-# A pod has gone from a node, and what it took is free.
-NODE_RESOURCES_FREED: Final = ClusterEvent("room freed")
-# A claim has given back its devices.
-DEVICES_FREED: Final = ClusterEvent("devices freed")
-# A slice or a taint rule is new, gone, or another. One device less helps where all are asked for, or where a pool was in disorder.
-DEVICES_CHANGED: Final = ClusterEvent("devices changed")
+# A node is new, or its labels, taints or allocatable resources changed.
+NODE_CHANGED: Final = ClusterEvent("NodeChanged")
+# A pod left its node or shrank.
+NODE_RESOURCES_FREED: Final = ClusterEvent("NodeResourcesFreed")
+# A claim was deallocated.
+DEVICES_FREED: Final = ClusterEvent("DevicesFreed")
+# A slice or a taint rule was added, changed or removed. Losing a device can help, too: a request for all devices then needs
+# fewer, or an invalid pool becomes valid.
+DEVICES_CHANGED: Final = ClusterEvent("DevicesChanged")
 
 
 def class_changed(name: str) -> ClusterEvent:
-    return ClusterEvent("class changed", name)
+    return ClusterEvent("DeviceClassChanged", name)
 
 
 def claim_changed(claim_id: ClaimId) -> ClusterEvent:
-    """It is new, gone, or has another status."""
-    return ClusterEvent("claim changed", claim_id)
+    """The claim was created or deleted, or its status changed."""
+    return ClusterEvent("ClaimChanged", claim_id)
 
 
 def pod_changed(key: Hashable) -> ClusterEvent:
-    return ClusterEvent("pod changed", key)
+    return ClusterEvent("PodChanged", key)

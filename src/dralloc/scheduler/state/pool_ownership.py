@@ -1,6 +1,6 @@
-"""Which pools this scheduler gives devices of.
+"""Which pools this scheduler allocates from.
 
-Where another scheduler works in the same cluster and the API server does not guard devices, each pool must have one owner.
+If another scheduler works in the same cluster and the API server does not guard devices, each pool must have one owner.
 """
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ from dralloc.devices.identity import PoolId
 
 
 def owner_of(patterns: Sequence[str]) -> Callable[[PoolId], bool]:
-    """Whether a pool is ours: `DRIVER` or `DRIVER/POOL`, with `*` and `?`. All are, where nothing is said."""
+    """Returns a predicate for pools that match one of the patterns `DRIVER` or `DRIVER/POOL`, with `*` and `?`.
+
+    Without patterns it is true for every pool.
+    """
 
     def owns(pool_id: PoolId) -> bool:
         return any(_matches(pool_id, pattern) for pattern in patterns)
 
-    return owns if patterns else _everything
+    return owns if patterns else owns_every_pool
 
 
-def _everything(_: PoolId) -> bool:
+def owns_every_pool(_: PoolId) -> bool:
     return True
 
 

@@ -1,4 +1,4 @@
-"""How far a watch has come, for those who must not go on before it has shown them a certain revision."""
+"""How far a watch has come, for writers that must see a certain revision before they continue."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class WatchProgress:
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
 
     def advance(self, resource_version: str) -> None:
-        """The watch has shown this revision, and so every earlier one."""
+        """Records that the watch has delivered this revision and therefore every earlier one."""
         if not resource_version.isdecimal() or int(resource_version) <= self._revision:
             return
         self._revision = int(resource_version)
@@ -27,7 +27,7 @@ class WatchProgress:
         return revision <= self._revision
 
     async def reach(self, revision: int) -> None:
-        """Return when the watch has come that far."""
+        """Returns when the watch has delivered the revision."""
         if self.has_reached(revision):
             return
         arrived = asyncio.get_running_loop().create_future()

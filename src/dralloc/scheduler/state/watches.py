@@ -1,4 +1,4 @@
-"""What the scheduler watches, and where each change goes: into the cluster as it sees it, and to pods that wait for it."""
+"""What the scheduler watches: each change goes into the cluster state, the resulting cluster events to `report`."""
 
 from __future__ import annotations
 
@@ -26,8 +26,6 @@ from dralloc.scheduler.state.watch_progress import WatchProgress
 
 
 class Watches:
-    """`report` gets what may help pods that wait."""
-
     def __init__(
         self, calls: ApiCalls, cluster: ClusterState, report: Callable[[Collection[ClusterEvent]], None]
     ) -> None:
@@ -39,7 +37,7 @@ class Watches:
         self.progress = WatchProgress()
 
     async def start(self, tasks: asyncio.TaskGroup, *, taint_rules: bool) -> None:
-        """Begin to watch; returns when everything that is there is known."""
+        """Starts the watches; returns when every informer has its first list."""
         cluster = self._cluster
         self._follow(tasks, resource_for(Node), Informer(), cluster.node_changed)
         self._follow(tasks, resource_for(DeviceClass), Informer(), cluster.class_changed)
@@ -64,7 +62,7 @@ class Watches:
         tasks.create_task(Reflector(self._calls, resource, informer, on_problem=on_problem).run())
 
     async def _served_rules(self) -> TypedResource[DeviceTaintRule] | None:
-        """Where the server has taint rules: they came to older ones as a beta, and to the oldest not at all."""
+        """The newest version of taint rules that the server has; None if it serves none."""
         for served in DEVICE_TAINT_RULE.versions:
             resource = replace(resource_for(DeviceTaintRule), version=served.version)
             if await self._is_served(resource):
@@ -72,7 +70,7 @@ class Watches:
         return None
 
     async def _is_served(self, resource: TypedResource[Any]) -> bool:
-        """Asks until there is an answer."""
+        """Retries until the server answers."""
         for failures in count(1):
             try:
                 await self._calls.page(resource, query={"limit": "1"})
@@ -86,7 +84,7 @@ class Watches:
         return True
 
     def _claim_changed(self, before: ResourceClaim | None, after: ResourceClaim | None) -> Collection[ClusterEvent]:
-        news = self._cluster.claim_changed(before, after)
+        events = self._cluster.claim_changed(before, after)
         if after is not None:
             self.progress.advance(after.metadata.resource_version)
-        return news
+        return events

@@ -1,0 +1,105 @@
+"""Reports each step of an attempt to users (pod conditions, events) and dashboards (metrics)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from dralloc.api.pod_v1 import Pod
+from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.scheduler.bind.binder import BindingOutcome, Bound
+from dralloc.scheduler.decide.claim_checks import asks_alternatives
+from dralloc.scheduler.decide.cycle import Decision, Fail, Place, Reject
+from dralloc.scheduler.queue.parked_pods import QueuedPod
+from dralloc.scheduler.queue.pending_pods import QueueKey, queue_key
+from dralloc.scheduler.report import metrics
+from dralloc.scheduler.report.metrics import SchedulerMetrics
+from dralloc.scheduler.report.pod_conditions import ERROR, UNSCHEDULABLE, PodConditionWriter
+from dralloc.scheduler.state.binding_conditions import results_with_conditions
+
+# The status of a scheduler plugin, in Kubernetes' words.
+_STATUSES: Final[Mapping[type[Decision], str]] = {Place: "Success", Reject: "Unschedulable", Fail: "Error"}
+
+
+class SchedulingReport:
+    """Also the binder's `BindingReporter`."""
+
+    def __init__(self, conditions: PodConditionWriter, counters: SchedulerMetrics) -> None:
+        self._conditions = conditions
+        self._counters = counters
+        # The plugins that rejected a parked pod, and the pod's scheduler name.
+        self._rejected_by: dict[QueueKey, tuple[frozenset[str], str]] = {}
+
+    def rejected_counts(self) -> Mapping[tuple[str, str], int]:
+        """The number of parked pods by plugin and scheduler name."""
+        counts: Counter[tuple[str, str]] = Counter()
+        for plugins, profile in self._rejected_by.values():
+            counts.update((plugin, profile) for plugin in plugins)
+        return counts
+
+    def attempt_begins(self, key: QueueKey) -> None:
+        self._rejected_by.pop(key, None)
+
+    def decided(self, pod: Pod, decision: Decision, seconds: float) -> None:
+        self._counters.decision_duration.observe(value=seconds)
+        if pod.spec.resource_claims:
+            self._counters.devices_took(metrics.FILTER, _STATUSES[type(decision)], seconds)
+        if isinstance(decision, Place):
+            self._conditions.assumed(pod)
+        else:
+            result = metrics.ERROR if isinstance(decision, Fail) else metrics.UNSCHEDULABLE
+            self._count_attempt(pod, result, seconds)
+
+    def parked(self, pod: Pod, decision: Reject) -> None:
+        """The pod is parked; its condition may be written later or not at all."""
+        self._rejected_by[queue_key(pod)] = decision.plugins, pod.spec.scheduler_name
+
+    def rejected(self, pod: Pod, message: str) -> bool:
+        """Returns whether the message is new."""
+        return self._conditions.unscheduled(pod, UNSCHEDULABLE, message)
+
+    def failed(self, pod: Pod, message: str) -> None:
+        self._conditions.unscheduled(pod, ERROR, message)
+
+    def removed(self, pod: Pod) -> None:
+        """The pod is gone or has a node."""
+        self._rejected_by.pop(queue_key(pod), None)
+        self._conditions.forget(pod)
+
+    # --- Binding ----------------------------------------------------------------------------------------------------
+
+    def claims_written(self, status: str, seconds: float) -> None:
+        self._counters.devices_took(metrics.PRE_BIND, status, seconds)
+
+    def deallocated(self, *, is_done: bool, seconds: float) -> None:
+        self._counters.devices_took(metrics.POST_FILTER, "Success" if is_done else "Error", seconds)
+
+    def devices_pending(self, pod: Pod, claim: ResourceClaim) -> None:
+        self._conditions.devices_pending(pod, claim)
+
+    def devices_settled(self, pod: Pod, claim: ResourceClaim, status: str, seconds: float) -> None:
+        for result in results_with_conditions(claim):
+            labels = (pod.spec.scheduler_name, result.driver, status)
+            self._counters.binding_conditions.add(*labels)
+            self._counters.binding_conditions_wait.observe(*labels, value=seconds)
+
+    def binding_ended(
+        self, pod: Pod, outcome: BindingOutcome, allocated: Iterable[ResourceClaim], seconds: float
+    ) -> None:
+        """`allocated` are the claims that the attempt allocated."""
+        is_bound = isinstance(outcome, Bound)
+        self._count_attempt(pod, metrics.SCHEDULED if is_bound else metrics.ERROR, seconds)
+        for claim in allocated:
+            has_alternatives = "true" if asks_alternatives(claim) else "false"
+            self._counters.allocations.add("success" if is_bound else "failure", has_alternatives)
+
+    def scheduled(self, pod: Pod, node: str, queued: QueuedPod, now_s: float) -> None:
+        attempts = str(queued.attempts) if queued.attempts < 15 else "15+"
+        self._counters.pod_duration.observe(attempts, value=now_s - queued.first_seen_s)
+        self._counters.pod_attempts.observe(value=queued.attempts)
+        self._conditions.scheduled(pod, node)
+
+    def _count_attempt(self, pod: Pod, result: str, seconds: float) -> None:
+        self._counters.attempts.add(result, pod.spec.scheduler_name)
+        self._counters.attempt_duration.observe(result, pod.spec.scheduler_name, value=seconds)

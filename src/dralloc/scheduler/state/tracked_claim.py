@@ -1,0 +1,86 @@
+"""One claim as the scheduler knows it: the stored object plus decisions that are not stored yet."""
+
+from __future__ import annotations
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from dralloc.api.pod_claims import is_pod
+from dralloc.api.pod_v1 import Pod
+from dralloc.api.resource_v1 import AllocationResult, ConsumerReference, ResourceClaim
+from dralloc.scheduler.state.reservation import consumer_for
+
+
+class TrackedClaim(Struct):
+    stored: ResourceClaim
+    # The revision of the write that allocated the claim; 0 if the claim was allocated before we first saw it.
+    allocated_revision: int = 0
+    # The collision check has shown that no other claim holds the same devices.
+    is_proven: bool = False
+    _assumed_allocation: AllocationResult | None = None
+    # By the UID of the pod that the consumer was added for.
+    _assumed_consumers: dict[str, ConsumerReference] = field(default_factory=dict)
+    _effective: ResourceClaim | None = None
+
+    @property
+    def effective(self) -> ResourceClaim:
+        """The claim with all decisions applied; the stored object itself if there are none."""
+        if self._effective is None:
+            self._effective = self._apply_decisions()
+        return self._effective
+
+    def is_unwritten(self, pod_uid: str) -> bool:
+        """True if a decision that the pod depends on is not stored yet."""
+        has_decision = self._assumed_allocation is not None or pod_uid in self._assumed_consumers
+        return has_decision and self.effective is not self.stored
+
+    def assume(self, pod: Pod, allocation: AllocationResult, *, for_workloads: bool) -> None:
+        """Decides that the pod uses the claim, and that the claim gets the allocation if it has none."""
+        consumer = consumer_for(self.effective, pod, for_workloads=for_workloads)
+        if self.effective.status.allocation is None:
+            is_for_any_pod = consumer is not None and not is_pod(consumer)
+            self._assumed_allocation = replace(allocation, reserved_for_any_pod=is_for_any_pod or None)
+        if consumer is not None:
+            self._assumed_consumers[pod.metadata.uid] = consumer
+        self._effective = None
+
+    def forget(self, pod_uid: str) -> bool:
+        """Drops the decisions made for the pod; returns whether an assumed allocation was dropped.
+
+        An assumed allocation is kept while another pod that is not written yet depends on it.
+        """
+        self._assumed_consumers.pop(pod_uid, None)
+        self._effective = None
+        if self._assumed_allocation is None or self._assumed_consumers:
+            return False
+        self._assumed_allocation = None
+        return True
+
+    def store(self, claim: ResourceClaim) -> None:
+        """Replaces the stored object by a newer one; decisions that it contains are no longer assumed."""
+        if claim.status.allocation is not None:
+            self._assumed_allocation = None
+            if self.stored.status.allocation is None:
+                self.allocated_revision, self.is_proven = revision_of(claim), False
+        listed = {reference.uid for reference in claim.status.reserved_for}
+        self._assumed_consumers = {
+            uid: consumer for uid, consumer in self._assumed_consumers.items() if consumer.uid not in listed
+        }
+        self.stored = claim
+        self._effective = None
+
+    def _apply_decisions(self) -> ResourceClaim:
+        status = self.stored.status
+        allocation = status.allocation or self._assumed_allocation
+        listed = {reference.uid for reference in status.reserved_for}
+        added = {consumer.uid: consumer for consumer in self._assumed_consumers.values() if consumer.uid not in listed}
+        if not added and allocation is status.allocation:
+            return self.stored
+        status = replace(status, allocation=allocation, reserved_for=(*status.reserved_for, *added.values()))
+        return replace(self.stored, status=status)
+
+
+def revision_of(claim: ResourceClaim) -> int:
+    """The claim's revision as a number that grows with each write; 0 if the server's revisions are not numbers."""
+    text = claim.metadata.resource_version
+    return int(text) if text.isdecimal() else 0
