@@ -57,7 +57,7 @@ class Unscheduled(Struct, frozen=True):
         )
 
 
-class Written(Struct, frozen=True):
+class WrittenCondition(Struct, frozen=True):
     """The last condition written for a pod, and when."""
 
     condition: Unscheduled
@@ -70,7 +70,7 @@ class _Unwritten(Struct):
     has_event: bool = False
 
 
-def delay_before_write_s(condition: Unscheduled, last: Written | None, pod: Pod, now_s: float) -> float | None:
+def delay_before_write_s(condition: Unscheduled, last: WrittenCondition | None, pod: Pod, now_s: float) -> float | None:
     """How long to wait before the condition is written; None if it must not be written because it says nothing new."""
     if last is None or last.condition.gist != condition.gist:
         return 0.0
@@ -87,7 +87,7 @@ class PodConditionWriter:
         self._calls = calls
         self._clock = clock
         self._events = EventRecorder(calls, resource_for(Event), component=component, clock=clock)
-        self._written: dict[str, Written] = {}
+        self._written: dict[str, WrittenCondition] = {}
         self._unwritten: dict[ObjectKey, _Unwritten] = {}
         self._queue: WorkQueue[ObjectKey] = WorkQueue(Backoff(first_s=1.0, most_s=60.0))
         self._scheduled: deque[tuple[Pod, str]] = deque(maxlen=SCHEDULED_WAITING_MAX)
@@ -114,7 +114,7 @@ class PodConditionWriter:
         if delay_s:
             self._queue.add_after(key, delay_s)
         else:
-            self._written[pod.metadata.uid] = Written(condition, now_s)
+            self._written[pod.metadata.uid] = WrittenCondition(condition, now_s)
             self._queue.add(key)
         return True
 
@@ -166,7 +166,7 @@ class PodConditionWriter:
         pod, condition = unwritten.pod, unwritten.condition
         if not unwritten.has_event:
             unwritten.has_event = True
-            self._written[pod.metadata.uid] = Written(condition, asyncio.get_running_loop().time())
+            self._written[pod.metadata.uid] = WrittenCondition(condition, asyncio.get_running_loop().time())
             self._report(pod, "Warning", "FailedScheduling", condition.message, "Scheduling", is_latest=True)
         if condition.is_stored_in(pod):
             return
