@@ -25,7 +25,6 @@ from dralloc.fleet.profiles import (
     read_profile,
     shared_slices,
 )
-from dralloc.fleet.publication import CreateSlice, DeleteSlice, ReplaceSlice, plan_pool
 from dralloc.system_clock import SystemClock
 from dralloc.testing.builders import device, resource_slice
 from tests.support.api_server import TOKEN, api_application
@@ -166,20 +165,6 @@ def test_a_name_that_is_no_profile_is_answered_with_those_that_are(tmp_path: Pat
 
 
 # --- Publishing ---------------------------------------------------------------------------------------------------
-
-
-def test_a_pool_is_written_as_a_whole_or_not_at_all() -> None:
-    one, two = resource_slice("one", device("a"), of=2), resource_slice("two", device("b"), of=2)
-    assert [type(action) for action in plan_pool([one, two], {})] == [CreateSlice, CreateSlice]
-    assert list(plan_pool([one, two], {"one": one, "two": two})) == []
-    changed = resource_slice("two", device("c"), of=2)
-    actions = list(plan_pool([one, changed], {"one": one, "two": two}))
-    assert [(type(action), action.item.spec.pool.generation) for action in actions] == [
-        (ReplaceSlice, 2),
-        (ReplaceSlice, 2),
-    ]
-    alone = resource_slice("one", device("a"), of=1)
-    assert [type(action) for action in plan_pool([alone], {"one": one, "two": two})] == [DeleteSlice, ReplaceSlice]
 
 
 async def publish(transport: InProcessTransport, profile: FleetProfile, count: int) -> None:

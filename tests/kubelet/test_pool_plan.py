@@ -89,7 +89,7 @@ A_TAINTED = device("a", taints=[taint("broken")])
 
 
 def shown(actions: Sequence[SliceAction]) -> list[str]:
-    """`update 1 @2 of 3: b`: place, generation, count, devices."""
+    """`update 1 @2 of 3: b`: index, generation, count, devices."""
     lines = []
     for action in actions:
         if isinstance(action, DeleteSlice):
@@ -98,7 +98,7 @@ def shown(actions: Sequence[SliceAction]) -> list[str]:
             verb = "update" if isinstance(action, UpdateSlice) else "create"
             spec = action.slice.spec
             names = ",".join(found.name for found in spec.devices or ())
-            lines.append(f"{verb} {action.place} @{spec.pool.generation} of {spec.pool.resource_slice_count}: {names}")
+            lines.append(f"{verb} {action.index} @{spec.pool.generation} of {spec.pool.resource_slice_count}: {names}")
     return lines
 
 
@@ -194,6 +194,19 @@ def test_names_begin_with_the_place_and_name_driver_and_node() -> None:
     assert isinstance(without_owner[0], CreateSlice)
     assert without_owner[0].slice.metadata.generate_name == "00000-gpu.example.com-"
     assert without_owner[0].slice.metadata.owner_references == ()
+
+
+def test_slices_with_names_of_their_own_are_found_by_name_and_take_labels_and_owner() -> None:
+    specs = wanted([A], [B]).slices
+    metadata = tuple(
+        ObjectMeta(name=name, labels={"profile": "gpu"}, owner_references=(OWNER,)) for name in ("one", "two")
+    )
+    creates = plan_pool(WantedPool(slices=specs, metadata=metadata), ())
+    assert [(type(action), action.slice.metadata) for action in creates] == [(CreateSlice, each) for each in metadata]
+    stored = [replace(action.slice, metadata=ObjectMeta(name=action.slice.metadata.name)) for action in creates]
+    assert plan_pool(WantedPool(slices=specs, metadata=metadata), stored) == ()
+    (delete, update) = plan_pool(WantedPool(slices=specs[:1], metadata=metadata[:1]), stored)
+    assert (delete, type(update), update.slice.metadata) == (DeleteSlice(stored[1]), UpdateSlice, metadata[0])
 
 
 def test_a_taint_keeps_its_time_while_other_things_change() -> None:

@@ -19,13 +19,13 @@ from dralloc.api.resource_v1 import ResourceSliceSpec
 class DroppedFields(Exception):
     """A slice was stored without some of what was written."""
 
-    def __init__(self, pool: str, place: int, written: ResourceSliceSpec, stored: ResourceSliceSpec) -> None:
+    def __init__(self, pool: str, index: int, written: ResourceSliceSpec, stored: ResourceSliceSpec) -> None:
         self.pool = pool
-        self.place = place
+        self.index = index
         self.fields = tuple(find_dropped(written, stored))
         self.gates = likely_gates(written, stored)
         reason = f"; on the server these are probably off: {', '.join(self.gates)}" if self.gates else ""
-        super().__init__(f"slice {place} of pool {pool} was stored without {', '.join(self.fields)}{reason}")
+        super().__init__(f"slice {index} of pool {pool} was stored without {', '.join(self.fields)}{reason}")
 
 
 def find_dropped(written: ResourceSliceSpec, stored: ResourceSliceSpec) -> Iterator[str]:

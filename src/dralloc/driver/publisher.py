@@ -148,14 +148,14 @@ class SlicePublisher:
         match action:
             case DeleteSlice(item):
                 await self._delete(item)
-            case UpdateSlice(place, item):
+            case UpdateSlice(index, item):
                 stored = await self._calls.replace(SLICES, item)
                 self._take("update", stored)
-                self._check_kept(place, item, stored, pools)
-            case CreateSlice(place, item):
+                self._check_kept(index, item, stored, pools)
+            case CreateSlice(index, item):
                 stored = await self._calls.create(SLICES, item)
                 self._take("create", stored)
-                self._check_kept(place, item, stored, pools)
+                self._check_kept(index, item, stored, pools)
 
     async def _delete(self, item: ResourceSlice) -> None:
         metadata = item.metadata
@@ -172,7 +172,7 @@ class SlicePublisher:
         self._informer.put(stored)
 
     def _check_kept(
-        self, place: int, written: ResourceSlice, stored: ResourceSlice, pools: dict[str, WantedPool]
+        self, index: int, written: ResourceSlice, stored: ResourceSlice, pools: dict[str, WantedPool]
     ) -> None:
         if is_as_wanted(written.spec, stored.spec):
             return
@@ -180,8 +180,8 @@ class SlicePublisher:
         wanted = pools[pool]
         # Wanting what cannot be had would be written for ever. The next `publish` wants it again.
         kept = replace(stored.spec, pool=ResourcePool(name=pool))
-        pools[pool] = replaced(wanted, slices=(*wanted.slices[:place], kept, *wanted.slices[place + 1 :]))
-        self._on_problem(DroppedFields(pool, place, written.spec, stored.spec))
+        pools[pool] = replaced(wanted, slices=(*wanted.slices[:index], kept, *wanted.slices[index + 1 :]))
+        self._on_problem(DroppedFields(pool, index, written.spec, stored.spec))
 
 
 def _pool_of(item: ResourceSlice) -> Iterator[str]:

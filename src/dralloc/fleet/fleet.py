@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
@@ -23,9 +23,10 @@ from dralloc.client.api_calls import ApiCalls
 from dralloc.client.known_resources import resource_for
 from dralloc.client.transport import Transport
 from dralloc.client.typed_resource import key_of
+from dralloc.devices.identity import PoolId
 from dralloc.fleet.profiles import PROFILE_LABEL, FleetProfile, SimulatedNode, classes_of, nodes_of, shared_slices
-from dralloc.fleet.publication import CreateSlice, DeleteSlice, PoolKey, ReplaceSlice, plan_pool, pool_of
 from dralloc.fleet.simulated_pods import FIELD_MANAGER, TOGETHER, SimulatedPods
+from dralloc.kubelet.pool_plan import CreateSlice, DeleteSlice, UpdateSlice, WantedPool, plan_pool
 from dralloc.node.node_object import NodeHeartbeat, NodeShape
 from dralloc.node.retry import in_time, until_done
 from dralloc.node.timings import DEFAULT_TIMINGS, Timings
@@ -87,39 +88,41 @@ class Fleet:
             await self._create_unless_there(resource_for(DeviceClass), item)
         nodes = nodes_of(profile, count, prefix)
         await _together(self._publish_node(node, existing) for node in nodes)
-        pools = groupby(map(self._marked, shared_slices(profile, count, prefix)), key=pool_of)
+        pools = groupby(map(self._marked, shared_slices(profile, count, prefix)), key=PoolId.of_slice)
         await _together(self._publish_pool(list(slices), existing) for _, slices in pools)
 
-    async def _publish_node(self, node: SimulatedNode, existing: dict[PoolKey, dict[str, ResourceSlice]]) -> None:
+    async def _publish_node(self, node: SimulatedNode, existing: Mapping[PoolId, Sequence[ResourceSlice]]) -> None:
         labels = {**node.shape.labels, PROFILE_LABEL: self._settings.profile_name}
         shape = NodeShape(name=node.shape.name, labels=labels, capacity=node.shape.capacity)
         uid = await self._heart(shape).register()
         owner = OwnerReference(api_version="v1", kind="Node", name=shape.name, uid=uid, controller=True)
         slices = [self._marked(item, owner) for item in node.slices]
-        for _, pool in groupby(slices, key=pool_of):
+        for _, pool in groupby(slices, key=PoolId.of_slice):
             await self._publish_pool(list(pool), existing)
 
     async def _publish_pool(
-        self, slices: list[ResourceSlice], existing: dict[PoolKey, dict[str, ResourceSlice]]
+        self, slices: Sequence[ResourceSlice], existing: Mapping[PoolId, Sequence[ResourceSlice]]
     ) -> None:
-        kept = existing.get(pool_of(slices[0]), {})
+        wanted = WantedPool(
+            slices=tuple(item.spec for item in slices), metadata=tuple(item.metadata for item in slices)
+        )
         resource = resource_for(ResourceSlice)
-        for action in plan_pool(slices, kept):
+        for action in plan_pool(wanted, existing.get(PoolId.of_slice(slices[0]), ())):
             match action:
-                case CreateSlice(item):
+                case CreateSlice(_, item):
                     await self._create_unless_there(resource, item)
-                case ReplaceSlice(item):
+                case UpdateSlice(_, item):
                     await self._calls.replace(resource, item)
                 case DeleteSlice(item):
                     with suppress(NotFound):
                         await self._calls.delete(resource, key_of(item), uid=item.metadata.uid)
 
-    async def _existing_slices(self) -> dict[PoolKey, dict[str, ResourceSlice]]:
-        """What an earlier fleet left, by pool and name."""
+    async def _existing_slices(self) -> dict[PoolId, list[ResourceSlice]]:
+        """The slices that an earlier fleet published, by pool."""
         slices, _ = await self._calls.list_all(resource_for(ResourceSlice), label_selector=PROFILE_LABEL)
-        found: dict[PoolKey, dict[str, ResourceSlice]] = {}
+        found: dict[PoolId, list[ResourceSlice]] = {}
         for item in slices:
-            found.setdefault(pool_of(item), {})[item.metadata.name] = item
+            found.setdefault(PoolId.of_slice(item), []).append(item)
         return found
 
     async def _create_unless_there(self, resource: Any, item: Any) -> None:

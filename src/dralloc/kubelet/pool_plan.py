@@ -1,11 +1,11 @@
-"""What must be written so that a pool's slices say what the driver wants: the smallest change, in the order that misleads nobody.
+"""What must be written so that the slices of a pool say what is wanted: the smallest change, in a safe order.
 
 The rules are those of Kubernetes' own publisher, so that a driver can change from one to the other over the same slices:
 
-- A slice's place in its pool is the number at the front of its name.
-- One slice changed: it is written, and the generation stays. More than one write is needed: a new generation, with which all
-  slices are written; until they are complete, nothing is allocated from the pool.
-- What is not wanted any more is deleted first: rather no device than one that does not exist.
+- The index of a slice in its pool is the number at the front of its name, unless the wanted slices have names of their own.
+- If one slice changes, it is written and the generation stays. If more than one write is needed, all slices are written with a new
+  generation; until it is complete, nothing is allocated from the pool.
+- Obsolete slices are deleted first: a missing device is better than one that does not exist.
 """
 
 from __future__ import annotations
@@ -21,26 +21,27 @@ from dralloc.api.canonical_form import canonicalize, with_canonical_times
 from dralloc.api.meta_v1 import ObjectMeta, OwnerReference
 from dralloc.api.resource_v1 import Device, DeviceTaint, ResourcePool, ResourceSlice, ResourceSliceSpec
 from dralloc.api.wire import map_changed
+from dralloc.devices.pool_generation import newest_generation
 
-PLACE_DIGITS_MIN: Final = 5
+INDEX_DIGITS_MIN: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteSlice:
-    """Remove a slice, if it is still this one."""
+    """Delete the slice unless it has changed."""
 
     slice: ResourceSlice
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateSlice:
-    place: int
+    index: int
     slice: ResourceSlice
 
 
 @dataclass(frozen=True, slots=True)
 class CreateSlice:
-    place: int
+    index: int
     slice: ResourceSlice
 
 
@@ -49,61 +50,66 @@ SliceAction = DeleteSlice | UpdateSlice | CreateSlice
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedPool:
-    """A pool's slices in their order, as `slices_of` gives them, and who owns them."""
+    """The slices of a pool in their order; generation and count are filled in by the plan."""
 
     slices: tuple[ResourceSliceSpec, ...] = ()
+    # Names, labels and owners of the slices. Without them the server names each slice after its index, driver and owner.
+    metadata: tuple[ObjectMeta, ...] = ()
     owner: OwnerReference | None = None
-    # A generation that the driver insists on.
+    # The lowest generation to publish with.
     generation: int = 0
 
 
 def plan_pool(wanted: WantedPool, existing: Iterable[ResourceSlice]) -> tuple[SliceAction, ...]:
-    """The writes in their order; none where everything is as it should be. A pool without slices loses all it has."""
+    """The writes in their order; none if everything is as wanted. All slices of a pool without wanted slices are deleted."""
     found = sorted(existing, key=lambda item: item.metadata.name)
-    newest = max((item.spec.pool.generation for item in found), default=0)
+    newest = newest_generation(found)
     count = len(wanted.slices)
-    current = _by_place(found, newest, count)
+    current = _by_index(wanted, [item for item in found if item.spec.pool.generation == newest])
     kept = {item.metadata.name for item in current.values()}
     obsolete = tuple(DeleteSlice(item) for item in found if item.metadata.name not in kept)
     if not wanted.slices:
         return obsolete
     pool = ResourcePool(name=wanted.slices[0].pool.name, generation=newest, resource_slice_count=count)
-    proposed = {place: _updated(item, wanted.slices[place], pool) for place, item in current.items()}
-    changed = {place for place, item in proposed.items() if item.spec != current[place].spec}
+    proposed = {index: _updated(index, item, wanted, pool) for index, item in current.items()}
+    changed = {index for index, item in proposed.items() if item.spec != current[index].spec}
     if wanted.generation > newest:
         pool = replace(pool, generation=wanted.generation)
     elif len(current) < count or len(changed) > 1:
         pool = replace(pool, generation=newest + 1)
     rewritten = sorted(changed if pool.generation == newest else current)
-    updates = (UpdateSlice(place, _with_pool(proposed[place], pool)) for place in rewritten)
-    creates = (CreateSlice(place, _created(place, wanted, pool)) for place in range(count) if place not in current)
+    updates = (UpdateSlice(index, _with_pool(proposed[index], pool)) for index in rewritten)
+    creates = (CreateSlice(index, _created(index, wanted, pool)) for index in range(count) if index not in current)
     return (*obsolete, *updates, *creates)
 
 
 def is_as_wanted(wanted: ResourceSliceSpec, stored: ResourceSliceSpec) -> bool:
-    """Whether the server kept all that was written; that it says since when a taint is there is no difference."""
+    """True if the server kept everything that was written; the times that it adds to taints are ignored."""
     return _filled_in(wanted, stored.devices or ()) == stored
 
 
-# --- Places -------------------------------------------------------------------------------------------------------
+# --- Indices ------------------------------------------------------------------------------------------------------
 
 
-def _by_place(found: Sequence[ResourceSlice], generation: int, count: int) -> Mapping[int, ResourceSlice]:
-    """The slices of this generation that stand in one of the places, one for each place."""
+def _by_index(wanted: WantedPool, slices: Iterable[ResourceSlice]) -> Mapping[int, ResourceSlice]:
+    """The slices that have an index in the pool, the first for each index."""
+    by_name = {metadata.name: index for index, metadata in enumerate(wanted.metadata)}
+    count = len(wanted.slices)
     digits = _digits(count)
     current: dict[int, ResourceSlice] = {}
-    for item in found:
-        place = _place_of(item.metadata.name, digits)
-        if item.spec.pool.generation == generation and place is not None and place < count:
-            current.setdefault(place, item)
+    for item in slices:
+        name = item.metadata.name
+        index = by_name.get(name) if by_name else _index_in(name, digits)
+        if index is not None and index < count:
+            current.setdefault(index, item)
     return current
 
 
 def _digits(count: int) -> int:
-    return max(PLACE_DIGITS_MIN, len(f"{max(count - 1, 0):x}"))
+    return max(INDEX_DIGITS_MIN, len(f"{max(count - 1, 0):x}"))
 
 
-def _place_of(name: str, digits: int) -> int | None:
+def _index_in(name: str, digits: int) -> int | None:
     number, dash, _ = name.partition("-")
     if not dash or len(number) != digits or not set(number) <= set(hexdigits):
         return None
@@ -113,15 +119,26 @@ def _place_of(name: str, digits: int) -> int | None:
 # --- Content ------------------------------------------------------------------------------------------------------
 
 
-def _created(place: int, wanted: WantedPool, pool: ResourcePool) -> ResourceSlice:
-    spec = wanted.slices[place]
-    parts = [f"{place:0{_digits(len(wanted.slices))}x}", spec.driver, *([wanted.owner.name] if wanted.owner else [])]
-    metadata = ObjectMeta(generate_name="-".join(parts) + "-", owner_references=(wanted.owner,) if wanted.owner else ())
+def _created(index: int, wanted: WantedPool, pool: ResourcePool) -> ResourceSlice:
+    spec = wanted.slices[index]
+    metadata = wanted.metadata[index] if wanted.metadata else _generated_name(index, wanted)
     return _with_pool(ResourceSlice(metadata=metadata, spec=_filled_in(spec, ())), pool)
 
 
-def _updated(current: ResourceSlice, wanted: ResourceSliceSpec, pool: ResourcePool) -> ResourceSlice:
-    return _with_pool(replace(current, spec=_filled_in(wanted, current.spec.devices or ())), pool)
+def _generated_name(index: int, wanted: WantedPool) -> ObjectMeta:
+    owners = (wanted.owner,) if wanted.owner is not None else ()
+    number = f"{index:0{_digits(len(wanted.slices))}x}"
+    parts = (number, wanted.slices[index].driver, *(owner.name for owner in owners))
+    return ObjectMeta(generate_name="-".join(parts) + "-", owner_references=owners)
+
+
+def _updated(index: int, current: ResourceSlice, wanted: WantedPool, pool: ResourcePool) -> ResourceSlice:
+    metadata = current.metadata
+    if wanted.metadata:
+        stated = wanted.metadata[index]
+        metadata = replace(metadata, labels=stated.labels, owner_references=stated.owner_references)
+    spec = _filled_in(wanted.slices[index], current.spec.devices or ())
+    return _with_pool(replace(current, metadata=metadata, spec=spec), pool)
 
 
 def _with_pool(item: ResourceSlice, pool: ResourcePool) -> ResourceSlice:
@@ -129,7 +146,7 @@ def _with_pool(item: ResourceSlice, pool: ResourcePool) -> ResourceSlice:
 
 
 def _filled_in(wanted: ResourceSliceSpec, before: Iterable[Device]) -> ResourceSliceSpec:
-    """What is wanted, in the server's spelling, with the time since when a taint is there where the driver does not say."""
+    """The wanted spec as the server would store it; taints without a time keep the one that they have now."""
     taints = {device.name: device.taints for device in before if device.taints}
     spec = canonicalize(with_canonical_times(ResourceSlice(spec=wanted))).spec
     devices = map_changed(spec.devices or (), lambda device: _with_times(device, taints.get(device.name, ())))
