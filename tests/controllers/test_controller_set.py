@@ -20,7 +20,7 @@ from dralloc.cli.main import app
 from dralloc.client.async_client import AsyncClient, connect_async
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.transport import ClientRequest, ClientResponse, Stream, Transport
-from dralloc.controllers.controller_set import LEASE, Controllers
+from dralloc.controllers.controller_set import LEASE, ControllerSet
 from dralloc.primitives.features import FeatureGates
 from dralloc.simulator.network_faults import Faults, FaultyTransport
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
@@ -53,7 +53,7 @@ def test_one_of_two_is_in_charge_and_the_other_takes_over() -> None:
             networks = {name: FaultyTransport(sound, Random(0), Faults()) for name in ("a", "b")}
             running = {}
             for name, network in networks.items():
-                controllers = Controllers(network, clock=clock, gates=FeatureGates.defaults())
+                controllers = ControllerSet(network, clock=clock, gates=FeatureGates.defaults())
                 running[name] = asyncio.create_task(controllers.run_elected(name))
                 await asyncio.sleep(1)
             assert await in_charge() == ("a", 1)
@@ -108,7 +108,7 @@ def test_what_cannot_be_watched_stops_only_those_who_need_it(plural: str, status
             sound = InProcessTransport(application, token=TOKEN)
             client = AsyncClient(sound)
             transport = WithoutResource(sound, plural, status)
-            running = asyncio.create_task(Controllers(transport, clock=clock, gates=FeatureGates.defaults()).run())
+            running = asyncio.create_task(ControllerSet(transport, clock=clock, gates=FeatureGates.defaults()).run())
             await client.create(claim_template("t", request()))
             await client.create(pod("p", {"gpu": template("t")}))
             await asyncio.sleep(60)

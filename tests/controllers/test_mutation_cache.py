@@ -12,7 +12,7 @@ from dralloc.api.meta_v1 import ObjectMeta
 from dralloc.api.resource_v1 import DeviceClass
 from dralloc.client.informer import Informer
 from dralloc.client.typed_resource import ObjectKey
-from dralloc.controllers.mutation_cache import TRUSTED_S, Latest
+from dralloc.controllers.mutation_cache import KEPT_S, MutationCache
 from dralloc.controllers.name_suffixes import ALPHABET, suffix
 from dralloc.simulator.virtual_time import run_virtual
 
@@ -25,16 +25,16 @@ def revision_of(item: DeviceClass | None) -> int | None:
     return None if item is None else int(item.metadata.resource_version)
 
 
-def play(scenario: Callable[[Informer[DeviceClass], Latest[DeviceClass]], Awaitable[None]]) -> None:
+def play(scenario: Callable[[Informer[DeviceClass], MutationCache[DeviceClass]], Awaitable[None]]) -> None:
     async def main() -> None:
         informer: Informer[DeviceClass] = Informer()
-        await scenario(informer, Latest(informer))
+        await scenario(informer, MutationCache(informer))
 
     run_virtual(main())
 
 
 def test_an_answer_counts_until_the_copy_has_caught_up() -> None:
-    async def scenario(informer: Informer[DeviceClass], latest: Latest[DeviceClass]) -> None:
+    async def scenario(informer: Informer[DeviceClass], latest: MutationCache[DeviceClass]) -> None:
         informer.put(at(5))
         latest.keep(at(9))
         assert revision_of(latest.get("c")) == 9
@@ -47,7 +47,7 @@ def test_an_answer_counts_until_the_copy_has_caught_up() -> None:
 
 
 def test_an_answer_that_is_older_than_the_copy_is_no_news() -> None:
-    async def scenario(informer: Informer[DeviceClass], latest: Latest[DeviceClass]) -> None:
+    async def scenario(informer: Informer[DeviceClass], latest: MutationCache[DeviceClass]) -> None:
         informer.put(at(10))
         latest.keep(at(9))
         assert revision_of(latest.get("c")) == 10
@@ -56,7 +56,7 @@ def test_an_answer_that_is_older_than_the_copy_is_no_news() -> None:
 
 
 def test_what_is_deleted_is_gone_whatever_was_answered() -> None:
-    async def scenario(informer: Informer[DeviceClass], latest: Latest[DeviceClass]) -> None:
+    async def scenario(informer: Informer[DeviceClass], latest: MutationCache[DeviceClass]) -> None:
         informer.put(at(5))
         latest.keep(at(6))
         informer.remove(ObjectKey("", "c"))
@@ -66,9 +66,9 @@ def test_what_is_deleted_is_gone_whatever_was_answered() -> None:
 
 
 def test_an_answer_that_is_never_shown_is_not_believed_for_ever() -> None:
-    async def scenario(_: Informer[DeviceClass], latest: Latest[DeviceClass]) -> None:
+    async def scenario(_: Informer[DeviceClass], latest: MutationCache[DeviceClass]) -> None:
         latest.keep(at(6))
-        await asyncio.sleep(TRUSTED_S - 1)
+        await asyncio.sleep(KEPT_S - 1)
         assert revision_of(latest.get("c")) == 6
         await asyncio.sleep(2)
         assert latest.get("c") is None

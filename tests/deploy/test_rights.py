@@ -24,7 +24,7 @@ from dralloc.assembly.components import Components
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.transport import ClientRequest, Transport
-from dralloc.controllers.controller_set import Controllers
+from dralloc.controllers.controller_set import ControllerSet
 from dralloc.driver import DriverFunctions
 from dralloc.driver import device as plain_device
 from dralloc.driver.plugin import Plugin
@@ -140,7 +140,7 @@ async def world() -> AsyncIterator[World]:
         scheduler = SchedulerLoop(
             made.transport_of(SCHEDULER), clock=clock, settings=SchedulerSettings(names=frozenset({NAME}), gates=gates)
         )
-        controllers = Controllers(made.transport_of(CONTROLLERS), clock=clock, gates=gates)
+        controllers = ControllerSet(made.transport_of(CONTROLLERS), clock=clock, gates=gates)
         fleet = FleetSettings(profile=load_profile("gpu"), profile_name="gpu", count=2, prefix="node")
         ready = asyncio.Event()
         admin = InProcessTransport(made.application, token=TOKEN)

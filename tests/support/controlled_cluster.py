@@ -20,7 +20,7 @@ from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.known_resources import resource_for
 from dralloc.client.transport import Transport
 from dralloc.client.typed_resource import ObjectKey
-from dralloc.controllers.controller_set import CONTROLLERS, Controllers
+from dralloc.controllers.controller_set import CONTROLLERS, ControllerSet
 from dralloc.primitives.errors import NotFound
 from dralloc.primitives.features import FeatureGates
 from dralloc.simulator.network_faults import Faults, FaultyTransport
@@ -35,7 +35,7 @@ SETTLED_S = 5.0
 class ControlledCluster:
     """The cluster as a test sees it. `client` loses nothing."""
 
-    def __init__(self, client: AsyncClient, transport: FaultyTransport, controllers: Controllers) -> None:
+    def __init__(self, client: AsyncClient, transport: FaultyTransport, controllers: ControllerSet) -> None:
         self.client = client
         self.network = transport
         self.controllers = controllers
@@ -140,7 +140,7 @@ async def controlled_cluster(
     async with api_application(clock=clock, gates=gates) as application:
         sound: Transport = InProcessTransport(application, token=TOKEN)
         network = FaultyTransport(sound, Random(seed), Faults())
-        controllers = Controllers(network, clock=clock, gates=gates or FeatureGates.defaults(), only=only)
+        controllers = ControllerSet(network, clock=clock, gates=gates or FeatureGates.defaults(), only=only)
         cluster = ControlledCluster(AsyncClient(sound), network, controllers)
         cluster.start()
         try:

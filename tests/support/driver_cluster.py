@@ -27,7 +27,7 @@ from dralloc.client.known_resources import resource_for
 from dralloc.client.kubeconfig import read_kubeconfig
 from dralloc.client.typed_resource import Object
 from dralloc.client.work_queue import Backoff
-from dralloc.controllers.controller_set import Controllers
+from dralloc.controllers.controller_set import ControllerSet
 from dralloc.driver_kit.driver_process import DriverProcess
 from dralloc.driver_kit.slice_rules import are_complete
 from dralloc.kubelet.plugin_sockets import PLUGINS, REGISTRY
@@ -178,7 +178,7 @@ async def driver_cluster(
         clock, gates = SystemClock(), FeatureGates.defaults()
         components = [
             asyncio.create_task(Scheduler(ApiCalls(transport, field_manager="scheduler"), clock).run()),
-            asyncio.create_task(Controllers(transport, clock=clock, gates=gates).run()),
+            asyncio.create_task(ControllerSet(transport, clock=clock, gates=gates).run()),
         ]
         stack.push_async_callback(_end, components)
         cluster = DriverCluster(client, settings.kubeconfig_path, directory / "kubelet", stack)

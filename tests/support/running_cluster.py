@@ -29,7 +29,7 @@ from dralloc.client.known_resources import resource_for
 from dralloc.client.kubeconfig import ConnectionConfig
 from dralloc.client.transport import ClientRequest
 from dralloc.client.typed_resource import Object
-from dralloc.controllers.controller_set import Controllers
+from dralloc.controllers.controller_set import ControllerSet
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.scheduler import Scheduler
@@ -81,7 +81,7 @@ class RunningCluster:
 
     async def control(self, gates: str = "") -> None:
         """The controllers come up, or come back with other features."""
-        controllers = Controllers(self.transport, clock=self._clock, gates=FeatureGates.parse(gates))
+        controllers = ControllerSet(self.transport, clock=self._clock, gates=FeatureGates.parse(gates))
         await self.components.restart("controllers", controllers.run)
 
     async def run_pods(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from dralloc.api.meta_v1 import ObjectMeta, OwnerReference
+from dralloc.api.meta_v1 import ApiObject, ObjectMeta, OwnerReference
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 
@@ -46,7 +46,7 @@ def controller_of(metadata: ObjectMeta) -> OwnerReference | None:
     return next((owner for owner in metadata.owner_references if owner.controller), None)
 
 
-def is_made_for(claim: ResourceClaim, pod: Pod) -> bool:
+def is_made_for(claim: ResourceClaim, pod: ApiObject) -> bool:
     """Whether the claim belongs to this very pod."""
     owner = controller_of(claim.metadata)
     return owner is not None and owner.uid == pod.metadata.uid

@@ -30,7 +30,7 @@ from dralloc.client.known_resources import resource_for
 from dralloc.client.leader_election import LeaderElection
 from dralloc.client.transport import Transport
 from dralloc.client.typed_resource import ObjectKey
-from dralloc.controllers.controller_set import CONTROLLERS, Controllers
+from dralloc.controllers.controller_set import CONTROLLERS, ControllerSet
 from dralloc.fleet.fleet import Fleet, FleetSettings
 from dralloc.fleet.manifest_nodes import ManifestNodes
 from dralloc.fleet.profiles import load_profile
@@ -125,7 +125,7 @@ async def components_on(
         application.metrics.include(terms.metrics.all)
         components.start("scheduler", partial(terms.run_elected, identity) if identity else terms.run)
         if settings.controllers:
-            controllers = Controllers(transport, clock=clock, gates=gates, only=settings.controllers)
+            controllers = ControllerSet(transport, clock=clock, gates=gates, only=settings.controllers)
             application.metrics.include(controllers.metrics.all)
             components.start("controllers", partial(controllers.run_elected, identity) if identity else controllers.run)
         nodes_ready = asyncio.Event()

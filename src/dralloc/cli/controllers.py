@@ -36,7 +36,7 @@ def controllers(
     from dralloc.cli.component_runner import work
     from dralloc.cli.server_connection import find_server
     from dralloc.client.http_transport import HttpTransport
-    from dralloc.controllers.controller_set import CONTROLLERS, Controllers
+    from dralloc.controllers.controller_set import CONTROLLERS, ControllerSet
     from dralloc.controllers.metrics import ControllerMetrics
     from dralloc.system_clock import SystemClock
 
@@ -45,7 +45,7 @@ def controllers(
         fail(f"--only: no controller is called {unknown[0]!r}; there are {', '.join(CONTROLLERS)}")
     gates = parse_gates(feature_gates)
     connection = find_server(kubeconfig, context)
-    chosen = Controllers(
+    chosen = ControllerSet(
         HttpTransport(connection), clock=SystemClock(), gates=gates, metrics=ControllerMetrics(), only=names
     )
     say(f"working on {connection.server}: {', '.join(names)}")

@@ -16,7 +16,8 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimTemplate
 from dralloc.cli.output import fail, say
 from dralloc.cli.world import World
-from dralloc.controllers.jobs.plan_claims import ReportProblem, stated_claims
+from dralloc.controllers.claim_creation import ReportProblem
+from dralloc.controllers.jobs.plan_claims import stated_claims
 
 Workload = Job | Deployment
 
@@ -50,7 +51,7 @@ def _pods_at_a_time(job: Job) -> int:
 
 def _add_claims(world: World, job: Job) -> None:
     namespace, subject = job.metadata.namespace, _subject(job)
-    for stated in stated_claims(job.metadata):
+    for stated in stated_claims(job):
         if isinstance(stated, ReportProblem):
             fail(f"{subject}: {stated.message}")
         name, template_name = stated

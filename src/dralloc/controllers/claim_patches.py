@@ -1,6 +1,6 @@
-"""How controllers write claims: only what they change, and only if nobody wrote since they read.
+"""Patches of claims by controllers: optimistic, and only of the members that they change.
 
-Patches leave alone what a newer server may hold in a claim and we do not know.
+A patch keeps members that a newer server has and this version does not know.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ CLAIMS: Final = resource_for(ResourceClaim)
 
 
 async def write_status(calls: ApiCalls, claim: ResourceClaim, status: Mapping[str, Any]) -> ResourceClaim:
-    """The claim with these members of its status; None takes one away."""
-    patch = {"metadata": _as_read(claim), "status": status}
+    """Set these members of the claim's status, or remove those that are None; returns the written claim."""
+    patch = {"metadata": _preconditions(claim), "status": status}
     return await calls.patch(CLAIMS, key_of(claim), patch, subresource="status")
 
 
 async def write_finalizers(calls: ApiCalls, claim: ResourceClaim, finalizers: list[str]) -> ResourceClaim:
-    patch = {"metadata": {**_as_read(claim), "finalizers": finalizers}}
+    patch = {"metadata": {**_preconditions(claim), "finalizers": finalizers}}
     return await calls.patch(CLAIMS, key_of(claim), patch)
 
 
-def _as_read(claim: ResourceClaim) -> dict[str, str]:
-    """A server refuses the patch where the claim is another one, or has changed."""
+def _preconditions(claim: ResourceClaim) -> dict[str, str]:
+    """Preconditions: the server answers with a conflict if the claim was replaced or changed."""
     return {"uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version}

@@ -1,4 +1,4 @@
-"""What every controller is given: how to call the server, what is watched, the time, the gates, the counters."""
+"""The dependencies of a controller: transport, informers, clock, feature gates, metrics."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from dralloc.client.event_recorder import EventRecorder
 from dralloc.client.known_resources import resource_for
 from dralloc.client.transport import Transport
 from dralloc.controllers.metrics import ControllerMetrics
-from dralloc.controllers.shared_informers import Copies
+from dralloc.controllers.shared_informers import ControllerInformers
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setup:
-    """Of one controller, for one term of being in charge: nothing in it outlives the term but the metrics."""
+class ControllerContext:
+    """Of one controller, for one term of leadership. Only the metrics outlive the term."""
 
     transport: Transport
-    watched: Copies
+    informers: ControllerInformers
     clock: Clock
     gates: FeatureGates
     metrics: ControllerMetrics
     recorders: list[EventRecorder] = field(default_factory=list)
 
     def calls(self, field_manager: str) -> ApiCalls:
-        """Calls whose writes are recorded under this name."""
+        """API calls that write under this field manager."""
         return ApiCalls(self.transport, field_manager=field_manager)
 
     def recorder(self, component: str) -> EventRecorder:

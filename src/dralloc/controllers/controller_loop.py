@@ -1,7 +1,7 @@
-"""The one loop of all controllers: take a key, plan, apply action after action; what goes wrong brings the key back.
+"""The loop that all controllers run: take a key, plan, apply the actions in order, retry the key after a failure.
 
-A plan is made from what is known now, so after any failure (somebody else wrote first, an answer was lost) the
-remedy is the same: plan again. Planning when nothing is to be done gives nothing to do.
+Plans depend only on the current state, so every failure (a conflict, a lost answer) has the same remedy: plan again.
+A plan for a key that needs nothing is empty.
 """
 
 from __future__ import annotations
@@ -9,62 +9,54 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable
 from typing import ClassVar, Final, Generic, TypeVar
 
 from dralloc.client.transport import TransportError
 from dralloc.client.work_queue import Backoff, WorkQueue, work
-from dralloc.controllers.controller_context import Setup
+from dralloc.controllers.controller_context import ControllerContext
 from dralloc.controllers.metrics import QueueMetrics, QueueReading
+from dralloc.controllers.planned_actions import PlannedActions
 from dralloc.primitives.errors import ApiError, Conflict, NotFound
 
 Key = TypeVar("Key", bound=Hashable)
 Action = TypeVar("Action")
 
-# A key that fails for long is looked at once a minute, so that no outage is followed by a long silence.
+# At most a minute, so that controllers resume soon after an outage.
 RETRY: Final = Backoff(first_s=0.005, most_s=60.0)
-# What is planned for in a hundred years is looked at every day: no timer reaches that far.
+# Timers cannot wait for a moment a hundred years away, so such a key is planned once a day.
 LOOK_AGAIN_MOST_S: Final = 24 * 3600.0
 
 _logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Plan(Generic[Action]):
-    """What to do, in this order; and when to look again although nothing happens."""
-
-    actions: Sequence[Action] = ()
-    look_again_s: float | None = None
-
-
 class Controller(ABC, Generic[Key, Action]):
-    """Keys of its queue are planned for one by one; several workers, never two on one key."""
+    """Plans the keys of its queue with several workers, never two on the same key."""
 
-    # By which name its queue is counted.
+    # The queue's name in metrics.
     queue_name: ClassVar[str]
     workers: ClassVar[int] = 8
 
-    def __init__(self, setup: Setup) -> None:
-        self.queue: MeasuredQueue[Key] = MeasuredQueue(self.queue_name, setup.metrics.queues)
-        self._setup = setup
+    def __init__(self, context: ControllerContext) -> None:
+        self.queue: MeasuredQueue[Key] = MeasuredQueue(self.queue_name, context.metrics.queues)
+        self._context = context
 
     @abstractmethod
-    async def plan(self, key: Key) -> Plan[Action]:
-        """What the key needs. Reads only."""
+    async def plan(self, key: Key) -> PlannedActions[Action]:
+        """Returns the actions that the key needs. Changes nothing."""
 
     @abstractmethod
     async def apply(self, action: Action) -> None:
-        """Do it; a refusal is raised."""
+        """Perform the action; raises the server's error if it is refused."""
 
     async def run(self) -> None:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for recorder in self._setup.recorders:
+            for recorder in self._context.recorders:
                 group.create_task(recorder.run())
-            await self._setup.watched.synced()
+            await self._context.informers.synced()
             for _ in range(self.workers):
-                group.create_task(work(self.queue, self._handle, self._complain))
+                group.create_task(work(self.queue, self._handle, self._log_failure))
 
     async def _handle(self, key: Key) -> None:
         plan = await self.plan(key)
@@ -73,8 +65,8 @@ class Controller(ABC, Generic[Key, Action]):
         if plan.look_again_s is not None:
             self.queue.add_after(key, min(plan.look_again_s, LOOK_AGAIN_MOST_S))
 
-    def _complain(self, key: Key, error: Exception) -> None:
-        """Losing a race is daily business, so is a network that fails; what we did not expect is shown in full."""
+    def _log_failure(self, key: Key, error: Exception) -> None:
+        """Lost races are normal, refusals and network failures are warnings, anything else is an internal error."""
         match error:
             case Conflict() | NotFound():
                 _logger.debug("%s %s: %s", self.queue_name, key, error)
@@ -85,7 +77,7 @@ class Controller(ABC, Generic[Key, Action]):
 
 
 class MeasuredQueue(WorkQueue[Key]):
-    """A work queue that counts."""
+    """A work queue that records metrics."""
 
     def __init__(self, name: str, metrics: QueueMetrics) -> None:
         super().__init__(RETRY)

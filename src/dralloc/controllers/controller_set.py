@@ -1,7 +1,7 @@
-"""All controllers, or some of them, over one connection: watch, wait until everything is known, work.
+"""The controllers of one process, all or some of them, with shared informers and leader election.
 
-A term of being in charge begins with nothing but what the server says and leaves nothing behind but its metrics, so
-it does not matter who was in charge before, or how that ended.
+A leader starts from what the server has and keeps nothing but metrics when its term ends, so it does not matter
+which process was the leader before, or how its term ended.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from dralloc.client.transport import Transport
 from dralloc.client.typed_resource import ObjectKey
 from dralloc.controllers.claim_lifecycle.controller import ClaimLifecycleController
 from dralloc.controllers.claim_templates.controller import ClaimTemplatesController
-from dralloc.controllers.controller_context import Setup
+from dralloc.controllers.controller_context import ControllerContext
 from dralloc.controllers.controller_loop import Controller
 from dralloc.controllers.jobs.controller import JobController
 from dralloc.controllers.metrics import ControllerMetrics
 from dralloc.controllers.quota.controller import QuotaController
-from dralloc.controllers.shared_informers import Copies, Watched
+from dralloc.controllers.shared_informers import ControllerInformers, SharedInformers
 from dralloc.controllers.taint_eviction.controller import TaintEvictionController
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
@@ -31,7 +31,7 @@ from dralloc.primitives.features import FeatureGates
 LEASE: Final = ObjectKey("kube-system", "dralloc-controllers")
 FIELD_MANAGER: Final = "dralloc-controllers"
 
-CONTROLLERS: Final[Mapping[str, Callable[[Setup], Controller[Any, Any]]]] = {
+CONTROLLERS: Final[Mapping[str, Callable[[ControllerContext], Controller[Any, Any]]]] = {
     "claim-templates": ClaimTemplatesController,
     "claim-lifecycle": ClaimLifecycleController,
     "taint-eviction": TaintEvictionController,
@@ -39,12 +39,12 @@ CONTROLLERS: Final[Mapping[str, Callable[[Setup], Controller[Any, Any]]]] = {
     "jobs": JobController,
 }
 
-# Without its feature, a controller has nothing to do.
+# Controllers that run only if a feature gate is on.
 _NEEDS: Final = {"taint-eviction": "DRADeviceTaints"}
 
 
-class Controllers:
-    """The chosen controllers of one process."""
+class ControllerSet:
+    """Runs the chosen controllers."""
 
     def __init__(
         self,
@@ -62,36 +62,36 @@ class Controllers:
         self._names = [name for name in only if name not in _NEEDS or _NEEDS[name] in gates]
 
     async def run(self) -> None:
-        """One term: work until cancelled."""
-        watched = Watched(ApiCalls(self._transport, field_manager=FIELD_MANAGER))
-        controllers = [CONTROLLERS[name](self._setup(watched)) for name in self._names]
+        """Run for one term of leadership, until cancelled."""
+        informers = SharedInformers(ApiCalls(self._transport, field_manager=FIELD_MANAGER))
+        controllers = [CONTROLLERS[name](self._context(informers)) for name in self._names]
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(watched.run())
+                group.create_task(informers.run())
                 for controller in controllers:
                     group.create_task(controller.run())
         finally:
             for controller in controllers:
                 controller.queue.close()
 
-    def _setup(self, watched: Watched) -> Setup:
-        return Setup(
+    def _context(self, informers: SharedInformers) -> ControllerContext:
+        return ControllerContext(
             transport=self._transport,
-            watched=Copies(watched),
+            informers=ControllerInformers(informers),
             clock=self._clock,
             gates=self._gates,
             metrics=self.metrics,
         )
 
     async def run_elected(self, identity: str) -> None:
-        """Be in charge whenever nobody else is."""
+        """Run whenever this process is the leader."""
         calls = ApiCalls(self._transport, field_manager=FIELD_MANAGER)
         election = LeaderElection(calls, resource_for(Lease), self.lease, identity=identity, clock=self._clock)
         await election.run(self.run)
 
     @property
     def lease(self) -> ObjectKey:
-        """What processes compete for that run the same controllers; those that run others are no competition."""
+        """The lease of this set of controllers. Processes that run other controllers use other leases."""
         if set(self._names) == set(CONTROLLERS):
             return LEASE
         return ObjectKey(LEASE.namespace, "-".join((LEASE.name, *sorted(self._names))))

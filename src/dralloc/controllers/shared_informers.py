@@ -1,7 +1,7 @@
-"""Local copies of what controllers read: one of each kind, however many controllers look at it.
+"""Informers that all controllers of a process share, one for each kind, and their indices.
 
-Kinds from which other objects are made (templates of claims, jobs) are held whole, as documents: what we do not model
-must still reach the objects made from them.
+Claim templates and jobs are kept as whole documents, because fields that this version does not model must reach the
+objects that are created from them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dralloc.devices.identity import DeviceId
 from dralloc.primitives.errors import NotFound
 
 
-def _whole(view_type: type[ApiObject]) -> TypedResource[UnstructuredObject]:
+def _unstructured(view_type: type[ApiObject]) -> TypedResource[UnstructuredObject]:
     known = resource_for(view_type)
     return TypedResource(
         group=known.group,
@@ -40,8 +40,8 @@ def _whole(view_type: type[ApiObject]) -> TypedResource[UnstructuredObject]:
     )
 
 
-TEMPLATES: Final = _whole(ResourceClaimTemplate)
-JOBS: Final = _whole(Job)
+TEMPLATES: Final = _unstructured(ResourceClaimTemplate)
+JOBS: Final = _unstructured(Job)
 
 
 def _claims_of_pod(pod: Pod) -> Iterator[tuple[str, str]]:
@@ -65,7 +65,7 @@ def _workloads_of_claim(claim: ResourceClaim) -> Iterator[str]:
 
 
 def devices_of(claim: ResourceClaim) -> Iterable[DeviceId]:
-    """The devices that a claim has; one of which it has several shares stands there once."""
+    """The devices that are allocated to the claim, each once."""
     if claim.status.allocation is None:
         return ()
     results = claim.status.allocation.devices.results
@@ -76,7 +76,7 @@ def _namespace(item: ApiObject) -> Iterator[str]:
     yield item.metadata.namespace
 
 
-# The names under which `Informer.by` finds objects.
+# The indices that `Informer.by` can use.
 _INDICES: Final[Mapping[TypedResource[Any], Mapping[str, Callable[[Any], Iterable[Hashable]]]]] = {
     resource_for(Pod): {"claim": _claims_of_pod, "template": _templates_of_pod, "controller": _controller},
     resource_for(ResourceClaim): {"controller": _controller, "workload": _workloads_of_claim, "device": devices_of},
@@ -84,48 +84,48 @@ _INDICES: Final[Mapping[TypedResource[Any], Mapping[str, Callable[[Any], Iterabl
 }
 
 
-class Watched:
-    """The copies; whoever asks for one has it watched."""
+class SharedInformers:
+    """Creates an informer for each kind that is asked for, and keeps it up to date."""
 
     def __init__(self, calls: ApiCalls) -> None:
         self._calls = calls
         self._informers: dict[TypedResource[Any], Informer[Any]] = {}
 
-    def copy_of(self, resource: TypedResource[Object]) -> Informer[Object]:
+    def informer_for(self, resource: TypedResource[Object]) -> Informer[Object]:
         informer = self._informers.get(resource)
         if informer is None:
             informer = self._informers[resource] = Informer(_INDICES.get(resource))
         return informer
 
     async def run(self) -> None:
-        """Keep the copies true until cancelled."""
+        """Watch until cancelled."""
         async with asyncio.TaskGroup() as group:
             for resource, informer in self._informers.items():
-                on_problem = partial(_judge, resource, informer)
+                on_problem = partial(_on_problem, resource, informer)
                 group.create_task(Reflector(self._calls, resource, informer, on_problem=on_problem).run())
 
 
-class Copies:
-    """Those copies that one controller reads: it waits for them and for no others, which it may not be allowed to see."""
+class ControllerInformers:
+    """The informers of one controller. It waits for these alone: it may not be allowed to read other kinds."""
 
-    def __init__(self, watched: Watched) -> None:
-        self._watched = watched
+    def __init__(self, shared: SharedInformers) -> None:
+        self._shared = shared
         self._informers: list[Informer[Any]] = []
 
-    def copy_of(self, resource: TypedResource[Object]) -> Informer[Object]:
-        informer = self._watched.copy_of(resource)
+    def informer_for(self, resource: TypedResource[Object]) -> Informer[Object]:
+        informer = self._shared.informer_for(resource)
         self._informers.append(informer)
         return informer
 
     async def synced(self) -> None:
-        """Wait until every one is complete: planning from half of what there is would undo what the other half asks for."""
+        """Wait until all informers have listed: a plan from partial state would undo what the rest requires."""
         for informer in self._informers:
             await informer.synced.wait()
 
 
-def _judge(resource: TypedResource[Any], informer: Informer[Any], problem: Exception) -> None:
+def _on_problem(resource: TypedResource[Any], informer: Informer[Any], problem: Exception) -> None:
     if isinstance(problem, NotFound) and not informer.synced.is_set():
-        # An older server, or a feature that is off there: nobody can have made such objects. Should it come to serve
-        # them, the reflector, which goes on asking, finds them.
+        # The server does not serve this kind (an older version, or a feature that is off), so there are no objects.
+        # The reflector keeps retrying and finds them if the server starts to serve the kind.
         informer.synced.set()
     log_problem(resource, problem)

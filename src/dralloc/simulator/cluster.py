@@ -30,7 +30,7 @@ from dralloc.client.api_calls import ApiCalls
 from dralloc.client.async_client import AsyncClient
 from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.typed_resource import Object
-from dralloc.controllers.controller_set import Controllers
+from dralloc.controllers.controller_set import ControllerSet
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.leader_loop import SchedulerLoop
 from dralloc.scheduler.settings import SchedulerSettings
@@ -162,7 +162,7 @@ class SimulatedCluster:
         calls = ApiCalls(network, field_manager=name)
         match name:
             case "controllers":
-                return Controllers(network, clock=self.clock, gates=gates).run
+                return ControllerSet(network, clock=self.clock, gates=gates).run
             case "nodes":
                 return PodRunner(calls, self.clock).run
             case "conflict-injector":

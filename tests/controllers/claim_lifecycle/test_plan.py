@@ -14,11 +14,11 @@ from dralloc.api.pod_claims import CLAIM_FINALIZER
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 from dralloc.controllers.claim_lifecycle.plan import (
     ClaimAction,
+    ConsumerFacts,
     Deallocate,
-    Delete,
-    Holders,
-    Release,
-    Unprotect,
+    DeleteClaim,
+    RemoveConsumers,
+    RemoveFinalizer,
     is_done,
     plan_claim,
 )
@@ -43,15 +43,15 @@ def a_claim(
     return replace(item, metadata=metadata, status=replace(item.status, reserved_for=consumers))
 
 
-def gone(*consumers: ConsumerReference, **others: Any) -> Holders:
-    return Holders(departed=frozenset(consumer.uid for consumer in consumers), **others)
+def gone(*consumers: ConsumerReference, **others: Any) -> ConsumerFacts:
+    return ConsumerFacts(departed=frozenset(consumer.uid for consumer in consumers), **others)
 
 
 @dataclass(frozen=True)
 class Case:
     id: str
     claim: ResourceClaim
-    holders: Holders = field(default_factory=Holders)
+    holders: ConsumerFacts = field(default_factory=ConsumerFacts)
     want: str = ""
 
 
@@ -122,13 +122,13 @@ CASES = [
 def in_words(actions: tuple[ClaimAction, ...]) -> str:
     def words(action: ClaimAction) -> str:
         match action:
-            case Release(_, kept):
+            case RemoveConsumers(_, kept):
                 return f"release: {' '.join(consumer.name for consumer in kept)}".strip()
             case Deallocate():
                 return "deallocate"
-            case Unprotect():
+            case RemoveFinalizer():
                 return "unprotect"
-            case Delete():
+            case DeleteClaim():
                 return "delete"
 
     return ", ".join(map(words, actions))
@@ -170,13 +170,13 @@ def carried_out(item: ResourceClaim | None, action: ClaimAction) -> ResourceClai
     if item is None:
         return None
     match action:
-        case Release(_, kept):
+        case RemoveConsumers(_, kept):
             return replace(item, status=replace(item.status, reserved_for=kept))
-        case Deallocate() | Unprotect():
+        case Deallocate() | RemoveFinalizer():
             nothing = replace(item.status, allocation=None, reserved_for=(), devices=())
             item = replace(item, status=nothing, metadata=replace(item.metadata, finalizers=()))
             return None if item.metadata.deletion_timestamp else item
-        case Delete():
+        case DeleteClaim():
             return (
                 replace(item, metadata=replace(item.metadata, deletion_timestamp=NOW))
                 if item.metadata.finalizers
@@ -194,7 +194,7 @@ CLAIMS = st.builds(
     st.booleans(),
 )
 HOLDERS = st.builds(
-    Holders,
+    ConsumerFacts,
     departed=st.sets(st.sampled_from(["uid-a", "uid-b", "uid-job"])).map(frozenset),
     in_use=st.booleans(),
     owner_is_done=st.booleans(),
@@ -202,7 +202,7 @@ HOLDERS = st.builds(
 
 
 @given(item=CLAIMS, holders=HOLDERS)
-def test_a_plan_that_is_carried_out_leaves_nothing_to_do(item: ResourceClaim, holders: Holders) -> None:
+def test_a_plan_that_is_carried_out_leaves_nothing_to_do(item: ResourceClaim, holders: ConsumerFacts) -> None:
     after: ResourceClaim | None = item
     for action in plan_claim(item, holders):
         after = carried_out(after, action)
@@ -210,7 +210,7 @@ def test_a_plan_that_is_carried_out_leaves_nothing_to_do(item: ResourceClaim, ho
 
 
 @given(item=CLAIMS, holders=HOLDERS)
-def test_whoever_holds_a_claim_keeps_it(item: ResourceClaim, holders: Holders) -> None:
+def test_whoever_holds_a_claim_keeps_it(item: ResourceClaim, holders: ConsumerFacts) -> None:
     after: ResourceClaim | None = item
     for action in plan_claim(item, holders):
         after = carried_out(after, action)

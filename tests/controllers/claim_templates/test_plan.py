@@ -18,17 +18,16 @@ from dralloc.api.pod_claims import POD_CLAIM_NAME, pod_reference
 from dralloc.api.pod_v1 import Pod, PodResourceClaimStatus
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim, ResourceClaimTemplate
 from dralloc.api.unstructured_object import UnstructuredObject, read_unstructured
+from dralloc.controllers.claim_creation import CreateClaim, ReportProblem
 from dralloc.controllers.claim_templates.plan import (
-    CreateClaim,
     PodAction,
-    PodPlan,
+    PodContext,
     RecordClaims,
-    ReportProblem,
     Reserve,
-    Surroundings,
     name_base,
     plan_pod,
 )
+from dralloc.controllers.planned_actions import PlannedActions
 from dralloc.primitives.features import FeatureGates
 from dralloc.testing.builders import allocation, alternative, claim, first_available, held, request
 from tests.support.workloads import claim_template, existing, pod, seen, template
@@ -76,15 +75,15 @@ class World:
     def of(cls, pod: Pod, claims: Sequence[ResourceClaim] = (), **others: Any) -> World:
         return cls(pod, {item.metadata.name: item for item in claims}, **others)
 
-    def plan(self) -> tuple[PodAction, ...]:
+    def plan(self) -> Sequence[PodAction]:
         uid = self.pod.metadata.uid
         own = [
             item for item in self.claims.values() if any(owner.uid == uid for owner in item.metadata.owner_references)
         ]
-        around = Surroundings(
+        context = PodContext(
             find_claim=self.claims.get, find_template=self.templates.get, own_claims=own, gates=self.gates, now=NOW
         )
-        return plan_pod(self.pod, around).actions
+        return plan_pod(self.pod, context).actions
 
     def carry_out(self, action: PodAction) -> None:
         match action:
@@ -171,7 +170,7 @@ CASES = [
             templates=templates(claim_template("t", first_available("r", alternative("a")))),
             gates=FeatureGates.parse("DRAPrioritizedList=false"),
         ),
-        ('report PodResourceClaim gpu: template "t" needs the feature gate DRAPrioritizedList, which is off',),
+        ('report PodResourceClaim gpu: template "t" requires the feature gate DRAPrioritizedList, which is disabled',),
     ),
     Case(
         "admin access needs its gate",
@@ -180,7 +179,7 @@ CASES = [
             templates=templates(claim_template("t", request(admin=True))),
             gates=FeatureGates.parse("DRAAdminAccess=false"),
         ),
-        ('report PodResourceClaim gpu: template "t" needs the feature gate DRAAdminAccess, which is off',),
+        ('report PodResourceClaim gpu: template "t" requires the feature gate DRAAdminAccess, which is disabled',),
     ),
     Case("a pod that has ended gets nothing", World.of(seen(PLAIN, phase="Succeeded"))),
     Case("a claim that exists by itself is not our business", World.of(seen(pod("p", {"nic": existing("shared")})))),
@@ -226,7 +225,7 @@ CASES = [
 def in_words(action: PodAction) -> str:
     match action:
         case CreateClaim():
-            return f"create {action.entry}"
+            return f"create {action.document['metadata']['annotations'][POD_CLAIM_NAME]}"
         case RecordClaims():
             return f"record {' '.join(entry for entry, _ in action.names)}"
         case Reserve():
@@ -250,12 +249,12 @@ def test_the_schedulers_own_reservation_is_given_time_to_be_shown() -> None:
     item = seen(pod("p", {"nic": existing("shared")}, node="node-a"), conditions=[bound])
     claims = {"shared": allocated(claim("shared", request()))}
 
-    def plan(now: datetime) -> PodPlan:
-        around = Surroundings(find_claim=claims.get, find_template=lambda _: None, own_claims=(), gates=GATES, now=now)
-        return plan_pod(item, around)
+    def plan(now: datetime) -> PlannedActions[PodAction]:
+        context = PodContext(find_claim=claims.get, find_template=lambda _: None, own_claims=(), gates=GATES, now=now)
+        return plan_pod(item, context)
 
-    assert plan(NOW + timedelta(seconds=4)) == PodPlan((), timedelta(seconds=6))
-    assert plan(NOW + timedelta(seconds=10)) == PodPlan((Reserve(item, "shared"),))
+    assert plan(NOW + timedelta(seconds=4)) == PlannedActions((), 6.0)
+    assert plan(NOW + timedelta(seconds=10)) == PlannedActions((Reserve(item, "shared"),))
 
 
 def test_a_claim_is_made_as_its_template_says_and_belongs_to_its_pod() -> None:
@@ -303,10 +302,10 @@ def test_a_claim_that_only_its_maker_knows_of_is_used() -> None:
     world = World.of(NEW)
     (create, _) = world.plan()
     world.carry_out(create)
-    around = Surroundings(
+    context = PodContext(
         find_claim=world.claims.get, find_template=world.templates.get, own_claims=(), gates=world.gates, now=NOW
     )
-    (record,) = plan_pod(NEW, around).actions
+    (record,) = plan_pod(NEW, context).actions
     assert record == RecordClaims(NEW, (("gpu", next(iter(world.claims))),))
 
 

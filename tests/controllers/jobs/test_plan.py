@@ -17,28 +17,29 @@ from dralloc.api.meta_v1 import ObjectMeta
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimTemplate
 from dralloc.api.unstructured_object import UnstructuredObject, read_unstructured
+from dralloc.controllers.claim_creation import CreateClaim, ReportProblem
 from dralloc.controllers.jobs.completion_indexes import parse_indexes, print_indexes
 from dralloc.controllers.jobs.plan import (
     CreatePods,
     DeleteJob,
     DeletePods,
-    GiveUpClaims,
     JobAction,
     JobFacts,
-    WriteStatus,
+    ReleaseClaims,
+    WriteJobStatus,
     plan_job,
     unsupported_field,
 )
-from dralloc.controllers.jobs.plan_claims import SHARED_CLAIMS, CreateClaim, ReportProblem, plan_claims
+from dralloc.controllers.jobs.plan_claims import SHARED_CLAIMS, plan_claims
 from dralloc.controllers.jobs.pod_template import PodNames, name_base, pod_document
-from dralloc.controllers.jobs.pod_tracker import COMPLETION_INDEX, Count, Tally
+from dralloc.controllers.jobs.pod_tracker import COMPLETION_INDEX, PodCounts, PodTracker
 from dralloc.controllers.jobs.pod_worker_pool import batches
 from dralloc.testing.builders import request
 from tests.support.workloads import claim_template, pod, seen
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 STARTED = "2026-01-01T00:00:00Z"
-NO_PODS = Count()
+NO_PODS = PodCounts()
 
 
 def after(seconds: float) -> datetime:
@@ -49,7 +50,7 @@ def condition(kind: str, reason: str = "", status: str = "True") -> JobCondition
     return JobCondition(type=kind, status=status, reason=reason, last_transition_time=STARTED)
 
 
-def a_job(*conditions: JobCondition, shown: Count = NO_PODS, **spec: Any) -> Job:
+def a_job(*conditions: JobCondition, shown: PodCounts = NO_PODS, **spec: Any) -> Job:
     """A job that started; `shown` is what its status says."""
     status = JobStatus(
         active=shown.active,
@@ -68,10 +69,10 @@ def in_words(action: JobAction) -> str:
             return f"create {count}"
         case DeletePods(count):
             return f"delete {count}"
-        case WriteStatus(status):
+        case WriteJobStatus(status):
             ends = [f"{entry.type}{'' if entry.status == 'True' else '=False'}" for entry in status.conditions]
             return " ".join(["write", *ends])
-        case GiveUpClaims():
+        case ReleaseClaims():
             return "give up claims"
         case DeleteJob():
             return "delete the job"
@@ -86,124 +87,143 @@ class Case:
     look_again_s: float | None = None
 
 
-def case(id: str, job: Job, count: Count, *want: str, look_again_s: float | None = None, **facts: Any) -> Case:
+def case(id: str, job: Job, count: PodCounts, *want: str, look_again_s: float | None = None, **facts: Any) -> Case:
     return Case(id, job, JobFacts(count=count, **facts), want, look_again_s)
 
 
 THREE: dict[str, Any] = {"parallelism": 3, "completions": 3}
 CASES = [
-    case("a new job gets its pods", a_job(**THREE), Count(), "create 3"),
-    case("one that nothing is said of gets one", a_job(completions=1), Count(), "create 1"),
-    case("never more at once than it may", a_job(parallelism=2, completions=9), Count(), "create 2"),
+    case("a new job gets its pods", a_job(**THREE), PodCounts(), "create 3"),
+    case("one that nothing is said of gets one", a_job(completions=1), PodCounts(), "create 1"),
+    case("never more at once than it may", a_job(parallelism=2, completions=9), PodCounts(), "create 2"),
     case(
-        "never more than are left to do", a_job(parallelism=5, completions=9), Count(succeeded=7), "write", "create 2"
+        "never more than are left to do",
+        a_job(parallelism=5, completions=9),
+        PodCounts(succeeded=7),
+        "write",
+        "create 2",
     ),
-    case("a thousand pods come in portions", a_job(parallelism=1000, completions=1000), Count(), "create 500"),
-    case("all are there", a_job(**THREE, shown=Count(3)), Count(3)),
+    case("a thousand pods come in portions", a_job(parallelism=1000, completions=1000), PodCounts(), "create 500"),
+    case("all are there", a_job(**THREE, shown=PodCounts(3)), PodCounts(3)),
     case(
         "numbers are written, but not all the time",
         a_job(**THREE),
-        Count(3),
+        PodCounts(3),
         written_at=after(-0.4),
         look_again_s=0.6,
     ),
-    case("and written when they may be", a_job(**THREE), Count(3), "write", written_at=after(-2)),
-    case("too many are too many", a_job(**THREE, shown=Count(5)), Count(5), "delete 2"),
-    case("what failed is replaced", a_job(**THREE, shown=Count(2, failed=1)), Count(2, failed=1), "create 1"),
+    case("and written when they may be", a_job(**THREE), PodCounts(3), "write", written_at=after(-2)),
+    case("too many are too many", a_job(**THREE, shown=PodCounts(5)), PodCounts(5), "delete 2"),
+    case("what failed is replaced", a_job(**THREE, shown=PodCounts(2, failed=1)), PodCounts(2, failed=1), "create 1"),
     case(
         "but not at once",
-        a_job(**THREE, shown=Count(2, failed=1)),
-        Count(2, failed=1),
+        a_job(**THREE, shown=PodCounts(2, failed=1)),
+        PodCounts(2, failed=1),
         resume_at=after(8),
         look_again_s=8,
     ),
     case(
         "what was deleted is replaced while it is going",
-        a_job(**THREE, shown=Count(2, terminating=1, failed=1)),
-        Count(2, terminating=1, failed=1),
+        a_job(**THREE, shown=PodCounts(2, terminating=1, failed=1)),
+        PodCounts(2, terminating=1, failed=1),
         "create 1",
     ),
-    case("all succeeded", a_job(**THREE), Count(succeeded=3), "write SuccessCriteriaMet Complete"),
+    case("all succeeded", a_job(**THREE), PodCounts(succeeded=3), "write SuccessCriteriaMet Complete"),
     case(
         "all succeeded that had to, and one still runs",
         a_job(parallelism=2, completions=1),
-        Count(active=1, succeeded=1),
+        PodCounts(active=1, succeeded=1),
         "write SuccessCriteriaMet",
         "delete 1",
     ),
     case(
         "it is going",
-        a_job(condition("SuccessCriteriaMet"), parallelism=2, completions=1, shown=Count(terminating=1, succeeded=1)),
-        Count(terminating=1, succeeded=1),
+        a_job(
+            condition("SuccessCriteriaMet"), parallelism=2, completions=1, shown=PodCounts(terminating=1, succeeded=1)
+        ),
+        PodCounts(terminating=1, succeeded=1),
     ),
     case(
         "it is gone",
-        a_job(condition("SuccessCriteriaMet"), parallelism=2, completions=1, shown=Count(terminating=1, succeeded=1)),
-        Count(succeeded=1),
+        a_job(
+            condition("SuccessCriteriaMet"), parallelism=2, completions=1, shown=PodCounts(terminating=1, succeeded=1)
+        ),
+        PodCounts(succeeded=1),
         "write SuccessCriteriaMet Complete",
     ),
-    case("pods that share a queue run until the last one ends", a_job(parallelism=3), Count(), "create 3"),
-    case("one of them succeeded: no new ones", a_job(parallelism=3, shown=Count(2, 0, 1)), Count(2, 0, 1)),
-    case("the last one ended", a_job(parallelism=3), Count(succeeded=1, failed=2), "write SuccessCriteriaMet Complete"),
-    case("nothing to do is done", a_job(parallelism=3, completions=0), Count(), "write SuccessCriteriaMet Complete"),
+    case("pods that share a queue run until the last one ends", a_job(parallelism=3), PodCounts(), "create 3"),
+    case("one of them succeeded: no new ones", a_job(parallelism=3, shown=PodCounts(2, 0, 1)), PodCounts(2, 0, 1)),
+    case(
+        "the last one ended",
+        a_job(parallelism=3),
+        PodCounts(succeeded=1, failed=2),
+        "write SuccessCriteriaMet Complete",
+    ),
+    case(
+        "nothing to do is done", a_job(parallelism=3, completions=0), PodCounts(), "write SuccessCriteriaMet Complete"
+    ),
     case(
         "too many failed",
         a_job(**THREE, backoff_limit=1),
-        Count(active=1, failed=2),
+        PodCounts(active=1, failed=2),
         "write FailureTarget",
         "delete 1",
     ),
     case(
         "too many failed and none is left",
         a_job(condition("FailureTarget", "BackoffLimitExceeded"), **THREE, backoff_limit=1),
-        Count(failed=2),
+        PodCounts(failed=2),
         "write FailureTarget Failed",
     ),
-    case("as many failed as may", a_job(**THREE, backoff_limit=2), Count(2, failed=2), "write", "create 1"),
-    case("six may fail if nothing is said", a_job(**THREE), Count(failed=7), "write FailureTarget Failed"),
+    case("as many failed as may", a_job(**THREE, backoff_limit=2), PodCounts(2, failed=2), "write", "create 1"),
+    case("six may fail if nothing is said", a_job(**THREE), PodCounts(failed=7), "write FailureTarget Failed"),
     case(
         "its time is over",
         a_job(**THREE, active_deadline_seconds=0),
-        Count(3),
+        PodCounts(3),
         "write FailureTarget",
         "delete 3",
     ),
     case(
         "its time is not over yet",
-        a_job(**THREE, active_deadline_seconds=90, shown=Count(3)),
-        Count(3),
+        a_job(**THREE, active_deadline_seconds=90, shown=PodCounts(3)),
+        PodCounts(3),
         look_again_s=90,
     ),
     case(
         "what it asks for and we do not have is said, and nothing run",
         a_job(**THREE),
-        Count(),
+        PodCounts(),
         "write FailureTarget Failed",
         not_supported="podFailurePolicy",
     ),
-    case("suspended, nothing runs", a_job(**THREE, suspend=True), Count(3), "write Suspended", "delete 3"),
+    case("suspended, nothing runs", a_job(**THREE, suspend=True), PodCounts(3), "write Suspended", "delete 3"),
     case(
         "resumed, it goes on",
         a_job(condition("Suspended"), **THREE),
-        Count(),
+        PodCounts(),
         "write Suspended=False",
         "create 3",
     ),
-    case("ended, it gives up its claims", a_job(condition("Complete")), Count(), "give up claims", holds_claims=True),
-    case("failed, too", a_job(condition("Failed")), Count(), "give up claims", holds_claims=True),
-    case("while a pod still goes, it does not", a_job(condition("Failed")), Count(terminating=1), holds_claims=True),
-    case("a pod that came late is sent away", a_job(condition("Failed")), Count(1), "delete 1", holds_claims=True),
-    case("without claims there is nothing to give up", a_job(condition("Complete")), Count()),
+    case(
+        "ended, it gives up its claims", a_job(condition("Complete")), PodCounts(), "give up claims", holds_claims=True
+    ),
+    case("failed, too", a_job(condition("Failed")), PodCounts(), "give up claims", holds_claims=True),
+    case(
+        "while a pod still goes, it does not", a_job(condition("Failed")), PodCounts(terminating=1), holds_claims=True
+    ),
+    case("a pod that came late is sent away", a_job(condition("Failed")), PodCounts(1), "delete 1", holds_claims=True),
+    case("without claims there is nothing to give up", a_job(condition("Complete")), PodCounts()),
     case(
         "it stays as long as it was told to",
         a_job(condition("Complete"), ttl_seconds_after_finished=60),
-        Count(),
+        PodCounts(),
         look_again_s=60,
     ),
     case(
         "and no longer",
         a_job(condition("Complete"), ttl_seconds_after_finished=0),
-        Count(),
+        PodCounts(),
         "delete the job",
     ),
 ]
@@ -220,11 +240,11 @@ def test_plan_job(case: Case) -> None:
 def test_a_job_that_is_being_deleted_is_left_alone() -> None:
     job = a_job(**THREE)
     leaving = replace(job, metadata=replace(job.metadata, deletion_timestamp=STARTED))
-    assert plan_job(leaving, JobFacts(count=Count()), NOW).actions == ()
+    assert plan_job(leaving, JobFacts(count=PodCounts()), NOW).actions == ()
 
 
 @given(
-    count=st.builds(Count, *[st.integers(0, 4)] * 4),
+    count=st.builds(PodCounts, *[st.integers(0, 4)] * 4),
     spec=st.fixed_dictionaries(
         {
             "parallelism": st.sampled_from([None, 0, 3]),
@@ -236,7 +256,7 @@ def test_a_job_that_is_being_deleted_is_left_alone() -> None:
     ),
 )
 def test_a_job_whose_plan_is_carried_out_settles_and_never_creates_and_deletes_at_once(
-    count: Count, spec: dict[str, Any]
+    count: PodCounts, spec: dict[str, Any]
 ) -> None:
     job = a_job(**spec)
     for _ in range(6):
@@ -247,7 +267,7 @@ def test_a_job_whose_plan_is_carried_out_settles_and_never_creates_and_deletes_a
             break
         for action in actions:
             match action:
-                case WriteStatus(status):
+                case WriteJobStatus(status):
                     job = replace(job, status=status)
                 case CreatePods(number):
                     count = count._replace(active=count.active + number)
@@ -299,9 +319,9 @@ class Model:
 
     lives: dict[str, Life] = field(default_factory=dict)
 
-    def count(self) -> Count:
+    def count(self) -> PodCounts:
         lives = list(self.lives.values())
-        return Count(
+        return PodCounts(
             active=sum(not life.is_gone and not life.is_lost and not life.pod.is_finished for life in lives),
             terminating=sum(not life.is_gone and (life.is_lost or life.is_done_with) for life in lives),
             succeeded=sum(self._succeeded(life) for life in lives),
@@ -335,7 +355,7 @@ STEPS = st.lists(
 @given(steps=STEPS)
 @example(steps=[("create", 0), ("dismiss", 0), ("delete", 0), ("fail", 0), ("remove", 0)])
 def test_counting_change_by_change_is_counting_everything(steps: list[tuple[str, int]]) -> None:
-    tally, model = Tally(), Model()
+    tally, model = PodTracker(), Model()
     for step, number in steps:
         name = f"p{number}"
         life = model.lives.get(name)
@@ -372,10 +392,10 @@ def test_counting_change_by_change_is_counting_everything(steps: list[tuple[str,
 
 
 def test_whoever_takes_over_counts_on() -> None:
-    tally = Tally()
+    tally = PodTracker()
     tally.put(seen(pod("a"), phase="Succeeded"), NOW)
     tally.adopt(JobStatus(succeeded=3, failed=1, completed_indexes="0-1,4"))
-    assert tally.count(NOW) == Count(succeeded=3, failed=1)
+    assert tally.count(NOW) == PodCounts(succeeded=3, failed=1)
     assert tally.slots.vacant(9, 6) == [2, 3, 5]
     tally.put(seen(pod("b"), phase="Succeeded"), NOW)
     tally.adopt(JobStatus(succeeded=9))
@@ -383,14 +403,14 @@ def test_whoever_takes_over_counts_on() -> None:
 
 
 def test_a_pod_that_is_never_shown_is_not_waited_for_for_ever() -> None:
-    tally = Tally()
+    tally = PodTracker()
     tally.expect("p", None, NOW)
     assert tally.count(after(59)).active == 1
     assert tally.count(after(61)).active == 0
 
 
 def test_failures_in_a_row_make_the_next_pod_wait_longer_and_longer() -> None:
-    tally, waits = Tally(), []
+    tally, waits = PodTracker(), []
     for number in range(8):
         tally.put(seen(pod(f"p{number}"), phase="Failed"), NOW)
         resume_at = tally.resume_at()
@@ -500,7 +520,7 @@ def test_a_job_gets_the_claims_that_it_asks_for_and_is_their_holder() -> None:
         "name": "train",
         "uid": "uid-of-train",
     }
-    assert missing == ReportProblem("claim 'disk': resource claim template 'none' not found")
+    assert missing == ReportProblem(job, "claim 'disk': resource claim template 'none' not found")
     assert isinstance(wrong, ReportProblem)
     assert "'nonsense' is not of the form claim=template" in wrong.message
     (without, *_) = plan_claims(job, dict[str, ResourceClaim]().get, found.get, for_workloads=False)

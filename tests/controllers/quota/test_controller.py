@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dralloc.api.core_v1 import ResourceQuota
 from dralloc.api.quota import QuotaFacts, usage_of_claim
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
-from dralloc.controllers.quota.namespace_usage import Usage
+from dralloc.controllers.quota.namespace_usage import NamespaceUsage
 from dralloc.controllers.quota.plan import plan_quota
 from dralloc.primitives.quantity import Quantity
 from dralloc.simulator.virtual_time import run_virtual
@@ -78,7 +78,7 @@ STEPS = st.lists(
 @given(steps=STEPS)
 def test_counting_change_by_change_is_counting_everything(steps: list[Any]) -> None:
     """Claims come and go, and the class comes to stand for another extended resource."""
-    usage, present, gpu = Usage(counts_extended=True), dict[str, ResourceClaim](), device_class()
+    usage, present, gpu = NamespaceUsage(counts_extended=True), dict[str, ResourceClaim](), device_class()
     for step in steps:
         if isinstance(step, tuple):
             name, requests = step

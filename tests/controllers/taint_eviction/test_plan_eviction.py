@@ -27,20 +27,20 @@ from dralloc.api.resource_v1 import (
     ResourceSlice,
 )
 from dralloc.controllers.taint_eviction.plan_eviction import (
-    Await,
-    CallOff,
-    Evict,
+    CancelEviction,
     Eviction,
+    EvictPod,
+    ScheduleEviction,
     eviction_time,
     find_eviction,
     plan_pod,
 )
 from dralloc.controllers.taint_eviction.plan_rule_status import (
     EVICTION_IN_PROGRESS,
-    Preview,
+    AffectedPods,
+    EvictionPreview,
     RuleFacts,
-    Struck,
-    WriteStatus,
+    WriteRuleCondition,
     plan_rule,
 )
 from dralloc.controllers.taint_eviction.tainted_devices import ActiveTaint, TaintedDevices, published_devices
@@ -210,12 +210,12 @@ DUE = Eviction(NOW)
     ("eviction", "awaited", "want"),
     [
         (None, None, ()),
-        (None, LATER, (CallOff(RUNNING),)),
-        (LATER, None, (Await(RUNNING, LATER),)),
+        (None, LATER, (CancelEviction(RUNNING),)),
+        (LATER, None, (ScheduleEviction(RUNNING, LATER),)),
         (LATER, LATER, ()),
-        (LATER, DUE, (Await(RUNNING, LATER),)),
-        (DUE, None, (Await(RUNNING, DUE), Evict(RUNNING, DUE))),
-        (DUE, DUE, (Evict(RUNNING, DUE),)),
+        (LATER, DUE, (ScheduleEviction(RUNNING, LATER),)),
+        (DUE, None, (ScheduleEviction(RUNNING, DUE), EvictPod(RUNNING, DUE))),
+        (DUE, DUE, (EvictPod(RUNNING, DUE),)),
     ],
     ids=[
         "nothing to do",
@@ -359,7 +359,11 @@ def test_published_devices_are_those_of_the_newest_generation() -> None:
 
 
 def facts(pods: int = 0, namespaces: int = 0, evicted: int = 0) -> RuleFacts:
-    return RuleFacts(pending=Struck(pods, namespaces), evicted=evicted, preview=lambda: Preview(3, 1, Struck(2, 1)))
+    return RuleFacts(
+        pending=AffectedPods(pods, namespaces),
+        evicted=evicted,
+        preview=lambda: EvictionPreview(3, 1, AffectedPods(2, 1)),
+    )
 
 
 def a_rule(effect: str = NO_EXECUTE, *, generation: int = 1, condition: Condition | None = None) -> DeviceTaintRule:
@@ -373,7 +377,7 @@ def a_rule(effect: str = NO_EXECUTE, *, generation: int = 1, condition: Conditio
 
 def written(rule: DeviceTaintRule, known: RuleFacts, now: datetime = NOW) -> Condition:
     planned = plan_rule(rule, known, now)
-    assert isinstance(planned, WriteStatus)
+    assert isinstance(planned, WriteRuleCondition)
     return planned.condition
 
 
@@ -430,8 +434,8 @@ def test_what_is_known_already_waits_and_what_is_new_does_not() -> None:
 def test_a_dry_run_is_made_once_for_each_spec() -> None:
     condition = written(a_rule(EFFECT_NONE), facts())
 
-    def again() -> Preview:
+    def again() -> EvictionPreview:
         raise AssertionError("it has been made")
 
-    known = RuleFacts(pending=Struck(), evicted=0, preview=again)
+    known = RuleFacts(pending=AffectedPods(), evicted=0, preview=again)
     assert plan_rule(a_rule(EFFECT_NONE, condition=condition), known, NOW + timedelta(days=1)) is None

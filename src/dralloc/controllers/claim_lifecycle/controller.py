@@ -13,20 +13,21 @@ from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import ObjectKey, key_of
 from dralloc.controllers.claim_lifecycle.plan import (
     ClaimAction,
+    ConsumerFacts,
     Deallocate,
-    Delete,
-    Holders,
-    Release,
-    Unprotect,
+    DeleteClaim,
+    RemoveConsumers,
+    RemoveFinalizer,
     is_done,
     plan_claim,
 )
-from dralloc.controllers.claim_lifecycle.workload_lookup import Workloads
+from dralloc.controllers.claim_lifecycle.workload_lookup import WorkloadLookup
 from dralloc.controllers.claim_patches import write_finalizers, write_status
-from dralloc.controllers.controller_context import Setup
-from dralloc.controllers.controller_loop import Controller, Plan
+from dralloc.controllers.controller_context import ControllerContext
+from dralloc.controllers.controller_loop import Controller
 from dralloc.controllers.metrics import ClaimLabels
-from dralloc.controllers.mutation_cache import Latest
+from dralloc.controllers.mutation_cache import MutationCache
+from dralloc.controllers.planned_actions import PlannedActions
 from dralloc.devices.deallocation import DEALLOCATED
 from dralloc.primitives.errors import NotFound
 
@@ -34,7 +35,7 @@ FIELD_MANAGER: Final = "resource-claim-controller"
 PODS: Final = resource_for(Pod)
 CLAIMS: Final = resource_for(ResourceClaim)
 
-# Workloads are not watched: that they are gone is noticed after this long at the latest.
+# WorkloadLookup are not watched: that they are gone is noticed after this long at the latest.
 WORKLOAD_CHECK_S: Final = 60.0
 DEPARTED_REMEMBERED_MAX: Final = 10_000
 
@@ -45,26 +46,26 @@ class ClaimLifecycleController(Controller[ObjectKey, ClaimAction]):
     queue_name: ClassVar[str] = "resource_claim"
     workers: ClassVar[int] = 20
 
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        self._calls = setup.calls(FIELD_MANAGER)
-        self._workloads = Workloads(setup.transport)
-        self._pods = setup.watched.copy_of(PODS)
-        self._claim_copies = setup.watched.copy_of(CLAIMS)
-        self._claims = Latest(self._claim_copies)
+    def __init__(self, context: ControllerContext) -> None:
+        super().__init__(context)
+        self._calls = context.calls(FIELD_MANAGER)
+        self._workloads = WorkloadLookup(context.transport)
+        self._pods = context.informers.informer_for(PODS)
+        self._claim_informer = context.informers.informer_for(CLAIMS)
+        self._claims = MutationCache(self._claim_informer)
         # UIDs of pods that we saw go: no need to ask the server about them.
         self._departed: OrderedDict[str, None] = OrderedDict()
         # When the workloads behind references were last looked for.
         self._checked_s: dict[str, float] = {}
-        setup.metrics.claims = lambda: map(ClaimLabels.of, self._claim_copies.all())
+        context.metrics.claims = lambda: map(ClaimLabels.of, self._claim_informer.all())
         self._pods.subscribe(self._on_pod)
-        self._claim_copies.subscribe(self._on_claim)
+        self._claim_informer.subscribe(self._on_claim)
 
     # --- what brings a claim up ---------------------------------------------------------------------------------
 
     def _on_pod(self, before: Pod | None, after: Pod | None) -> None:
         pod = after or before
-        assert pod is not None, "a change is of something"
+        assert pod is not None, "a change has an object"
         if after is None:
             self._departed[pod.metadata.uid] = None
             if len(self._departed) > DEPARTED_REMEMBERED_MAX:
@@ -73,7 +74,7 @@ class ClaimLifecycleController(Controller[ObjectKey, ClaimAction]):
             for use in claims_of(pod):
                 self.queue.add(ObjectKey(pod.metadata.namespace, use.claim))
             # Those that were made for it and not recorded: whoever made them died in between.
-            for claim in self._claim_copies.by("controller", pod.metadata.uid):
+            for claim in self._claim_informer.by("controller", pod.metadata.uid):
                 self.queue.add(key_of(claim))
 
     def _on_claim(self, before: ResourceClaim | None, after: ResourceClaim | None) -> None:
@@ -85,20 +86,20 @@ class ClaimLifecycleController(Controller[ObjectKey, ClaimAction]):
 
     # --- plan and apply -----------------------------------------------------------------------------------------
 
-    async def plan(self, key: ObjectKey) -> Plan[ClaimAction]:
+    async def plan(self, key: ObjectKey) -> PlannedActions[ClaimAction]:
         claim = self._claims.get(key.name, key.namespace)
         if claim is None:
-            return Plan()
+            return PlannedActions()
         listed = claim.status.reserved_for
         departed = frozenset([consumer.uid for consumer in listed if await self._has_departed(key.namespace, consumer)])
-        holders = Holders(
+        holders = ConsumerFacts(
             departed=departed,
             # Asked only where nobody is left on the list: a claim may have thousands of users.
             in_use=len(departed) == len(listed) and self._is_in_use(claim),
             owner_is_done=await self._owner_is_done(claim),
         )
         is_held_by_workload = any(not is_pod(consumer) for consumer in listed)
-        return Plan(plan_claim(claim, holders), WORKLOAD_CHECK_S if is_held_by_workload else None)
+        return PlannedActions(plan_claim(claim, holders), WORKLOAD_CHECK_S if is_held_by_workload else None)
 
     async def _has_departed(self, namespace: str, consumer: ConsumerReference) -> bool:
         if not is_pod(consumer):
@@ -150,15 +151,15 @@ class ClaimLifecycleController(Controller[ObjectKey, ClaimAction]):
 
     async def apply(self, action: ClaimAction) -> None:
         match action:
-            case Release(claim, kept):
+            case RemoveConsumers(claim, kept):
                 self._claims.keep(await write_status(self._calls, claim, {"reservedFor": kept or None}))
             case Deallocate(claim):
                 claim = await write_status(self._calls, claim, DEALLOCATED)
                 self._claims.keep(claim)
                 await self._unprotect(claim)
-            case Unprotect(claim):
+            case RemoveFinalizer(claim):
                 await self._unprotect(claim)
-            case Delete(claim):
+            case DeleteClaim(claim):
                 await self._calls.delete(CLAIMS, key_of(claim), uid=claim.metadata.uid)
             case _:
                 assert_never(action)

@@ -10,7 +10,7 @@ from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class RemoveConsumers:
     """Keep only these of those who hold the claim. What it got stays with it."""
 
     claim: ResourceClaim
@@ -25,24 +25,24 @@ class Deallocate:
 
 
 @dataclass(frozen=True, slots=True)
-class Unprotect:
+class RemoveFinalizer:
     """Let a claim go that has nothing and is on its way out."""
 
     claim: ResourceClaim
 
 
 @dataclass(frozen=True, slots=True)
-class Delete:
+class DeleteClaim:
     """Delete a claim that was made for a pod which is done."""
 
     claim: ResourceClaim
 
 
-ClaimAction = Release | Deallocate | Unprotect | Delete
+ClaimAction = RemoveConsumers | Deallocate | RemoveFinalizer | DeleteClaim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holders:
+class ConsumerFacts:
     """What is known of those who hold a claim."""
 
     # UIDs of those on its list that are done or proven gone.
@@ -61,7 +61,7 @@ def is_done(pod: Pod) -> bool:
     return pod.is_finished or (pod.is_terminating and not pod.spec.node_name)
 
 
-def plan_claim(claim: ResourceClaim, holders: Holders) -> tuple[ClaimAction, ...]:
+def plan_claim(claim: ResourceClaim, holders: ConsumerFacts) -> tuple[ClaimAction, ...]:
     """What to do with the claim, in this order.
 
     An empty list does not yet mean that a claim is free: where a workload held it, its pods were never listed, and
@@ -71,16 +71,16 @@ def plan_claim(claim: ResourceClaim, holders: Holders) -> tuple[ClaimAction, ...
     listed = claim.status.reserved_for
     kept = tuple(consumer for consumer in listed if consumer.uid not in holders.departed)
     if kept or holders.in_use:
-        return (Release(claim, kept),) if kept != listed else ()
+        return (RemoveConsumers(claim, kept),) if kept != listed else ()
     is_protected = CLAIM_FINALIZER in claim.metadata.finalizers
     is_deleted = claim.metadata.deletion_timestamp is not None
     actions: list[ClaimAction] = []
     if is_protected and claim.status.allocation is not None:
         actions.append(Deallocate(claim))
     elif listed:
-        actions.append(Release(claim, ()))
+        actions.append(RemoveConsumers(claim, ()))
     elif is_protected and (is_deleted or holders.owner_is_done):
-        actions.append(Unprotect(claim))
+        actions.append(RemoveFinalizer(claim))
     if holders.owner_is_done and not is_deleted:
-        actions.append(Delete(claim))
+        actions.append(DeleteClaim(claim))
     return tuple(actions)

@@ -29,7 +29,7 @@ class _ApiGroup(msgspec.Struct, rename="camel"):
     preferred_version: _GroupVersion = msgspec.field(default_factory=_GroupVersion)
 
 
-class Workloads:
+class WorkloadLookup:
     """Looks for workloads on the server."""
 
     def __init__(self, transport: Transport) -> None:

@@ -1,11 +1,11 @@
-"""What a pod needs so that it has the claims that its templates ask for, and may use those that it has."""
+"""Which claims to create, record and reserve for a pod."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -18,34 +18,25 @@ from dralloc.api.pod_claims import (
     may_use,
 )
 from dralloc.api.pod_v1 import Pod, PodResourceClaim, PodResourceClaimStatus
-from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimTemplate
+from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.api.timestamps import parse_timestamp
-from dralloc.api.unstructured_object import UnstructuredObject, view
-from dralloc.controllers.metrics import SpecLabels
+from dralloc.api.unstructured_object import UnstructuredObject
+from dralloc.controllers.claim_creation import CreateClaim, ReportProblem, claim_document, labels_of_template
 from dralloc.controllers.name_suffixes import suffix
+from dralloc.controllers.planned_actions import PlannedActions
 from dralloc.primitives.features import FeatureGates
 
-# With a hyphen and five more characters, a name stays within the 63 of a label.
+# With the suffix, a name stays within the 63 characters of a label.
 BASE_LENGTH_MAX: Final = 57
-# Two pods can come to the same name only by an accident of five characters; this many accidents do not happen.
+# Names collide only if five random-looking characters do; so many collisions in a row do not happen.
 NAME_ATTEMPTS_MAX: Final = 10
-# What was written so long ago, we would know.
+# An informer has shown what was written so long ago.
 SHOWN_AFTER: Final = timedelta(seconds=10)
 
 
 @dataclass(frozen=True, slots=True)
-class CreateClaim:
-    """Make a claim for an entry of the pod."""
-
-    pod: Pod
-    entry: str
-    document: dict[str, Any]
-    labels: SpecLabels
-
-
-@dataclass(frozen=True, slots=True)
 class RecordClaims:
-    """Write into the pod's status which claim was made for which entry; all that are known, sorted."""
+    """Write the names of all created claims, by entry and sorted, to the pod's status."""
 
     pod: Pod
     names: tuple[tuple[str, str], ...]
@@ -53,57 +44,41 @@ class RecordClaims:
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """List the pod, which has a node already, among the users of a claim that is allocated."""
+    """Add the pod, which already has a node, to the `reservedFor` list of an allocated claim."""
 
     pod: Pod
     claim: str
-
-
-@dataclass(frozen=True, slots=True)
-class ReportProblem:
-    """Tell the pod's owner why a claim cannot be made. Nothing is written to the pod."""
-
-    pod: Pod
-    message: str
 
 
 PodAction = CreateClaim | RecordClaims | Reserve | ReportProblem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What exists around a pod, in its namespace. A claim that is not found does not exist."""
+class PodContext:
+    """The objects in the pod's namespace that the plan depends on. A claim that is not found does not exist."""
 
     find_claim: Callable[[str], ResourceClaim | None]
     find_template: Callable[[str], UnstructuredObject | None]
-    # The claims that belong to the pod.
+    # The claims that the pod controls.
     own_claims: Sequence[ResourceClaim]
     gates: FeatureGates
     now: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class PodPlan:
-    """What to do for a pod, in this order, and when to look at it again although nothing happens."""
-
-    actions: tuple[PodAction, ...] = ()
-    look_again: timedelta | None = None
-
-
-def plan_pod(pod: Pod, around: Surroundings) -> PodPlan:
-    """What the pod needs. One that ends needs nothing any more."""
+def plan_pod(pod: Pod, context: PodContext) -> PlannedActions[PodAction]:
+    """The actions for the pod. A pod that is terminating or finished needs none."""
     if pod.is_terminating or pod.is_finished:
-        return PodPlan()
+        return PlannedActions()
     actions: list[PodAction] = []
     recorded = {entry.name: entry.resource_claim_name for entry in pod.status.resource_claim_statuses}
     names = dict(recorded)
     for entry in pod.spec.resource_claims:
-        # An entry that is recorded without a claim needs none.
+        # An entry that is recorded without a claim needs no claim.
         if entry.resource_claim_template_name is None or recorded.get(entry.name, "unknown") is None:
             continue
-        if _is_in_place(recorded.get(entry.name), pod, around):
+        if _is_in_place(recorded.get(entry.name), pod, context):
             continue
-        found = _find_or_make(pod, entry, around)
+        found = _find_or_create(pod, entry, context)
         if isinstance(found, ResourceClaim):
             names[entry.name] = found.metadata.name
         else:
@@ -112,11 +87,11 @@ def plan_pod(pod: Pod, around: Surroundings) -> PodPlan:
                 names[entry.name] = found.document["metadata"]["name"]
     if names != recorded:
         actions.append(RecordClaims(pod, tuple(sorted((entry, name) for entry, name in names.items() if name))))
-    reservations = tuple(_plan_reservations(_with_claims(pod, names), around))
-    pause = _just_bound(pod, around.now)
+    reservations = tuple(_plan_reservations(_with_claims(pod, names), context))
+    pause = _reservation_pause(pod, context.now)
     if reservations and pause > timedelta():
-        return PodPlan(tuple(actions), pause)
-    return PodPlan((*actions, *reservations))
+        return PlannedActions(tuple(actions), pause.total_seconds())
+    return PlannedActions((*actions, *reservations))
 
 
 def _with_claims(pod: Pod, names: Mapping[str, str | None]) -> Pod:
@@ -124,28 +99,28 @@ def _with_claims(pod: Pod, names: Mapping[str, str | None]) -> Pod:
     return replace(pod, status=replace(pod.status, resource_claim_statuses=statuses))
 
 
-def _is_in_place(name: str | None, pod: Pod, around: Surroundings) -> bool:
-    claim = None if name is None else around.find_claim(name)
+def _is_in_place(name: str | None, pod: Pod, context: PodContext) -> bool:
+    claim = None if name is None else context.find_claim(name)
     return claim is not None and is_made_for(claim, pod)
 
 
-# --- Making a claim ---------------------------------------------------------------------------------------------
+# --- Creation of a claim ----------------------------------------------------------------------------------------
 
 
-def _find_or_make(
-    pod: Pod, entry: PodResourceClaim, around: Surroundings
+def _find_or_create(
+    pod: Pod, entry: PodResourceClaim, context: PodContext
 ) -> ResourceClaim | CreateClaim | ReportProblem:
-    """A claim that was made for the entry and not recorded (somebody died in between, or it was just now); else a new one."""
-    orphans = [claim for claim in around.own_claims if _is_for(claim, pod, entry)]
+    """An unrecorded claim of the entry (a crash or a stale cache may have prevented the record); otherwise a new one."""
+    orphans = [claim for claim in context.own_claims if _is_for(claim, pod, entry)]
     if orphans:
         return min(orphans, key=lambda claim: claim.metadata.name)
     for name in _possible_names(pod, entry):
-        claim = around.find_claim(name)
+        claim = context.find_claim(name)
         if claim is None:
-            return _plan_creation(pod, entry, name, around)
+            return _plan_creation(pod, entry, name, context)
         if _is_for(claim, pod, entry):
             return claim
-    return _problem(pod, entry, "every name for the claim is taken")
+    return _problem(pod, entry, "all candidate names for the claim are in use")
 
 
 def _is_for(claim: ResourceClaim, pod: Pod, entry: PodResourceClaim) -> bool:
@@ -156,18 +131,26 @@ def _is_for(claim: ResourceClaim, pod: Pod, entry: PodResourceClaim) -> bool:
     )
 
 
-def _plan_creation(pod: Pod, entry: PodResourceClaim, name: str, around: Surroundings) -> CreateClaim | ReportProblem:
-    assert entry.resource_claim_template_name is not None, "only entries with templates have claims made"
-    template = around.find_template(entry.resource_claim_template_name)
+def _plan_creation(pod: Pod, entry: PodResourceClaim, name: str, context: PodContext) -> CreateClaim | ReportProblem:
+    assert entry.resource_claim_template_name is not None, "claims are created only for entries with templates"
+    template = context.find_template(entry.resource_claim_template_name)
     if template is None:
         return _problem(pod, entry, f'resource claim template "{entry.resource_claim_template_name}" not found')
-    labels = SpecLabels.of(view(template, ResourceClaimTemplate).spec.spec)
+    labels = labels_of_template(template)
     for gate, used in (("DRAAdminAccess", labels.admin_access), ("DRAPrioritizedList", labels.prioritized_list)):
-        if used == "true" and gate not in around.gates:
+        if used == "true" and gate not in context.gates:
             return _problem(
-                pod, entry, f'template "{template.metadata.name}" needs the feature gate {gate}, which is off'
+                pod, entry, f'template "{template.metadata.name}" requires the feature gate {gate}, which is disabled'
             )
-    return CreateClaim(pod, entry.name, _claim_document(pod, entry, template, name), labels)
+    document = claim_document(
+        pod,
+        template,
+        {"apiVersion": "v1", "kind": "Pod"},
+        name=name,
+        generateName=name_base(pod.metadata.name, entry.name),
+        annotations={POD_CLAIM_NAME: entry.name},
+    )
+    return CreateClaim(pod, document, labels)
 
 
 def _problem(pod: Pod, entry: PodResourceClaim, message: str) -> ReportProblem:
@@ -175,9 +158,9 @@ def _problem(pod: Pod, entry: PodResourceClaim, message: str) -> ReportProblem:
 
 
 def _possible_names(pod: Pod, entry: PodResourceClaim) -> Iterator[str]:
-    """Names for a claim, the same each time as long as things are as they are; the first that is free is taken.
+    """Candidate names for the claim, in a fixed order; the first free one is used.
 
-    A claim that takes the place of another gets another name: a node may still be busy with the old one.
+    A claim that replaces another gets a different name, because a node may still use the old claim.
     """
     recorded = (
         status.resource_claim_name for status in pod.status.resource_claim_statuses if status.name == entry.name
@@ -188,54 +171,30 @@ def _possible_names(pod: Pod, entry: PodResourceClaim) -> Iterator[str]:
 
 
 def name_base(pod: str, entry: str) -> str:
-    """How names of claims for the entry begin. Where that gets too long, both parts give way in proportion."""
+    """The prefix of the claim's name. If it is too long, both parts are shortened in proportion."""
     base = f"{pod}-{entry}-"
     if len(base) <= BASE_LENGTH_MAX:
         return base
     pod_part, entry_part = (part[: len(part) * BASE_LENGTH_MAX // len(base)] for part in (pod, entry))
-    # A part that was cut behind a dot would make a name that no server takes.
+    # A name part that ends in a dot is invalid.
     return f"{pod_part.rstrip('.-')}-{entry_part}"
-
-
-def _claim_document(pod: Pod, entry: PodResourceClaim, template: UnstructuredObject, name: str) -> dict[str, Any]:
-    wanted: dict[str, Any] = template.member("spec")
-    metadata = wanted.get("metadata") or {}
-    return {
-        "metadata": {
-            "name": name,
-            "generateName": name_base(pod.metadata.name, entry.name),
-            "namespace": pod.metadata.namespace,
-            "labels": metadata.get("labels") or {},
-            "annotations": {**(metadata.get("annotations") or {}), POD_CLAIM_NAME: entry.name},
-            "ownerReferences": [
-                {
-                    "apiVersion": "v1",
-                    "kind": "Pod",
-                    "name": pod.metadata.name,
-                    "uid": pod.metadata.uid,
-                    "controller": True,
-                }
-            ],
-        },
-        "spec": wanted.get("spec") or {},
-    }
 
 
 # --- Reservations -----------------------------------------------------------------------------------------------
 
 
-def _plan_reservations(pod: Pod, around: Surroundings) -> Iterator[Reserve]:
-    """A pod that has a node must be listed with its claims: whoever gave it the node may not have known that."""
+def _plan_reservations(pod: Pod, context: PodContext) -> Iterator[Reserve]:
+    """A pod with a node must be reserved; a scheduler without DRA support or a person may have bound it."""
     if not pod.spec.node_name:
         return
     for use in claims_of(pod):
-        claim = around.find_claim(use.claim)
-        if claim is not None and may_use(use, claim, pod) and needs_reservation(claim, pod, around.gates):
+        claim = context.find_claim(use.claim)
+        if claim is not None and may_use(use, claim, pod) and needs_reservation(claim, pod, context.gates):
             yield Reserve(pod, use.claim)
 
 
-def _just_bound(pod: Pod, now: datetime) -> timedelta:
-    """How much longer to wait for the scheduler's own reservation to be shown to us: it was written before the binding."""
+def _reservation_pause(pod: Pod, now: datetime) -> timedelta:
+    """How long to wait for the scheduler's reservation, which precedes the binding, to reach the informer."""
     for condition in pod.status.conditions:
         if condition.type == "PodScheduled" and condition.status == "True" and condition.last_transition_time:
             return parse_timestamp(condition.last_transition_time) + SHOWN_AFTER - now
@@ -243,7 +202,7 @@ def _just_bound(pod: Pod, now: datetime) -> timedelta:
 
 
 def needs_reservation(claim: ResourceClaim, pod: Pod, gates: FeatureGates) -> bool:
-    """Whether the pod is to be listed. Beside a workload that holds the claim for all its pods, it is not."""
+    """True if the pod must be added to `reservedFor`. A workload that is listed stands for all its pods."""
     if claim.status.allocation is None or claim.metadata.deletion_timestamp is not None:
         return False
     if "DRAReservedForWorkloads" in gates:

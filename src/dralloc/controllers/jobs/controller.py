@@ -14,9 +14,10 @@ from dralloc.api.unstructured_object import UnstructuredObject
 from dralloc.client.event_recorder import Report, reference_to
 from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import ObjectKey, key_of
+from dralloc.controllers.claim_creation import CreateClaim, ReportProblem
 from dralloc.controllers.claim_patches import write_status
-from dralloc.controllers.controller_context import Setup
-from dralloc.controllers.controller_loop import Controller, Plan
+from dralloc.controllers.controller_context import ControllerContext
+from dralloc.controllers.controller_loop import Controller
 from dralloc.controllers.jobs.completion_indexes import print_indexes
 from dralloc.controllers.jobs.plan import (
     INDEXED,
@@ -24,18 +25,19 @@ from dralloc.controllers.jobs.plan import (
     CreatePods,
     DeleteJob,
     DeletePods,
-    GiveUpClaims,
     JobAction,
     JobFacts,
-    WriteStatus,
+    ReleaseClaims,
+    WriteJobStatus,
     plan_job,
     unsupported_field,
 )
-from dralloc.controllers.jobs.plan_claims import SHARED_CLAIMS, ClaimAction, CreateClaim, ReportProblem, plan_claims
+from dralloc.controllers.jobs.plan_claims import SHARED_CLAIMS, ClaimAction, plan_claims
 from dralloc.controllers.jobs.pod_template import PodNames
-from dralloc.controllers.jobs.pod_tracker import Tally
-from dralloc.controllers.jobs.pod_worker_pool import PODS, Crew
-from dralloc.controllers.mutation_cache import Latest
+from dralloc.controllers.jobs.pod_tracker import PodTracker
+from dralloc.controllers.jobs.pod_worker_pool import PODS, PodWorkerPool
+from dralloc.controllers.mutation_cache import MutationCache
+from dralloc.controllers.planned_actions import PlannedActions
 from dralloc.controllers.shared_informers import JOBS, TEMPLATES
 from dralloc.primitives.errors import AlreadyExists, ApiError, NotFound
 
@@ -59,7 +61,7 @@ class JobKey:
 
 
 @dataclass(frozen=True, slots=True)
-class ForJob:
+class JobStep:
     """Something to do for a job that is there."""
 
     job: UnstructuredObject
@@ -67,32 +69,32 @@ class ForJob:
 
 
 @dataclass(frozen=True, slots=True)
-class ForGoneJob:
+class ReleaseClaimsOfGoneJob:
     """A job that is gone holds no claims."""
 
     key: JobKey
 
 
-class JobController(Controller[JobKey, ForJob | ForGoneJob]):
+class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
     """Keys are jobs, also those that are gone and may still stand on the lists of claims."""
 
     queue_name: ClassVar[str] = "job"
 
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        self._calls = setup.calls(NAME)
-        self._recorder = setup.recorder(NAME)
-        self._clock = setup.clock
-        self._metrics = setup.metrics
-        self._for_workloads = "DRAReservedForWorkloads" in setup.gates
-        self._pods = setup.watched.copy_of(PODS)
-        self._claims = setup.watched.copy_of(CLAIMS)
-        self._templates = setup.watched.copy_of(TEMPLATES)
-        jobs = setup.watched.copy_of(JOBS)
-        self._jobs = Latest(jobs)
+    def __init__(self, context: ControllerContext) -> None:
+        super().__init__(context)
+        self._calls = context.calls(NAME)
+        self._recorder = context.recorder(NAME)
+        self._clock = context.clock
+        self._metrics = context.metrics
+        self._for_workloads = "DRAReservedForWorkloads" in context.gates
+        self._pods = context.informers.informer_for(PODS)
+        self._claims = context.informers.informer_for(CLAIMS)
+        self._templates = context.informers.informer_for(TEMPLATES)
+        jobs = context.informers.informer_for(JOBS)
+        self._jobs = MutationCache(jobs)
         # By the UIDs of jobs. Pods may be shown before their job, and outlive it.
-        self._tallies: dict[str, Tally] = {}
-        self._crews: dict[str, Crew] = {}
+        self._tallies: dict[str, PodTracker] = {}
+        self._crews: dict[str, PodWorkerPool] = {}
         self._pods.subscribe(self._on_pod)
         self._claims.subscribe(self._on_claim)
         jobs.subscribe(self._on_job)
@@ -101,18 +103,18 @@ class JobController(Controller[JobKey, ForJob | ForGoneJob]):
 
     def _on_job(self, before: UnstructuredObject | None, after: UnstructuredObject | None) -> None:
         job = after or before
-        assert job is not None, "a change is of something"
+        assert job is not None, "a change has an object"
         if after is None:
             self._crews.pop(job.metadata.uid, None)
         self.queue.add(JobKey(job.metadata.namespace, job.metadata.name, job.metadata.uid))
 
     def _on_pod(self, before: Pod | None, after: Pod | None) -> None:
         pod = after or before
-        assert pod is not None, "a change is of something"
+        assert pod is not None, "a change has an object"
         owner = controller_of(pod.metadata)
         if owner is None or owner.kind != JOBS.kind:
             return
-        tally = self._tallies.setdefault(owner.uid, Tally())
+        tally = self._tallies.setdefault(owner.uid, PodTracker())
         if after is not None:
             tally.put(after, self._clock.now())
         else:
@@ -123,7 +125,7 @@ class JobController(Controller[JobKey, ForJob | ForGoneJob]):
 
     def _on_claim(self, before: ResourceClaim | None, after: ResourceClaim | None) -> None:
         claim = after or before
-        assert claim is not None, "a change is of something"
+        assert claim is not None, "a change has an object"
         owner = controller_of(claim.metadata)
         if owner is not None and owner.kind == JOBS.kind and (before is None or after is None):
             self.queue.add(JobKey(claim.metadata.namespace, owner.name, owner.uid))
@@ -133,14 +135,14 @@ class JobController(Controller[JobKey, ForJob | ForGoneJob]):
 
     # --- plan ---------------------------------------------------------------------------------------------------
 
-    async def plan(self, key: JobKey) -> Plan[ForJob | ForGoneJob]:
+    async def plan(self, key: JobKey) -> PlannedActions[JobStep | ReleaseClaimsOfGoneJob]:
         job = self._jobs.get(key.name, key.namespace)
         if job is None or job.metadata.uid != key.uid:
             return await self._plan_gone(key)
         crew, now = self._crew_of(job), self._clock.now()
         known = crew.view_of(job)
         if known.spec.managed_by not in MANAGERS:
-            return Plan()
+            return PlannedActions()
         crew.tally.adopt(known.status)
         facts = JobFacts(
             count=crew.tally.count(now),
@@ -154,7 +156,9 @@ class JobController(Controller[JobKey, ForJob | ForGoneJob]):
         waits = [] if planned.look_again_at is None else [(planned.look_again_at - now).total_seconds()]
         if any(isinstance(action, ReportProblem) for action in claims):
             waits.append(TEMPLATE_CHECK_S)
-        return Plan([ForJob(job, action) for action in (*claims, *planned.actions)], min(waits, default=None))
+        return PlannedActions(
+            [JobStep(job, action) for action in (*claims, *planned.actions)], min(waits, default=None)
+        )
 
     def _plan_claims(self, job: UnstructuredObject) -> tuple[ClaimAction, ...]:
         if SHARED_CLAIMS not in job.metadata.annotations or job.metadata.deletion_timestamp is not None:
@@ -163,40 +167,40 @@ class JobController(Controller[JobKey, ForJob | ForGoneJob]):
         find_template = partial(self._templates.get, namespace=job.metadata.namespace)
         return tuple(plan_claims(job, find_claim, find_template, for_workloads=self._for_workloads))
 
-    async def _plan_gone(self, key: JobKey) -> Plan[ForJob | ForGoneJob]:
+    async def _plan_gone(self, key: JobKey) -> PlannedActions[JobStep | ReleaseClaimsOfGoneJob]:
         """Our copy may only be too old to show the job, so before anything is taken from it, the server is asked."""
         self._crews.pop(key.uid, None)
         if not self._claims.by("workload", key.uid):
             if key.uid in self._tallies and not self._tallies[key.uid].fates:
                 del self._tallies[key.uid]
-            return Plan()
+            return PlannedActions()
         try:
             job = await self._calls.get(JOBS, ObjectKey(key.namespace, key.name))
         except NotFound:
-            return Plan([ForGoneJob(key)])
+            return PlannedActions([ReleaseClaimsOfGoneJob(key)])
         if job.metadata.uid != key.uid:
-            return Plan([ForGoneJob(key)])
+            return PlannedActions([ReleaseClaimsOfGoneJob(key)])
         # It will be shown, and that brings it up again.
-        return Plan()
+        return PlannedActions()
 
-    def _crew_of(self, job: UnstructuredObject) -> Crew:
+    def _crew_of(self, job: UnstructuredObject) -> PodWorkerPool:
         uid, namespace = job.metadata.uid, job.metadata.namespace
         if uid not in self._crews:
-            tally = self._tallies.setdefault(uid, Tally())
+            tally = self._tallies.setdefault(uid, PodTracker())
 
             def is_taken(name: str) -> bool:
                 return name in tally.expected or self._pods.get(name, namespace) is not None
 
-            self._crews[uid] = Crew(self._calls, self._clock, self._pods, tally, PodNames(job, is_taken))
+            self._crews[uid] = PodWorkerPool(self._calls, self._clock, self._pods, tally, PodNames(job, is_taken))
         return self._crews[uid]
 
     # --- apply --------------------------------------------------------------------------------------------------
 
-    async def apply(self, action: ForJob | ForGoneJob) -> None:
+    async def apply(self, action: JobStep | ReleaseClaimsOfGoneJob) -> None:
         match action:
-            case ForJob(job, step):
+            case JobStep(job, step):
                 await self._apply_to_job(job, step)
-            case ForGoneJob(key):
+            case ReleaseClaimsOfGoneJob(key):
                 await self._give_up_claims(key.uid)
             case _:
                 assert_never(action)
@@ -207,15 +211,15 @@ class JobController(Controller[JobKey, ForJob | ForGoneJob]):
                 await self._create_pods(job, count)
             case DeletePods(count):
                 await self._crew_of(job).dismiss(job, count)
-            case WriteStatus(status):
+            case WriteJobStatus(status):
                 await self._write(job, status)
-            case GiveUpClaims():
+            case ReleaseClaims():
                 await self._give_up_claims(job.metadata.uid)
             case DeleteJob():
                 await self._calls.delete(JOBS, key_of(job), uid=job.metadata.uid, propagation="Background")
             case CreateClaim():
                 await self._create_claim(job, action)
-            case ReportProblem(message):
+            case ReportProblem(_, message):
                 self._tell(job, "FailedResourceClaimCreation", message)
             case _:
                 assert_never(action)
@@ -262,7 +266,7 @@ def is_job(consumer: ConsumerReference) -> bool:
     return consumer.api_group == GROUP and consumer.resource == JOBS.plural
 
 
-def _completed(job: Job, tally: Tally) -> str:
+def _completed(job: Job, tally: PodTracker) -> str:
     return print_indexes(tally.slots.succeeded) if job.spec.completion_mode == INDEXED else ""
 
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from dralloc.api.batch_v1 import Job, JobCondition, JobStatus
 from dralloc.api.timestamps import parse_timestamp, print_timestamp
-from dralloc.controllers.jobs.pod_tracker import Count
+from dralloc.controllers.jobs.pod_tracker import PodCounts
 
 INDEXED: Final = "Indexed"
 NON_INDEXED: Final = "NonIndexed"
@@ -44,12 +44,12 @@ class DeletePods:
 
 
 @dataclass(frozen=True, slots=True)
-class WriteStatus:
+class WriteJobStatus:
     status: JobStatus
 
 
 @dataclass(frozen=True, slots=True)
-class GiveUpClaims:
+class ReleaseClaims:
     """Take the job off the lists of those who hold claims."""
 
 
@@ -58,14 +58,14 @@ class DeleteJob:
     """It ended long enough ago."""
 
 
-JobAction = CreatePods | DeletePods | WriteStatus | GiveUpClaims | DeleteJob
+JobAction = CreatePods | DeletePods | WriteJobStatus | ReleaseClaims | DeleteJob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFacts:
     """What is known of a job besides itself."""
 
-    count: Count
+    count: PodCounts
     # Which indexes are done, as text. Ten thousand of them are not printed at every look.
     completed_indexes: Callable[[], str] = str
     # Until when pods that failed are not replaced.
@@ -104,7 +104,7 @@ def plan_job(job: Job, facts: JobFacts, now: datetime) -> JobPlan:
     if status != job.status:
         write_at = now if facts.written_at is None else facts.written_at + STATUS_PAUSE
         if write_at <= now or status.conditions != job.status.conditions:
-            actions.append(WriteStatus(replace(status, completed_indexes=facts.completed_indexes())))
+            actions.append(WriteJobStatus(replace(status, completed_indexes=facts.completed_indexes())))
         else:
             moments.append(write_at)
     if _decision(status) is not None or job.spec.suspend:
@@ -119,7 +119,7 @@ def _plan_finished(job: Job, facts: JobFacts, now: datetime) -> JobPlan:
     """Claims go when no pod is left that could use them, and the job itself when its time is over."""
     actions: list[JobAction] = [*_plan_dismissal(facts)]
     if facts.holds_claims and not (facts.count.active or facts.count.terminating):
-        actions.append(GiveUpClaims())
+        actions.append(ReleaseClaims())
     ttl_s = job.spec.ttl_seconds_after_finished
     if ttl_s is None or job.metadata.deletion_timestamp is not None:
         return JobPlan(tuple(actions))
@@ -142,7 +142,7 @@ def _plan_pods(job: Job, facts: JobFacts, now: datetime) -> Iterator[JobAction]:
         yield CreatePods(min(missing, PODS_AT_ONCE))
 
 
-def _wanted(job: Job, count: Count) -> int:
+def _wanted(job: Job, count: PodCounts) -> int:
     """How many pods should be active."""
     parallelism = 1 if job.spec.parallelism is None else job.spec.parallelism
     if job.spec.completions is None:

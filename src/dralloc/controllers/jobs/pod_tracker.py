@@ -25,7 +25,7 @@ BACKOFF_FIRST: Final = timedelta(seconds=10)
 BACKOFF_MOST: Final = timedelta(seconds=360)
 
 
-class Fate(Enum):
+class PodOutcome(Enum):
     """How a pod stands with its job."""
 
     ACTIVE = "active"
@@ -37,7 +37,7 @@ class Fate(Enum):
     FAILED = "failed"
 
 
-class Count(NamedTuple):
+class PodCounts(NamedTuple):
     """A job's pods in numbers; `active` includes those not seen yet."""
 
     active: int = 0
@@ -47,38 +47,38 @@ class Count(NamedTuple):
 
 
 @dataclass(slots=True)
-class Tally:
+class PodTracker:
     """Of one job."""
 
-    fates: dict[str, Fate] = field(default_factory=dict)
-    live: Counter[Fate] = field(default_factory=Counter)
+    fates: dict[str, PodOutcome] = field(default_factory=dict)
+    live: Counter[PodOutcome] = field(default_factory=Counter)
     # Of pods that are gone.
-    departed: Counter[Fate] = field(default_factory=Counter)
+    departed: Counter[PodOutcome] = field(default_factory=Counter)
     # UIDs of pods that the job deletes.
     dismissed: set[str] = field(default_factory=set)
     # Names of pods that were created and not seen yet, and until when we wait for them.
     expected: dict[str, datetime] = field(default_factory=dict)
     failures_in_a_row: int = 0
     last_failure: datetime | None = None
-    slots: Slots = field(default_factory=lambda: Slots())
+    slots: IndexSlots = field(default_factory=lambda: IndexSlots())
     is_adopted: bool = False
 
     def adopt(self, status: JobStatus) -> None:
         """Begin where whoever counted before us ended: what they counted and we cannot see is gone."""
         if not self.is_adopted:
             self.is_adopted = True
-            for fate, counted in ((Fate.SUCCEEDED, status.succeeded), (Fate.FAILED, status.failed)):
+            for fate, counted in ((PodOutcome.SUCCEEDED, status.succeeded), (PodOutcome.FAILED, status.failed)):
                 self.departed[fate] = max(self.departed[fate], counted - self.live[fate])
             self.slots.succeeded |= parse_indexes(status.completed_indexes)
 
-    def count(self, now: datetime) -> Count:
+    def count(self, now: datetime) -> PodCounts:
         for name in [name for name, until in self.expected.items() if until <= now]:
             self.forget(name)
-        return Count(
-            active=self.live[Fate.ACTIVE] + len(self.expected),
-            terminating=self.live[Fate.TERMINATING] + self.live[Fate.DISMISSED],
-            succeeded=self.live[Fate.SUCCEEDED] + self.departed[Fate.SUCCEEDED],
-            failed=self.live[Fate.FAILED] + self.live[Fate.TERMINATING] + self.departed[Fate.FAILED],
+        return PodCounts(
+            active=self.live[PodOutcome.ACTIVE] + len(self.expected),
+            terminating=self.live[PodOutcome.TERMINATING] + self.live[PodOutcome.DISMISSED],
+            succeeded=self.live[PodOutcome.SUCCEEDED] + self.departed[PodOutcome.SUCCEEDED],
+            failed=self.live[PodOutcome.FAILED] + self.live[PodOutcome.TERMINATING] + self.departed[PodOutcome.FAILED],
         )
 
     def resume_at(self) -> datetime | None:
@@ -112,10 +112,10 @@ class Tally:
             self.live[was] -= 1
         self.fates[metadata.uid] = fate
         self.live[fate] += 1
-        if fate is Fate.SUCCEEDED and was is not Fate.SUCCEEDED:
+        if fate is PodOutcome.SUCCEEDED and was is not PodOutcome.SUCCEEDED:
             self.failures_in_a_row = 0
             self.slots.finish(metadata.name, index_of(pod))
-        elif was in (None, Fate.ACTIVE) and fate is not Fate.ACTIVE:
+        elif was in (None, PodOutcome.ACTIVE) and fate is not PodOutcome.ACTIVE:
             self._lose(metadata.name, fate, now)
 
     def remove(self, pod: Pod, now: datetime) -> None:
@@ -126,29 +126,33 @@ class Tally:
             return
         self.live[was] -= 1
         last = was
-        if was is Fate.ACTIVE:
-            last = Fate.DISMISSED if uid in self.dismissed else Fate.TERMINATING
+        if was is PodOutcome.ACTIVE:
+            last = PodOutcome.DISMISSED if uid in self.dismissed else PodOutcome.TERMINATING
             self._lose(pod.metadata.name, last, now)
-        if last is not Fate.DISMISSED:
-            self.departed[Fate.SUCCEEDED if last is Fate.SUCCEEDED else Fate.FAILED] += 1
+        if last is not PodOutcome.DISMISSED:
+            self.departed[PodOutcome.SUCCEEDED if last is PodOutcome.SUCCEEDED else PodOutcome.FAILED] += 1
         self.dismissed.discard(uid)
 
-    def _fate(self, pod: Pod, was: Fate | None) -> Fate:
-        if pod.is_terminating and pod.metadata.uid in self.dismissed and was not in (Fate.SUCCEEDED, Fate.FAILED):
-            return Fate.DISMISSED
+    def _fate(self, pod: Pod, was: PodOutcome | None) -> PodOutcome:
+        if (
+            pod.is_terminating
+            and pod.metadata.uid in self.dismissed
+            and was not in (PodOutcome.SUCCEEDED, PodOutcome.FAILED)
+        ):
+            return PodOutcome.DISMISSED
         if pod.is_finished:
-            return Fate.SUCCEEDED if pod.status.phase == SUCCEEDED else Fate.FAILED
-        return Fate.TERMINATING if pod.is_terminating else Fate.ACTIVE
+            return PodOutcome.SUCCEEDED if pod.status.phase == SUCCEEDED else PodOutcome.FAILED
+        return PodOutcome.TERMINATING if pod.is_terminating else PodOutcome.ACTIVE
 
-    def _lose(self, name: str, fate: Fate, now: datetime) -> None:
+    def _lose(self, name: str, fate: PodOutcome, now: datetime) -> None:
         """The pod is active no more and did not succeed."""
         self.slots.give_back(name)
-        if fate is not Fate.DISMISSED:
+        if fate is not PodOutcome.DISMISSED:
             self.failures_in_a_row += 1
             self.last_failure = now
 
 
-class Slots:
+class IndexSlots:
     """Which completion indexes are taken, for a job whose pods each have one; of all others, it knows nothing."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ from dralloc.client.transport import TransportError
 from dralloc.client.typed_resource import ObjectKey, key_of
 from dralloc.controllers.jobs.plan import INDEXED
 from dralloc.controllers.jobs.pod_template import PodNames, pod_document
-from dralloc.controllers.jobs.pod_tracker import Tally
+from dralloc.controllers.jobs.pod_tracker import PodTracker
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import AlreadyExists, ApiError, NotFound
 
@@ -34,13 +34,13 @@ Place = tuple[str, int | None]
 
 
 @dataclass(slots=True)
-class Crew:
+class PodWorkerPool:
     """Of one job, for as long as we are in charge of it."""
 
     calls: ApiCalls
     clock: Clock
     pods: Informer[Pod]
-    tally: Tally
+    tally: PodTracker
     names: PodNames
     # Pods that were refused, or whose creation was not answered, with their indexes. They are the next to be created:
     # then shows whether they exist.

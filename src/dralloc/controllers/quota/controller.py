@@ -12,10 +12,11 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import ObjectKey, TypedResource, key_of
-from dralloc.controllers.controller_context import Setup
-from dralloc.controllers.controller_loop import Controller, Plan
-from dralloc.controllers.mutation_cache import Latest
-from dralloc.controllers.quota.namespace_usage import Usage
+from dralloc.controllers.controller_context import ControllerContext
+from dralloc.controllers.controller_loop import Controller
+from dralloc.controllers.mutation_cache import MutationCache
+from dralloc.controllers.planned_actions import PlannedActions
+from dralloc.controllers.quota.namespace_usage import NamespaceUsage
 from dralloc.controllers.quota.plan import WriteUsage, plan_quota
 from dralloc.controllers.shared_informers import JOBS, TEMPLATES
 
@@ -36,21 +37,21 @@ class QuotaController(Controller[ObjectKey, WriteUsage]):
     queue_name: ClassVar[str] = "resource_quota"
     workers: ClassVar[int] = 4
 
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        self._calls = setup.calls(FIELD_MANAGER)
-        self._usage = Usage(counts_extended="DRAExtendedResource" in setup.gates)
+    def __init__(self, context: ControllerContext) -> None:
+        super().__init__(context)
+        self._calls = context.calls(FIELD_MANAGER)
+        self._usage = NamespaceUsage(counts_extended="DRAExtendedResource" in context.gates)
         self._written_s: dict[ObjectKey, float] = {}
-        watched = setup.watched
-        self._quota_copies, self._claims = watched.copy_of(QUOTAS), watched.copy_of(CLAIMS)
-        self._quotas = Latest(self._quota_copies)
-        watched.copy_of(CLASSES).subscribe(self._on_class)
+        watched = context.informers
+        self._quota_informer, self._claims = watched.informer_for(QUOTAS), watched.informer_for(CLAIMS)
+        self._quotas = MutationCache(self._quota_informer)
+        watched.informer_for(CLASSES).subscribe(self._on_class)
         self._claims.subscribe(self._on_claim)
         for resource in COUNTED:
             name = f"count/{resource.plural}{'.' + resource.group if resource.group else ''}"
             self._usage.count_objects(name)
-            watched.copy_of(resource).subscribe(partial(self._on_object, name))
-        self._quota_copies.subscribe(self._on_quota)
+            watched.informer_for(resource).subscribe(partial(self._on_object, name))
+        self._quota_informer.subscribe(self._on_quota)
 
     # --- what brings a quota up ---------------------------------------------------------------------------------
 
@@ -73,7 +74,7 @@ class QuotaController(Controller[ObjectKey, WriteUsage]):
     def _on_class(self, before: DeviceClass | None, after: DeviceClass | None) -> None:
         if self._usage.change_class(before, after):
             self._usage.recount_claims(self._claims.all())
-            for quota in self._quota_copies.all():
+            for quota in self._quota_informer.all():
                 self.queue.add(key_of(quota))
 
     def _on_quota(self, before: ResourceQuota | None, after: ResourceQuota | None) -> None:
@@ -83,18 +84,18 @@ class QuotaController(Controller[ObjectKey, WriteUsage]):
             self._written_s.pop(key_of(before), None)
 
     def _look_at(self, namespace: str) -> None:
-        for quota in self._quota_copies.by("namespace", namespace):
+        for quota in self._quota_informer.by("namespace", namespace):
             self.queue.add(key_of(quota))
 
     # --- plan and apply -----------------------------------------------------------------------------------------
 
-    async def plan(self, key: ObjectKey) -> Plan[WriteUsage]:
+    async def plan(self, key: ObjectKey) -> PlannedActions[WriteUsage]:
         quota = self._quotas.get(key.name, key.namespace)
         if quota is None:
-            return Plan()
+            return PlannedActions()
         actions = plan_quota(quota, self._usage.of(key.namespace, quota.spec.hard))
         pause_s = self._written_s.get(key, -WRITE_PAUSE_S) + WRITE_PAUSE_S - asyncio.get_running_loop().time()
-        return Plan((), pause_s) if actions and pause_s > 0 else Plan(actions)
+        return PlannedActions((), pause_s) if actions and pause_s > 0 else PlannedActions(actions)
 
     async def apply(self, action: WriteUsage) -> None:
         key = key_of(action.quota)

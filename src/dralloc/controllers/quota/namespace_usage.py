@@ -14,7 +14,7 @@ Charges = Mapping[str, Quantity]
 _ONE: Final = Quantity.of(1)
 
 
-class Usage:
+class NamespaceUsage:
     """What is used, by namespace and quota name."""
 
     def __init__(self, *, counts_extended: bool) -> None:
@@ -53,7 +53,7 @@ class Usage:
     def change_class(self, before: DeviceClass | None, after: DeviceClass | None) -> bool:
         """Take in a change of a class; returns whether claims count differently now and must be counted anew."""
         known = after or before
-        assert known is not None, "a change is of something"
+        assert known is not None, "a change has an object"
         name, extended = known.metadata.name, after.spec.extended_resource_name if after is not None else None
         if self._extended.get(name) == extended:
             return False

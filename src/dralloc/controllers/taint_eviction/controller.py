@@ -19,24 +19,25 @@ from dralloc.client.api_calls import PatchType
 from dralloc.client.event_recorder import Report, reference_to
 from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import ObjectKey, key_of
-from dralloc.controllers.controller_context import Setup
-from dralloc.controllers.controller_loop import Controller, Plan
-from dralloc.controllers.mutation_cache import Latest
+from dralloc.controllers.controller_context import ControllerContext
+from dralloc.controllers.controller_loop import Controller
+from dralloc.controllers.mutation_cache import MutationCache
+from dralloc.controllers.planned_actions import PlannedActions
 from dralloc.controllers.shared_informers import devices_of
 from dralloc.controllers.taint_eviction.plan_eviction import (
-    Await,
-    CallOff,
-    Evict,
+    CancelEviction,
     Eviction,
+    EvictPod,
     PodAction,
+    ScheduleEviction,
     find_eviction,
     plan_pod,
 )
 from dralloc.controllers.taint_eviction.plan_rule_status import (
-    Preview,
+    AffectedPods,
+    EvictionPreview,
     RuleFacts,
-    Struck,
-    WriteStatus,
+    WriteRuleCondition,
     plan_rule,
 )
 from dralloc.controllers.taint_eviction.tainted_devices import (
@@ -69,7 +70,7 @@ class RuleKey:
 
 
 Key = ObjectKey | RuleKey
-Action = PodAction | WriteStatus
+Action = PodAction | WriteRuleCondition
 
 
 class TaintEvictionController(Controller[Key, Action]):
@@ -77,12 +78,12 @@ class TaintEvictionController(Controller[Key, Action]):
 
     queue_name: ClassVar[str] = NAME
 
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        self._calls = setup.calls(NAME)
-        self._recorder = setup.recorder(NAME)
-        self._clock = setup.clock
-        self._metrics = setup.metrics
+    def __init__(self, context: ControllerContext) -> None:
+        super().__init__(context)
+        self._calls = context.calls(NAME)
+        self._recorder = context.recorder(NAME)
+        self._clock = context.clock
+        self._metrics = context.metrics
         self._tainted = TaintedDevices()
         self._awaited: dict[ObjectKey, Eviction] = {}
         # By rule: how many pods in each namespace await their eviction, and how many were evicted since we started.
@@ -90,16 +91,16 @@ class TaintEvictionController(Controller[Key, Action]):
         self._evicted: Counter[str] = Counter()
         # Pods that we deleted and that are still there, by their UIDs: our copy may not show yet that they are leaving.
         self._leaving: dict[ObjectKey, str] = {}
-        self._pods = setup.watched.copy_of(PODS)
-        self._claims = setup.watched.copy_of(CLAIMS)
-        self._slices = setup.watched.copy_of(SLICES)
-        self._rules: Latest[DeviceTaintRule] | None = None
+        self._pods = context.informers.informer_for(PODS)
+        self._claims = context.informers.informer_for(CLAIMS)
+        self._slices = context.informers.informer_for(SLICES)
+        self._rules: MutationCache[DeviceTaintRule] | None = None
         self._slices.subscribe(self._on_slice)
         self._claims.subscribe(self._on_claim)
         self._pods.subscribe(self._on_pod)
-        if "DRADeviceTaintRules" in setup.gates:
-            rules = setup.watched.copy_of(RULES)
-            self._rules = Latest(rules)
+        if "DRADeviceTaintRules" in context.gates:
+            rules = context.informers.informer_for(RULES)
+            self._rules = MutationCache(rules)
             rules.subscribe(self._on_rule)
 
     # --- what brings a pod or a rule up -------------------------------------------------------------------------
@@ -130,7 +131,7 @@ class TaintEvictionController(Controller[Key, Action]):
 
     def _on_pod(self, before: Pod | None, after: Pod | None) -> None:
         if after is None:
-            assert before is not None, "a change is of something"
+            assert before is not None, "a change has an object"
             self._leaving.pop(key_of(before), None)
             self._forget(key_of(before))
         elif self._tainted or key_of(after) in self._awaited:
@@ -147,21 +148,23 @@ class TaintEvictionController(Controller[Key, Action]):
 
     # --- plan ---------------------------------------------------------------------------------------------------
 
-    async def plan(self, key: Key) -> Plan[Action]:
+    async def plan(self, key: Key) -> PlannedActions[Action]:
         return self._plan_rule(key.name) if isinstance(key, RuleKey) else self._plan_pod(key)
 
-    def _plan_pod(self, key: ObjectKey) -> Plan[Action]:
+    def _plan_pod(self, key: ObjectKey) -> PlannedActions[Action]:
         pod = self._pods.get(key.name, key.namespace)
         if pod is None or pod.is_terminating or pod.is_finished:
             self._forget(key)
-            return Plan()
+            return PlannedActions()
         if self._leaving.get(key) == pod.metadata.uid:
-            return Plan()
+            return PlannedActions()
         now = self._clock.now()
         eviction = find_eviction(pod, self._claims_of(pod), self._tainted.taints_of, now)
         actions = plan_pod(pod, eviction, self._awaited.get(key), now)
         is_later = eviction is not None and eviction.at > now
-        return Plan(actions, (eviction.at - now).total_seconds() if is_later and eviction is not None else None)
+        return PlannedActions(
+            actions, (eviction.at - now).total_seconds() if is_later and eviction is not None else None
+        )
 
     def _claims_of(self, pod: Pod) -> Iterator[tuple[ClaimUse, ResourceClaim]]:
         for use in claims_of(pod):
@@ -169,22 +172,22 @@ class TaintEvictionController(Controller[Key, Action]):
             if claim is not None:
                 yield use, claim
 
-    def _plan_rule(self, name: str) -> Plan[Action]:
+    def _plan_rule(self, name: str) -> PlannedActions[Action]:
         rule = self._rules.get(name) if self._rules is not None else None
         if rule is None:
-            return Plan()
+            return PlannedActions()
         pending = self._pending.get(name, Counter())
         facts = RuleFacts(
-            pending=Struck(pending.total(), len(pending)),
+            pending=AffectedPods(pending.total(), len(pending)),
             evicted=self._evicted[name],
             preview=partial(self._preview, rule),
         )
         planned = plan_rule(rule, facts, self._clock.now())
         if isinstance(planned, timedelta):
-            return Plan((), planned.total_seconds())
-        return Plan((planned,) if planned is not None else ())
+            return PlannedActions((), planned.total_seconds())
+        return PlannedActions((planned,) if planned is not None else ())
 
-    def _preview(self, rule: DeviceTaintRule) -> Preview:
+    def _preview(self, rule: DeviceTaintRule) -> EvictionPreview:
         """What the rule would do if its effect were to evict."""
         selector, now = rule.spec.device_selector, self._clock.now()
         taint = replace(rule.spec.taint, effect=NO_EXECUTE)
@@ -204,24 +207,26 @@ class TaintEvictionController(Controller[Key, Action]):
             key for key, pod in users.items() if find_eviction(pod, self._claims_of(pod), taints_of, now) is not None
         ]
         published = sum(selects(selector, device) for device in published_devices(self._slices.all()))
-        return Preview(published, len(allocated), Struck(len(struck), len({key.namespace for key in struck})))
+        return EvictionPreview(
+            published, len(allocated), AffectedPods(len(struck), len({key.namespace for key in struck}))
+        )
 
     # --- apply --------------------------------------------------------------------------------------------------
 
     async def apply(self, action: Action) -> None:
         match action:
-            case Await(pod, eviction):
+            case ScheduleEviction(pod, eviction):
                 self._forget(key_of(pod))
                 self._awaited[key_of(pod)] = eviction
                 for rule in eviction.rules:
                     self._pending[rule][pod.metadata.namespace] += 1
                     self.queue.add(RuleKey(rule))
-            case CallOff(pod):
+            case CancelEviction(pod):
                 self._forget(key_of(pod))
                 self._report(pod, "Cancelling deletion")
-            case Evict(pod, eviction):
+            case EvictPod(pod, eviction):
                 await self._evict(pod, eviction)
-            case WriteStatus():
+            case WriteRuleCondition():
                 await self._write(action)
             case _:
                 assert_never(action)
@@ -253,7 +258,7 @@ class TaintEvictionController(Controller[Key, Action]):
         patch = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}}
         await self._calls.patch(PODS, key_of(pod), patch, type=PatchType.STRATEGIC, subresource="status")
 
-    async def _write(self, action: WriteStatus) -> None:
+    async def _write(self, action: WriteRuleCondition) -> None:
         metadata = action.rule.metadata
         document = {
             "metadata": {"name": metadata.name, "uid": metadata.uid},

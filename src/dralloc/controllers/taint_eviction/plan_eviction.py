@@ -24,7 +24,7 @@ class Eviction:
 
 
 @dataclass(frozen=True, slots=True)
-class Await:
+class ScheduleEviction:
     """Remember that the pod has to go, at that time."""
 
     pod: Pod
@@ -32,7 +32,7 @@ class Await:
 
 
 @dataclass(frozen=True, slots=True)
-class Evict:
+class EvictPod:
     """The time has come."""
 
     pod: Pod
@@ -40,22 +40,22 @@ class Evict:
 
 
 @dataclass(frozen=True, slots=True)
-class CallOff:
+class CancelEviction:
     """The pod can stay after all."""
 
     pod: Pod
 
 
-PodAction = Await | Evict | CallOff
+PodAction = ScheduleEviction | EvictPod | CancelEviction
 
 
 def plan_pod(pod: Pod, eviction: Eviction | None, awaited: Eviction | None, now: datetime) -> tuple[PodAction, ...]:
     """What follows from the eviction that a pod is up for now, given the one that was known of."""
     if eviction is None:
-        return (CallOff(pod),) if awaited is not None else ()
-    steps: list[PodAction] = [] if eviction == awaited else [Await(pod, eviction)]
+        return (CancelEviction(pod),) if awaited is not None else ()
+    steps: list[PodAction] = [] if eviction == awaited else [ScheduleEviction(pod, eviction)]
     if eviction.at <= now:
-        steps.append(Evict(pod, eviction))
+        steps.append(EvictPod(pod, eviction))
     return tuple(steps)
 
 
@@ -71,7 +71,7 @@ def find_eviction(
     times: list[datetime] = []
     rules: set[str] = set()
     for use, claim in claims:
-        if not is_struck(pod, use, claim) or claim.status.allocation is None:
+        if not is_affected(pod, use, claim) or claim.status.allocation is None:
             continue
         for result in claim.status.allocation.devices.results:
             for taint, rule in taints_of(DeviceId.of(result)):
@@ -82,7 +82,7 @@ def find_eviction(
     return Eviction(min(times), frozenset(rules)) if times else None
 
 
-def is_struck(pod: Pod, use: ClaimUse, claim: ResourceClaim) -> bool:
+def is_affected(pod: Pod, use: ClaimUse, claim: ResourceClaim) -> bool:
     """Whether what happens to the claim's devices happens to the pod.
 
     A pod that waits for a node can get another device in time. Not so if a workload holds the claim: its devices stay

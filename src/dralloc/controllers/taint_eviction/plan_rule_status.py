@@ -17,7 +17,7 @@ WRITE_PAUSE: Final = timedelta(seconds=10 + 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Struck:
+class AffectedPods:
     """Pods, and in how many namespaces they are."""
 
     pods: int = 0
@@ -28,32 +28,32 @@ class Struck:
 
 
 @dataclass(frozen=True, slots=True)
-class Preview:
+class EvictionPreview:
     """What a rule without effect would do if it evicted."""
 
     published: int
     allocated: int
-    struck: Struck
+    struck: AffectedPods
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleFacts:
     """What is known about a rule. The preview costs a look at everything, so it is made only when it is wanted."""
 
-    pending: Struck
+    pending: AffectedPods
     evicted: int
-    preview: Callable[[], Preview]
+    preview: Callable[[], EvictionPreview]
 
 
 @dataclass(frozen=True, slots=True)
-class WriteStatus:
+class WriteRuleCondition:
     """Write the condition into the rule's status."""
 
     rule: DeviceTaintRule
     condition: Condition
 
 
-def plan_rule(rule: DeviceTaintRule, facts: RuleFacts, now: datetime) -> WriteStatus | timedelta | None:
+def plan_rule(rule: DeviceTaintRule, facts: RuleFacts, now: datetime) -> WriteRuleCondition | timedelta | None:
     """The status to write, or how long to wait until it may be written, or nothing."""
     written = next((entry for entry in rule.status.conditions if entry.type == EVICTION_IN_PROGRESS), None)
     is_described = written is not None and written.observed_generation == rule.metadata.generation
@@ -75,7 +75,7 @@ def plan_rule(rule: DeviceTaintRule, facts: RuleFacts, now: datetime) -> WriteSt
         observed_generation=rule.metadata.generation,
         last_transition_time=print_timestamp(now),
     )
-    return WriteStatus(rule, condition)
+    return WriteRuleCondition(rule, condition)
 
 
 def _pause_left(written: Condition, now: datetime) -> timedelta:
@@ -100,7 +100,7 @@ def _describe(rule: DeviceTaintRule, facts: RuleFacts) -> tuple[str, str, str]:
             return "False", "OtherEffect", f"Pods stay: the effect is {effect}.{so_far}"
 
 
-def _describe_preview(preview: Preview) -> str:
+def _describe_preview(preview: EvictionPreview) -> str:
     return (
         f"The rule selects {counted(preview.published, 'published device')}; "
         f"{counted(preview.allocated, 'selected device')} allocated. "

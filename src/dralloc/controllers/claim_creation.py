@@ -1,0 +1,52 @@
+"""The creation of claims from templates, for pods and for jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.resource_v1 import ResourceClaimTemplate
+from dralloc.api.unstructured_object import UnstructuredObject, view
+from dralloc.controllers.metrics import SpecLabels
+
+
+@dataclass(frozen=True, slots=True)
+class CreateClaim:
+    """Create the claim for its owner."""
+
+    owner: ApiObject
+    document: dict[str, Any]
+    labels: SpecLabels
+
+
+@dataclass(frozen=True, slots=True)
+class ReportProblem:
+    """Report in an event of the owner why a claim cannot be created."""
+
+    owner: ApiObject
+    message: str
+
+
+def labels_of_template(template: UnstructuredObject) -> SpecLabels:
+    return SpecLabels.of(view(template, ResourceClaimTemplate).spec.spec)
+
+
+def claim_document(
+    owner: ApiObject, template: UnstructuredObject, reference: Mapping[str, Any], **metadata: Any
+) -> dict[str, Any]:
+    """The claim that the template describes, controlled by the owner. `reference` gives the owner's API version and kind."""
+    wanted: dict[str, Any] = template.member("spec")
+    given = wanted.get("metadata") or {}
+    controller = {**reference, "name": owner.metadata.name, "uid": owner.metadata.uid, "controller": True}
+    return {
+        "metadata": {
+            "namespace": owner.metadata.namespace,
+            "labels": given.get("labels") or {},
+            **metadata,
+            "annotations": {**(given.get("annotations") or {}), **metadata.get("annotations", {})},
+            "ownerReferences": [controller],
+        },
+        "spec": dict(wanted.get("spec") or {}),
+    }
