@@ -7,16 +7,16 @@ taken of several, because what is measured is the work and not the machine's oth
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import count
 from pathlib import Path
 from statistics import median
 
 from bench.measurement import Figure, benchmark, best_time_s
 from dralloc.allocator.allocate import AllocationProblem, allocate
 from dralloc.allocator.features import Features
-from dralloc.allocator.outcome import Allocated, Outcome
+from dralloc.allocator.outcome import Allocated
 from dralloc.allocator.requests import compile_demand
-from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
+from dralloc.allocator.stamp import stamp
+from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimSpec, ResourceSlice
 from dralloc.conformance.allocation import read_line
 from dralloc.conformance.vector_family import read_lines
 from dralloc.snapshot.cluster import Snapshot
@@ -27,11 +27,6 @@ CLASSES = {"gpu": device_class(where='device.driver == "gpu.example.com"')}
 DEVICES_PER_NODE = 8
 MICROSECOND = 1e-6
 MILLISECOND = 1e-3
-
-
-def run(problem: AllocationProblem) -> Outcome:
-    numbers = count()
-    return allocate(problem, lambda: f"share-{next(numbers)}")
 
 
 @benchmark("allocator-recorded")
@@ -64,11 +59,11 @@ def shares() -> Iterator[Figure]:
     snapshot = Snapshot.of(slices=[gpus], claims=held_shares, nodes=[node()])
     demand = compile_demand([claim("new", request("r", capacity={"memory": "30Gi"}))], CLASSES, Features())
     problem = AllocationProblem(demand, node(), snapshot)
-    outcome = run(problem)
+    outcome = allocate(problem)
     assert isinstance(outcome, Allocated)
-    assert outcome.results[0].devices.results[0].device == "gpu-125"
+    assert outcome.claims[0].devices[0].device.device == "gpu-125"
     yield Figure("one share", _warm_time_s(problem) / MILLISECOND, "ms", target=1)
-    given = claim("new", allocation=outcome.results[0])
+    given = claim("new", allocation=stamp(outcome.claims[0], lambda: "share"))
     yield Figure("and its usage in the snapshot", best_time_s(lambda: snapshot.with_claim(given)) / MICROSECOND, "µs")
 
 
@@ -122,18 +117,18 @@ def _one_device_time_s(slices: Iterable[ResourceSlice]) -> float:
     snapshot = Snapshot.of(slices=slices)
     demand = compile_demand([claim("new", request("r"))], CLASSES, Features())
     problem = AllocationProblem(demand, node("node-5"), snapshot)
-    outcome = run(problem)
+    outcome = allocate(problem)
     assert isinstance(outcome, Allocated)
     return _warm_time_s(problem, repeats=200)
 
 
 def _warm_time_s(problem: AllocationProblem, repeats: int = 5) -> float:
-    run(problem)
-    return best_time_s(lambda: run(problem), repeats)
+    allocate(problem)
+    return best_time_s(lambda: allocate(problem), repeats)
 
 
 def _compile_time_s(problem: AllocationProblem) -> float:
     demand = problem.demand
-    claims = [found.claim for found in demand.claims]
+    claims = [ResourceClaim(spec=ResourceClaimSpec(devices=found.devices)) for found in demand.claims]
     classes = {found.device_class.metadata.name or "": found.device_class for found in demand.alternatives}
     return best_time_s(lambda: compile_demand(claims, classes, demand.features), repeats=3)

@@ -19,7 +19,8 @@ from dralloc.assembly.benchmark_targets import measure_in_process, measure_local
 from dralloc.assembly.benchmark_workloads import WORKLOADS, BenchmarkWorkload
 from dralloc.assembly.throughput import Scale, Throughput
 from dralloc.primitives.features import FeatureGates
-from dralloc.scheduler.decide.cycle import Cycle, Place
+from dralloc.scheduler.contract import Placement
+from dralloc.scheduler.decide.cycle import Cycle
 from dralloc.scheduler.state.cluster_state import ClusterState
 
 # Pods a second; a stock Kubernetes 1.37 reached 26 to 28, 44 to 63, 41 and 18 on such a machine.
@@ -76,13 +77,14 @@ def decision_s(name: str, nodes: int, pods: int = 2000) -> float:
     """How long a decision takes, on average over many pods of one kind; the first of them looks at all nodes."""
     workload, cluster = WORKLOADS[name], ClusterState()
     fill(cluster, workload, nodes)
-    cycle = Cycle(cluster, FeatureGates.defaults(), lambda: "share")
+    cycle = Cycle(cluster, FeatureGates.defaults())
     waiting = list(pods_of(cluster, workload, pods))
     started = time.perf_counter()
     for pod in waiting:
         decision = cycle.decide(pod, datetime(2026, 1, 1, tzinfo=UTC))
-        assert isinstance(decision, Place), decision
-        cluster.assume(pod, decision.node, decision.allocations)
+        assert isinstance(decision, Placement), decision
+        placement = decision.commit(lambda: "share")
+        cluster.assume(pod, placement.node, placement.allocations)
     return (time.perf_counter() - started) / pods
 
 

@@ -463,7 +463,8 @@ def test_who_gets_what(case: Case) -> None:
     else:
         assert isinstance(outcome, Allocated), outcome
         got = tuple(
-            tuple(f"{found.request}:{found.device}" for found in result.devices.results) for result in outcome.results
+            tuple(f"{found.request}:{found.device.device}" for found in allocation.devices)
+            for allocation in outcome.claims
         )
         assert got == case.want
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import count
 
 import pytest
 from msgspec import Raw, structs
 
 from dralloc.allocator.features import Features
 from dralloc.allocator.outcome import Allocated, Fatal
+from dralloc.allocator.stamp import stamp
 from dralloc.api.device_parts import capacity
 from dralloc.api.meta_v1 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from dralloc.api.resource_v1 import (
@@ -62,7 +64,8 @@ def allocated(*slices: ResourceSlice, claim: ResourceClaim, features: Features |
     )
     outcome = allocate_world(world)
     assert isinstance(outcome, Allocated), outcome
-    return outcome.results[0]
+    numbers = count(1)
+    return stamp(outcome.claims[0], lambda: f"share-{next(numbers)}")
 
 
 # --- Configuration ------------------------------------------------------------------------------------------------
@@ -231,8 +234,8 @@ def test_operations_that_a_node_may_skip_are_told_where_the_node_can_skip_them()
     )
     outcome = allocate_world(world)
     assert isinstance(outcome, Allocated)
-    assert outcome.results[0].devices.results[0].skip_node_operations == ("NodePrepareResources",)
+    assert outcome.claims[0].devices[0].skip_node_operations == ("NodePrepareResources",)
     assert not isinstance(allocate_world(replace(world, node=node())), Allocated)
     unheeded = allocate_world(replace(world, features=Features()))
     assert isinstance(unheeded, Allocated)
-    assert unheeded.results[0].devices.results[0].skip_node_operations == ()
+    assert unheeded.claims[0].devices[0].skip_node_operations == ()

@@ -8,6 +8,7 @@ import pytest
 
 from dralloc.allocator.attribute_constraints import Constraint
 from dralloc.api.device_parts import AttributeValue, version
+from dralloc.api.request_name import RequestName
 from dralloc.api.resource_v1 import Device, DeviceAttribute
 from dralloc.testing.builders import DRIVER, device
 
@@ -90,11 +91,8 @@ def test_an_attribute_is_looked_up_by_its_full_name_first() -> None:
 
 
 def test_requests_are_covered_by_name_or_by_alternative() -> None:
-    named = Constraint(attribute=NUMA, wants_equal=True, requests=frozenset({"a", "b/x"}), accepts_lists=False)
-    assert [named.covers("a", "a/y"), named.covers("b", "b/x"), named.covers("b", "b/y"), named.covers("c", "c")] == [
-        True,
-        True,
-        False,
-        False,
-    ]
-    assert constraint(equal=True).covers("any", "any")
+    requests = frozenset({RequestName("a"), RequestName("b", "x")})
+    named = Constraint(attribute=NUMA, wants_equal=True, requests=requests, accepts_lists=False)
+    covered = [named.covers(RequestName.parse(text)) for text in ("a/y", "b/x", "b/y", "c")]
+    assert covered == [True, True, False, False]
+    assert constraint(equal=True).covers(RequestName("any"))

@@ -96,7 +96,7 @@ def test_reasons_of_hundreds_of_nodes_cost_little() -> None:
         Features(),
     )
     diagnoser = Diagnoser(demand, snapshot)
-    outcome = allocate(AllocationProblem(demand, nodes[0], snapshot), lambda: "")
+    outcome = allocate(AllocationProblem(demand, nodes[0], snapshot))
     start = time.process_time()
     reasons = [(node.name, diagnoser.reason(node, outcome)) for node in nodes]
     assert len(grouped(reasons)) == 1

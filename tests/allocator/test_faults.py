@@ -10,7 +10,9 @@ import pytest
 from dralloc.allocator.features import Features
 from dralloc.allocator.outcome import Allocated, Fatal, Impossible
 from dralloc.api.device_parts import capacity
+from dralloc.api.request_name import RequestName
 from dralloc.api.resource_v1 import DeviceClass, DeviceRequest, DeviceTaint, ResourceClaim, ResourceSlice
+from dralloc.devices.identity import ClaimId
 from dralloc.testing.builders import (
     DRIVER,
     allocation,
@@ -171,7 +173,8 @@ def test_faults_name_what_is_at_fault(case: Case) -> None:
         World(slices=case.slices, claims=case.claims, classes=classes, node=node(), features=case.features)
     )
     assert isinstance(outcome, Fatal), outcome
-    named = (outcome.claim, outcome.request, outcome.device_class, outcome.device)
+    claim_id = ClaimId.of(case.claims[outcome.claim]) if outcome.claim is not None else None
+    named = (claim_id, outcome.request, outcome.device_class, outcome.device)
     assert tuple(None if part is None else str(part) for part in named) == case.want
     assert outcome.message
 
@@ -191,4 +194,4 @@ def test_a_request_of_neither_form_is_refused() -> None:
     skewed = claim("c", DeviceRequest(name="r"))
     outcome = allocate_world(simple((gpus(1),), skewed))
     assert isinstance(outcome, Fatal)
-    assert outcome.request == "r"
+    assert outcome.request == RequestName("r")

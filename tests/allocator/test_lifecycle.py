@@ -15,6 +15,7 @@ from dralloc.allocator.allocate import AllocationProblem, allocate
 from dralloc.allocator.features import Features
 from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal
 from dralloc.allocator.requests import compile_demand
+from dralloc.allocator.stamp import stamp
 from dralloc.api.device_parts import capacity
 from dralloc.api.resource_v1 import (
     Device,
@@ -99,15 +100,16 @@ class Lifecycle(RuleBasedStateMachine):
         named = [structs.replace(found, name=f"r{index}") for index, found in enumerate(wanted)]
         new = claim(f"claim-{next(self.names)}", *named, constraints=bound)  # type: ignore[arg-type]
         problem = AllocationProblem(compile_demand([new], CLASSES, FEATURES), NODE, self.snapshot)
-        outcome = allocate(problem, lambda: f"share-{next(self.names)}")
+        outcome = allocate(problem)
         assert not isinstance(outcome, BudgetExhausted)
         if not isinstance(outcome, Allocated):
             assert not isinstance(outcome, Fatal) or bound, "only constraints on all devices are fatal here"
             return multiple()
-        given = structs.replace(new, status=ResourceClaimStatus(allocation=outcome.results[0]))
+        result = stamp(outcome.claims[0], lambda: f"share-{next(self.names)}")
+        given = structs.replace(new, status=ResourceClaimStatus(allocation=result))
         self.claims[ClaimId.of(given)] = given
         self.snapshot = self.snapshot.with_claim(given)
-        self.check_given(outcome.results[0].devices.results)
+        self.check_given(result.devices.results)
         return ClaimId.of(given)
 
     @rule(released=consumes(allocated))

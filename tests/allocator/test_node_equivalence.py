@@ -166,7 +166,7 @@ def test_nodes_that_are_alike_get_the_same_answer(seed: int, keeps_usage: bool) 
     )
     demand = compile_demand(world.claims, world.classes, world.features)
     likeness = Likeness(demand, snapshot)
-    outcomes = [allocate(AllocationProblem(demand, node, snapshot), lambda: "") for node in (world.node, other)]
+    outcomes = [allocate(AllocationProblem(demand, node, snapshot)) for node in (world.node, other)]
     if likeness.key(world.node) == likeness.key(other):
         assert type(outcomes[0]) is type(outcomes[1])
     for (node, found), outcome in zip(

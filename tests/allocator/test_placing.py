@@ -31,7 +31,7 @@ class Cluster:
 
     def place(self, asked: ResourceClaim) -> Placed | Unplaced | Fatal:
         demand = compile_demand([asked], {"gpu": build.device_class()}, Features())
-        return place(demand, self.nodes, self.snapshot, lambda: "share", self.refuted)
+        return place(demand, self.nodes, self.snapshot, self.refuted)
 
     def node(self, asked: ResourceClaim) -> str | None:
         placed = self.place(asked)
@@ -66,4 +66,4 @@ def test_nodes_that_do_not_do_are_remembered_with_those_like_them() -> None:
 
 def test_no_node_does() -> None:
     assert Cluster((), ()).place(claim("claim", request())) == Unplaced()
-    assert place(compile_demand([], {}, Features()), [Node("a")], Snapshot(), lambda: "", Refuted()) != Unplaced()
+    assert place(compile_demand([], {}, Features()), [Node("a")], Snapshot(), Refuted()) != Unplaced()

@@ -25,8 +25,8 @@ def demand(*claims: ResourceClaim, classes: dict[str, DeviceClass] | None = None
 
 def test_requests_of_all_claims_in_order_and_alternatives_numbered() -> None:
     found = demand(WANTED, claim("b", request("t")))
-    assert [request.name for request in found.requests] == ["r", "s", "t"]
-    assert [(each.number, each.name, each.claim) for each in found.alternatives] == [
+    assert [str(request.name) for request in found.requests] == ["r", "s", "t"]
+    assert [(each.number, str(each.name), each.claim) for each in found.alternatives] == [
         (0, "r", 0),
         (1, "s/x", 0),
         (2, "s/y", 0),

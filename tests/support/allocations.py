@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import count
+from collections.abc import Sequence
 
 from dralloc.allocator.allocate import AllocationProblem, allocate
-from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal, Impossible, Outcome
+from dralloc.allocator.outcome import Allocated, BudgetExhausted, ClaimAllocation, Fatal, Impossible, Outcome
 from dralloc.allocator.requests import compile_demand
 from dralloc.allocator.solver import DEFAULT_EFFORT, Effort
-from dralloc.api.resource_v1 import AllocationResult
+from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.devices.identity import ClaimId
 from dralloc.snapshot.cluster import Snapshot
 from tests.support.plain_allocator import PlainOutcome
 from tests.support.plain_pools import World
@@ -22,32 +23,32 @@ def problem_of(world: World, effort: Effort = DEFAULT_EFFORT) -> AllocationProbl
 
 
 def allocate_world(world: World, effort: Effort = DEFAULT_EFFORT) -> Outcome:
-    numbers = count(1)
-    return allocate(problem_of(world, effort), lambda: f"share-{next(numbers)}")
+    return allocate(problem_of(world, effort))
 
 
-def as_plain(outcome: Outcome) -> PlainOutcome:
+def as_plain(outcome: Outcome, claims: Sequence[ResourceClaim]) -> PlainOutcome:
     match outcome:
         case Allocated():
-            return PlainOutcome(tuple(map(_given, outcome.results)))
+            return PlainOutcome(tuple(map(_given, outcome.claims)))
         case Impossible():
             return PlainOutcome(has_invalid_pool=outcome.is_node_fault)
         case Fatal():
-            claim = str(outcome.claim) if outcome.claim is not None else None
+            claim = str(ClaimId.of(claims[outcome.claim])) if outcome.claim is not None else None
+            request = str(outcome.request) if outcome.request is not None else None
             device = str(outcome.device) if outcome.device is not None else None
-            return PlainOutcome(fatal=(claim, outcome.request, device))
+            return PlainOutcome(fatal=(claim, request, device))
         case BudgetExhausted():
             return PlainOutcome(is_out_of_steps=True)
 
 
-def _given(result: AllocationResult) -> tuple[Given, ...]:
+def _given(allocation: ClaimAllocation) -> tuple[Given, ...]:
     return tuple(
         Given(
-            found.request,
-            (found.driver, found.pool, found.device),
+            str(found.request),
+            (found.device.driver, found.device.pool, found.device.device),
             tuple(sorted((name, str(amount)) for name, amount in found.consumed_capacity.items()))
-            if found.share_id is not None
+            if found.is_share
             else None,
         )
-        for found in result.devices.results
+        for found in allocation.devices
     )

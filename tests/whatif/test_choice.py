@@ -111,7 +111,7 @@ def test_alternatives_that_come_first() -> None:
             first_available("gpu", alternative("two", count=2), alternative("one"), alternative("unasked")),
         ),
     )
-    assert [(refused.request, refused.why) for refused in found.refused] == [("gpu/two", "1 device, 2 asked")]
+    assert [(str(refused.request), refused.why) for refused in found.refused] == [("gpu/two", "1 device, 2 asked")]
 
 
 def test_an_alternative_that_an_earlier_request_prefers_too() -> None:
@@ -119,7 +119,7 @@ def test_an_alternative_that_an_earlier_request_prefers_too() -> None:
     asks = [first_available(name, alternative("big", where=big), alternative("any")) for name in ("one", "two")]
     devices = [device("a", attributes={"size": "big"}), device("b", attributes={"size": "small"})]
     found = choice([resource_slice("s", *devices)], claim("claim", *asks))
-    assert [(refused.request, refused.why) for refused in found.refused] == [
+    assert [(str(refused.request), refused.why) for refused in found.refused] == [
         ("two/big", "would fit if an earlier request gave up its own preference")
     ]
 

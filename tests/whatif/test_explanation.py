@@ -338,7 +338,7 @@ CASES = [
         "a class that does not exist",
         (gpus("a"),),
         wants(device_class="gpus"),
-        "cannot be allocated: class gpus: there is no such device class",
+        "cannot be allocated: device class gpus does not exist",
         "use class gpu instead of gpus in request request",
     ),
     Case(

@@ -12,7 +12,6 @@ from dralloc.allocator.diagnosis.device_funnel import spots
 from dralloc.allocator.diagnosis.device_survey import Survey
 from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal, Impossible, Outcome
 from dralloc.allocator.supply import Supply
-from dralloc.devices.identity import DeviceId
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.whatif.explanation.json_form import plain_explanation
 from dralloc.whatif.explanation.report import Question, Verdict, explain
@@ -115,5 +114,5 @@ def test_what_is_left_of_a_funnel_can_be_taken_alone(seed: int) -> None:
         if isinstance(outcome, Impossible):
             assert not left
         elif isinstance(outcome, Allocated):
-            [given_device] = outcome.results[0].devices.results
-            assert DeviceId.of(given_device) == left[0]
+            [allocated] = outcome.claims[0].devices
+            assert allocated.device == left[0]

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from msgspec import Struct
 
 from dralloc.allocator.allocation_results import Assembly
 from dralloc.allocator.ledger import Ledger, Pick
-from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal, Fault, Impossible, Outcome
+from dralloc.allocator.outcome import (
+    RESULTS_MAX,
+    Allocated,
+    BudgetExhausted,
+    Fatal,
+    FatalCause,
+    Impossible,
+    Outcome,
+    SearchAborted,
+)
 from dralloc.allocator.requests import Alternative, Demand
-from dralloc.allocator.search import RESULTS_MAX, Verdict
+from dralloc.allocator.search import Verdict
 from dralloc.allocator.solver import DEFAULT_EFFORT, Effort, solve
 from dralloc.allocator.supply import Supply
 from dralloc.snapshot.cluster import Snapshot
@@ -30,38 +38,38 @@ class AllocationProblem(Struct, frozen=True, gc=False):
     effort: Effort = DEFAULT_EFFORT
 
 
-def allocate(problem: AllocationProblem, share_ids: Callable[[], str]) -> Outcome:
-    """The first solution in Kubernetes' order. `share_ids` gives a new id for each share of a device."""
+def allocate(problem: AllocationProblem) -> Outcome:
+    """The first solution in Kubernetes' order."""
     demand = problem.demand
     view = problem.snapshot.view(problem.node, demand.features.visibility)
     if view.fault is not None:
-        return Fatal(str(view.fault))
+        return Fatal(FatalCause.EVALUATION_ERROR, view.fault)
     supply = Supply(problem.snapshot, view, demand)
     try:
         check(demand, supply)
         solution = solve(demand, supply, problem.effort)
         match solution.verdict:
             case Verdict.SOLVED:
-                return _allocated(problem, solution.ledger, share_ids)
+                return _allocated(problem, solution.ledger)
             case Verdict.OUT_OF_STEPS:
                 return BudgetExhausted(solution.steps)
             case _:
                 return Impossible(
                     tuple(pool.pool_id for pool in view.pools if pool.layout.status is PoolStatus.INVALID)
                 )
-    except Fault as fault:
-        return fault.fatal
+    except SearchAborted as aborted:
+        return aborted.fatal
 
 
 def check(demand: Demand, supply: Supply) -> None:
     """Raises the first thing wrong with the claims, here; before any search, because it concerns every node."""
-    for claim in demand.claims:
+    for index, claim in enumerate(demand.claims):
         least = 0
         for request in claim.requests:
             _raise_if(request.fault)
             least += min((_least(alternative, supply) for alternative in request.alternatives), default=0)
         if least > RESULTS_MAX:
-            raise Fault(Fatal(f"asks for at least {least} devices; a claim can have {RESULTS_MAX}", claim.claim_id))
+            raise SearchAborted(Fatal(FatalCause.TOO_MANY_DEVICES, least, index))
         _raise_if(claim.fault)
 
 
@@ -77,12 +85,12 @@ def _least(alternative: Alternative, supply: Supply) -> int:
 
 def _raise_if(fatal: Fatal | None) -> None:
     if fatal is not None:
-        raise Fault(fatal)
+        raise SearchAborted(fatal)
 
 
-def _allocated(problem: AllocationProblem, ledger: Ledger, share_ids: Callable[[], str]) -> Allocated:
+def _allocated(problem: AllocationProblem, ledger: Ledger) -> Allocated:
     demand = problem.demand
-    assembly = Assembly(problem.node, demand.features, share_ids)
+    assembly = Assembly(problem.node, demand.features)
     picks: list[list[Pick]] = [[] for _ in demand.claims]
     for pick in ledger.picks.values():
         picks[pick.alternative.claim].append(pick)
@@ -93,5 +101,4 @@ def _allocated(problem: AllocationProblem, ledger: Ledger, share_ids: Callable[[
         chosen[request.claim].append(alternative)
         if request.is_list:
             score += ALTERNATIVES_MAX - request.alternatives.index(alternative)
-    results = tuple(map(assembly.result, demand.claims, picks, chosen))
-    return Allocated(results, score)
+    return Allocated(tuple(map(assembly.allocation, demand.claims, picks, chosen)), score)

@@ -1,65 +1,56 @@
-"""The AllocationResult of a claim, from what the search picked for it."""
+"""What a claim gets, from what the search picked for it: devices, configuration, and the nodes that can use it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
 from dralloc.allocator.features import Features
 from dralloc.allocator.ledger import Pick
-from dralloc.allocator.outcome import Fatal, Fault
+from dralloc.allocator.outcome import ClaimAllocation, DeviceAllocation, Fatal, FatalCause, SearchAborted
 from dralloc.allocator.requests import Alternative, ClaimDemand
-from dralloc.allocator.supply import Place
 from dralloc.api.meta_v1 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from dralloc.api.request_name import RequestName
 from dralloc.api.resource_v1 import (
     FROM_CLAIM,
     FROM_CLASS,
-    AllocationResult,
     DeviceAllocationConfiguration,
-    DeviceAllocationResult,
-    DeviceRequestAllocationResult,
 )
 from dralloc.snapshot.node_selectors import NAME_FIELD, Node
 
 
 class Assembly(Struct, frozen=True):
-    """What results are made with: the node, the features, and where new share ids come from."""
+    """Makes the allocations of claims on one node."""
 
     node: Node
     features: Features
-    share_ids: Callable[[], str]
 
-    def result(self, demand: ClaimDemand, picks: Sequence[Pick], chosen: Sequence[Alternative]) -> AllocationResult:
-        """The result for one claim; `chosen` has the alternative of each of its requests."""
-        devices = DeviceAllocationResult(
-            results=tuple(map(self._device_result, picks)), config=_configuration(demand, chosen)
+    def allocation(self, demand: ClaimDemand, picks: Sequence[Pick], chosen: Sequence[Alternative]) -> ClaimAllocation:
+        """What one claim gets; `chosen` has the alternative of each of its requests."""
+        return ClaimAllocation(
+            tuple(map(self._device, picks)), _configuration(demand, chosen), self._node_selector(picks)
         )
-        return AllocationResult(devices=devices, node_selector=self._node_selector(demand, picks))
 
-    def _device_result(self, pick: Pick) -> DeviceRequestAllocationResult:
+    def _device(self, pick: Pick) -> DeviceAllocation:
         alternative, (strip, bit) = pick.alternative, pick.place
         device = strip.slice.devices[bit]
-        pool_id = strip.slice.pool_id
         is_bound = self.features.binding_conditions
-        consumed = dict(zip(device.capacity, pick.charge.amounts, strict=True)) if pick.is_share else {}
-        return DeviceRequestAllocationResult(
+        return DeviceAllocation(
             request=alternative.name,
-            driver=pool_id.driver,
-            pool=pool_id.pool,
-            device=device.name,
-            admin_access=True if alternative.is_admin else None,
+            device=strip.slice.device_id(bit),
+            is_share=pick.is_share,
+            consumed_capacity=dict(zip(device.capacity, pick.charge.amounts, strict=True)) if pick.is_share else {},
+            admin_access=alternative.is_admin,
             tolerations=alternative.tolerations,
             binding_conditions=device.binding_conditions if is_bound else (),
             binding_failure_conditions=device.binding_failure_conditions if is_bound else (),
-            share_id=self.share_ids() if pick.is_share else None,
-            consumed_capacity=consumed,
             skip_node_operations=strip.slice.source.spec.skip_node_operations if self.features.is_experimental else (),
         )
 
     # --- Where the claim can be used ----------------------------------------------------------------------------
 
-    def _node_selector(self, demand: ClaimDemand, picks: Iterable[Pick]) -> NodeSelector | None:
+    def _node_selector(self, picks: Iterable[Pick]) -> NodeSelector | None:
         """The nodes that can reach every device of the claim; None where all can."""
         expressions: list[NodeSelectorRequirement] = []
         fields: list[NodeSelectorRequirement] = []
@@ -71,7 +62,7 @@ class Assembly(Struct, frozen=True):
                 return self._only_here()
             terms = (placed.node_selector.node_selector_terms or ()) if placed.node_selector is not None else ()
             if len(terms) > 1:
-                raise _too_many_terms(demand, pick.place)
+                raise _too_many_terms(pick)
             for term in terms:
                 _merge(expressions, term.match_expressions)
                 _merge(fields, term.match_fields)
@@ -85,9 +76,9 @@ class Assembly(Struct, frozen=True):
         return NodeSelector(node_selector_terms=(NodeSelectorTerm(match_fields=(here,)),))
 
 
-def _too_many_terms(demand: ClaimDemand, place: Place) -> Fault:
-    device_id = place.strip.slice.device_id(place.bit)
-    return Fault(Fatal("its node selector has more than one term", demand.claim_id, device=device_id))
+def _too_many_terms(pick: Pick) -> SearchAborted:
+    device_id = pick.place.strip.slice.device_id(pick.place.bit)
+    return SearchAborted(Fatal(FatalCause.NODE_SELECTOR_TERMS, claim=pick.alternative.claim, device=device_id))
 
 
 def _merge(known: list[NodeSelectorRequirement], more: Iterable[NodeSelectorRequirement]) -> None:
@@ -107,7 +98,7 @@ def _is_same(one: NodeSelectorRequirement, other: NodeSelectorRequirement) -> bo
 def _configuration(demand: ClaimDemand, chosen: Sequence[Alternative]) -> tuple[DeviceAllocationConfiguration, ...]:
     """First what the classes say, then what the claim says, each for the requests that it concerns."""
     configs = [*_from_classes(chosen), *_from_claim(demand, chosen)]
-    return tuple(_for_all_if_complete(config, demand, chosen) for config in configs)
+    return tuple(_for_all_if_complete(config, chosen) for config in configs)
 
 
 def _from_classes(chosen: Sequence[Alternative]) -> Iterable[DeviceAllocationConfiguration]:
@@ -115,26 +106,27 @@ def _from_classes(chosen: Sequence[Alternative]) -> Iterable[DeviceAllocationCon
     for alternative in chosen:
         users.setdefault(alternative.device_class.metadata.name or "", []).append(alternative)
     for alternatives in users.values():
-        names = tuple(alternative.name for alternative in alternatives)
+        names = tuple(str(alternative.name) for alternative in alternatives)
         for config in alternatives[0].device_class.spec.config:
             yield DeviceAllocationConfiguration(source=FROM_CLASS, requests=names, opaque=config.opaque)
 
 
 def _from_claim(demand: ClaimDemand, chosen: Sequence[Alternative]) -> Iterable[DeviceAllocationConfiguration]:
-    concerned = {request.name for request in demand.requests} | {alternative.name for alternative in chosen}
-    for config in demand.claim.spec.devices.config:
-        if not config.requests or not concerned.isdisjoint(config.requests):
+    for config in demand.devices.config:
+        named = _parsed(config.requests)
+        if not named or any(alternative.name.is_in(named) for alternative in chosen):
             yield DeviceAllocationConfiguration(source=FROM_CLAIM, requests=config.requests, opaque=config.opaque)
 
 
 def _for_all_if_complete(
-    config: DeviceAllocationConfiguration, demand: ClaimDemand, chosen: Sequence[Alternative]
+    config: DeviceAllocationConfiguration, chosen: Sequence[Alternative]
 ) -> DeviceAllocationConfiguration:
     """An entry that names every request says so by naming none."""
-    named = frozenset(config.requests)
-    if named and all(
-        request.name in named or alternative.name in named
-        for request, alternative in zip(demand.requests, chosen, strict=True)
-    ):
+    named = _parsed(config.requests)
+    if named and all(alternative.name.is_in(named) for alternative in chosen):
         return DeviceAllocationConfiguration(source=config.source, opaque=config.opaque)
     return config
+
+
+def _parsed(names: Iterable[str]) -> frozenset[RequestName]:
+    return frozenset(map(RequestName.parse, names))

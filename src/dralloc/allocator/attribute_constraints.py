@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dralloc.api.request_name import RequestName
 from dralloc.api.resource_v1 import Device, DeviceAttribute
 
 # A value with its type, so that 1 and "1" differ.
@@ -25,11 +26,11 @@ _INCOMPARABLE: Values = frozenset({("", None)})
 class Constraint:
     attribute: str
     wants_equal: bool
-    requests: frozenset[str]
+    requests: frozenset[RequestName]
     accepts_lists: bool
 
-    def covers(self, request: str, alternative: str) -> bool:
-        return not self.requests or request in self.requests or alternative in self.requests
+    def covers(self, request: RequestName) -> bool:
+        return not self.requests or request.is_in(self.requests)
 
     def values_of(self, driver: str, device: Device) -> Values | None:
         """What the constraint sees of a device; None where the device can never satisfy it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
 from dralloc.allocator.allocate import AllocationProblem, allocate, score_max
@@ -32,9 +32,7 @@ class Refuted:
         self.kinds: set[Hashable] = set()
 
 
-def place(
-    demand: Demand, nodes: Iterable[Node], snapshot: Snapshot, share_ids: Callable[[], str], refuted: Refuted
-) -> Placed | Unplaced | Fatal:
+def place(demand: Demand, nodes: Iterable[Node], snapshot: Snapshot, refuted: Refuted) -> Placed | Unplaced | Fatal:
     """The best node and what the claims get there; an error ends the search for all nodes, as in Kubernetes.
 
     Nodes that are refuted are passed over, and those that are found not to do are added.
@@ -49,7 +47,7 @@ def place(
         if kind in refuted.kinds:
             refuted.names.add(node.name)
             continue
-        match allocate(AllocationProblem(demand, node, snapshot), share_ids):
+        match allocate(AllocationProblem(demand, node, snapshot)):
             case Fatal() as fatal:
                 return fatal
             case Impossible():

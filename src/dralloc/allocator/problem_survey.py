@@ -12,8 +12,8 @@ from itertools import accumulate
 
 from dralloc.allocator.attribute_constraints import Constraint, Values
 from dralloc.allocator.consumable_capacity import Charge
+from dralloc.allocator.outcome import RESULTS_MAX
 from dralloc.allocator.requests import Alternative, Demand
-from dralloc.allocator.search import RESULTS_MAX
 from dralloc.allocator.supply import Place, Supply
 from dralloc.devices.counters import CounterId
 from dralloc.devices.identity import PoolId

@@ -1,25 +1,27 @@
-"""What a pod's claims ask for, checked and put in the order of the search. Worked out once a pod, used on every node.
+"""What a pod's claims request, checked and in the order of the search. Compiled once for a pod, used on every node.
 
 A request is served by exactly one of its alternatives: the only one of an exact request, or one of a prioritized list
-(KEP-4816). What is wrong with a claim is recorded where it is found and reported by `allocate`, because on some nodes
-another fault comes first.
+(KEP-4816). A demand has no names of claims: pods whose claims request the same devices share one. Errors in a claim are
+recorded where they are found and reported by `allocate`, because on some nodes another error comes first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from dralloc.allocator.attribute_constraints import Constraint
 from dralloc.allocator.candidate_devices import Profile
 from dralloc.allocator.features import Features
-from dralloc.allocator.outcome import Fatal
+from dralloc.allocator.outcome import Fatal, FatalCause
 from dralloc.api.codec import encode
+from dralloc.api.request_name import RequestName
 from dralloc.api.resource_v1 import (
     ALL,
     EXACT_COUNT,
     CapacityRequirements,
+    DeviceClaim,
     DeviceClass,
     DeviceConstraint,
     DeviceRequest,
@@ -29,17 +31,17 @@ from dralloc.api.resource_v1 import (
     ExactDeviceRequest,
     ResourceClaim,
 )
-from dralloc.devices.identity import ClaimId
+
+_SubRequest = ExactDeviceRequest | DeviceSubRequest
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Alternative:
-    """One way to serve a request: `count` devices that fit the profile, or all of them."""
+    """One way to serve a request: `count` devices that fit the profile, or all of them. `claim` is the claim's index."""
 
     number: int
-    name: str
+    name: RequestName
     claim: int
-    claim_id: ClaimId
     device_class: DeviceClass
     profile: Profile
     takes_all: bool
@@ -52,8 +54,8 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Request:
-    name: str
+class RequestDemand:
+    name: RequestName
     claim: int
     alternatives: tuple[Alternative, ...]
     is_list: bool
@@ -62,9 +64,8 @@ class Request:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClaimDemand:
-    claim: ResourceClaim
-    claim_id: ClaimId
-    requests: tuple[Request, ...]
+    devices: DeviceClaim
+    requests: tuple[RequestDemand, ...]
     fault: Fatal | None = None
 
 
@@ -75,7 +76,7 @@ class Demand:
     claims: tuple[ClaimDemand, ...]
     features: Features
     # The requests of all claims, in the order in which they are served.
-    requests: tuple[Request, ...] = field(init=False)
+    requests: tuple[RequestDemand, ...] = field(init=False)
     alternatives: tuple[Alternative, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -88,16 +89,39 @@ class Demand:
     def shape(self) -> bytes:
         """The same for all demands that get the same devices everywhere: what "a pod like this one" means."""
         classes = {found.device_class.metadata.name: found.device_class.spec for found in self.alternatives}
-        parts = ([claim.claim.spec for claim in self.claims], sorted(classes.items(), key=lambda entry: entry[0]))
+        parts = ([claim.devices for claim in self.claims], sorted(classes.items(), key=lambda entry: entry[0]))
         return encode(parts) + repr(self.features).encode()
 
 
 def compile_demand(claims: Iterable[ResourceClaim], classes: Mapping[str, DeviceClass], features: Features) -> Demand:
     compiler = _Compiler(classes, features)
-    return Demand(tuple(compiler.claim(index, claim) for index, claim in enumerate(claims)), features)
+    return Demand(tuple(compiler.claim(index, claim.spec.devices) for index, claim in enumerate(claims)), features)
 
 
-_SubRequest = ExactDeviceRequest | DeviceSubRequest
+# --- Checks that need no compiled demand ------------------------------------------------------------------------
+
+
+def request_fault(request: DeviceRequest, features: Features) -> FatalCause | None:
+    """Why the request as such cannot be served, whatever its alternatives ask for."""
+    stated = _stated(request)
+    if not stated:
+        return FatalCause.UNKNOWN_REQUEST
+    if request.first_available and not features.prioritized_list:
+        return FatalCause.PRIORITIZED_LIST_OFF
+    if not features.consumable_capacity and any(entry.capacity is not None for entry in stated):
+        return FatalCause.CONSUMABLE_CAPACITY_OFF
+    return None
+
+
+def class_names(request: DeviceRequest) -> Iterator[tuple[RequestName, str]]:
+    """The device class of each alternative, in their order."""
+    for stated in _stated(request):
+        yield _name_of(request, stated), stated.device_class_name
+
+
+# --- Compilation ------------------------------------------------------------------------------------------------
+
+
 _NO_CLASS = DeviceClass()
 
 
@@ -107,100 +131,76 @@ class _Compiler:
         self._features = features
         self._alternatives = 0
 
-    def claim(self, index: int, claim: ResourceClaim) -> ClaimDemand:
-        claim_id = ClaimId.of(claim)
-        devices = claim.spec.devices
-        constraints, fault = self._constraints(claim_id, devices.constraints)
-        requests = tuple(self._request(index, claim_id, request, constraints) for request in devices.requests or ())
-        return ClaimDemand(claim, claim_id, requests, fault)
+    def claim(self, index: int, devices: DeviceClaim) -> ClaimDemand:
+        constraints, fault = self._constraints(index, devices.constraints)
+        requests = tuple(self._request(index, request, constraints) for request in devices.requests or ())
+        return ClaimDemand(devices, requests, fault)
 
     def _constraints(
-        self, claim_id: ClaimId, stated: Sequence[DeviceConstraint]
+        self, claim: int, stated: Sequence[DeviceConstraint]
     ) -> tuple[tuple[Constraint, ...], Fatal | None]:
         fault = None
         constraints: list[Constraint] = []
         for position, constraint in enumerate(stated):
             attribute = constraint.match_attribute or constraint.distinct_attribute
             if attribute is None:
-                fault = fault or Fatal(f"constraint #{position} is of no known kind", claim_id)
+                fault = fault or Fatal(FatalCause.UNKNOWN_CONSTRAINT, position, claim)
                 continue
             constraints.append(
                 Constraint(
                     attribute=attribute,
                     wants_equal=constraint.match_attribute is not None,
-                    requests=frozenset(constraint.requests),
+                    requests=frozenset(map(RequestName.parse, constraint.requests)),
                     accepts_lists=self._features.list_attributes,
                 )
             )
         return tuple(constraints), fault
 
-    def _request(
-        self, claim: int, claim_id: ClaimId, request: DeviceRequest, constraints: tuple[Constraint, ...]
-    ) -> Request:
-        is_list = bool(request.first_available)
-        stated: tuple[_SubRequest, ...] = request.first_available or (
-            (request.exactly,) if request.exactly is not None else ()
-        )
-        alternatives = tuple(self._alternative(claim, claim_id, request, entry, constraints) for entry in stated)
-        fault = self._fault_of_request(request, stated)
-        return Request(
-            request.name, claim, alternatives, is_list, Fatal(fault, claim_id, request.name) if fault else None
-        )
-
-    def _fault_of_request(self, request: DeviceRequest, stated: tuple[_SubRequest, ...]) -> str | None:
-        features = self._features
-        if not stated:
-            return "has neither `exactly` nor `firstAvailable`: it asks for something that this version does not know"
-        if request.first_available and not features.prioritized_list:
-            return "has alternatives, but the feature DRAPrioritizedList is off"
-        if not features.consumable_capacity and any(entry.capacity is not None for entry in stated):
-            return "asks for capacity, but the feature DRAConsumableCapacity is off"
-        return None
+    def _request(self, claim: int, request: DeviceRequest, constraints: tuple[Constraint, ...]) -> RequestDemand:
+        alternatives = tuple(self._alternative(claim, request, entry, constraints) for entry in _stated(request))
+        cause = request_fault(request, self._features)
+        name = RequestName(request.name)
+        fault = Fatal(cause, claim=claim, request=name) if cause is not None else None
+        return RequestDemand(name, claim, alternatives, bool(request.first_available), fault)
 
     def _alternative(
-        self,
-        claim: int,
-        claim_id: ClaimId,
-        request: DeviceRequest,
-        stated: _SubRequest,
-        constraints: tuple[Constraint, ...],
+        self, claim: int, request: DeviceRequest, stated: _SubRequest, constraints: tuple[Constraint, ...]
     ) -> Alternative:
-        name = f"{request.name}/{stated.name}" if isinstance(stated, DeviceSubRequest) else request.name
+        name = _name_of(request, stated)
         number, self._alternatives = self._alternatives, self._alternatives + 1
         device_class = self._classes.get(stated.device_class_name)
-        fault = self._fault_of_alternative(stated, device_class)
+        cause = self._fault_of_alternative(stated, device_class)
         return Alternative(
             number=number,
             name=name,
             claim=claim,
-            claim_id=claim_id,
             device_class=device_class or _NO_CLASS,
             profile=self._profile(stated, device_class or _NO_CLASS),
             takes_all=stated.allocation_mode == ALL,
             count=stated.count,
             is_admin=isinstance(stated, ExactDeviceRequest) and bool(stated.admin_access),
             tolerations=stated.tolerations,
-            constraints=tuple(found for found in constraints if found.covers(request.name, name)),
-            fault=Fatal(fault, claim_id, name, _class_at_fault(stated, device_class)) if fault else None,
+            constraints=tuple(found for found in constraints if found.covers(name)),
+            fault=_fatal(cause, claim, name, stated) if cause is not None else None,
         )
 
-    def _fault_of_alternative(self, stated: _SubRequest, device_class: DeviceClass | None) -> str | None:
+    def _fault_of_alternative(self, stated: _SubRequest, device_class: DeviceClass | None) -> FatalCause | None:
         if stated.derived_attributes:
-            return "has derived attributes, which are not supported"
+            return FatalCause.DERIVED_ATTRIBUTES
         if any(selector.cel is None for selector in stated.selectors):
-            return "has a selector of no known kind"
+            return FatalCause.UNKNOWN_SELECTOR
         if (
             isinstance(stated, ExactDeviceRequest)
             and stated.admin_access is not None
             and not self._features.admin_access
         ):
-            return "asks for admin access, but the feature DRAAdminAccess is off"
+            return FatalCause.ADMIN_ACCESS_OFF
         if not stated.device_class_name:
-            return "names no device class"
+            return FatalCause.NO_CLASS_NAME
         if device_class is None:
-            return "there is no such device class"
+            return FatalCause.CLASS_MISSING
         if stated.allocation_mode not in (EXACT_COUNT, ALL):
-            return f"has the unknown allocation mode {stated.allocation_mode!r}"
+            return FatalCause.UNKNOWN_ALLOCATION_MODE
         return None
 
     def _profile(self, stated: _SubRequest, device_class: DeviceClass) -> Profile:
@@ -216,8 +216,23 @@ class _Compiler:
         )
 
 
-def _class_at_fault(stated: _SubRequest, device_class: DeviceClass | None) -> str | None:
-    return stated.device_class_name if stated.device_class_name and device_class is None else None
+def _stated(request: DeviceRequest) -> tuple[_SubRequest, ...]:
+    return request.first_available or ((request.exactly,) if request.exactly is not None else ())
+
+
+def _name_of(request: DeviceRequest, stated: _SubRequest) -> RequestName:
+    return RequestName(request.name, stated.name if isinstance(stated, DeviceSubRequest) else None)
+
+
+def _fatal(cause: FatalCause, claim: int, name: RequestName, stated: _SubRequest) -> Fatal:
+    class_name = stated.device_class_name
+    match cause:
+        case FatalCause.CLASS_MISSING:
+            return Fatal(cause, class_name, claim, name, device_class=class_name)
+        case FatalCause.UNKNOWN_ALLOCATION_MODE:
+            return Fatal(cause, stated.allocation_mode, claim, name)
+        case _:
+            return Fatal(cause, claim=claim, request=name)
 
 
 def _expressions(selectors: tuple[DeviceSelector, ...]) -> tuple[str, ...]:

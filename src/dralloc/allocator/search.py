@@ -12,15 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from enum import Enum
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from dralloc.allocator.device_picker import Taking
 from dralloc.allocator.ledger import Ledger
+from dralloc.allocator.outcome import RESULTS_MAX
 from dralloc.allocator.requests import Alternative, Demand
 from dralloc.allocator.supply import Place, Supply
 from dralloc.snapshot.cluster import Strip
-
-RESULTS_MAX: Final = 32
 
 
 class Verdict(Enum):
@@ -90,7 +89,7 @@ class Search:
         self._end = len(demand.requests)
 
     def run(self, pruning: Pruning | None = None) -> Verdict:
-        """Leaves the first solution in the ledger. Raises Fault where the search meets one."""
+        """Leaves the first solution in the ledger. Raises SearchAborted where the search meets a fatal error."""
         return self.run_part(0, len(self._requests), pruning)
 
     def run_part(self, start: int, end: int, pruning: Pruning | None) -> Verdict:

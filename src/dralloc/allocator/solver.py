@@ -37,7 +37,7 @@ DEFAULT_EFFORT: Final = Effort()
 
 
 def solve(demand: Demand, supply: Supply, effort: Effort) -> Solution:
-    """The first solution in Kubernetes' order. Raises Fault where the plain search would meet one before it."""
+    """The first solution in Kubernetes' order. Raises SearchAborted where the plain search would meet one before it."""
     search = Search(demand, supply, min(effort.plain, effort.steps_max))
     verdict = search.run()
     if verdict is not Verdict.OUT_OF_STEPS:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from dralloc.allocator.attribute_constraints import Constraint, Values
 from dralloc.allocator.candidate_devices import Offer, Stage, offer_of
-from dralloc.allocator.outcome import Fatal, Fault
+from dralloc.allocator.outcome import Fatal, FatalCause, SearchAborted
 from dralloc.allocator.requests import Alternative, Demand
 from dralloc.devices.compatibility_groups import Groups
 from dralloc.devices.counters import CounterId
@@ -125,8 +125,8 @@ class Supply:
         places: list[Place] = []
         for pool, strips in zip(self._view.pools, self._view.strips_by_pool, strict=True):
             if pool.layout.status is not PoolStatus.READY:
-                message = f"asks for all devices, but pool {pool.pool_id} {pool.layout.fault}"
-                raise Fault(Fatal(message, alternative.claim_id, alternative.name))
+                why = f"{pool.pool_id} {pool.layout.fault}"
+                raise SearchAborted(Fatal(FatalCause.POOL_NOT_READY, why, alternative.claim, alternative.name))
             for strip in strips:
                 matched, faulty = self._placed(strip, offer_of(strip.slice, alternative.profile))
                 for bit in bits_of(matched | faulty):
@@ -188,21 +188,23 @@ class Supply:
 
     # --- Faults -----------------------------------------------------------------------------------------------
 
-    def fault(self, alternative: Alternative, place: Place) -> Fault:
+    def fault(self, alternative: Alternative, place: Place) -> SearchAborted:
         """What is wrong with a device that a stock has as faulty."""
         device_id = place.strip.slice.device_id(place.bit)
         fault = offer_of(place.strip.slice, alternative.profile).faults.get(place.bit)
         device_class = None
         if fault is None:
-            message = str(self._view.placement_faults(place.strip)[place.bit])
+            detail = str(self._view.placement_faults(place.strip)[place.bit])
         elif fault.stage is Stage.CAPACITY:
-            message = fault.message
+            detail = fault.message
         else:
-            message = f"{fault.stage.value} #{fault.position}: {fault.message}"
+            detail = f"{fault.stage.value} #{fault.position}: {fault.message}"
             device_class = alternative.device_class.metadata.name if fault.stage is Stage.CLASS_SELECTOR else None
-        return Fault(Fatal(message, alternative.claim_id, alternative.name, device_class, device_id))
+        return SearchAborted(
+            Fatal(FatalCause.EVALUATION_ERROR, detail, alternative.claim, alternative.name, device_class, device_id)
+        )
 
-    def constraint_fault(self, alternative: Alternative, place: Place) -> Fault:
+    def constraint_fault(self, alternative: Alternative, place: Place) -> SearchAborted:
         device_id = place.strip.slice.device_id(place.bit)
-        message = "all devices are asked for, and this one does not satisfy a constraint of the claim"
-        return Fault(Fatal(message, alternative.claim_id, alternative.name, device=device_id))
+        cause = FatalCause.CONSTRAINT_ON_ALL
+        return SearchAborted(Fatal(cause, claim=alternative.claim, request=alternative.name, device=device_id))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dralloc.api.resource_v1 import ResourceClaim
     from dralloc.cli.planning import Shape
     from dralloc.scheduler.state.cluster_state import ClusterState
-    from dralloc.whatif.planner import Placement, Plan, Preference
+    from dralloc.whatif.planner import Plan, PlannedPlacement, Preference
 
 
 def plan(
@@ -105,7 +105,7 @@ class Trial:
 
         return sum(map(self.preference_of, self.plan.placements), Preference())
 
-    def preference_of(self, placement: Placement) -> Preference:
+    def preference_of(self, placement: PlannedPlacement) -> Preference:
         from dralloc.whatif.planner import Preference, preference
 
         found = Preference()
@@ -115,7 +115,7 @@ class Trial:
             found += preference(claim, placement.allocations[claim_id])
         return found
 
-    def claims_of(self, placement: Placement) -> Iterator[ResourceClaim]:
+    def claims_of(self, placement: PlannedPlacement) -> Iterator[ResourceClaim]:
         for claim_id in placement.allocations:
             claim = self.cluster.find_claim(claim_id)
             assert claim is not None, "the pod was placed with it"
@@ -147,7 +147,7 @@ def _row(trial: Trial) -> tuple[str, ...]:
     )
 
 
-def _pod_rows(trial: Trial, placement: Placement) -> Iterator[tuple[str, ...]]:
+def _pod_rows(trial: Trial, placement: PlannedPlacement) -> Iterator[tuple[str, ...]]:
     from dralloc.cli.serving import Given
 
     subject = _name(placement.pod)

@@ -138,9 +138,16 @@ def plan_with(world: World, pods: list[Pod], shape: Shape, now: datetime) -> tup
             ready.append(_with_claims(world, cluster, pod))
         except BadPod as error:
             refused.append(Refusal(pod, str(error)))
-    cycle = Cycle(cluster, world.gates, ShareIds(shape.name))
+    cycle = Cycle(cluster, world.gates)
     growths_max = -(-shape.nodes_max // shape.unit)
-    planner = Planner(cluster, cycle, grow=Growths(shape, now), growths_max=growths_max, now=now)
+    planner = Planner(
+        cluster,
+        cycle,
+        grow=Growths(shape, now),
+        growths_max=growths_max,
+        now=now,
+        share_ids=ShareIds(shape.name),
+    )
     plan = planner.plan(ready)
     return Plan(plan.placements, (*refused, *plan.refusals), plan.nodes), cluster
 

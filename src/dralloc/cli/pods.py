@@ -14,14 +14,14 @@ from dralloc.api.pod_v1 import Pod, PodResourceClaim
 from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimTemplate
 from dralloc.cli.world import World
 from dralloc.devices.identity import ClaimId
-from dralloc.scheduler.decide.node_fit import Wishes, misfit
-from dralloc.scheduler.decide.pod_requirements import Held
+from dralloc.scheduler.decide.node_fit import NodeRequirements, misfit
+from dralloc.scheduler.decide.pod_requirements import HeldClaim
 from dralloc.scheduler.state.anti_affinity import Repulsion
 from dralloc.scheduler.state.node_state import EMPTY, Load, NodeOffer, NodeState
-from dralloc.scheduler.state.pod_resources import Needs, needs_on_node
+from dralloc.scheduler.state.pod_resources import PodResources, resources_on_node
 from dralloc.snapshot import node_selectors
 
-NOTHING: Final = Needs(amounts={}, weights={})
+NOTHING: Final = PodResources(amounts={}, weights={})
 
 
 class BadPod(ValueError):
@@ -128,24 +128,24 @@ def excluded_nodes(world: World, pod: Pod, claims: PodClaims) -> Mapping[str, Re
     repulsion = Repulsion()
     for other in _pods_on_nodes(world, pod):
         repulsion.add(other)
-    wishes = Wishes.of(pod.spec, repulsion.of(pod, states))
+    wishes = NodeRequirements.of(pod.spec, repulsion.of(pod, states))
     excluded: dict[str, Reason] = {}
     for node in world.nodes:
         state = states.get(node.name) or NodeState(NodeOffer.of(Node(metadata=ObjectMeta(name=node.name))))
         # A node that does not say what it has was written by hand, to try something out.
-        asked = wishes if state.offer.allocatable else replace(wishes, needs=NOTHING)
+        asked = wishes if state.offer.allocatable else replace(wishes, resources=NOTHING)
         if (unfit := misfit(asked, state)) is not None:
             excluded[node.name] = Reason(cause=Cause.NODE, subject=unfit.reason)
         elif (far := _out_of_reach(claims, node)) is not None:
             subject = f"claim {far} has devices that are out of reach"
-            excluded[node.name] = Reason(cause=Cause.NODE, subject=subject, claim=str(far))
+            excluded[node.name] = Reason(cause=Cause.NODE, subject=subject, claim=far)
     return excluded
 
 
 def _out_of_reach(claims: PodClaims, node: node_selectors.Node) -> ClaimId | None:
     for claim in claims.allocated:
         assert claim.status.allocation is not None, "it is allocated"
-        held = Held(ClaimId.of(claim), claim.status.allocation.node_selector)
+        held = HeldClaim(ClaimId.of(claim), claim.status.allocation.node_selector)
         if not held.is_usable_on(node):
             return held.claim_id
     return None
@@ -155,7 +155,7 @@ def _node_states(world: World, pod: Pod) -> dict[str, NodeState]:
     """The nodes that are stated, with what the other pods take of them."""
     loads: dict[str, Load] = {}
     for other in _pods_on_nodes(world, pod):
-        loads[other.spec.node_name] = loads.get(other.spec.node_name, EMPTY).plus(needs_on_node(other))
+        loads[other.spec.node_name] = loads.get(other.spec.node_name, EMPTY).plus(resources_on_node(other))
     return {name: NodeState(NodeOffer.of(node), loads.get(name, EMPTY)) for (_, name), node in world.all(Node).items()}
 
 

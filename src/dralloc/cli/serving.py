@@ -13,6 +13,7 @@ from dralloc.allocator.diagnosis.reasons import Reason, availability, grouped
 from dralloc.allocator.outcome import Fatal
 from dralloc.allocator.placing import Placed, Refuted, Unplaced, place
 from dralloc.allocator.requests import Demand, compile_demand
+from dralloc.allocator.stamp import stamp
 from dralloc.api.pod_claims import pod_reference
 from dralloc.api.resource_v1 import AllocationResult, ResourceClaim
 from dralloc.cli.orders import Order
@@ -72,20 +73,24 @@ class Service:
         demand = compile_demand(order.claims, self._world.classes, self._world.features)
         nodes = [node for node in self._nodes if node.name not in order.excluded]
         refuted = self._refuted.setdefault(demand.shape, Refuted())
-        match place(demand, nodes, self._snapshot, ShareIds(order.subject), refuted):
+        match place(demand, nodes, self._snapshot, refuted):
             case Placed() as placed:
                 self._give(order, placed)
             case Fatal() as fatal:
+                claim_ids = tuple(map(ClaimId.of, order.claims))
                 self.refusals.append(
-                    Refusal(order.subject, f"cannot be allocated: {reason_of_error(demand, fatal).line}")
+                    Refusal(
+                        order.subject, f"cannot be allocated: {reason_of_error(demand, fatal).named(claim_ids).line}"
+                    )
                 )
             case Unplaced():
                 why = self._why_not(order, demand)
                 self.refusals.append(Refusal(order.subject, f"does not fit: {why}"))
 
     def _give(self, order: Order, placed: Placed) -> None:
-        for claim, result in zip(order.claims, placed.allocated.results, strict=True):
-            given = _with_allocation(claim, result, order)
+        share_ids = ShareIds(order.subject)
+        for claim, allocation in zip(order.claims, placed.allocated.claims, strict=True):
+            given = _with_allocation(claim, stamp(allocation, share_ids), order)
             self._snapshot = self._snapshot.with_claim(given)
             self.given.append(Given(given, placed.node.name))
 
@@ -95,7 +100,7 @@ class Service:
         if known is not None and known[0] is self._snapshot and not order.excluded:
             return known[1]
         nodes = [node for node in self._nodes if node.name not in order.excluded]
-        findings = investigate(Diagnoser(demand, self._snapshot), nodes)
+        findings = investigate(Diagnoser(demand, self._snapshot, tuple(map(ClaimId.of, order.claims))), nodes)
         reasons = [(node.name, found) for node, found in findings if isinstance(found, Reason)]
         reasons += [(node.name, order.excluded[node.name]) for node in self._nodes if node.name in order.excluded]
         message = availability(grouped(reasons), total=len(self._nodes))

@@ -8,7 +8,7 @@ which look at it with other eyes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -18,11 +18,13 @@ from dralloc.allocator.allocate import AllocationProblem, allocate
 from dralloc.allocator.features import Features
 from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal, Impossible, Outcome
 from dralloc.allocator.requests import compile_demand
+from dralloc.allocator.stamp import stamp
 from dralloc.api.codec import DecodeError, decode, encode
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
 from dralloc.api.wire import Wire
 from dralloc.conformance.vector_family import BadVectors, VectorOptions, VectorVerdict
+from dralloc.devices.identity import ClaimId
 from dralloc.primitives.features import GATES, FeatureGates
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.node_selectors import Node
@@ -53,22 +55,21 @@ class AllocationFamily:
     def run(self, lines: Iterable[bytes], _options: VectorOptions) -> Iterator[VectorVerdict]:
         for number, text in enumerate(lines, start=1):
             try:
-                name, problem = read_line(text)
+                name, problem, claims = read_line(text)
                 expected = msgspec.json.decode(text, type=_Recorded).expect
             except (msgspec.MsgspecError, DecodeError, ValueError) as error:
                 raise BadVectors(f"line {number}: {error}") from None
-            outcome = allocate(problem, lambda: ANY_SHARE_ID)
-            yield VectorVerdict(name, tuple(differences(expected, outcome)))
+            yield VectorVerdict(name, tuple(differences(expected, allocate(problem), claims)))
 
 
-def read_line(text: bytes) -> tuple[str, AllocationProblem]:
-    """The problem that a line states, and its name."""
+def read_line(text: bytes) -> tuple[str, AllocationProblem, tuple[ResourceClaim, ...]]:
+    """The name of a line, the problem that it states, and the problem's claims."""
     stated = decode(text, _Stated)
     node = Node(stated.node.metadata.name or "", stated.node.metadata.labels)
     classes = {found.metadata.name or "": found for found in stated.classes}
     demand = compile_demand(stated.claims, classes, Features.of(_gates(stated.features)))
     snapshot = Snapshot.of(slices=stated.slices, claims=stated.allocated, nodes=[node])
-    return stated.name, AllocationProblem(demand, node, snapshot)
+    return stated.name, AllocationProblem(demand, node, snapshot), stated.claims
 
 
 def _gates(names: tuple[str, ...]) -> FeatureGates:
@@ -77,21 +78,23 @@ def _gates(names: tuple[str, ...]) -> FeatureGates:
     return FeatureGates.only(names)
 
 
-def differences(expected: Mapping[str, Any], outcome: Outcome) -> Iterator[str]:
+def differences(expected: Mapping[str, Any], outcome: Outcome, claims: Sequence[ResourceClaim]) -> Iterator[str]:
+    claim_ids = tuple(map(ClaimId.of, claims))
     match outcome:
         case BudgetExhausted():
             yield "no answer within the budget"
         case _ if expected.get("timedOut"):
             if isinstance(outcome, Fatal):
-                yield f"expected devices or none, got the error {outcome}"
+                yield f"expected devices or none, got the error {outcome.text(claim_ids)}"
         case Fatal():
-            yield from _differences_of_errors(expected, outcome)
+            yield from _differences_of_errors(expected, outcome, claim_ids)
         case Impossible():
             is_none = "results" in expected and expected["results"] is None
             if not (expected.get("onNodeOnly") if outcome.is_node_fault else is_none):
                 yield f"expected {_shown(expected)}, got that it does not fit"
         case Allocated():
-            results = msgspec.json.decode(encode(outcome.results))
+            stamped = [stamp(allocation, lambda: ANY_SHARE_ID) for allocation in outcome.claims]
+            results = msgspec.json.decode(encode(stamped))
             if results != expected.get("results"):
                 yield f"expected {_shown(expected)}, got {msgspec.json.encode(results).decode()}"
 
@@ -106,22 +109,22 @@ _NAMED: Final = {
 }
 
 
-def _differences_of_errors(expected: Mapping[str, Any], fatal: Fatal) -> Iterator[str]:
-    text = expected.get("error")
+def _differences_of_errors(expected: Mapping[str, Any], fatal: Fatal, claim_ids: Sequence[ClaimId]) -> Iterator[str]:
+    text, ours = expected.get("error"), fatal.text(claim_ids)
     if text is None or expected.get("onNodeOnly"):
-        yield f"expected {_shown(expected)}, got the error {fatal}"
+        yield f"expected {_shown(expected)}, got the error {ours}"
         return
     named = {
-        "claim": str(fatal.claim),
+        "claim": str(claim_ids[fatal.claim]) if fatal.claim is not None else None,
         # Kubernetes names an alternative without the request that it belongs to.
-        "request": (fatal.request or "").rpartition("/")[2],
+        "request": (fatal.request.sub or fatal.request.main) if fatal.request is not None else "",
         "class": fatal.device_class,
         "device": str(fatal.device),
     }
     for what, pattern in _NAMED.items():
         found = pattern.search(text)
         if found is not None and found[1] != named[what]:
-            yield f"expected the error {text!r}, got {fatal}: the {what} differs"
+            yield f"expected the error {text!r}, got {ours}: the {what} differs"
 
 
 def _shown(expected: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ from dralloc.allocator.diagnosis.diagnoser import Diagnoser
 from dralloc.allocator.features import Features
 from dralloc.allocator.outcome import Allocated
 from dralloc.allocator.requests import compile_demand
+from dralloc.allocator.stamp import stamp
 from dralloc.api.meta_v1 import ObjectMeta
 from dralloc.api.resource_v1 import (
     AllocationResult,
@@ -31,6 +32,7 @@ from dralloc.api.resource_v1 import (
     ResourceSlice,
 )
 from dralloc.client.async_client import AsyncClient
+from dralloc.devices.identity import ClaimId
 from dralloc.primitives.errors import AlreadyExists, Conflict, NotFound
 from dralloc.primitives.features import FeatureGates
 from dralloc.primitives.quantity import Quantity
@@ -124,11 +126,11 @@ class ClaimMaker:
             nodes=[self._node],
         )
         demand = compile_demand([claim], classes, Features.of(FeatureGates.defaults()))
-        outcome = allocate(AllocationProblem(demand, self._node, snapshot), lambda: str(uuid4()))
+        outcome = allocate(AllocationProblem(demand, self._node, snapshot))
         if not isinstance(outcome, Allocated):
-            why = Diagnoser(demand, snapshot).reason(self._node, outcome).line
+            why = Diagnoser(demand, snapshot, (ClaimId.of(claim),)).reason(self._node, outcome).line
             raise CannotAllocate(f"no devices of {self._driver} fit claim {claim.metadata.name}: {why}")
-        return outcome.results[0]
+        return stamp(outcome.claims[0], lambda: str(uuid4()))
 
 
 def exactly(

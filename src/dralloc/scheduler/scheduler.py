@@ -20,8 +20,9 @@ from dralloc.primitives.clock import Clock
 from dralloc.scheduler.bind.binder import Binder, BindingFailed, Bound, PodGone
 from dralloc.scheduler.bind.claim_writer import ClaimWriter
 from dralloc.scheduler.bind.write_slots import WriteSlots
+from dralloc.scheduler.contract import CommittedPlacement, Decision, DecisionFailure, Placement, Rejection
 from dralloc.scheduler.decide.claim_checks import pod_key
-from dralloc.scheduler.decide.cycle import Cycle, Decision, Fail, Place, Reject
+from dralloc.scheduler.decide.cycle import Cycle
 from dralloc.scheduler.queue.parked_pods import QueuedPod
 from dralloc.scheduler.queue.pending_pods import PendingPods, QueueKey, may_change_outcome, queue_key
 from dralloc.scheduler.queue.scheduling_queue import SchedulingQueue
@@ -62,7 +63,7 @@ class Scheduler:
             owns_pool=settings.owns_pool,
             for_workloads="DRAReservedForWorkloads" in settings.gates,
         )
-        self._cycle = Cycle(self._cluster, settings.gates, settings.new_share_id)
+        self._cycle = Cycle(self._cluster, settings.gates)
         self._watches = Watches(calls, self._cluster, self._wake)
         self._pending = PendingPods(self._watches.pods, settings.names)
         self._conditions = PodConditionWriter(calls, clock, component=NAME)
@@ -168,11 +169,12 @@ class Scheduler:
         started_s = time.perf_counter()
         decision = self._decide(pod)
         self._report.decided(pod, decision, time.perf_counter() - started_s)
-        if isinstance(decision, Place):
-            self._cluster.assume(pod, decision.node, decision.allocations)
+        if isinstance(decision, Placement):
+            placement = decision.commit(self._settings.new_share_id)
+            self._cluster.assume(pod, placement.node, placement.allocations)
             self._queue.binding(key)
             self._slots.take()
-            tasks.create_task(self._bind(pod, decision, _now_s()))
+            tasks.create_task(self._bind(pod, placement, _now_s()))
         else:
             self._end_without_node(pod, key, decision, tasks)
 
@@ -181,7 +183,7 @@ class Scheduler:
 
     # --- 3. The decision is written ---------------------------------------------------------------------------------
 
-    async def _bind(self, pod: Pod, place: Place, started_s: float) -> None:
+    async def _bind(self, pod: Pod, place: CommittedPlacement, started_s: float) -> None:
         outcome = await self._binder.bind(pod, place)
         self._slots.give_back()
         allocated = filter(None, map(self._cluster.stored_claim, place.new))
@@ -204,21 +206,23 @@ class Scheduler:
 
     # --- 4. Pods without a node wait --------------------------------------------------------------------------------
 
-    def _end_without_node(self, pod: Pod, key: QueueKey, decision: Reject | Fail, tasks: asyncio.TaskGroup) -> None:
+    def _end_without_node(
+        self, pod: Pod, key: QueueKey, decision: Rejection | DecisionFailure, tasks: asyncio.TaskGroup
+    ) -> None:
         match decision:
-            case Reject(is_early=True):
+            case Rejection(is_early=True):
                 self._queue.gated(key, waits_for=decision.waits_for, now_s=_now_s())
                 self._report.parked(pod, decision)
                 asyncio.get_running_loop().call_later(EARLY_S, self._report_if_still_early, key, decision)
-            case Reject(deallocate=None):
+            case Rejection(deallocate=None):
                 self._reject(pod, key, decision)
-            case Reject():
+            case Rejection():
                 tasks.create_task(self._deallocate(pod, key, decision))
-            case Fail(message):
+            case DecisionFailure(message):
                 self._fail(pod, key, message)
 
-    def _reject(self, pod: Pod, key: QueueKey, decision: Reject) -> None:
-        group_key = decision.shape
+    def _reject(self, pod: Pod, key: QueueKey, decision: Rejection) -> None:
+        group_key = decision.equivalence_key
         is_for_group = self._queue.rejected(key, waits_for=decision.waits_for, now_s=_now_s(), group_key=group_key)
         self._report.parked(pod, decision)
         is_new = self._report.rejected(pod, decision.message)
@@ -237,7 +241,7 @@ class Scheduler:
             self._report.failed(pod, f"repeatedly lost a race for devices with another scheduler: {message}")
         self._has_work.set()
 
-    async def _deallocate(self, pod: Pod, key: QueueKey, decision: Reject) -> None:
+    async def _deallocate(self, pod: Pod, key: QueueKey, decision: Rejection) -> None:
         """Deallocates the claim that keeps the pod from its nodes before the pod can be tried again with it."""
         assert decision.deallocate is not None
         started_s = _now_s()
@@ -248,7 +252,7 @@ class Scheduler:
         else:
             self._fail(pod, key, failed.message)
 
-    def _report_if_still_early(self, key: QueueKey, decision: Reject) -> None:
+    def _report_if_still_early(self, key: QueueKey, decision: Rejection) -> None:
         pod = self._pending.find(key)
         if pod is not None and self._queue.waits_for(key) == decision.waits_for:
             self._report.rejected(pod, decision.message)

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
-from uuid import uuid4
 
 from dralloc.api.pod_v1 import Pod
 from dralloc.primitives.features import FeatureGates
-from dralloc.scheduler.decide.cycle import Cycle, Place
+from dralloc.scheduler.contract import Placement
+from dralloc.scheduler.decide.cycle import Cycle
 from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.simulator.checkers import StoredObjects
 
 
 def forgotten(objects: StoredObjects, now: datetime) -> Iterator[str]:
     """Pods that wait for nothing."""
-    cycle = Cycle(_cluster(objects), FeatureGates.defaults(), lambda: str(uuid4()))
+    cycle = Cycle(_cluster(objects), FeatureGates.defaults())
     for pod in objects.pods:
         if pod.is_finished:
             continue
@@ -32,7 +32,7 @@ def forgotten(objects: StoredObjects, now: datetime) -> Iterator[str]:
             yield f"pod {pod.metadata.name} waits for claims that nobody made: {missing}"
         else:
             decision = cycle.decide(pod, now)
-            if isinstance(decision, Place):
+            if isinstance(decision, Placement):
                 yield f"pod {pod.metadata.name} waits and could run on {decision.node}"
 
 

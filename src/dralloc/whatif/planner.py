@@ -14,9 +14,11 @@ from datetime import datetime
 from dralloc.allocator.allocate import ALTERNATIVES_MAX
 from dralloc.api.core_v1 import Node
 from dralloc.api.pod_v1 import Pod
+from dralloc.api.request_name import RequestName
 from dralloc.api.resource_v1 import AllocationResult, ResourceClaim, ResourceSlice
 from dralloc.devices.identity import ClaimId
-from dralloc.scheduler.decide.cycle import Cycle, Decision, Place, Reject
+from dralloc.scheduler.contract import Decision, Placement, Rejection
+from dralloc.scheduler.decide.cycle import Cycle
 from dralloc.scheduler.state.cluster_state import ClusterState
 
 
@@ -29,7 +31,7 @@ class Growth:
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class PlannedPlacement:
     """Where a pod would go, and what its claims would get there."""
 
     pod: Pod
@@ -49,7 +51,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    placements: tuple[Placement, ...]
+    placements: tuple[PlannedPlacement, ...]
     refusals: tuple[Refusal, ...]
     # The nodes that were added.
     nodes: tuple[str, ...]
@@ -71,25 +73,34 @@ class Planner:
     """Places pods on a cluster that grows. `grow` gives the nodes that would come next, by the number of growths before."""
 
     def __init__(
-        self, cluster: ClusterState, cycle: Cycle, *, grow: Callable[[int], Growth], growths_max: int, now: datetime
+        self,
+        cluster: ClusterState,
+        cycle: Cycle,
+        *,
+        grow: Callable[[int], Growth],
+        growths_max: int,
+        now: datetime,
+        share_ids: Callable[[], str],
     ) -> None:
         self._cluster = cluster
         self._cycle = cycle
         self._grow = grow
         self._growths_max = growths_max
         self._now = now
+        self._share_ids = share_ids
         self._growths: list[Growth] = []
         # Shapes of pods that do not fit on new nodes either.
         self._hopeless: set[bytes] = set()
 
     def plan(self, pods: Iterable[Pod]) -> Plan:
-        placements: list[Placement] = []
+        placements: list[PlannedPlacement] = []
         refusals: list[Refusal] = []
         for pod in pods:
             decision = self._decide(pod)
-            if isinstance(decision, Place):
-                self._cluster.assume(pod, decision.node, decision.allocations)
-                placements.append(Placement(pod, decision.node, decision.allocations, decision.new))
+            if isinstance(decision, Placement):
+                placed = decision.commit(self._share_ids)
+                self._cluster.assume(pod, placed.node, placed.allocations)
+                placements.append(PlannedPlacement(pod, placed.node, placed.allocations, placed.new))
             else:
                 refusals.append(Refusal(pod, decision.message))
         added = tuple(node.metadata.name for growth in self._growths for node in growth.nodes)
@@ -97,14 +108,14 @@ class Planner:
 
     def _decide(self, pod: Pod) -> Decision:
         decision = self._cycle.decide(pod, self._now)
-        shape = decision.shape if isinstance(decision, Reject) else None
+        shape = decision.equivalence_key if isinstance(decision, Rejection) else None
         # Without a shape, it is something about the pod itself, and no node helps.
         if shape is None or shape in self._hopeless or len(self._growths) >= self._growths_max:
             return decision
         growth = self._grow(len(self._growths))
         self._add(growth)
         again = self._cycle.decide(pod, self._now)
-        if isinstance(again, Place):
+        if isinstance(again, Placement):
             self._growths.append(growth)
         else:
             self._remove(growth)
@@ -126,10 +137,10 @@ class Planner:
 
 def preference(claim: ResourceClaim, allocation: AllocationResult) -> Preference:
     """How well the claim's requests with alternatives are served by what it got."""
-    chosen = {result.request for result in allocation.devices.results}
+    chosen = {RequestName.parse(result.request) for result in allocation.devices.results}
     found = Preference()
     for request in claim.spec.devices.requests or ():
-        names = [f"{request.name}/{entry.name}" for entry in request.first_available]
+        names = [RequestName(request.name, entry.name) for entry in request.first_available]
         position = next((index for index, name in enumerate(names) if name in chosen), None)
         if position is not None:
             found += Preference(requests=1, first=int(position == 0), score=ALTERNATIVES_MAX - position)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from msgspec.structs import replace
 
+from dralloc.allocator.features import Features
 from dralloc.api.meta_v1 import Condition
 from dralloc.api.resource_v1 import (
     AllocatedDeviceStatus,
@@ -46,29 +47,29 @@ DEMANDS = [
     DemandCase(
         "a class that does not",
         request("r", device_class="x"),
-        want="claim default/claim: request r: device class x does not exist",
+        want="claim default/claim, request r: device class x does not exist",
     ),
     DemandCase(
         "a second choice whose class does not exist",
         first_available("r", alternative("a"), alternative("b", device_class="x")),
-        want="claim default/claim: request r/b: device class x does not exist",
+        want="claim default/claim, request r/b: device class x does not exist",
     ),
     DemandCase(
         "neither form, from a newer version",
         DeviceRequest(name="r"),
-        want="claim default/claim: request r is of a kind that is not known: it has neither `exactly` nor `firstAvailable`",
+        want="claim default/claim, request r: has neither `exactly` nor `firstAvailable`, and no other kind of request is supported",
     ),
     DemandCase(
         "alternatives with the feature off",
         first_available("r", alternative("a")),
         "DRAPrioritizedList=false",
-        "claim default/claim: request r has alternatives, but the feature DRAPrioritizedList is off",
+        "claim default/claim, request r: has alternatives, but the feature DRAPrioritizedList is off",
     ),
     DemandCase(
         "capacity with the feature off",
         request("r", capacity={"memory": "1Gi"}),
         "DRAConsumableCapacity=false,DRAFractionalCapacityRange=false",
-        "claim default/claim: request r asks for capacity, but the feature DRAConsumableCapacity is off",
+        "claim default/claim, request r: asks for capacity, but the feature DRAConsumableCapacity is off",
     ),
 ]
 
@@ -76,7 +77,7 @@ DEMANDS = [
 @pytest.mark.parametrize("case", DEMANDS, ids=lambda case: case.id)
 def test_what_is_wrong_with_a_claim_on_every_node(case: DemandCase) -> None:
     classes = {"gpu": device_class()}
-    obstacle = demand_obstacle((claim("claim", case.request),), classes, FeatureGates.parse(case.gates))
+    obstacle = demand_obstacle((claim("claim", case.request),), classes, Features.of(FeatureGates.parse(case.gates)))
     assert (obstacle.message if obstacle is not None else None) == case.want
 
 

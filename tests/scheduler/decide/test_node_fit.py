@@ -11,12 +11,12 @@ from dralloc.api.codec import decode, encode
 from dralloc.api.core_v1 import Node
 from dralloc.api.pod_v1 import PodSpec
 from dralloc.primitives.quantity import Quantity
-from dralloc.scheduler.decide.node_fit import Wishes, misfit
-from dralloc.scheduler.decide.node_scores import Raw, compared, emptiness, raw_scores
+from dralloc.scheduler.decide.node_fit import NodeRequirements, misfit
+from dralloc.scheduler.decide.node_scores import RawScores, least_allocated, normalized, raw_scores
 from dralloc.scheduler.state.cluster_events import NODE_RESOURCES_FREED
 from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.scheduler.state.node_state import EMPTY, NodeOffer, NodeState
-from dralloc.scheduler.state.pod_resources import needs_of
+from dralloc.scheduler.state.pod_resources import resources_of
 from tests.support.scheduled_cluster import node
 from tests.support.workloads import Document, pod, seen
 
@@ -33,7 +33,7 @@ def container(name: str = "main", restart: str | None = None, **requests: str) -
 def state(document: Document, *pods: PodSpec) -> NodeState:
     load = EMPTY
     for there in pods:
-        load = load.plus(needs_of(there))
+        load = load.plus(resources_of(there))
     return NodeState(NodeOffer.of(decode(encode(document), Node)), load)
 
 
@@ -90,7 +90,7 @@ NEEDS = [
 
 @pytest.mark.parametrize("case", NEEDS, ids=lambda case: case.id)
 def test_what_a_pod_needs(case: NeedsCase) -> None:
-    assert needs_of(case.spec).amounts == {name: Quantity.parse(text).nanos for name, text in case.want.items()}
+    assert resources_of(case.spec).amounts == {name: Quantity.parse(text).nanos for name, text in case.want.items()}
 
 
 # --- Which nodes do ---------------------------------------------------------------------------------------------
@@ -214,13 +214,13 @@ FITS = [
 
 @pytest.mark.parametrize("case", FITS, ids=lambda case: case.id)
 def test_which_nodes_do(case: FitCase) -> None:
-    found = misfit(Wishes.of(case.spec), state(node("node-a", **case.node), *case.there))
+    found = misfit(NodeRequirements.of(case.spec), state(node("node-a", **case.node), *case.there))
     assert (found.reason if found is not None else None) == case.want
 
 
 def test_what_leaves_a_node_leaves_nothing_behind() -> None:
     one, other = port(80), spec(containers=[container(cpu="1", memory="1Gi")])
-    load = EMPTY.plus(needs_of(one)).plus(needs_of(other)).minus(needs_of(one)).minus(needs_of(other))
+    load = EMPTY.plus(resources_of(one)).plus(resources_of(other)).minus(resources_of(one)).minus(resources_of(other))
     assert not any(load.amounts.values())
     assert not any(load.weights.values())
     assert load.ports == ()
@@ -285,37 +285,45 @@ def test_a_pod_counts_with_its_size_of_now(case: ResizeCase) -> None:
 
 
 def test_emptier_nodes_are_better_and_pods_that_say_nothing_count_as_something() -> None:
-    needs = needs_of(spec())
+    needs = resources_of(spec())
     empty, loaded = state(node("a")), state(node("b"), *[spec()] * 10)
-    assert emptiness(needs, empty) > emptiness(needs, loaded)
+    assert least_allocated(needs, empty) > least_allocated(needs, loaded)
     # 100m of 4 cores, and 200Mi of 32Gi.
-    assert emptiness(needs, empty) == (97 + 99) // 2
+    assert least_allocated(needs, empty) == (97 + 99) // 2
 
 
 def test_a_node_without_cpu_and_memory_is_worth_nothing() -> None:
-    assert emptiness(needs_of(spec()), state({"metadata": {"name": "bare"}})) == 0
+    assert least_allocated(resources_of(spec()), state({"metadata": {"name": "bare"}})) == 0
 
 
 @dataclass(frozen=True)
 class ScoreCase:
     id: str
-    raws: tuple[Raw, ...]
+    raws: tuple[RawScores, ...]
     want: tuple[int, ...]
 
 
 SCORES = [
-    ScoreCase("all equal: each is best", (Raw(), Raw(devices=0)), (500, 500)),
-    ScoreCase("all equal, though not the first choice", (Raw(devices=7),), (500,)),
-    ScoreCase("first choice against second: all or nothing", (Raw(devices=8), Raw(devices=7)), (500, 300)),
-    ScoreCase("in between", (Raw(devices=16), Raw(devices=13), Raw(devices=8)), (500, 300 + 2 * 62, 300)),
-    ScoreCase("taints that are not wanted", (Raw(taints=0), Raw(taints=1), Raw(taints=2)), (500, 350, 200)),
-    ScoreCase("affinity, weighed against the best", (Raw(affinity=80), Raw(affinity=20), Raw()), (700, 550, 500)),
+    ScoreCase("all equal: each is best", (RawScores(), RawScores(devices=0)), (500, 500)),
+    ScoreCase("all equal, though not the first choice", (RawScores(devices=7),), (500,)),
+    ScoreCase("first choice against second: all or nothing", (RawScores(devices=8), RawScores(devices=7)), (500, 300)),
+    ScoreCase(
+        "in between", (RawScores(devices=16), RawScores(devices=13), RawScores(devices=8)), (500, 300 + 2 * 62, 300)
+    ),
+    ScoreCase(
+        "taints that are not wanted", (RawScores(taints=0), RawScores(taints=1), RawScores(taints=2)), (500, 350, 200)
+    ),
+    ScoreCase(
+        "affinity, weighed against the best",
+        (RawScores(affinity=80), RawScores(affinity=20), RawScores()),
+        (700, 550, 500),
+    ),
 ]
 
 
 @pytest.mark.parametrize("case", SCORES, ids=lambda case: case.id)
 def test_scores_mean_something_beside_the_other_nodes(case: ScoreCase) -> None:
-    values = compared(set(case.raws))
+    values = normalized(set(case.raws))
     assert tuple(values[raw] for raw in case.raws) == case.want
 
 
@@ -329,5 +337,5 @@ def test_raw_scores_count_taints_and_preferences() -> None:
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
     taints = tuple({"key": key, "effect": "PreferNoSchedule"} for key in ("slow", "far"))
     found = state(node("a", labels={"zone": "east"}, taints=taints))
-    wishes = Wishes.of(spec(affinity=affinity, tolerations=[{"key": "far", "operator": "Exists"}]))
-    assert raw_scores(wishes, found, 8) == Raw(taints=1, affinity=35, devices=8)
+    wishes = NodeRequirements.of(spec(affinity=affinity, tolerations=[{"key": "far", "operator": "Exists"}]))
+    assert raw_scores(wishes, found, 8) == RawScores(taints=1, affinity=35, devices=8)

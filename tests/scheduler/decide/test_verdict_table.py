@@ -20,8 +20,9 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceRequest, ResourceClaim, ResourceSlice
 from dralloc.devices.identity import ClaimId
 from dralloc.primitives.features import FeatureGates
-from dralloc.scheduler.decide.cycle import Cycle, Decision, Place
-from dralloc.scheduler.decide.verdict_table import Diligence
+from dralloc.scheduler.contract import CommittedPlacement, Decision, Placement
+from dralloc.scheduler.decide.cycle import Cycle
+from dralloc.scheduler.decide.verdict_table import SearchEffort
 from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.snapshot.node_selectors import NAME_FIELD
 from dralloc.testing.builders import (
@@ -62,7 +63,7 @@ def read_node(document: Document) -> Node:
 class Decisions(RuleBasedStateMachine):
     """A cluster that changes, one who has seen it all, and each time somebody new."""
 
-    diligence = Diligence()
+    effort = SearchEffort()
 
     @initialize()
     def begin(self) -> None:
@@ -71,7 +72,7 @@ class Decisions(RuleBasedStateMachine):
         self.nodes: dict[str, Node] = {}
         self.slices: dict[str, ResourceSlice] = {}
         self.claims: dict[str, ResourceClaim] = {}
-        self.placed: dict[str, tuple[Pod, Place]] = {}
+        self.placed: dict[str, tuple[Pod, CommittedPlacement]] = {}
         self.rule_is_there = False
         self.number = 0
         driver = 'device.driver == "gpu.example.com"'
@@ -86,8 +87,8 @@ class Decisions(RuleBasedStateMachine):
     def add_class(self, name: str, *where: str) -> None:
         self.cluster.class_changed(None, device_class(name, where=where))
 
-    def new_cycle(self, diligence: Diligence | None = None) -> Cycle:
-        return Cycle(self.cluster, FeatureGates.defaults(), lambda: "share", diligence or self.diligence)
+    def new_cycle(self, effort: SearchEffort | None = None) -> Cycle:
+        return Cycle(self.cluster, FeatureGates.defaults(), effort or self.effort)
 
     # --- The cluster changes ----------------------------------------------------------------------------------------
 
@@ -159,10 +160,11 @@ class Decisions(RuleBasedStateMachine):
         self.claims[name] = claim(name, REQUESTS[shape])
         self.cluster.claim_changed(None, self.claims[name])
         decision = self.cycle.decide(pod, NOW)
-        assert summary(decision) == summary(self.new_cycle(Diligence()).decide(pod, NOW))
-        if isinstance(decision, Place):
-            self.cluster.assume(pod, decision.node, decision.allocations)
-            self.placed[name] = (pod, decision)
+        assert summary(decision) == summary(self.new_cycle(SearchEffort()).decide(pod, NOW))
+        if isinstance(decision, Placement):
+            placement = decision.commit(lambda: "share")
+            self.cluster.assume(pod, placement.node, placement.allocations)
+            self.placed[name] = (pod, placement)
 
     @precondition(lambda self: self.placed)
     @rule(data=st.data())
@@ -172,7 +174,7 @@ class Decisions(RuleBasedStateMachine):
         self.number += 1
         pod = seen(our_pod(f"p{self.number}", name))
         decision = self.cycle.decide(pod, NOW)
-        assert summary(decision) == summary(self.new_cycle(Diligence()).decide(pod, NOW))
+        assert summary(decision) == summary(self.new_cycle(SearchEffort()).decide(pod, NOW))
 
     @precondition(lambda self: self.placed)
     @rule(data=st.data())
@@ -208,16 +210,13 @@ def hash_of(name: str) -> int:
 
 
 def summary(decision: Decision) -> Any:
-    if isinstance(decision, Place):
-        allocations = [encode(allocation) for allocation in decision.allocations.values()]
-        return decision.node, allocations, decision.new
-    return decision
+    return decision.commit(lambda: "share") if isinstance(decision, Placement) else decision
 
 
 class LazyDecisions(Decisions):
     """As if every pool were seen by many nodes: verdicts are checked when they are used."""
 
-    diligence = Diligence(few=0)
+    effort = SearchEffort(few_max=0)
 
 
 STEPS = settings(stateful_step_count=25)
@@ -256,7 +255,7 @@ def with_the_port_taken(few: int) -> Decisions:
     """By pod p1."""
     machine = Decisions()
     machine.begin()
-    machine.cycle = machine.new_cycle(Diligence(few=few))
+    machine.cycle = machine.new_cycle(SearchEffort(few_max=few))
     machine.place_one("fabric", "")
     return machine
 
@@ -296,14 +295,14 @@ def test_a_pod_is_told_of_its_own_claims(case: TellingCase) -> None:
     cluster.node_changed(None, read_node(node("node-0")))
     devices = [device(f"gpu-{number}") for number in range(2)]
     cluster.slice_changed(None, resource_slice("node-0", *devices, pool="node-0", node_name="node-0"))
-    cycle = Cycle(cluster, FeatureGates.defaults(), lambda: "share")
+    cycle = Cycle(cluster, FeatureGates.defaults())
 
     def told(prefix: str, namespace: str) -> str:
         names = [f"{prefix}{number}" for number in range(len(case.requests))]
         for name, asked in zip(names, case.requests, strict=True):
             cluster.claim_changed(None, claim(name, asked, namespace=namespace))
         decision = cycle.decide(seen(our_pod(prefix, *names, namespace=namespace)), NOW)
-        assert not isinstance(decision, Place)
+        assert not isinstance(decision, Placement)
         return decision.message
 
     first, second = told("a", "secret"), told("b", "team")
@@ -339,7 +338,7 @@ def test_the_claim_that_is_named_is_the_one_that_is_out_of_reach(case: ReachCase
         selector = NodeSelector(node_selector_terms=(NodeSelectorTerm(match_fields=(named,)),))
         given = replace(allocation(held(name)), node_selector=selector if reached_from else None)
         cluster.claim_changed(None, claim(name, request(), allocation=given))
-    cycle = Cycle(cluster, FeatureGates.defaults(), lambda: "share")
+    cycle = Cycle(cluster, FeatureGates.defaults())
     decision = cycle.decide(seen(our_pod("p", *case.claims, requests={"cpu": "100"})), NOW)
-    assert not isinstance(decision, Place)
+    assert not isinstance(decision, Placement)
     assert case.want in decision.message

@@ -11,7 +11,8 @@ from dralloc.api.codec import decode, encode
 from dralloc.api.core_v1 import Node
 from dralloc.api.pod_v1 import Pod
 from dralloc.primitives.features import FeatureGates
-from dralloc.scheduler.decide.cycle import Cycle, Place, Reject
+from dralloc.scheduler.contract import Placement, Rejection
+from dralloc.scheduler.decide.cycle import Cycle
 from dralloc.scheduler.state.cluster_state import ClusterState
 from tests.support.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod
 from tests.support.workloads import Document, pod, seen
@@ -85,7 +86,7 @@ def test_whom_a_pod_keeps_away_from_where(case: RepulsionCase) -> None:
         cluster.pod_changed(None, seen(document))
     for name, zone in ZONES.items():
         cluster.node_changed(None, decode(encode(node(name, labels={"zone": zone})), Node))
-    cycle = Cycle(cluster, FeatureGates.defaults(), lambda: "share")
+    cycle = Cycle(cluster, FeatureGates.defaults())
 
     def refusals() -> dict[str, str]:
         """By node, what a newcomer that asks for this node is told."""
@@ -94,7 +95,7 @@ def test_whom_a_pod_keeps_away_from_where(case: RepulsionCase) -> None:
             document = our_pod("newcomer", labels=case.labels, namespace=case.namespace)
             document["spec"]["nodeSelector"] = {"kubernetes.io/hostname": name}
             decision = cycle.decide(seen(document), NOW)
-            if not isinstance(decision, Place):
+            if not isinstance(decision, Placement):
                 told[name] = decision.message
         return told
 
@@ -110,9 +111,9 @@ def test_pods_that_are_kept_away_do_not_speak_for_pods_with_other_labels() -> No
     cluster = ClusterState()
     cluster.node_changed(None, decode(encode(node("a")), Node))
     cluster.pod_changed(None, seen(lonely("e", term())))
-    cycle = Cycle(cluster, FeatureGates.defaults(), lambda: "share")
+    cycle = Cycle(cluster, FeatureGates.defaults())
     decisions = [cycle.decide(seen(our_pod("p", labels={"app": "web", "of": name})), NOW) for name in "xxy"]
-    first, second, third = (decision.shape for decision in decisions if isinstance(decision, Reject))
+    first, second, third = (decision.equivalence_key for decision in decisions if isinstance(decision, Rejection))
     assert first == second != third
 
 

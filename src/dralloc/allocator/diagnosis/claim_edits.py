@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from dralloc.allocator.requests import Alternative, Demand
+from dralloc.api.request_name import RequestName
 from dralloc.api.resource_v1 import (
     DeviceConstraint,
     DeviceRequest,
@@ -101,12 +102,12 @@ def _narrowed(constraint: DeviceConstraint, requests: tuple[DeviceRequest, ...])
     if not constraint.requests:
         return constraint
     names = {name for request in requests for name in names_of(request)}
-    covered = tuple(name for name in constraint.requests if name in names)
+    covered = tuple(name for name in constraint.requests if RequestName.parse(name) in names)
     return replace(constraint, requests=covered) if covered else None
 
 
-def names_of(request: DeviceRequest) -> Iterator[str]:
+def names_of(request: DeviceRequest) -> Iterator[RequestName]:
     """The names by which a constraint can mean the request, or one of its alternatives."""
-    yield request.name
+    yield RequestName(request.name)
     for alternative in request.first_available:
-        yield f"{request.name}/{alternative.name}"
+        yield RequestName(request.name, alternative.name)

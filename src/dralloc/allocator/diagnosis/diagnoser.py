@@ -18,11 +18,11 @@ from dralloc.allocator.diagnosis.claim_edits import Claims, with_requests_only, 
 from dralloc.allocator.diagnosis.device_funnel import Spot, spots
 from dralloc.allocator.diagnosis.device_survey import Survey
 from dralloc.allocator.diagnosis.obstacles import obstacle
-from dralloc.allocator.diagnosis.reasons import Cause, Reason, counted, distance
-from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal, Impossible, Outcome
-from dralloc.allocator.requests import ClaimDemand, Demand, Request, compile_demand
+from dralloc.allocator.diagnosis.reasons import Cause, Reason, counted, distance, listed
+from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal, FatalCause, Impossible, Outcome
+from dralloc.allocator.requests import ClaimDemand, Demand, RequestDemand, compile_demand
 from dralloc.allocator.solver import Effort
-from dralloc.api.resource_v1 import DeviceConstraint
+from dralloc.api.resource_v1 import DeviceConstraint, ResourceClaim, ResourceClaimSpec
 from dralloc.devices.identity import ClaimId, DeviceId
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.node_selectors import Node
@@ -34,16 +34,24 @@ PROBE_EFFORT: Final = Effort(steps_max=500)
 
 
 class Diagnoser:
-    """The reasons of one demand at one revision of the cluster. Ask it about as many nodes as there are."""
+    """The reasons of one demand at one revision of the cluster, for any number of nodes.
 
-    def __init__(self, demand: Demand, snapshot: Snapshot) -> None:
+    With `claims`, the names of the demand's claims, reasons have these in place of the claims' indices.
+    """
+
+    def __init__(self, demand: Demand, snapshot: Snapshot, claims: Sequence[ClaimId] | None = None) -> None:
         self.demand = demand
+        self._claims = claims
         self.survey = Survey(demand, snapshot)
         self._snapshot = snapshot
         self._classes = {found.device_class.metadata.name: found.device_class for found in demand.alternatives}
 
     def reason(self, node: Node, outcome: Outcome) -> Reason:
-        """Why the node does not do. `outcome` is what the allocator said about it."""
+        """Why the node cannot serve the claims. `outcome` is the allocator's answer for it."""
+        reason = self._reason(node, outcome)
+        return reason.named(self._claims) if self._claims is not None else reason
+
+    def _reason(self, node: Node, outcome: Outcome) -> Reason:
         match outcome:
             case Fatal():
                 return reason_of_error(self.demand, outcome)
@@ -58,13 +66,9 @@ class Diagnoser:
 
     def _blocked(self, node: Node) -> Reason | None:
         """The first request that has too few devices, each taken by itself, with any of its alternatives."""
-        for claim in self.demand.claims:
-            for request in claim.requests:
-                if (reason := self.obstacle(node, claim, request)) is not None:
-                    return reason
-        return None
+        return next(filter(None, (self.obstacle(node, request) for request in self.demand.requests)), None)
 
-    def obstacle(self, node: Node, claim: ClaimDemand, request: Request) -> Reason | None:
+    def obstacle(self, node: Node, request: RequestDemand) -> Reason | None:
         """Why none of the request's alternatives has enough devices: the reason of the one that comes nearest."""
         reasons: list[Reason] = []
         for alternative in request.alternatives:
@@ -74,73 +78,67 @@ class Diagnoser:
                 return None
             reasons.append(reason)
         nearest = min(reasons, key=distance)
-        return replace(nearest, where=self._where(claim, request, nearest.request))
-
-    def _where(self, claim: ClaimDemand, request: Request, alternative: str) -> str:
-        """Says which request is meant, as far as there is a choice."""
         if len(request.alternatives) == 1:
-            return where(self.demand, claim.claim_id, request.name)
-        nearest = f"no alternative of request {request.name} fits, nearest {alternative}"
-        return ", ".join(filter(None, (self._where_claim(claim), nearest)))
+            tells_request = _is_one_of_several(self.demand.claims[request.claim])
+            return replace(nearest, tells_claim=self._has_several_claims, tells_request=tells_request)
+        return replace(nearest, tells_claim=self._has_several_claims, is_nearest=True)
+
+    @property
+    def _has_several_claims(self) -> bool:
+        return len(self.demand.claims) > 1
 
     # --- Parts that do not fit ------------------------------------------------------------------------------------------
 
     def _blame_parts(self, node: Node) -> Reason:
         """The smallest part of the claims that does not fit, where every request has devices enough for itself."""
-        for claim in self.demand.claims:
-            if len(self.demand.claims) == 1 or not self.fits(node, (claim.claim,)):
-                return self._blame_claim(node, claim)
-        culprits = _smallest_misfit(
-            self.demand.claims, lambda kept: self.fits(node, tuple(each.claim for each in kept))
-        )
-        return Reason(cause=Cause.TOGETHER, subject=f"claims {_listed(str(each.claim_id) for each in culprits)}")
+        parts = [(index, _probe(claim)) for index, claim in enumerate(self.demand.claims)]
+        for index, part in parts:
+            if len(parts) == 1 or not self.fits(node, (part,)):
+                return self._blame_claim(node, index, (part,))
+        culprits = _smallest_misfit(parts, lambda kept: self.fits(node, tuple(part for _, part in kept)))
+        return Reason(cause=Cause.TOGETHER, claims=tuple(index for index, _ in culprits))
 
-    def _blame_claim(self, node: Node, claim: ClaimDemand) -> Reason:
-        whole = (claim.claim,)
+    def _blame_claim(self, node: Node, index: int, whole: Claims) -> Reason:
+        claim = self.demand.claims[index]
         for position, request in enumerate(claim.requests):
             part = with_requests_only(whole, 0, {position})
             if len(claim.requests) == 1 or not self.fits(node, part):
-                return self._blame_request(node, claim, request, part)
-        for position, constraint in enumerate(claim.claim.spec.devices.constraints):
+                return self._blame_request(node, request, part)
+        for position, constraint in enumerate(claim.devices.constraints):
             if self.fits(node, without_constraint(whole, 0, position)):
-                return self._constraint_reason(node, claim, constraint, claim.requests)
+                return self._constraint_reason(node, constraint, claim.requests)
         numbered = list(enumerate(claim.requests))
         culprits = _smallest_misfit(
             numbered, lambda kept: self.fits(node, with_requests_only(whole, 0, {position for position, _ in kept}))
         )
-        names = _listed(request.name for _, request in culprits)
+        names = listed(request.name.main for _, request in culprits)
         return Reason(
-            cause=Cause.TOGETHER, subject=f"requests {names}", claim=str(claim.claim_id), where=self._where_claim(claim)
+            cause=Cause.TOGETHER, subject=f"requests {names}", claim=index, tells_claim=self._has_several_claims
         )
 
-    def _blame_request(self, node: Node, claim: ClaimDemand, request: Request, part: Claims) -> Reason:
+    def _blame_request(self, node: Node, request: RequestDemand, part: Claims) -> Reason:
         """Why the devices of one request cannot be taken together. `part` is the claim with this request alone."""
         for position, constraint in enumerate(part[0].spec.devices.constraints):
             if self.fits(node, without_constraint(part, 0, position)):
-                return self._constraint_reason(node, claim, constraint, (request,))
+                return self._constraint_reason(node, constraint, (request,))
         wanted = min(self.survey.funnel(node, alternative).wanted for alternative in request.alternatives)
         return Reason(
             cause=Cause.TOGETHER,
             subject=f"{counted(wanted, 'device')} for request {request.name}",
-            claim=str(claim.claim_id),
+            claim=request.claim,
             request=request.name,
-            where=self._where_claim(claim),
+            tells_claim=self._has_several_claims,
         )
-
-    def _where_claim(self, claim: ClaimDemand) -> str:
-        return where(self.demand, claim.claim_id, "")
 
     def fits(self, node: Node, claims: Claims) -> bool:
         """Whether a part of the claims, were it alone, fits on the node; no, where that is not easily seen."""
         demand = compile_demand(claims, self._classes, self.demand.features)
         problem = AllocationProblem(demand, node, self._snapshot, PROBE_EFFORT)
-        return isinstance(allocate(problem, lambda: ""), Allocated)
+        return isinstance(allocate(problem), Allocated)
 
     # --- Constraints ------------------------------------------------------------------------------------------------------
 
-    def _constraint_reason(
-        self, node: Node, claim: ClaimDemand, stated: DeviceConstraint, requests: Sequence[Request]
-    ) -> Reason:
+    def _constraint_reason(self, node: Node, stated: DeviceConstraint, requests: Sequence[RequestDemand]) -> Reason:
         """That these requests find no devices that agree, or differ, in an attribute."""
         attribute = stated.match_attribute or stated.distinct_attribute or ""
         devices: dict[DeviceId, Spot] = {}
@@ -164,37 +162,39 @@ class Diagnoser:
         return Reason(
             cause=Cause.CONSTRAINT,
             subject=attribute,
-            claim=str(claim.claim_id),
-            request=requests[0].name if len(requests) == 1 else "",
+            claim=requests[0].claim,
+            request=requests[0].name if len(requests) == 1 else None,
             asked="agree" if wants_equal else "differ",
             wanted=wanted,
             # One that is shared can serve several requests, so that counting devices says nothing.
             left=0 if is_shared else _most_alike(values.values()) if wants_equal else _most_different(values.values()),
-            where=self._where_claim(claim),
+            tells_claim=self._has_several_claims,
         )
 
 
 def reason_of_error(demand: Demand, fatal: Fatal) -> Reason:
-    about_class = f"class {fatal.device_class}: " if fatal.device_class else ""
+    names_class = fatal.device_class and fatal.cause is not FatalCause.CLASS_MISSING
+    about_class = f"class {fatal.device_class}: " if names_class else ""
+    claim = demand.claims[fatal.claim] if fatal.claim is not None else None
     return Reason(
         cause=Cause.ERROR,
         subject=f"{about_class}{fatal.message}",
-        claim=str(fatal.claim or ""),
-        request=fatal.request or "",
-        where=where(demand, fatal.claim, fatal.request or ""),
+        claim=fatal.claim,
+        request=fatal.request,
+        tells_claim=claim is not None and len(demand.claims) > 1,
+        tells_request=claim is not None and fatal.request is not None and _is_one_of_several(claim),
         example=str(fatal.device or ""),
     )
 
 
-def where(demand: Demand, claim_id: ClaimId | None, request: str) -> str:
-    """Says which request is meant, as far as there is a choice; without a request, which claim."""
-    claim = next((claim for claim in demand.claims if claim.claim_id == claim_id), None)
-    named = []
-    if claim is not None and len(demand.claims) > 1:
-        named.append(f"claim {claim_id}")
-    if claim is not None and request and sum(len(each.alternatives) for each in claim.requests) > 1:
-        named.append(f"request {request}")
-    return ", ".join(named)
+def _is_one_of_several(claim: ClaimDemand) -> bool:
+    """Whether a request of the claim must be named to know which one is meant."""
+    return sum(len(request.alternatives) for request in claim.requests) > 1
+
+
+def _probe(claim: ClaimDemand) -> ResourceClaim:
+    """A claim that requests the same and has no name, to put parts of it to the allocator."""
+    return ResourceClaim(spec=ResourceClaimSpec(devices=claim.devices))
 
 
 def _most_alike(values: Iterable[Values]) -> int:
@@ -213,8 +213,3 @@ def _smallest_misfit(parts: Sequence[PartT], fits: Callable[[Sequence[PartT]], b
         if not fits((other, parts[end - 1])):
             return other, parts[end - 1]
     return parts[:end]
-
-
-def _listed(names: Iterable[str]) -> str:
-    *first, last = names
-    return f"{', '.join(first)} and {last}" if first else last

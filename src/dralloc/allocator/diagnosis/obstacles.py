@@ -13,8 +13,8 @@ from dralloc.allocator.diagnosis.device_funnel import Drop, Funnel, Hurdle, Spot
 from dralloc.allocator.diagnosis.device_survey import Survey
 from dralloc.allocator.diagnosis.reasons import Cause, Reason, counted, text_of_loss
 from dralloc.allocator.headroom import largest_request
+from dralloc.allocator.outcome import RESULTS_MAX
 from dralloc.allocator.requests import Alternative
-from dralloc.allocator.search import RESULTS_MAX
 from dralloc.devices.counters import CounterId
 from dralloc.devices.taints import text_of_taint
 from dralloc.primitives.quantity import Quantity, quantity_like
@@ -51,7 +51,7 @@ def _reason(funnel: Funnel, cause: Cause, subject: str = "", **details: Any) -> 
     return Reason(
         cause=cause,
         subject=subject,
-        claim=str(alternative.claim_id),
+        claim=alternative.claim,
         request=alternative.name,
         wanted=funnel.wanted,
         takes_all=alternative.takes_all,

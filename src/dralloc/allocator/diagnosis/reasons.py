@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
+from dralloc.api.request_name import RequestName
+from dralloc.devices.identity import ClaimId
 from dralloc.primitives.quantity import Quantity
 
 GROUPS_SHOWN_MAX: Final = 8
@@ -57,11 +59,16 @@ class Reason:
     cause: Cause
     # What it is about: a class, an expression, a capacity, a counter, a taint, an attribute; or the whole sentence.
     subject: str = ""
-    claim: str = ""
-    # `main`, or `main/sub` for an alternative.
-    request: str = ""
-    # Says which request it is, where that is not clear.
-    where: str = ""
+    # The claim's index in the demand, or its name once it is `named`.
+    claim: int | ClaimId | None = None
+    request: RequestName | None = None
+    # Whether the sentence must say which claim and which request is meant, because there are several.
+    tells_claim: bool = False
+    tells_request: bool = False
+    # The request is the alternative that comes nearest, and none of the others fits either.
+    is_nearest: bool = False
+    # The claims that do not fit together.
+    claims: tuple[int | ClaimId, ...] = ()
     # What is asked for, and what is taken for it, where that is not the same.
     asked: str = ""
     takes: str = ""
@@ -93,6 +100,16 @@ class Reason:
             wanted=0 if self.takes_all else self.wanted,
         )
 
+    def named(self, claims: Sequence[ClaimId]) -> Reason:
+        """The same with the names of claims in place of their indices."""
+        if self.claim is None and not self.claims:
+            return self
+        return replace(
+            self,
+            claim=claims[self.claim] if isinstance(self.claim, int) else self.claim,
+            claims=tuple(claims[claim] if isinstance(claim, int) else claim for claim in self.claims),
+        )
+
     def __str__(self) -> str:
         """In one line, without examples."""
         return _line(replace(self, example="", also=""))
@@ -110,6 +127,9 @@ class Group:
     reason: Reason
     nodes: tuple[str, ...]
     example: str
+
+    def named(self, claims: Sequence[ClaimId]) -> Group:
+        return Group(self.reason.named(claims), self.nodes, self.example)
 
     def __str__(self) -> str:
         return f"{counted(len(self.nodes), 'node')}: {self.reason}"
@@ -181,6 +201,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def listed(names: Iterable[str]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
+
+
 def shortened(expression: str) -> str:
     """An expression as part of a sentence."""
     text = " ".join(expression.split())
@@ -194,7 +219,18 @@ def _line(reason: Reason) -> str:
     text = _TEXTS[reason.cause](reason)
     if reason.cause not in _ABOUT_ALL:
         text = _how_many(reason) + text
-    return f"{reason.where}: {text}" if reason.where else text
+    where = _where(reason)
+    return f"{where}: {text}" if where else text
+
+
+def _where(reason: Reason) -> str:
+    """Says which claim and request is meant, as far as there is a choice."""
+    named = [f"claim {reason.claim}"] if reason.tells_claim else []
+    if reason.is_nearest and reason.request is not None:
+        named.append(f"no alternative of request {reason.request.main} fits, nearest {reason.request}")
+    elif reason.tells_request:
+        named.append(f"request {reason.request}")
+    return ", ".join(named)
 
 
 def text_of_loss(reason: Reason) -> str:
@@ -252,6 +288,11 @@ def _constraint(reason: Reason) -> str:
     return f"no {reason.wanted} devices {reason.asked} in {reason.subject}"
 
 
+def _together(reason: Reason) -> str:
+    subject = f"claims {listed(map(str, reason.claims))}" if reason.claims else reason.subject
+    return f"{subject} fit alone, not together"
+
+
 _CAUSES: Final = tuple(Cause)
 
 # Where the numbers of devices are part of the sentence, or there are none.
@@ -293,7 +334,7 @@ _TEXTS: Final[Mapping[Cause, Callable[[Reason], str]]] = {
     ),
     Cause.CONSTRAINT: _constraint,
     Cause.LIMIT: lambda reason: f"asks for {reason.asked} devices, more than a claim can hold",
-    Cause.TOGETHER: lambda reason: f"{reason.subject} fit alone, not together",
+    Cause.TOGETHER: _together,
     Cause.ERROR: lambda reason: f"{reason.subject}{f' (device {reason.example})' if reason.example else ''}",
     Cause.UNDECIDED: lambda reason: reason.subject,
     Cause.NODE: lambda reason: reason.subject,

@@ -29,7 +29,7 @@ from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import ApiError, Conflict, NotFound
 from dralloc.scheduler.bind.claim_writer import ClaimLost, ClaimWriter, Collision
 from dralloc.scheduler.bind.write_slots import WriteSlots
-from dralloc.scheduler.decide.cycle import Place
+from dralloc.scheduler.contract import CommittedPlacement
 from dralloc.scheduler.state.binding_conditions import (
     BINDING_TIMEOUT_S,
     DevicesFailed,
@@ -120,7 +120,7 @@ class Binder:
         if self._awaited and (awaited := self._awaited.pop(event, None)) is not None:
             awaited.set()
 
-    async def bind(self, pod: Pod, place: Place) -> BindingOutcome:
+    async def bind(self, pod: Pod, place: CommittedPlacement) -> BindingOutcome:
         """Writes a decision that the cluster state has assumed."""
         reserved: set[ClaimId] = set()
         try:
@@ -167,7 +167,7 @@ class Binder:
 
     # --- Claims -----------------------------------------------------------------------------------------------------
 
-    async def _settle_claims(self, pod: Pod, place: Place, reserved: set[ClaimId]) -> None:
+    async def _settle_claims(self, pod: Pod, place: CommittedPlacement, reserved: set[ClaimId]) -> None:
         """Returns when the claims are stored as decided and their devices are ready.
 
         Claims whose `reservedFor` our own write added the pod to are added to `reserved`.
@@ -177,7 +177,7 @@ class Binder:
             await self._check_collision(claim_id, claim)
             await self._await_binding_conditions(pod, claim_id, claim)
 
-    async def _write_claims(self, uid: str, place: Place, reserved: set[ClaimId]) -> list[ResourceClaim]:
+    async def _write_claims(self, uid: str, place: CommittedPlacement, reserved: set[ClaimId]) -> list[ResourceClaim]:
         loop, status = asyncio.get_running_loop(), "Error"
         started_s = loop.time()
         try:

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
 
+from dralloc.allocator.features import Features
+from dralloc.allocator.outcome import Fatal, FatalCause
+from dralloc.allocator.requests import class_names, request_fault
 from dralloc.api.pod_claims import is_made_for
 from dralloc.api.pod_v1 import Pod, PodResourceClaim
+from dralloc.api.request_name import RequestName
 from dralloc.api.resource_v1 import DeviceClass, DeviceRequest, ResourceClaim
 from dralloc.devices.identity import ClaimId
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.state.cluster_events import ClusterEvent, claim_changed, class_changed, pod_changed
 from dralloc.scheduler.state.reservation import RESERVATIONS_MAX, consumer_for
-
-# What Kubernetes calls everything about claims and devices in its scheduler.
-PLUGIN: Final = "DynamicResources"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,45 +96,32 @@ def reservation_obstacle(pod: Pod, claims: tuple[ResourceClaim, ...], gates: Fea
 
 
 def demand_obstacle(
-    claims: tuple[ResourceClaim, ...], classes: Mapping[str, DeviceClass], gates: FeatureGates
+    claims: tuple[ResourceClaim, ...], classes: Mapping[str, DeviceClass], features: Features
 ) -> Obstacle | None:
-    """What is wrong with a claim that is yet to be allocated, on whatever node."""
-    for claim in claims:
-        claim_id = ClaimId.of(claim)
+    """Why a claim that is yet to be allocated cannot be, on any node."""
+    for index, claim in enumerate(claims):
         for request in claim.spec.devices.requests or ():
-            if fault := _request_fault(request, gates):
-                message = f"claim {claim_id}: request {request.name} {fault}"
-                return Obstacle(message, frozenset({claim_changed(claim_id)}))
-            for name, class_name in _classes_of_request(request):
-                if class_name not in classes:
-                    message = f"claim {claim_id}: request {name}: device class {class_name} does not exist"
-                    return Obstacle(message, frozenset({claim_changed(claim_id), class_changed(class_name)}))
+            if (fatal := _fatal(index, request, classes, features)) is not None:
+                waits_for = {claim_changed(ClaimId.of(claim))}
+                if fatal.device_class is not None:
+                    waits_for.add(class_changed(fatal.device_class))
+                return Obstacle(fatal.text(tuple(map(ClaimId.of, claims))), frozenset(waits_for))
     return None
 
 
-def _request_fault(request: DeviceRequest, gates: FeatureGates) -> str | None:
-    stated = request.first_available or ((request.exactly,) if request.exactly is not None else ())
-    if not stated:
-        return "is of a kind that is not known: it has neither `exactly` nor `firstAvailable`"
-    if request.first_available and "DRAPrioritizedList" not in gates:
-        return "has alternatives, but the feature DRAPrioritizedList is off"
-    if "DRAConsumableCapacity" not in gates and any(entry.capacity is not None for entry in stated):
-        return "asks for capacity, but the feature DRAConsumableCapacity is off"
+def _fatal(claim: int, request: DeviceRequest, classes: Mapping[str, DeviceClass], features: Features) -> Fatal | None:
+    if (cause := request_fault(request, features)) is not None:
+        return Fatal(cause, claim=claim, request=RequestName(request.name))
+    for name, class_name in class_names(request):
+        if class_name not in classes:
+            return Fatal(FatalCause.CLASS_MISSING, class_name, claim, name, class_name)
     return None
-
-
-def _classes_of_request(request: DeviceRequest) -> Iterator[tuple[str, str]]:
-    """What the request, or each of its alternatives, is called, and its class."""
-    if request.exactly is not None:
-        yield request.name, request.exactly.device_class_name
-    for entry in request.first_available:
-        yield f"{request.name}/{entry.name}", entry.device_class_name
 
 
 def classes_of(claim: ResourceClaim) -> Iterator[str]:
-    """The names of the classes that the claim's requests are for, in their order."""
+    """The names of the device classes that the claim's requests name, in their order."""
     for request in claim.spec.devices.requests or ():
-        for _, class_name in _classes_of_request(request):
+        for _, class_name in class_names(request):
             yield class_name
 
 

@@ -1,29 +1,35 @@
-"""One attempt to place one pod: the cluster and the pod in, a decision out.
+"""One attempt to place one pod: a view of the cluster and the pod in, a decision out.
 
-Pure but for what it remembers: the same cluster and pod give the same decision, and nothing is written. So it also answers
-what would happen: build a `ClusterState`, ask, and throw it away.
+Pure apart from its caches: the same view and pod give the same decision, and nothing is written. A what-if therefore asks the
+same cycle, with a view of its own.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
-from msgspec import Struct, field
 from msgspec.structs import replace
 
+from dralloc.allocator.diagnosis.reasons import availability
 from dralloc.allocator.features import Features
 from dralloc.api.pod_claims import is_held_by_workload
 from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import AllocationResult, ResourceClaim
-from dralloc.api.timestamps import print_timestamp
+from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.devices.identity import ClaimId
 from dralloc.primitives.features import FeatureGates
+from dralloc.scheduler.contract import (
+    DYNAMIC_RESOURCES,
+    ClusterView,
+    Decision,
+    DecisionFailure,
+    Placement,
+    Rejection,
+)
 from dralloc.scheduler.decide.claim_checks import (
-    PLUGIN,
     Obstacle,
     claims_of,
     classes_of,
@@ -31,10 +37,10 @@ from dralloc.scheduler.decide.claim_checks import (
     pod_key,
     reservation_obstacle,
 )
-from dralloc.scheduler.decide.node_fit import Wishes, misfit
-from dralloc.scheduler.decide.pod_requirements import Ask, Held, PodClaims, shape_of
+from dralloc.scheduler.decide.node_fit import NodeRequirements, misfit
+from dralloc.scheduler.decide.pod_requirements import ClaimSplit, HeldClaim, PodRequirements, equivalence_key
 from dralloc.scheduler.decide.unsupported_fields import unsupported
-from dralloc.scheduler.decide.verdict_table import DEFAULT_DILIGENCE, Choice, Diligence, Table
+from dralloc.scheduler.decide.verdict_table import DEFAULT_EFFORT, NodeChoice, SearchEffort, VerdictTable
 from dralloc.scheduler.state.anti_affinity import Repelled
 from dralloc.scheduler.state.binding_conditions import is_unusable
 from dralloc.scheduler.state.cluster_events import (
@@ -42,120 +48,70 @@ from dralloc.scheduler.state.cluster_events import (
     DEVICES_FREED,
     NODE_CHANGED,
     NODE_RESOURCES_FREED,
-    ClusterEvent,
     claim_changed,
     class_changed,
     pod_changed,
 )
-from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.scheduler.state.node_state import NodeState
 
-# Bounds on what is remembered: shapes, and verdicts of all shapes together.
-SHAPES_MAX: Final = 1000
+# Bounds on the caches: tables, and verdicts of all tables together.
+TABLES_MAX: Final = 1000
 VERDICTS_MAX: Final = 100_000
 
 
-class Place(Struct, frozen=True, gc=False):
-    """The pod gets the node; its claims get, or have, these devices. Those in `new` are decided here."""
-
-    node: str
-    allocations: Mapping[ClaimId, AllocationResult] = field(default_factory=dict)
-    new: frozenset[ClaimId] = frozenset()
-
-
-class Reject(Struct, frozen=True, gc=False):
-    """No node can take the pod until one of these things happens.
-
-    `is_early`: what is missing is probably on its way, so there is nothing to tell yet. `deallocate` names a claim that
-    nobody uses and whose devices keep the pod from nodes that could take it.
-    """
-
-    message: str
-    waits_for: frozenset[ClusterEvent]
-    is_early: bool = False
-    deallocate: ClaimId | None = None
-    plugins: frozenset[str] = frozenset({PLUGIN})
-    # Pods with the same shape get the same answer; None where the answer is for this pod alone.
-    shape: bytes | None = None
-
-
-class Fail(Struct, frozen=True, gc=False):
-    """Something is wrong, and it is not for lack of nodes."""
-
-    message: str
-
-
-Decision = Place | Reject | Fail
-
-
 class Cycle:
-    """Decides for one pod after the other. `share_ids` gives a new id for each share of a device."""
+    """Decides for one pod after the other."""
 
-    def __init__(
-        self,
-        cluster: ClusterState,
-        gates: FeatureGates,
-        share_ids: Callable[[], str],
-        diligence: Diligence = DEFAULT_DILIGENCE,
-    ) -> None:
-        self._cluster = cluster
+    def __init__(self, view: ClusterView, gates: FeatureGates, effort: SearchEffort = DEFAULT_EFFORT) -> None:
+        self._view = view
         self._gates = gates
         self._features = dataclasses.replace(Features.of(gates), keeps_shares_whole=True)
-        self._share_ids = share_ids
-        self._diligence = diligence
-        self._tables: OrderedDict[bytes, Table] = OrderedDict()
+        self._effort = effort
+        self._tables: OrderedDict[bytes, VerdictTable] = OrderedDict()
         self._start = 0
 
     def decide(self, pod: Pod, now: datetime) -> Decision:
-        cluster = self._cluster
+        view = self._view
         if asked := unsupported(pod.spec):
-            message = f"the pod asks for what this scheduler does not support: {', '.join(asked)}"
-            return Reject(message, frozenset({pod_changed(pod_key(pod))}))
-        claims = claims_of(pod, cluster.find_claim)
+            message = f"this scheduler does not support {', '.join(asked)}"
+            return Rejection(message, frozenset({pod_changed(pod_key(pod))}))
+        claims = claims_of(pod, view.find_claim)
         if isinstance(claims, Obstacle):
             return _rejection(claims)
-        split = PodClaims.of(claims)
+        split = ClaimSplit.of(claims)
         obstacle = reservation_obstacle(pod, claims, self._gates) or demand_obstacle(
-            split.unallocated, cluster.classes, self._gates
+            split.unallocated, view.classes, self._features
         )
         if obstacle is not None:
             return _rejection(obstacle)
-        repelled = cluster.repelled(pod)
-        shape = shape_of(pod, split, cluster.classes, repelled)
-        table = self._table(shape, pod, split, repelled)
+        repelled = view.repelled(pod)
+        key = equivalence_key(pod, split, view.classes, repelled)
+        table = self._table(key, pod, split, repelled)
         unusable = tuple(claim for claim in split.allocated if is_unusable(claim, now))
         choice = table.best() if not unusable else None
         if choice is not None:
             return self._place(table, choice, split, now)
-        refusal = self._refusal(pod, table, split, unusable)
-        # A claim in the way is the pod's own affair.
-        if isinstance(refusal, Reject) and refusal.deallocate is None and not unusable:
-            return replace(refusal, shape=shape)
+        refusal = self._refuse(pod, table, split, unusable)
+        # Which claim to deallocate depends on the pod, not only on its requirements.
+        if isinstance(refusal, Rejection) and refusal.deallocate is None and not unusable:
+            return replace(refusal, equivalence_key=key)
         return refusal
 
-    def _place(self, table: Table, choice: Choice, claims: PodClaims, now: datetime) -> Place:
-        results = table.judge.allocations(choice.fits, choice.node, self._cluster.snapshot)
-        moment = print_timestamp(now) if self._features.binding_conditions else None
-        new = {
-            ClaimId.of(claim): self._finished(result, moment)
-            for claim, result in zip(claims.unallocated, results, strict=True)
-        }
-        old = {ClaimId.of(claim): claim.status.allocation for claim in claims.allocated}
-        known = {claim_id: allocation for claim_id, allocation in old.items() if allocation is not None}
-        return Place(choice.node.name, known | new, frozenset(new))
-
-    def _finished(self, result: AllocationResult, moment: str | None) -> AllocationResult:
-        """With an id of its own for each share, and the time, from which on devices are waited for."""
-        devices = result.devices
-        results = tuple(
-            replace(device, share_id=self._share_ids()) if device.share_id is not None else device
-            for device in devices.results
+    def _place(self, table: VerdictTable, choice: NodeChoice, claims: ClaimSplit, now: datetime) -> Placement:
+        allocations = table.judge.allocations(choice.fits, choice.node, self._view.snapshot)
+        held = {ClaimId.of(claim): claim.status.allocation for claim in claims.allocated}
+        return Placement(
+            choice.node.name,
+            held={claim_id: allocation for claim_id, allocation in held.items() if allocation is not None},
+            new=dict(zip(claims.unallocated_ids, allocations, strict=True)),
+            allocated_at=now if self._features.binding_conditions else None,
         )
-        return replace(result, devices=replace(devices, results=results), allocation_timestamp=moment)
 
-    def _refusal(self, pod: Pod, table: Table, claims: PodClaims, unusable: tuple[ResourceClaim, ...]) -> Reject | Fail:
+    def _refuse(
+        self, pod: Pod, table: VerdictTable, claims: ClaimSplit, unusable: tuple[ResourceClaim, ...]
+    ) -> Rejection | DecisionFailure:
         if not unusable and table.fault is not None:
-            return Fail(claims.named(str(table.fault.fatal)))
+            return DecisionFailure(table.fault.fatal.text(claims.unallocated_ids))
         used = frozenset(map(ClaimId.of, (*claims.allocated, *claims.unallocated)))
         waits_for = frozenset(map(claim_changed, used)) | {
             NODE_CHANGED,
@@ -166,58 +122,69 @@ class Cycle:
             waits_for |= {DEVICES_FREED, DEVICES_CHANGED}
             waits_for |= {class_changed(name) for claim in claims.unallocated for name in classes_of(claim)}
         if unusable:
-            message, plugins = f"claim {ClaimId.of(unusable[0])}: its devices could not be bound", frozenset({PLUGIN})
+            message, plugins = (
+                f"claim {ClaimId.of(unusable[0])}: its devices could not be bound",
+                frozenset({DYNAMIC_RESOURCES}),
+            )
         else:
-            message, plugins = table.why_not()
-        return Reject(
-            claims.named(message),
+            message, plugins = self._message(table, claims), table.plugins()
+        return Rejection(
+            message,
             waits_for,
             deallocate=self._to_deallocate(pod, table, claims, unusable),
             plugins=plugins,
         )
 
+    def _message(self, table: VerdictTable, claims: ClaimSplit) -> str:
+        """Why no node can take the pod, with the names of its own claims."""
+        if not self._view.nodes:
+            return "no nodes are available"
+        groups = [group.named(claims.unallocated_ids) for group in table.reasons()]
+        return availability(groups, total=len(self._view.nodes))
+
     def _to_deallocate(
-        self, pod: Pod, table: Table, claims: PodClaims, unusable: tuple[ResourceClaim, ...]
+        self, pod: Pod, table: VerdictTable, claims: ClaimSplit, unusable: tuple[ResourceClaim, ...]
     ) -> ClaimId | None:
-        """A claim that nobody else uses and that keeps the pod from a node that it could have otherwise."""
-        ask = table.ask
-        free = [held for claim, held in zip(claims.allocated, ask.held, strict=True) if self._is_free(claim, pod)]
-        fixed = [held for held in ask.held if held not in free]
+        """A claim that no other pod uses and that keeps the pod from a node which could take it."""
+        requirements = table.requirements
+        pairs = zip(claims.allocated, requirements.held, strict=True)
+        free = [held for claim, held in pairs if self._is_free(claim, pod)]
+        fixed = [held for held in requirements.held if held not in free]
         failed = set(map(ClaimId.of, unusable))
         for held in free:
-            away = (node for node in self._cluster.nodes.values() if not held.is_usable_on(node.offer.place))
-            if held.claim_id in failed or any(_could_have(ask.wishes, fixed, node) for node in away):
+            away = (node for node in self._view.nodes.values() if not held.is_usable_on(node.offer.place))
+            if held.claim_id in failed or any(_could_take(requirements.node, fixed, node) for node in away):
                 return held.claim_id
         return None
 
     def _is_free(self, claim: ResourceClaim, pod: Pod) -> bool:
-        """Whether nobody but the pod holds the claim or runs with it. What a workload holds is never free."""
+        """True if only the pod holds the claim. A claim that a workload holds is never free."""
         is_ours = all(reference.uid == pod.metadata.uid for reference in claim.status.reserved_for)
-        return is_ours and not is_held_by_workload(claim) and not self._cluster.is_in_use(ClaimId.of(claim))
+        return is_ours and not is_held_by_workload(claim) and not self._view.is_in_use(ClaimId.of(claim))
 
     # --- Tables -----------------------------------------------------------------------------------------------------
 
-    def _table(self, shape: bytes, pod: Pod, claims: PodClaims, repelled: tuple[Repelled, ...]) -> Table:
-        table = self._tables.get(shape)
+    def _table(self, key: bytes, pod: Pod, claims: ClaimSplit, repelled: tuple[Repelled, ...]) -> VerdictTable:
+        table = self._tables.get(key)
         if table is None:
-            ask = Ask.of(pod, claims, self._cluster.classes, self._features, repelled)
-            table = self._tables[shape] = Table(ask, self._cluster, start=self._start, diligence=self._diligence)
+            requirements = PodRequirements.of(pod, claims, self._view.classes, self._features, repelled)
+            table = self._tables[key] = VerdictTable(requirements, self._view, start=self._start, effort=self._effort)
             self._start += 1009
-            self._forget_oldest()
-        self._tables.move_to_end(shape)
+            self._drop_oldest()
+        self._tables.move_to_end(key)
         return table
 
-    def _forget_oldest(self) -> None:
+    def _drop_oldest(self) -> None:
         verdicts = sum(map(len, self._tables.values()))
-        while len(self._tables) > 1 and (len(self._tables) > SHAPES_MAX or verdicts > VERDICTS_MAX):
+        while len(self._tables) > 1 and (len(self._tables) > TABLES_MAX or verdicts > VERDICTS_MAX):
             _, oldest = self._tables.popitem(last=False)
             verdicts -= len(oldest)
 
 
-def _rejection(obstacle: Obstacle) -> Reject:
-    return Reject(obstacle.message, obstacle.waits_for, obstacle.is_early)
+def _rejection(obstacle: Obstacle) -> Rejection:
+    return Rejection(obstacle.message, obstacle.waits_for, obstacle.is_early)
 
 
-def _could_have(wishes: Wishes, fixed: Iterable[Held], node: NodeState) -> bool:
-    """Whether neither the pod's wishes nor claims that cannot be moved keep it from the node."""
-    return misfit(wishes, node) is None and all(held.is_usable_on(node.offer.place) for held in fixed)
+def _could_take(requirements: NodeRequirements, fixed: Iterable[HeldClaim], node: NodeState) -> bool:
+    """True if neither the node itself nor claims that must keep their devices keep the pod from the node."""
+    return misfit(requirements, node) is None and all(held.is_usable_on(node.offer.place) for held in fixed)

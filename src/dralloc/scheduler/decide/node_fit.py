@@ -1,7 +1,7 @@
 """Whether a node can take a pod, devices aside; and if not, why not.
 
 The checks of Kubernetes' NodeUnschedulable, NodeName, TaintToleration, NodeAffinity, NodePorts, NodeResourcesFit and, as far as
-pods on nodes ask for it, InterPodAffinity, in that order; the first that fails is the reason, but of resources every one that is short is named.
+pods on nodes requirements for it, InterPodAffinity, in that order; the first that fails is the reason, but of resources every one that is short is named.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from dralloc.api.meta_v1 import NodeSelector, NodeSelectorTerm
 from dralloc.api.pod_v1 import PodSpec, PreferredSchedulingTerm, Toleration
 from dralloc.scheduler.state.anti_affinity import Repelled
 from dralloc.scheduler.state.node_state import NodeState
-from dralloc.scheduler.state.pod_resources import PODS, HostPort, Needs, needs_of
+from dralloc.scheduler.state.pod_resources import PODS, HostPort, PodResources, resources_of
 from dralloc.snapshot.node_selectors import NAME_FIELD, NodeSelectorError, matches
 
 UNSCHEDULABLE_TAINT: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 REPELLING: Final = ("NoSchedule", "NoExecute")
 
 
-class Misfit(NamedTuple):
+class NodeMisfit(NamedTuple):
     """Why a node cannot take a pod. `plugin` is what Kubernetes calls the check, for metrics."""
 
     plugin: str
     reason: str
 
 
-NOT_SELECTED: Final = Misfit("NodeAffinity", "node selector or affinity does not match")
+NOT_SELECTED: Final = NodeMisfit("NodeAffinity", "node selector or affinity does not match")
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class NodeRequirements:
     """What a pod asks of a node."""
 
-    needs: Needs
+    resources: PodResources
     node_name: str = ""
     node_labels: Mapping[str, str] | None = None
     required: NodeSelector | None = None
@@ -46,10 +46,10 @@ class Wishes:
     repelled: tuple[Repelled, ...] = ()
 
     @classmethod
-    def of(cls, spec: PodSpec, repelled: tuple[Repelled, ...] = ()) -> Wishes:
+    def of(cls, spec: PodSpec, repelled: tuple[Repelled, ...] = ()) -> NodeRequirements:
         affinity = spec.affinity.node_affinity if spec.affinity is not None else None
         return cls(
-            needs=needs_of(spec),
+            resources=resources_of(spec),
             node_name=spec.node_name,
             node_labels=spec.node_selector,
             required=affinity.required_during_scheduling_ignored_during_execution if affinity else None,
@@ -76,25 +76,25 @@ def names_in(selector: NodeSelector) -> frozenset[str] | None:
     return frozenset(names)
 
 
-def misfit(wishes: Wishes, node: NodeState) -> Misfit | None:
+def misfit(requirements: NodeRequirements, node: NodeState) -> NodeMisfit | None:
     """Why the node cannot take the pod; None where it can."""
     offer = node.offer
-    if offer.is_unschedulable and not is_tolerated(UNSCHEDULABLE_TAINT, wishes.tolerations):
-        return Misfit("NodeUnschedulable", "unschedulable")
-    if wishes.node_name and wishes.node_name != offer.name:
-        return Misfit("NodeName", "not the node that the pod asks for")
+    if offer.is_unschedulable and not is_tolerated(UNSCHEDULABLE_TAINT, requirements.tolerations):
+        return NodeMisfit("NodeUnschedulable", "unschedulable")
+    if requirements.node_name and requirements.node_name != offer.name:
+        return NodeMisfit("NodeName", "not the node that the pod asks for")
     for taint in offer.taints:
-        if taint.effect in REPELLING and not is_tolerated(taint, wishes.tolerations):
-            return Misfit("TaintToleration", f"taint {_shown(taint)} is not tolerated")
-    if not _is_selected(wishes, node):
+        if taint.effect in REPELLING and not is_tolerated(taint, requirements.tolerations):
+            return NodeMisfit("TaintToleration", f"taint {_shown(taint)} is not tolerated")
+    if not _is_selected(requirements, node):
         return NOT_SELECTED
-    if clash := _port_clash(wishes.needs.ports, node.load.ports):
-        return Misfit("NodePorts", f"port {clash.number} of the host is taken")
-    if short := _shortage(wishes.needs, node):
-        return Misfit("NodeResourcesFit", short)
-    for repelled in wishes.repelled:
+    if clash := _port_clash(requirements.resources.ports, node.load.ports):
+        return NodeMisfit("NodePorts", f"port {clash.number} of the host is taken")
+    if short := _shortage(requirements.resources, node):
+        return NodeMisfit("NodeResourcesFit", short)
+    for repelled in requirements.repelled:
         if offer.labels.get(repelled.topology_key) == repelled.value:
-            return Misfit("InterPodAffinity", f"kept away by the anti-affinity of {repelled.kept_by}")
+            return NodeMisfit("InterPodAffinity", f"kept away by the anti-affinity of {repelled.kept_by}")
     return None
 
 
@@ -112,14 +112,14 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
     return bool(toleration.key) and toleration.operator in ("", "Equal") and toleration.value == taint.value
 
 
-def _is_selected(wishes: Wishes, node: NodeState) -> bool:
+def _is_selected(requirements: NodeRequirements, node: NodeState) -> bool:
     labels = node.offer.labels
-    if wishes.node_labels and any(labels.get(key) != value for key, value in wishes.node_labels.items()):
+    if requirements.node_labels and any(labels.get(key) != value for key, value in requirements.node_labels.items()):
         return False
-    if wishes.required is None:
+    if requirements.required is None:
         return True
     try:
-        return matches(wishes.required, node.offer.place)
+        return matches(requirements.required, node.offer.place)
     except NodeSelectorError:
         # One that means nothing selects nothing, as in Kubernetes.
         return False
@@ -136,9 +136,9 @@ def _port_clash(wanted: frozenset[HostPort], taken: tuple[HostPort, ...]) -> Hos
     return next((port for port in wanted if any(port.clashes_with(other) for other in taken)), None)
 
 
-def _shortage(needs: Needs, node: NodeState) -> str | None:
+def _shortage(resources: PodResources, node: NodeState) -> str | None:
     allocatable, used = node.offer.allocatable, node.load.amounts
-    short = [name for name, nanos in needs.amounts.items() if used.get(name, 0) + nanos > allocatable.get(name, 0)]
+    short = [name for name, nanos in resources.amounts.items() if used.get(name, 0) + nanos > allocatable.get(name, 0)]
     if not short:
         return None
     if short == [PODS]:

@@ -1,7 +1,7 @@
-"""Which of the nodes that can take a pod is best.
+"""Node scores: which of the nodes that can take a pod is best.
 
-Four scores, each from 0 to 100, added up with Kubernetes' weights. Three of them mean something only beside the other
-nodes' (`Raw`), so they are compared once the nodes are known; how empty a node is (`emptiness`) stands by itself.
+Four scores from 0 to 100, added up with Kubernetes' weights. Taints, node affinity and device alternatives mean something
+only in comparison with other nodes (`RawScores`) and are normalized once the nodes are known; `least_allocated` is absolute.
 """
 
 from __future__ import annotations
@@ -10,33 +10,33 @@ from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
 from dralloc.api.pod_v1 import PreferredSchedulingTerm, Toleration
-from dralloc.scheduler.decide.node_fit import Wishes, is_tolerated, preference_matches
+from dralloc.scheduler.decide.node_fit import NodeRequirements, is_tolerated, preference_matches
 from dralloc.scheduler.state.node_state import NodeState
-from dralloc.scheduler.state.pod_resources import Needs
+from dralloc.scheduler.state.pod_resources import PodResources
 
-BEST: Final = 100
+SCORE_MAX: Final = 100
 TAINTS_WEIGHT: Final = 3
 AFFINITY_WEIGHT: Final = 2
 DEVICES_WEIGHT: Final = 2
 
 
-class Raw(NamedTuple):
-    """A node's scores before they are compared: fewer taints are better, more affinity, earlier alternatives."""
+class RawScores(NamedTuple):
+    """A node's scores before normalization: untolerated PreferNoSchedule taints (fewer are better), affinity, devices."""
 
     taints: int = 0
     affinity: int = 0
     devices: int = 0
 
 
-def raw_scores(wishes: Wishes, node: NodeState, devices: int) -> Raw:
-    return Raw(
-        taints=_unwelcome_taints(node, wishes.tolerations) if node.offer.taints else 0,
-        affinity=_affinity(node, wishes.preferred) if wishes.preferred else 0,
+def raw_scores(requirements: NodeRequirements, node: NodeState, devices: int) -> RawScores:
+    return RawScores(
+        taints=_untolerated_taints(node, requirements.tolerations) if node.offer.taints else 0,
+        affinity=_affinity(node, requirements.preferred) if requirements.preferred else 0,
         devices=devices,
     )
 
 
-def _unwelcome_taints(node: NodeState, tolerations: tuple[Toleration, ...]) -> int:
+def _untolerated_taints(node: NodeState, tolerations: tuple[Toleration, ...]) -> int:
     return sum(
         taint.effect == "PreferNoSchedule" and not is_tolerated(taint, tolerations) for taint in node.offer.taints
     )
@@ -46,34 +46,34 @@ def _affinity(node: NodeState, preferred: tuple[PreferredSchedulingTerm, ...]) -
     return sum(term.weight for term in preferred if preference_matches(term.preference, node))
 
 
-def compared(raws: Collection[Raw]) -> Mapping[Raw, int]:
-    """What each of the scores is worth beside the others, weighted and added up.
+def normalized(scores: Collection[RawScores]) -> Mapping[RawScores, int]:
+    """Each raw score's weighted sum after normalization.
 
-    Alternatives are compared between the worst and the best node (KEP-4816), so that the first choice counts in full
-    however close the second comes. Where all are equal, each is best.
+    Device scores are normalized between the worst and the best node (KEP-4816), so that a first alternative gets the full
+    score however close the second is. Where all are equal, each gets the best score.
     """
-    most_taints = max((raw.taints for raw in raws), default=0)
-    most_affinity = max((raw.affinity for raw in raws), default=0)
-    least_devices = min((raw.devices for raw in raws), default=0)
-    most_devices = max((raw.devices for raw in raws), default=0)
+    taints_max = max((raw.taints for raw in scores), default=0)
+    affinity_max = max((raw.affinity for raw in scores), default=0)
+    devices_min = min((raw.devices for raw in scores), default=0)
+    devices_max = max((raw.devices for raw in scores), default=0)
     return {
-        raw: TAINTS_WEIGHT * (BEST - _part(raw.taints, most_taints, 0))
-        + AFFINITY_WEIGHT * _part(raw.affinity, most_affinity, 0)
-        + DEVICES_WEIGHT * _part(raw.devices - least_devices, most_devices - least_devices, BEST)
-        for raw in raws
+        raw: TAINTS_WEIGHT * (SCORE_MAX - _portion(raw.taints, taints_max, 0))
+        + AFFINITY_WEIGHT * _portion(raw.affinity, affinity_max, 0)
+        + DEVICES_WEIGHT * _portion(raw.devices - devices_min, devices_max - devices_min, SCORE_MAX)
+        for raw in scores
     }
 
 
-def _part(amount: int, most: int, of_nothing: int) -> int:
-    return amount * BEST // most if most else of_nothing
+def _portion(amount: int, most: int, of_nothing: int) -> int:
+    return amount * SCORE_MAX // most if most else of_nothing
 
 
-def emptiness(needs: Needs, node: NodeState) -> int:
-    """How much of its cpu and memory the node has left once the pod is there, on average."""
+def least_allocated(resources: PodResources, node: NodeState) -> int:
+    """The average portion of cpu and memory that stays free on the node with the pod."""
     parts: list[int] = []
-    for name, nanos in needs.weights.items():
+    for name, nanos in resources.weights.items():
         allocatable = node.offer.allocatable.get(name, 0)
         if allocatable:
             left = allocatable - node.load.weights.get(name, 0) - nanos
-            parts.append(max(left, 0) * BEST // allocatable)
+            parts.append(max(left, 0) * SCORE_MAX // allocatable)
     return sum(parts) // len(parts) if parts else 0

@@ -1,7 +1,7 @@
-"""What one node says to one ask: how good it would be, or why it cannot take the pod.
+"""The verdict of one node on a pod's requirements: its scores, or why it cannot take the pod.
 
-A device verdict is by far the dearest part, and it depends on the devices that a node sees and on nothing else. It is
-therefore remembered under exactly that (`DeviceState`), so that nodes that reach the same devices share one search.
+Searching for devices is by far the most expensive part, and its result depends only on the devices that the node sees. It is
+cached under exactly that (`DevicesKey`), so that nodes which reach the same devices share one search.
 """
 
 from __future__ import annotations
@@ -12,38 +12,37 @@ from msgspec import Struct
 
 from dralloc.allocator.allocate import AllocationProblem, allocate
 from dralloc.allocator.candidate_devices import offer_of
-from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal, Impossible, Outcome
+from dralloc.allocator.outcome import Allocated, BudgetExhausted, ClaimAllocation, Fatal, Impossible, Outcome
 from dralloc.allocator.requests import Demand
-from dralloc.api.resource_v1 import AllocationResult
 from dralloc.devices.identity import ClaimId, PoolId
-from dralloc.scheduler.decide.node_fit import Misfit, misfit
-from dralloc.scheduler.decide.node_scores import Raw, emptiness, raw_scores
-from dralloc.scheduler.decide.pod_requirements import Ask
+from dralloc.scheduler.decide.node_fit import NodeMisfit, misfit
+from dralloc.scheduler.decide.node_scores import RawScores, least_allocated, raw_scores
+from dralloc.scheduler.decide.pod_requirements import PodRequirements
 from dralloc.scheduler.state.node_state import NodeState
 from dralloc.snapshot.cluster import NodeView, Snapshot
 
-REMEMBERED_MAX: Final = 4096
+OUTCOMES_MAX: Final = 4096
 
-# Stands for the id of a share until a pod gets it: a verdict may serve many pods, one after the other.
-SHARE: Final = "share"
-
-# Everything that a search on a node depends on, compared by identity: two that are equal get the same devices.
-DeviceState = tuple[object, ...]
+# Everything that a search on a node depends on. The parts are compared by identity; equal keys get the same devices.
+DevicesKey = tuple[object, ...]
 
 
 class Fits(Struct, frozen=True, gc=False):
-    """`devices` are the allocations for the ask's claims; None where it has none, or where they must be worked out anew."""
+    """The node can take the pod.
 
-    raw: Raw
-    emptiness: int
-    state: DeviceState = ()
-    devices: Allocated | None = None
+    `allocated` is what the claims get; None where the pod has no claims to allocate, or another node's search was reused.
+    """
+
+    raw: RawScores
+    least_allocated: int
+    devices_key: DevicesKey = ()
+    allocated: Allocated | None = None
 
 
 class Unfit(Struct, frozen=True, gc=False):
     """The node itself cannot take the pod."""
 
-    misfit: Misfit
+    misfit: NodeMisfit
 
 
 class OutOfReach(Struct, frozen=True, gc=False):
@@ -59,113 +58,116 @@ class Lacking(Struct, frozen=True, gc=False):
 
 
 class Faulty(Struct, frozen=True, gc=False):
-    """Something is wrong with the claims, or with a device that they may get, that no other node makes good."""
+    """The claims, or a device that they may get, have an error that ends the attempt for all nodes."""
 
     fatal: Fatal
 
 
-Verdict = Fits | Unfit | OutOfReach | Lacking | Faulty
+NodeVerdict = Fits | Unfit | OutOfReach | Lacking | Faulty
 
 
-class _Sight(Struct, frozen=True, eq=False, gc=False):
-    """What a node sees: the pools of interest, and the part of `DeviceState` that changes with slices only."""
+class _VisibleDevices(Struct, frozen=True, eq=False, gc=False):
+    """What a node sees: the pools with candidate devices, and the part of the key that changes with slices only."""
 
     view: NodeView
     pools: tuple[PoolId, ...]
-    seen: tuple[object, ...]
+    key: tuple[object, ...]
 
 
-class Judge:
-    """Verdicts for one ask."""
+class NodeJudge:
+    """Verdicts on one pod's requirements."""
 
-    def __init__(self, ask: Ask) -> None:
-        self._ask = ask
-        self._sights: dict[str, _Sight] = {}
-        self._outcomes: dict[DeviceState, tuple[str, Outcome]] = {}
+    def __init__(self, requirements: PodRequirements) -> None:
+        self._requirements = requirements
+        self._visible: dict[str, _VisibleDevices] = {}
+        # The node that was searched, and the outcome.
+        self._outcomes: dict[DevicesKey, tuple[str, Outcome]] = {}
 
-    def verdict(self, node: NodeState, snapshot: Snapshot) -> Verdict:
-        ask = self._ask
-        if (unfit := misfit(ask.wishes, node)) is not None:
+    def verdict(self, node: NodeState, snapshot: Snapshot) -> NodeVerdict:
+        requirements = self._requirements
+        if (unfit := misfit(requirements.node, node)) is not None:
             return Unfit(unfit)
-        for held in ask.held:
+        for held in requirements.held:
             if not held.is_usable_on(node.offer.place):
                 return OutOfReach(held.claim_id)
-        if ask.demand is None:
-            return Fits(raw_scores(ask.wishes, node, 0), emptiness(ask.wishes.needs, node))
-        return self._with_devices(ask, ask.demand, node, snapshot)
-
-    def _with_devices(self, ask: Ask, demand: Demand, node: NodeState, snapshot: Snapshot) -> Verdict:
-        state = self.device_state(node, snapshot)
-        found_for, outcome = self._outcome(state, demand, node, snapshot)
+        if requirements.demand is None:
+            return self._fits(node, 0)
+        key = self.devices_key(node, snapshot)
+        searched, outcome = self._outcome(key, requirements.demand, node, snapshot)
         match outcome:
             case Allocated():
-                raw = raw_scores(ask.wishes, node, outcome.score)
-                # Allocations name their node, so those of another node's search show only that it would succeed.
-                devices = outcome if found_for == node.name else None
-                return Fits(raw, emptiness(ask.wishes.needs, node), state, devices)
+                # An allocation may name its node, so another node's only proves that this node fits.
+                return self._fits(node, outcome.score, key, outcome if searched == node.name else None)
             case Fatal():
                 return Faulty(outcome)
             case _:
                 return Lacking(outcome)
 
-    def _outcome(self, state: DeviceState, demand: Demand, node: NodeState, snapshot: Snapshot) -> tuple[str, Outcome]:
-        known = self._outcomes.get(state)
+    def _fits(
+        self, node: NodeState, device_score: int, key: DevicesKey = (), allocated: Allocated | None = None
+    ) -> Fits:
+        requirements = self._requirements.node
+        raw = raw_scores(requirements, node, device_score)
+        return Fits(raw, least_allocated(requirements.resources, node), key, allocated)
+
+    def _outcome(self, key: DevicesKey, demand: Demand, node: NodeState, snapshot: Snapshot) -> tuple[str, Outcome]:
+        known = self._outcomes.get(key)
         if known is None:
-            if len(self._outcomes) >= REMEMBERED_MAX:
+            if len(self._outcomes) >= OUTCOMES_MAX:
                 self._outcomes.clear()
-            known = self._outcomes[state] = (node.name, _search(demand, node, snapshot))
+            known = self._outcomes[key] = (node.name, _search(demand, node, snapshot))
         return known
 
-    def allocations(self, fits: Fits, node: NodeState, snapshot: Snapshot) -> tuple[AllocationResult, ...]:
-        """What the ask's claims get on a node that fits, with `SHARE` in place of the ids of shares."""
-        demand, outcome = self._ask.demand, fits.devices
+    def allocations(self, fits: Fits, node: NodeState, snapshot: Snapshot) -> tuple[ClaimAllocation, ...]:
+        """What the unallocated claims get on a node that fits, by their index."""
+        demand, allocated = self._requirements.demand, fits.allocated
         if demand is None:
             return ()
-        if outcome is None:
+        if allocated is None:
             searched = _search(demand, node, snapshot)
-            assert isinstance(searched, Allocated), f"{node.name} reaches the devices that others get, and gets none"
-            outcome = searched
-        return outcome.results
+            assert isinstance(searched, Allocated), f"{node.name} has the devices key of a node that fits"
+            allocated = searched
+        return allocated.claims
 
     def is_current(self, fits: Fits, node: NodeState, snapshot: Snapshot) -> bool:
-        """Whether the devices are as they were when the verdict was given."""
-        return self._ask.demand is None or fits.state == self.device_state(node, snapshot)
+        """True if the devices have not changed since the verdict."""
+        return self._requirements.demand is None or fits.devices_key == self.devices_key(node, snapshot)
 
-    def device_state(self, node: NodeState, snapshot: Snapshot) -> DeviceState:
-        assert self._ask.demand is not None, "only an ask for devices depends on them"
-        sight = self._sight(self._ask.demand, node, snapshot)
-        usage = map(snapshot.usage.get, sight.pools)
-        return (snapshot.rules, node.offer.declared_features, *sight.seen, *usage)
+    def devices_key(self, node: NodeState, snapshot: Snapshot) -> DevicesKey:
+        assert self._requirements.demand is not None, "without unallocated claims a verdict does not depend on devices"
+        visible = self._visible_devices(self._requirements.demand, node, snapshot)
+        usage = map(snapshot.usage.get, visible.pools)
+        return (snapshot.rules, node.offer.declared_features, *visible.key, *usage)
 
     def pools(self, node: NodeState, snapshot: Snapshot) -> tuple[PoolId, ...]:
-        """The pools whose use decides what the node says."""
-        demand = self._ask.demand
-        return self._sight(demand, node, snapshot).pools if demand is not None else ()
+        """The pools whose usage the node's verdict depends on."""
+        demand = self._requirements.demand
+        return self._visible_devices(demand, node, snapshot).pools if demand is not None else ()
 
-    def _sight(self, demand: Demand, node: NodeState, snapshot: Snapshot) -> _Sight:
+    def _visible_devices(self, demand: Demand, node: NodeState, snapshot: Snapshot) -> _VisibleDevices:
         view = snapshot.view(node.offer.place, demand.features.visibility)
-        known = self._sights.get(node.name)
+        known = self._visible.get(node.name)
         if known is None or known.view is not view:
-            known = self._sights[node.name] = _Sight(view, _pools_of_interest(view, demand), _seen(view))
+            known = self._visible[node.name] = _VisibleDevices(view, _candidate_pools(view, demand), _slices_key(view))
         return known
 
 
 def _search(demand: Demand, node: NodeState, snapshot: Snapshot) -> Outcome:
-    return allocate(AllocationProblem(demand, node.offer.place, snapshot), lambda: SHARE)
+    return allocate(AllocationProblem(demand, node.offer.place, snapshot))
 
 
-def _seen(view: NodeView) -> tuple[object, ...]:
-    # Where devices choose nodes one by one, no two nodes are taken to see the same.
+def _slices_key(view: NodeView) -> tuple[object, ...]:
+    # Where devices select nodes one by one, every node counts as seeing different devices.
     is_own = any(strip.slice.selects_per_device for strip in view.strips)
     return (view,) if is_own or view.fault else tuple((pool.slices, pool.layout) for pool in view.pools)
 
 
-def _pools_of_interest(view: NodeView, demand: Demand) -> tuple[PoolId, ...]:
-    """Pools with a device that could serve a request, or that must be looked at and cannot be judged."""
+def _candidate_pools(view: NodeView, demand: Demand) -> tuple[PoolId, ...]:
+    """Pools with a device that matches a request, or on which a selector fails."""
     profiles = {alternative.profile for alternative in demand.alternatives}
-    offering: list[PoolId] = []
+    pools: list[PoolId] = []
     for pool, strips in zip(view.pools, view.strips_by_pool, strict=True):
         offers = (offer_of(strip.slice, profile) for strip in strips for profile in profiles)
         if any(offer.matched or offer.faults for offer in offers):
-            offering.append(pool.pool_id)
-    return tuple(offering)
+            pools.append(pool.pool_id)
+    return tuple(pools)

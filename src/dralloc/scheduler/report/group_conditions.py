@@ -11,7 +11,7 @@ from typing import Final
 
 from dralloc.api.pod_v1 import Pod
 from dralloc.client.work_queue import WorkQueue
-from dralloc.scheduler.decide.cycle import Decision, Reject
+from dralloc.scheduler.contract import Decision, Rejection
 from dralloc.scheduler.queue.pending_pods import PendingPods, QueueKey
 from dralloc.scheduler.queue.scheduling_queue import SchedulingQueue
 from dralloc.scheduler.report.scheduling_report import SchedulingReport
@@ -53,6 +53,6 @@ class GroupConditions:
             return
         decision = self._decide(pod)
         # Any other decision means that something changed. The attempt that follows from the change reports it.
-        if isinstance(decision, Reject) and decision.shape is not None:
+        if isinstance(decision, Rejection) and decision.equivalence_key is not None:
             self._report.parked(pod, decision)
             self._report.rejected(pod, decision.message)

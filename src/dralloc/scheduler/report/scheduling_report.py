@@ -9,8 +9,8 @@ from typing import Final
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.scheduler.bind.binder import BindingOutcome, Bound
+from dralloc.scheduler.contract import Decision, DecisionFailure, Placement, Rejection
 from dralloc.scheduler.decide.claim_checks import asks_alternatives
-from dralloc.scheduler.decide.cycle import Decision, Fail, Place, Reject
 from dralloc.scheduler.queue.parked_pods import QueuedPod
 from dralloc.scheduler.queue.pending_pods import QueueKey, queue_key
 from dralloc.scheduler.report import metrics
@@ -19,7 +19,11 @@ from dralloc.scheduler.report.pod_conditions import ERROR, UNSCHEDULABLE, PodCon
 from dralloc.scheduler.state.binding_conditions import results_with_conditions
 
 # The status of a scheduler plugin, in Kubernetes' words.
-_STATUSES: Final[Mapping[type[Decision], str]] = {Place: "Success", Reject: "Unschedulable", Fail: "Error"}
+_STATUSES: Final[Mapping[type[Decision], str]] = {
+    Placement: "Success",
+    Rejection: "Unschedulable",
+    DecisionFailure: "Error",
+}
 
 
 class SchedulingReport:
@@ -45,13 +49,13 @@ class SchedulingReport:
         self._counters.decision_duration.observe(value=seconds)
         if pod.spec.resource_claims:
             self._counters.devices_took(metrics.FILTER, _STATUSES[type(decision)], seconds)
-        if isinstance(decision, Place):
+        if isinstance(decision, Placement):
             self._conditions.assumed(pod)
         else:
-            result = metrics.ERROR if isinstance(decision, Fail) else metrics.UNSCHEDULABLE
+            result = metrics.ERROR if isinstance(decision, DecisionFailure) else metrics.UNSCHEDULABLE
             self._count_attempt(pod, result, seconds)
 
-    def parked(self, pod: Pod, decision: Reject) -> None:
+    def parked(self, pod: Pod, decision: Rejection) -> None:
         """The pod is parked; its condition may be written later or not at all."""
         self._rejected_by[queue_key(pod)] = decision.plugins, pod.spec.scheduler_name
 

@@ -38,7 +38,7 @@ from dralloc.scheduler.state.cluster_events import (
 )
 from dralloc.scheduler.state.node_state import NodeOffer, NodeState
 from dralloc.scheduler.state.placed_pods import PlacedPod, PlacedPods, PodKey, claims_used_by
-from dralloc.scheduler.state.pod_resources import needs_of, needs_on_node, size_of
+from dralloc.scheduler.state.pod_resources import resize_fields, resources_of, resources_on_node
 from dralloc.scheduler.state.pool_ownership import owns_every_pool
 from dralloc.scheduler.state.tracked_claim import TrackedClaim, revision_of
 from dralloc.snapshot.cluster import Snapshot
@@ -131,7 +131,7 @@ class ClusterState:
             tracked = self._claims[claim_id]
             tracked.assume(pod, allocation, for_workloads=self._for_workloads)
             self._count_devices(tracked.effective)
-        placed = PlacedPod(pod.metadata.uid, node, needs_of(pod.spec), tuple(allocations), is_assumed=True)
+        placed = PlacedPod(pod.metadata.uid, node, resources_of(pod.spec), tuple(allocations), is_assumed=True)
         self._place(pod_key(pod), placed)
 
     def forget(self, pod: Pod, claims: Iterable[ClaimId]) -> Events:
@@ -188,7 +188,7 @@ class ClusterState:
             return ()
         claims = claims_used_by(after)
         if known is None or (known.uid, known.node, known.claims) != (after.metadata.uid, after.spec.node_name, claims):
-            needs = needs_on_node(after)
+            needs = resources_on_node(after)
             self._place(key, PlacedPod(after.metadata.uid, after.spec.node_name, needs, claims, is_assumed=False))
             self._repulsion.remove(key)
             self._repulsion.add(after)
@@ -196,10 +196,10 @@ class ClusterState:
             return (NODE_RESOURCES_FREED,) if known is not None and known.node != after.spec.node_name else ()
         if known.is_assumed:
             self._pods.confirm(key)
-        return self._resize(key, after) if before is None or size_of(before) != size_of(after) else ()
+        return self._resize(key, after) if before is None or resize_fields(before) != resize_fields(after) else ()
 
     def _resize(self, key: PodKey, pod: Pod) -> Events:
-        known, needs = self._pods.find(key), needs_on_node(pod)
+        known, needs = self._pods.find(key), resources_on_node(pod)
         assert known is not None
         if needs == known.needs:
             return ()

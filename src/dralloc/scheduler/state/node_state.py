@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from dralloc.api.core_v1 import Node, Taint
-from dralloc.scheduler.state.pod_resources import HostPort, Needs
+from dralloc.scheduler.state.pod_resources import HostPort, PodResources
 from dralloc.snapshot import node_selectors
 
 
@@ -49,14 +49,14 @@ class Load(Struct, frozen=True, gc=False):
     weights: Mapping[str, int] = field(default_factory=dict)
     ports: tuple[HostPort, ...] = ()
 
-    def plus(self, needs: Needs) -> Load:
+    def plus(self, needs: PodResources) -> Load:
         return Load(
             _shifted(self.amounts, needs.amounts, 1),
             _shifted(self.weights, needs.weights, 1),
             (*self.ports, *needs.ports),
         )
 
-    def minus(self, needs: Needs) -> Load:
+    def minus(self, needs: PodResources) -> Load:
         ports = list(self.ports)
         for port in needs.ports:
             ports.remove(port)

@@ -9,7 +9,7 @@ from dralloc.api.pod_claims import claims_of
 from dralloc.api.pod_v1 import Pod
 from dralloc.devices.identity import ClaimId
 from dralloc.scheduler.state.node_state import EMPTY, Load
-from dralloc.scheduler.state.pod_resources import Needs
+from dralloc.scheduler.state.pod_resources import PodResources
 
 PodKey = tuple[str, str]
 
@@ -17,7 +17,7 @@ PodKey = tuple[str, str]
 class PlacedPod(Struct, frozen=True, gc=False):
     uid: str
     node: str
-    needs: Needs
+    needs: PodResources
     # The claims that the pod uses, whether `reservedFor` lists it or not: a workload's pods are not listed.
     claims: tuple[ClaimId, ...]
     is_assumed: bool

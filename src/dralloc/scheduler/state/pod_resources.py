@@ -38,7 +38,7 @@ class HostPort(NamedTuple):
         return self.address == other.address or ANY_ADDRESS in (self.address, other.address)
 
 
-class Needs(Struct, frozen=True, gc=False):
+class PodResources(Struct, frozen=True, gc=False):
     """`amounts` must be there; `weights` (of cpu and memory) is what nodes are compared by."""
 
     amounts: Mapping[str, int]
@@ -46,21 +46,21 @@ class Needs(Struct, frozen=True, gc=False):
     ports: frozenset[HostPort] = frozenset()
 
 
-def needs_of(spec: PodSpec) -> Needs:
+def resources_of(spec: PodSpec) -> PodResources:
     weights = _total(spec, UNSTATED)
-    return Needs(
+    return PodResources(
         amounts={name: nanos for name, nanos in _total(spec, {}).items() if nanos} | {PODS: NANOS},
         weights={name: weights[name] for name in UNSTATED},
         ports=frozenset(_host_ports(spec)),
     )
 
 
-def needs_on_node(pod: Pod) -> Needs:
+def resources_on_node(pod: Pod) -> PodResources:
     """What a pod that has a node needs of it. While its size is being changed that is the larger one, as in Kubernetes."""
     spec, status = pod.spec, pod.status
     known = {each.name: each for each in (*status.container_statuses, *status.init_container_statuses)}
     if not any(each.allocated_resources or each.resources for each in known.values()):
-        return needs_of(spec)
+        return resources_of(spec)
     is_refused = _is_resize_refused(pod)
 
     def as_it_is(container: Container) -> Container:
@@ -68,10 +68,10 @@ def needs_on_node(pod: Pod) -> Needs:
         return container if has is None else _as_it_is(container, has, is_refused=is_refused)
 
     containers, initial = map(as_it_is, spec.containers), map(as_it_is, spec.init_containers)
-    return needs_of(replace(spec, containers=tuple(containers), init_containers=tuple(initial)))
+    return resources_of(replace(spec, containers=tuple(containers), init_containers=tuple(initial)))
 
 
-def size_of(pod: Pod) -> tuple[object, ...]:
+def resize_fields(pod: Pod) -> tuple[object, ...]:
     """What a pod's needs on its node depend on and that can change there."""
     spec, status = pod.spec, pod.status
     stated = (spec.containers, spec.init_containers, spec.resources)

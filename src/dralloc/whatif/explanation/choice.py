@@ -19,7 +19,7 @@ from dralloc.allocator.diagnosis.obstacles import describe
 from dralloc.allocator.diagnosis.reasons import text_of_loss
 from dralloc.allocator.outcome import Allocated
 from dralloc.allocator.requests import Alternative
-from dralloc.api.resource_v1 import DeviceRequestAllocationResult
+from dralloc.api.request_name import RequestName
 from dralloc.devices.counters import CounterId
 from dralloc.devices.identity import ClaimId, DeviceId
 from dralloc.primitives.quantity import Quantity
@@ -40,7 +40,7 @@ class PassedOver:
 @dataclass(frozen=True, slots=True)
 class ChosenDevice:
     claim_id: ClaimId
-    request: str
+    request: RequestName
     device_id: DeviceId
     # What is taken of it, where it is shared.
     consumed: Mapping[str, Quantity] | None
@@ -52,7 +52,7 @@ class RefusedAlternative:
     """An alternative that would have been preferred to the one that was chosen."""
 
     claim_id: ClaimId
-    request: str
+    request: RequestName
     why: str
 
 
@@ -93,19 +93,19 @@ class _Retelling:
     def choice(self) -> Choice:
         devices: list[ChosenDevice] = []
         by_name = {(alternative.claim, alternative.name): alternative for _, alternative in slots(self._demand)}
-        for number, result in enumerate(self._allocated.results):
-            before: dict[str, int] = {}
-            for picked in result.devices.results:
+        for number, allocation in enumerate(self._allocated.claims):
+            before: dict[RequestName, int] = {}
+            for picked in allocation.devices:
                 alternative = by_name[number, picked.request]
-                spot, position = self._find(picked)
+                spot, position = self._find(picked.device)
                 after = before.get(picked.request, -1)
                 passed = () if alternative.takes_all else tuple(self._passed_over(alternative, after, position))
                 devices.append(
                     ChosenDevice(
-                        alternative.claim_id,
+                        self._situation.claim_ids[number],
                         picked.request,
                         spot.device_id,
-                        picked.consumed_capacity if picked.share_id is not None else None,
+                        picked.consumed_capacity if picked.is_share else None,
                         passed,
                     )
                 )
@@ -114,8 +114,7 @@ class _Retelling:
         refused = tuple(self._refused())
         return Choice(self._situation.node.name, self._allocated.score, tuple(devices), refused)
 
-    def _find(self, picked: DeviceRequestAllocationResult) -> tuple[Spot, int]:
-        device_id = DeviceId.of(picked)
+    def _find(self, device_id: DeviceId) -> tuple[Spot, int]:
         for indexed, strip in self._strips.items():
             bit = indexed.bit_of.get(device_id.device) if indexed.pool_id == device_id.pool_id else None
             if bit is not None:
@@ -210,19 +209,20 @@ class _Retelling:
         """The alternatives that come before the chosen ones."""
         chosen = {
             (number, picked.request)
-            for number, result in enumerate(self._allocated.results)
-            for picked in result.devices.results
+            for number, allocation in enumerate(self._allocated.claims)
+            for picked in allocation.devices
         }
         decided: set[tuple[int, int]] = set()
         for slot, alternative in slots(self._demand):
             if (alternative.claim, alternative.name) in chosen:
                 decided.add(slot[:2])
             elif slot[:2] not in decided:
-                yield RefusedAlternative(alternative.claim_id, alternative.name, self._why_refused(slot))
+                claim_id = self._situation.claim_ids[alternative.claim]
+                yield RefusedAlternative(claim_id, alternative.name, self._why_refused(slot))
 
     def _why_refused(self, slot: Slot) -> str:
         alone = replace(self._situation, claims=with_alternative_only(self._situation.claims, slot))
         outcome = alone.outcome()
         if isinstance(outcome, Allocated):
             return "would fit if an earlier request gave up its own preference"
-        return str(Diagnoser(alone.demand, alone.snapshot).reason(alone.node, outcome))
+        return str(Diagnoser(alone.demand, alone.snapshot, alone.claim_ids).reason(alone.node, outcome))

@@ -54,8 +54,8 @@ def plain_reason(reason: Reason) -> Plain:
         {
             "cause": reason.cause.value,
             "message": str(reason),
-            "claim": reason.claim,
-            "request": reason.request,
+            "claim": str(reason.claim) if reason.claim is not None else "",
+            "request": str(reason.request) if reason.request is not None else "",
             "subject": reason.subject,
             "asked": reason.asked,
             "takes": reason.takes,
@@ -83,7 +83,7 @@ def _detail(detail: NodeDetail) -> Plain:
 def _funnel(funnel: RequestFunnel) -> Plain:
     return {
         "claim": str(funnel.claim_id),
-        "request": funnel.request,
+        "request": str(funnel.request),
         "deviceClassName": funnel.device_class,
         "wanted": funnel.wanted,
         "allocationMode": "All" if funnel.takes_all else "ExactCount",
@@ -142,7 +142,7 @@ def _choice(choice: Choice) -> Plain:
                 _without_empty(
                     {
                         "claim": str(chosen.claim_id),
-                        "request": chosen.request,
+                        "request": str(chosen.request),
                         "device": str(chosen.device_id),
                         "consumedCapacity": None
                         if chosen.consumed is None
@@ -156,7 +156,7 @@ def _choice(choice: Choice) -> Plain:
                 for chosen in choice.devices
             ],
             "refusedAlternatives": [
-                {"claim": str(refused.claim_id), "request": refused.request, "why": refused.why}
+                {"claim": str(refused.claim_id), "request": str(refused.request), "why": refused.why}
                 for refused in choice.refused
             ],
         }

@@ -31,7 +31,7 @@ def investigate(
         key = node.name if diagnoser.survey.unready_pools(node) else likeness.key(node)
         found = known.get(key)
         if found is None:
-            outcome = allocate(AllocationProblem(diagnoser.demand, node, snapshot, effort), lambda: "")
+            outcome = allocate(AllocationProblem(diagnoser.demand, node, snapshot, effort))
             found = outcome if isinstance(outcome, Allocated) else diagnoser.reason(node, outcome)
             known[key] = found
         yield node, found

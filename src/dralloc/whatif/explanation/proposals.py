@@ -12,8 +12,8 @@ from dralloc.allocator.diagnosis.claim_edits import Slot, slots
 from dralloc.allocator.diagnosis.device_funnel import Funnel, Hurdle, Spot, spots
 from dralloc.allocator.diagnosis.device_survey import Survey
 from dralloc.allocator.headroom import largest_request
+from dralloc.allocator.outcome import RESULTS_MAX
 from dralloc.allocator.requests import Alternative
-from dralloc.allocator.search import RESULTS_MAX
 from dralloc.api.resource_v1 import DeviceTaint
 from dralloc.cel.errors import CelError
 from dralloc.primitives.quantity import Quantity
@@ -86,7 +86,7 @@ class _Proposer:
 
     def _called(self, alternative: Alternative) -> str:
         """The request, with its claim where there are several."""
-        claim = f" of claim {alternative.claim_id}" if len(self._demand.claims) > 1 else ""
+        claim = f" of claim {self._situation.claim_ids[alternative.claim]}" if len(self._demand.claims) > 1 else ""
         return f"{alternative.name}{claim}"
 
     # --- Repairs --------------------------------------------------------------------------------------------------------
@@ -189,9 +189,9 @@ class _Proposer:
 
     def fewer_constraints(self) -> Iterator[Ladder]:
         for index, claim in enumerate(self._demand.claims):
-            for position, constraint in enumerate(claim.claim.spec.devices.constraints):
+            for position, constraint in enumerate(claim.devices.constraints):
                 attribute = constraint.match_attribute or constraint.distinct_attribute or "nothing"
-                yield [DropConstraint(index, claim.claim_id, position, attribute)]
+                yield [DropConstraint(index, self._situation.claim_ids[index], position, attribute)]
 
     def no_capacity(self) -> Iterator[Ladder]:
         for slot, alternative, _ in self._requests:
@@ -202,7 +202,7 @@ class _Proposer:
         for index, claim in enumerate(self._demand.claims):
             if len(claim.requests) > 1:
                 for position, request in enumerate(claim.requests[:PROPOSALS_MAX]):
-                    yield [DropRequest(index, claim.claim_id, position, request.name)]
+                    yield [DropRequest(index, self._situation.claim_ids[index], position, request.name.main)]
 
     # --- More -----------------------------------------------------------------------------------------------------------
 
@@ -215,7 +215,7 @@ class _Proposer:
             for holding in held.get(spot.device_id, ())
             if not holding.is_admin
         }
-        own = {claim.claim_id.namespace for claim in self._demand.claims}
+        own = {claim_id.namespace for claim_id in self._situation.claim_ids}
         for claim_id in sorted(in_the_way, key=lambda found: (found.namespace not in own, found))[: 2 * PROPOSALS_MAX]:
             yield [Release(claim_id)]
 

@@ -21,6 +21,7 @@ from dralloc.allocator.features import Features
 from dralloc.allocator.outcome import Allocated
 from dralloc.allocator.requests import Demand, compile_demand
 from dralloc.allocator.solver import DEFAULT_EFFORT, Effort
+from dralloc.api.request_name import RequestName
 from dralloc.api.resource_v1 import DeviceClass
 from dralloc.devices.identity import ClaimId, DeviceId
 from dralloc.snapshot.cluster import Snapshot
@@ -94,7 +95,7 @@ class RequestFunnel:
     """What a node has for one request, or one alternative of it."""
 
     claim_id: ClaimId
-    request: str
+    request: RequestName
     device_class: str
     wanted: int
     takes_all: bool
@@ -156,7 +157,8 @@ class _Investigation:
     def __init__(self, question: Question) -> None:
         self._question = question
         self._demand = question.demand
-        self._explainer = Diagnoser(self._demand, question.snapshot)
+        self._claim_ids = tuple(map(ClaimId.of, question.claims))
+        self._explainer = Diagnoser(self._demand, question.snapshot, self._claim_ids)
         self._nodes = {node.name: node for node in question.nodes if node.name not in question.excluded}
 
     def explanation(self) -> Explanation:
@@ -228,7 +230,7 @@ class _Investigation:
     def _funnel(self, node: Node, funnel: Funnel, held: Mapping[DeviceId, list[Holding]]) -> RequestFunnel:
         alternative = funnel.alternative
         return RequestFunnel(
-            alternative.claim_id,
+            self._claim_ids[alternative.claim],
             alternative.name,
             alternative.device_class.metadata.name,
             funnel.wanted,
@@ -243,7 +245,7 @@ class _Investigation:
         holders: dict[ClaimId, None] = {}
         if drop.hurdle in (Hurdle.IN_USE, Hurdle.CAPACITY):
             holders = {holding.claim_id: None for device in lost for holding in held.get(device, ())}
-        reason = describe(self._explainer.survey, node, funnel, drop)
+        reason = describe(self._explainer.survey, node, funnel, drop).named(self._claim_ids)
         return Step(drop.hurdle, drop.count, reason, lost[0], tuple(holders))
 
     def _statistics(self) -> Iterator[SelectorStatistics]:
@@ -266,11 +268,11 @@ class _Investigation:
         if len(self._demand.claims) < 2:
             return
         question = self._question
-        for claim in self._demand.claims:
-            demand = compile_demand((claim.claim,), question.classes, question.features)
-            findings = self._findings(Diagnoser(demand, question.snapshot))
+        for claim, claim_id in zip(question.claims, self._claim_ids, strict=True):
+            demand = compile_demand((claim,), question.classes, question.features)
+            findings = self._findings(Diagnoser(demand, question.snapshot, (claim_id,)))
             available = sum(isinstance(found, Allocated) for found in findings.values())
-            yield Standing(claim.claim_id, available, self._groups(findings))
+            yield Standing(claim_id, available, self._groups(findings))
 
 
 def _verdict(findings: Collection[Finding]) -> Verdict:

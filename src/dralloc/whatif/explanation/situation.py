@@ -12,6 +12,7 @@ from dralloc.allocator.outcome import Allocated, Outcome
 from dralloc.allocator.requests import Demand, compile_demand
 from dralloc.allocator.solver import DEFAULT_EFFORT, Effort
 from dralloc.api.resource_v1 import DeviceClass
+from dralloc.devices.identity import ClaimId
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.node_selectors import Node
 
@@ -29,9 +30,13 @@ class Situation:
     def demand(self) -> Demand:
         return compile_demand(self.claims, self.classes, self.features)
 
+    @property
+    def claim_ids(self) -> tuple[ClaimId, ...]:
+        return tuple(map(ClaimId.of, self.claims))
+
     def outcome(self) -> Outcome:
-        """What the allocator says. Share ids are of no interest here."""
-        return allocate(AllocationProblem(self.demand, self.node, self.snapshot, self.effort), lambda: "")
+        """The allocator's answer."""
+        return allocate(AllocationProblem(self.demand, self.node, self.snapshot, self.effort))
 
     @property
     def fits(self) -> bool:

@@ -1,0 +1,109 @@
+"""The contract of the scheduler's stages: a view of the cluster and a pod go in, a decision comes out.
+
+`state` produces the view and `decide` reads it. The scheduler loop consumes decisions: it commits placements, which the state
+assumes and `bind` writes, and parks rejected pods in the `queue` until one of the events that they wait for. A what-if
+builds a view of its own, asks the same cycle, and writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Final, Protocol
+
+from msgspec import Struct, field
+
+from dralloc.allocator.outcome import ClaimAllocation
+from dralloc.allocator.stamp import stamp
+from dralloc.api.pod_v1 import Pod
+from dralloc.api.resource_v1 import AllocationResult, DeviceClass, ResourceClaim
+from dralloc.devices.identity import ClaimId
+from dralloc.scheduler.state.anti_affinity import Repelled
+from dralloc.scheduler.state.change_log import ChangeLog
+from dralloc.scheduler.state.cluster_events import ClusterEvent
+from dralloc.scheduler.state.node_state import NodeState
+from dralloc.snapshot.cluster import Snapshot
+
+# The Kubernetes plugin that decides about claims and devices.
+DYNAMIC_RESOURCES: Final = "DynamicResources"
+
+
+class ClusterView(Protocol):
+    """Everything that a decision depends on besides the pod, decisions that are not written yet included.
+
+    Nodes, claims, classes and the snapshot are immutable values. Between two decisions the view may change; `changes` then
+    tells a reader which of its cached verdicts are stale.
+    """
+
+    @property
+    def nodes(self) -> Mapping[str, NodeState]: ...
+
+    @property
+    def classes(self) -> Mapping[str, DeviceClass]: ...
+
+    @property
+    def snapshot(self) -> Snapshot: ...
+
+    @property
+    def changes(self) -> ChangeLog: ...
+
+    def find_claim(self, claim_id: ClaimId) -> ResourceClaim | None:
+        """The claim, with its assumed allocation and reservations."""
+
+    def is_in_use(self, claim_id: ClaimId) -> bool:
+        """True if a pod that has a node, or is assumed to get one, uses the claim."""
+
+    def repelled(self, pod: Pod) -> tuple[Repelled, ...]:
+        """The topology domains that the anti-affinity of placed pods keeps the pod from."""
+
+
+class CommittedPlacement(Struct, frozen=True, gc=False):
+    """A placement whose shares have IDs. The cluster state assumes it, the binder writes it.
+
+    `allocations` has all claims of the pod; those in `new` are allocated by this placement.
+    """
+
+    node: str
+    allocations: Mapping[ClaimId, AllocationResult] = field(default_factory=dict)
+    new: frozenset[ClaimId] = frozenset()
+
+
+class Placement(Struct, frozen=True, gc=False):
+    """The pod gets the node. Its claims in `held` have devices already, those in `new` get theirs with this decision."""
+
+    node: str
+    held: Mapping[ClaimId, AllocationResult] = field(default_factory=dict)
+    new: Mapping[ClaimId, ClaimAllocation] = field(default_factory=dict)
+    # The time that new allocations record; None where the feature that waits for devices is off.
+    allocated_at: datetime | None = None
+
+    def commit(self, share_ids: Callable[[], str]) -> CommittedPlacement:
+        """The placement with a new ID for each share."""
+        stamped = {claim_id: stamp(each, share_ids, self.allocated_at) for claim_id, each in self.new.items()}
+        return CommittedPlacement(self.node, {**self.held, **stamped}, frozenset(stamped))
+
+
+class Rejection(Struct, frozen=True, gc=False):
+    """No node can take the pod until one of the events in `waits_for` happens.
+
+    `is_early`: the missing object is probably about to be created, so that the pod's condition need not say so yet.
+    `deallocate` names a claim that no other pod uses and whose devices keep the pod from nodes that could take it.
+    """
+
+    message: str
+    waits_for: frozenset[ClusterEvent]
+    is_early: bool = False
+    deallocate: ClaimId | None = None
+    # The Kubernetes plugins that rejected the pod.
+    plugins: frozenset[str] = frozenset({DYNAMIC_RESOURCES})
+    # Equal for pods that get the same decision; None where the decision is for this pod alone.
+    equivalence_key: bytes | None = None
+
+
+class DecisionFailure(Struct, frozen=True, gc=False):
+    """The claims or the devices have an error, which no node and no event makes good."""
+
+    message: str
+
+
+Decision = Placement | Rejection | DecisionFailure

@@ -1,0 +1,93 @@
+"""Why no node takes a pod: the reason of each node, in groups. They become text when the message for a pod is made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Final
+
+from dralloc.allocator.diagnosis.diagnoser import Diagnoser
+from dralloc.allocator.diagnosis.reasons import Cause, Group, Reason, grouped
+from dralloc.devices.identity import ClaimId
+from dralloc.scheduler.contract import DYNAMIC_RESOURCES
+from dralloc.scheduler.decide.node_fit import NOT_SELECTED
+from dralloc.scheduler.decide.node_verdicts import Faulty, Fits, Lacking, NodeVerdict, OutOfReach, Unfit
+from dralloc.scheduler.decide.pod_requirements import PodRequirements
+from dralloc.scheduler.state.node_state import NodeState
+from dralloc.snapshot.cluster import Snapshot
+
+# How many nodes are diagnosed at once. A diagnosis takes longer than a verdict, and other pods wait meanwhile.
+DIAGNOSED_MAX: Final = 500
+UNDIAGNOSED: Final = "cannot allocate all claims"
+
+
+class NodeReasons:
+    """The reasons of nodes for one pod's requirements. Each is diagnosed once per verdict, because most do not change."""
+
+    def __init__(self, requirements: PodRequirements) -> None:
+        self._requirements = requirements
+        self._known: dict[str, tuple[NodeVerdict, Reason]] = {}
+
+    def groups(
+        self, verdicts: Mapping[str, NodeVerdict], nodes: Mapping[str, NodeState], snapshot: Snapshot
+    ) -> tuple[Group, ...]:
+        """The reasons of all nodes. Nodes without a verdict are those that the requirements exclude by name."""
+        self._diagnose(verdicts, nodes, snapshot)
+        undiagnosed = _about_node(UNDIAGNOSED)
+        reasons = [(name, self._known[name][1] if name in self._known else undiagnosed) for name in verdicts]
+        return grouped([*reasons, *self._excluded(verdicts, nodes)])
+
+    def are_complete(self, verdicts: Mapping[str, NodeVerdict]) -> bool:
+        """True if the last groups had the reason of every node."""
+        return len(self._known) == len(verdicts)
+
+    def _diagnose(
+        self, verdicts: Mapping[str, NodeVerdict], nodes: Mapping[str, NodeState], snapshot: Snapshot
+    ) -> None:
+        known = self._known
+        self._known = {name: known[name] for name in verdicts if name in known and known[name][0] is verdicts[name]}
+        new = islice((name for name in verdicts if name not in self._known), DIAGNOSED_MAX)
+        demand = self._requirements.demand
+        diagnoser = Diagnoser(demand, snapshot) if demand is not None else None
+        for name in list(new):
+            self._known[name] = verdicts[name], _reason(verdicts[name], nodes[name], diagnoser)
+
+    def _excluded(
+        self, verdicts: Mapping[str, NodeVerdict], nodes: Mapping[str, NodeState]
+    ) -> Iterator[tuple[str, Reason]]:
+        if len(verdicts) == len(nodes):
+            return
+        exclusions = [
+            (self._requirements.node.only_nodes(), _about_node(NOT_SELECTED.reason)),
+            *((held.only_nodes(), _out_of_reach(held.claim_id)) for held in self._requirements.held),
+        ]
+        for name in nodes:
+            if name not in verdicts:
+                because = (reason for names, reason in exclusions if names is not None and name not in names)
+                yield name, next(because, _about_node(UNDIAGNOSED))
+
+
+def _reason(verdict: NodeVerdict, node: NodeState, diagnoser: Diagnoser | None) -> Reason:
+    match verdict:
+        case Unfit(misfit):
+            return _about_node(misfit.reason)
+        case OutOfReach(claim_id):
+            return _out_of_reach(claim_id)
+        case Lacking(outcome) | Faulty(outcome):
+            assert diagnoser is not None, "a verdict about devices needs a demand"
+            return diagnoser.reason(node.offer.place, outcome)
+        case Fits():
+            raise AssertionError(f"{node.name} fits")
+
+
+def _about_node(sentence: str) -> Reason:
+    return Reason(cause=Cause.NODE, subject=sentence)
+
+
+def _out_of_reach(claim_id: ClaimId) -> Reason:
+    return _about_node(f"claim {claim_id} has devices that are out of reach")
+
+
+def plugins(verdicts: Iterable[NodeVerdict]) -> frozenset[str]:
+    """The Kubernetes plugins that would have rejected the nodes."""
+    return frozenset(verdict.misfit.plugin if isinstance(verdict, Unfit) else DYNAMIC_RESOURCES for verdict in verdicts)
