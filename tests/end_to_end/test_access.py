@@ -110,7 +110,7 @@ def play(scenario: Scenario, directory: Path) -> None:
     asyncio.run(run())
 
 
-def test_P34_a_node_touches_slices_of_its_own_only(tmp_path: Path) -> None:
+def test_P34_a_node_may_write_only_its_own_slices(tmp_path: Path) -> None:
     async def scenario(administrator: AsyncClient, node: AsyncClient) -> None:
         await node.create(resource_slice("mine", device("gpu-0"), node_name="node-a"))
         with pytest.raises(Forbidden):
@@ -126,7 +126,7 @@ def test_P34_a_node_touches_slices_of_its_own_only(tmp_path: Path) -> None:
     play(scenario, tmp_path)
 
 
-def test_S1_a_node_says_how_devices_are_that_were_given_out_on_it_and_S2_no_others(tmp_path: Path) -> None:
+def test_S1_a_node_may_write_the_status_of_devices_allocated_on_it_and_S2_of_no_others(tmp_path: Path) -> None:
     def given_on(node: str) -> dict[str, Any]:
         field = {"key": "metadata.name", "operator": "In", "values": [node]}
         result = {"request": "request", "driver": DRIVER, "pool": node, "device": "gpu-0"}

@@ -67,7 +67,7 @@ def of_model(model: int) -> str:
 
 
 @in_running_cluster
-async def test_L1_the_first_alternative_for_which_there_are_enough_devices_is_taken(cluster: RunningCluster) -> None:
+async def test_L1_the_first_alternative_with_enough_devices_is_allocated(cluster: RunningCluster) -> None:
     await cluster.create(device_class(), node("node-a"), gpus("node-a", 2))
     counts = [alternative(f"sub-request-{position}", count=count) for position, count in ((1, 3), (2, 2), (3, 1))]
     allocation = await allocated(cluster, claim("c", first_available("request-1", *counts)))
@@ -87,7 +87,7 @@ async def test_L2_the_configuration_of_the_request_and_of_the_chosen_alternative
 
 
 @in_running_cluster
-async def test_L3_a_constraint_on_one_alternative_leads_to_the_next(cluster: RunningCluster) -> None:
+async def test_L3_an_alternative_whose_constraint_fails_is_skipped(cluster: RunningCluster) -> None:
     unequal = [device(f"gpu-{number}", attributes={"model": number}) for number in range(2)]
     await cluster.create(device_class(), node("node-a"), resource_slice("s", *unequal, node_name="node-a"))
     asked = first_available("request-1", alternative("sub-request-1", count=2), alternative("sub-request-2", count=1))
@@ -96,7 +96,7 @@ async def test_L3_a_constraint_on_one_alternative_leads_to_the_next(cluster: Run
 
 
 @in_running_cluster
-async def test_L4_each_of_two_requests_has_its_own_choice_and_configuration(cluster: RunningCluster) -> None:
+async def test_L4_two_requests_choose_alternatives_and_configuration_separately(cluster: RunningCluster) -> None:
     await cluster.create(device_class(), node("node-a"), gpus("node-a", 3))
     many_or_one = [alternative("many", count=20), alternative("one", count=1)]
     asked = [first_available("request-1", *many_or_one), first_available("request-2", *many_or_one)]
@@ -122,7 +122,7 @@ async def test_L4_each_of_two_requests_has_its_own_choice_and_configuration(clus
 
 
 @pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
-def test_L5_alternatives_written_in_older_versions_are_chosen_alike(version: str) -> None:
+def test_L5_alternatives_in_older_api_versions_are_chosen_the_same_way(version: str) -> None:
     @in_running_cluster
     async def test(cluster: RunningCluster) -> None:
         await cluster.create(device_class(), node("node-a"), gpus("node-a", 2))
@@ -144,7 +144,7 @@ def test_L5_alternatives_written_in_older_versions_are_chosen_alike(version: str
 
 
 @in_running_cluster
-async def test_L6_a_list_of_which_nothing_fits_leaves_the_pod_waiting_with_a_count_of_nodes(
+async def test_L6_a_pod_whose_alternatives_all_fail_waits_with_a_count_of_nodes(
     cluster: RunningCluster,
 ) -> None:
     await cluster.create(device_class())
@@ -157,7 +157,7 @@ async def test_L6_a_list_of_which_nothing_fits_leaves_the_pod_waiting_with_a_cou
 
 
 @in_running_cluster
-async def test_L7_the_node_where_the_first_choice_fits_wins(cluster: RunningCluster) -> None:
+async def test_L7_the_node_where_the_first_alternative_fits_wins(cluster: RunningCluster) -> None:
     await cluster.create(device_class())
     for rank in range(8):
         await cluster.create(node(f"node-{rank}"), gpus(f"node-{rank}", model=rank))
@@ -168,7 +168,7 @@ async def test_L7_the_node_where_the_first_choice_fits_wins(cluster: RunningClus
 
 
 @in_running_cluster
-async def test_L8_of_three_nodes_the_one_with_the_best_sum_of_choices_wins(cluster: RunningCluster) -> None:
+async def test_L8_the_node_with_the_best_sum_of_alternatives_wins(cluster: RunningCluster) -> None:
     # By node: which choice its devices are, of the first claim and of the second.
     ranks = {"node-0": (1, 3), "node-1": (2, 1), "node-2": (3, 2)}
     await cluster.create(device_class())
@@ -183,7 +183,7 @@ async def test_L8_of_three_nodes_the_one_with_the_best_sum_of_choices_wins(clust
 
 
 @in_running_cluster
-async def test_L9_with_the_feature_off_in_the_server_a_new_list_is_refused(cluster: RunningCluster) -> None:
+async def test_L9_a_server_with_the_feature_off_rejects_new_lists(cluster: RunningCluster) -> None:
     await cluster.serve("DRAPrioritizedList=false")
     with pytest.raises(Invalid, match="exactly"):
         await cluster.create(claim("c", first_available("r", alternative("one"))))

@@ -38,7 +38,7 @@ def is_free(stored: ResourceClaim) -> bool:
 
 
 @in_running_cluster
-async def test_C1_a_pod_that_asks_more_than_is_left_runs_after_the_others_gave_theirs_back(
+async def test_C1_a_pod_that_needs_more_capacity_than_available_runs_after_a_release(
     cluster: RunningCluster,
 ) -> None:
     await cluster.create(device_class(), node("node-a"), shared_gpu())
@@ -55,7 +55,9 @@ async def test_C1_a_pod_that_asks_more_than_is_left_runs_after_the_others_gave_t
 
 
 @in_running_cluster
-async def test_C4_what_is_asked_is_rounded_up_and_what_is_not_asked_is_the_default(cluster: RunningCluster) -> None:
+async def test_C4_requested_capacity_is_rounded_up_and_omitted_capacity_gets_the_default(
+    cluster: RunningCluster,
+) -> None:
     amount = capacity("10Gi", default="1Gi", minimum="1Gi", step="2Gi")
     gpu = device("gpu-0", shareable=True, capacity={"memory": amount})
     await cluster.create(device_class(), node("node-a"), resource_slice("gpus", gpu, node_name="node-a"))
@@ -66,7 +68,7 @@ async def test_C4_what_is_asked_is_rounded_up_and_what_is_not_asked_is_the_defau
 
 
 @in_running_cluster
-async def test_C12_a_device_that_changes_keeps_to_what_it_was_for_those_who_have_it(cluster: RunningCluster) -> None:
+async def test_C12_a_changed_device_stays_as_it_was_for_claims_that_hold_it(cluster: RunningCluster) -> None:
     await cluster.create(device_class(), node("node-a"), shared_gpu(shareable=False))
     await create_user(cluster, "whole")
     await cluster.running("whole")
@@ -87,7 +89,7 @@ async def test_C12_a_device_that_changes_keeps_to_what_it_was_for_those_who_have
 
 
 @in_running_cluster
-async def test_C15_a_pod_that_waits_for_capacity_is_told_what_is_missing_and_runs_when_it_is_released(
+async def test_C15_a_pod_that_waits_for_capacity_says_what_is_missing_and_runs_after_a_release(
     cluster: RunningCluster,
 ) -> None:
     await cluster.create(device_class(), node("node-a"), shared_gpu())
@@ -101,7 +103,7 @@ async def test_C15_a_pod_that_waits_for_capacity_is_told_what_is_missing_and_run
 
 
 @in_running_cluster
-async def test_T1_a_partition_waits_for_the_counters_that_another_one_has(cluster: RunningCluster) -> None:
+async def test_T1_a_partition_waits_for_counters_that_another_partition_uses(cluster: RunningCluster) -> None:
     halves = [device(f"gpu-{number}", draws={"memory": {"size": "4Gi"}}) for number in range(2)]
     counters = resource_slice("counters", node_name="node-a", pool="node-a", of=2, counters={"memory": {"size": "6Gi"}})
     await cluster.create(device_class(), node("node-a"), counters)
@@ -115,7 +117,7 @@ async def test_T1_a_partition_waits_for_the_counters_that_another_one_has(cluste
 
 
 @in_running_cluster
-async def test_T2_devices_that_name_their_own_nodes_are_given_out_there(cluster: RunningCluster) -> None:
+async def test_T2_devices_with_their_own_node_selection_are_allocated_there(cluster: RunningCluster) -> None:
     placed = [device(f"gpu-{name}", node_name=name) for name in ("node-a", "node-b")]
     await cluster.create(device_class(), node("node-a"), node("node-b"), node("node-c"))
     await cluster.create(resource_slice("gpus", *placed, per_device=True))
@@ -126,7 +128,7 @@ async def test_T2_devices_that_name_their_own_nodes_are_given_out_there(cluster:
 
 
 @in_running_cluster
-async def test_T3_devices_of_one_counter_set_are_given_out_together_only_within_a_group(
+async def test_T3_devices_of_one_counter_set_are_allocated_together_only_within_a_group(
     cluster: RunningCluster,
 ) -> None:
     def part(name: str, group: str) -> Device:

@@ -41,7 +41,7 @@ def is_free(item: ResourceClaim) -> bool:
 
 
 @in_running_cluster
-async def test_P4_a_pod_put_on_a_node_by_hand_waits_until_its_claim_has_devices(cluster: RunningCluster) -> None:
+async def test_P4_a_pod_bound_by_hand_waits_until_its_claim_is_allocated(cluster: RunningCluster) -> None:
     await create_nodes(cluster, "node-a")
     by_hand = our_pod("by-hand", "c")
     by_hand["spec"]["nodeName"] = "node-a"
@@ -74,7 +74,7 @@ async def test_P20_five_pods_share_a_claim_at_the_same_time(cluster: RunningClus
 
 
 @in_running_cluster
-async def test_P21_a_missing_class_keeps_a_pod_waiting_and_creating_it_helps(cluster: RunningCluster) -> None:
+async def test_P21_a_pod_waits_for_a_missing_device_class_and_runs_when_it_is_created(cluster: RunningCluster) -> None:
     await cluster.create(node("node-a"), gpus("node-a"), claim("c", request()), our_pod("p", "c"))
     assert (await cluster.refused("p", f"device class {CLASS} does not exist")).reason == "Unschedulable"
     await cluster.create(device_class())
@@ -82,7 +82,7 @@ async def test_P21_a_missing_class_keeps_a_pod_waiting_and_creating_it_helps(clu
 
 
 @in_running_cluster
-async def test_P22_a_class_that_selects_nothing_keeps_a_pod_waiting_and_changing_it_helps(
+async def test_P22_a_pod_waits_for_a_device_class_that_selects_nothing_and_runs_when_it_is_changed(
     cluster: RunningCluster,
 ) -> None:
     await cluster.create(device_class(where="false"), node("node-a"), gpus("node-a"))
@@ -93,7 +93,7 @@ async def test_P22_a_class_that_selects_nothing_keeps_a_pod_waiting_and_changing
 
 
 @in_running_cluster
-async def test_P23_a_pod_whose_status_says_that_no_claim_is_needed_runs_without(cluster: RunningCluster) -> None:
+async def test_P23_a_pod_whose_status_needs_no_claim_runs_without_one(cluster: RunningCluster) -> None:
     await create_nodes(cluster, "node-a")
     await cluster.create(templated_pod("p"))
     patch = {"status": {"resourceClaimStatuses": [{"name": "gpu"}]}}
@@ -103,7 +103,7 @@ async def test_P23_a_pod_whose_status_says_that_no_claim_is_needed_runs_without(
 
 
 @in_running_cluster
-async def test_P24_claims_of_their_own_and_shared_ones_in_one_and_several_containers(cluster: RunningCluster) -> None:
+async def test_P24_own_and_shared_claims_in_one_and_several_containers(cluster: RunningCluster) -> None:
     await create_nodes(cluster, "node-a", gpus_each=3)
     await cluster.create(claim_template("gpu-template", request()), claim("shared", request()))
     several = templated_pod("several")
@@ -118,7 +118,7 @@ async def test_P24_claims_of_their_own_and_shared_ones_in_one_and_several_contai
 
 
 @in_running_cluster
-async def test_P28_a_selector_that_fails_on_one_of_two_nodes_keeps_the_pod_off_both(cluster: RunningCluster) -> None:
+async def test_P28_a_selector_error_on_one_of_two_nodes_rejects_the_pod_on_both(cluster: RunningCluster) -> None:
     await cluster.create(device_class(), node("node-a"), node("node-b"), gpus("node-a", model="a"), gpus("node-b"))
     selector = f'device.attributes["{DRIVER}"].model == "a"'
     await cluster.create(claim("c", request(where=selector)), our_pod("p", "c"))
@@ -126,7 +126,7 @@ async def test_P28_a_selector_that_fails_on_one_of_two_nodes_keeps_the_pod_off_b
 
 
 @in_running_cluster
-async def test_P29_as_many_pods_as_nodes_with_one_device_each_end_on_different_nodes(cluster: RunningCluster) -> None:
+async def test_P29_pods_spread_over_nodes_with_one_device_each(cluster: RunningCluster) -> None:
     names = [f"node-{number}" for number in range(4)]
     await create_nodes(cluster, *names)
     await cluster.create(
@@ -137,7 +137,7 @@ async def test_P29_as_many_pods_as_nodes_with_one_device_each_end_on_different_n
 
 
 @pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
-def test_P31_objects_of_older_versions_work_with_alternatives_too(version: str) -> None:
+def test_P31_objects_of_older_api_versions_work_with_alternatives(version: str) -> None:
     asked = {"deviceClassName": CLASS}
     plain = {"name": "plain", **asked} if version == "v1beta1" else {"name": "plain", "exactly": asked}
     listed = {"name": "listed", "firstAvailable": [{"name": "many", **asked, "count": 9}, {"name": "one", **asked}]}
@@ -174,7 +174,7 @@ def test_P31_objects_of_older_versions_work_with_alternatives_too(version: str) 
 
 
 @in_running_cluster
-async def test_P32_the_claim_of_a_pod_with_the_longest_names_gets_a_shorter_one(cluster: RunningCluster) -> None:
+async def test_P32_the_claim_of_a_pod_with_the_longest_names_gets_a_shortened_name(cluster: RunningCluster) -> None:
     await create_nodes(cluster, "node-a")
     long_pod, long_entry = "p" * 63, "e" * 63
     await cluster.create(claim_template("gpu-template", request()), templated_pod(long_pod, long_entry))
@@ -185,7 +185,7 @@ async def test_P32_the_claim_of_a_pod_with_the_longest_names_gets_a_shorter_one(
 
 
 @in_running_cluster
-async def test_P33_a_quota_for_claims_is_enforced_and_what_is_given_back_can_be_had_again(
+async def test_P33_a_quota_for_claims_is_enforced_and_released_quota_can_be_used_again(
     cluster: RunningCluster,
 ) -> None:
     quota = {"hard": {"count/resourceclaims.resource.k8s.io": "1"}}
@@ -201,7 +201,7 @@ async def test_P33_a_quota_for_claims_is_enforced_and_what_is_given_back_can_be_
 
 
 @in_running_cluster
-async def test_P11_a_pod_that_completes_is_taken_off_its_claim(cluster: RunningCluster) -> None:
+async def test_P11_a_completed_pod_is_removed_from_reservedFor(cluster: RunningCluster) -> None:
     await create_nodes(cluster, "node-a")
     await cluster.create(claim("c", request()), our_pod("p", "c"))
     await cluster.running("p")
@@ -211,7 +211,7 @@ async def test_P11_a_pod_that_completes_is_taken_off_its_claim(cluster: RunningC
 
 
 @in_running_cluster
-async def test_P12_a_claim_made_for_a_pod_goes_when_the_pod_completes(cluster: RunningCluster) -> None:
+async def test_P12_a_claim_from_a_template_is_deleted_when_its_pod_completes(cluster: RunningCluster) -> None:
     await create_nodes(cluster, "node-a")
     await cluster.create(claim_template("gpu-template", request()), templated_pod("p"))
     await cluster.running("p")
@@ -221,7 +221,7 @@ async def test_P12_a_claim_made_for_a_pod_goes_when_the_pod_completes(cluster: R
 
 
 @in_running_cluster
-async def test_P13_a_claim_made_for_a_pod_stays_while_its_containers_restart(cluster: RunningCluster) -> None:
+async def test_P13_a_claim_from_a_template_stays_while_containers_restart(cluster: RunningCluster) -> None:
     await create_nodes(cluster, "node-a", gpus_each=2)
     await cluster.create(claim_template("gpu-template", request()), templated_pod("p"))
     await cluster.running("p")
@@ -289,7 +289,7 @@ def slow_gpu(node_name: str) -> ResourceSlice:
 
 
 @in_running_cluster
-async def test_B1_a_pod_is_bound_when_its_device_is_ready(cluster: RunningCluster) -> None:
+async def test_B1_a_pod_is_bound_when_its_binding_conditions_are_met(cluster: RunningCluster) -> None:
     await cluster.create(device_class(), node("node-a"), slow_gpu("node-a"), claim("c", request()), our_pod("p", "c"))
     await cluster.claim("c", lambda item: item.status.allocation is not None)
     assert (await cluster.client.get(Pod, "p")).spec.node_name == ""
@@ -298,7 +298,7 @@ async def test_B1_a_pod_is_bound_when_its_device_is_ready(cluster: RunningCluste
 
 
 @in_running_cluster
-async def test_B1_a_device_that_fails_to_become_ready_is_given_back_and_another_one_tried(
+async def test_B1_a_device_whose_binding_fails_is_deallocated_and_another_one_is_tried(
     cluster: RunningCluster,
 ) -> None:
     await cluster.create(device_class(), node("node-a"), slow_gpu("node-a"), claim("c", request()), our_pod("p", "c"))

@@ -123,7 +123,7 @@ def show(file: Path, *, stay: bool = False) -> list[str]:
 # --- Preparing ------------------------------------------------------------------------------------------------------
 
 
-def test_P3_a_pod_waits_while_its_registered_driver_fails_to_prepare_and_runs_when_it_can() -> None:
+def test_P3_a_pod_waits_while_its_driver_fails_to_prepare_and_runs_afterwards() -> None:
     async def fails(service: Service, request: Any, context: Any) -> Any:
         answer = service.messages.NodePrepareResourceResponse(error="not today")
         return service.messages.NodePrepareResourcesResponse(claims={claim.uid: answer for claim in request.claims})
@@ -143,7 +143,7 @@ def test_P3_a_pod_waits_while_its_registered_driver_fails_to_prepare_and_runs_wh
     play(scenario)
 
 
-def test_P8_a_pod_deleted_by_force_is_unprepared_and_its_successor_waits_for_that() -> None:
+def test_P8_a_force_deleted_pod_is_unprepared_before_its_successor_starts() -> None:
     async def fails(service: Service, request: Any, context: Any) -> Any:
         raise RuntimeError("busy")
 
@@ -169,7 +169,7 @@ def test_P8_a_pod_deleted_by_force_is_unprepared_and_its_successor_waits_for_tha
     play(scenario)
 
 
-def test_P6_a_claim_that_no_container_uses_is_prepared_and_one_that_is_prepared_not_again() -> None:
+def test_P6_a_claim_that_no_container_uses_is_prepared_and_none_is_prepared_twice() -> None:
     """P27 too: the second pod uses the claim of the first, and one of its own."""
 
     async def scenario(cluster: DriverCluster) -> None:
@@ -258,7 +258,7 @@ def test_C2_the_node_passes_every_share_of_a_device_to_its_driver() -> None:
     play(scenario)
 
 
-def test_S4_health_is_shown_in_the_status_of_pods_and_unknown_without_the_driver() -> None:
+def test_S4_device_health_is_in_the_pod_status_and_unknown_without_the_driver() -> None:
     def report(health: int, text: str) -> Any:
         messages = HEALTH_V1.messages
         which = messages.DeviceIdentifier(pool_name="pool-a", device_name="gpu-0")
@@ -320,7 +320,7 @@ async def start_gpu_class(cluster: DriverCluster) -> None:
     await cluster.client.create(device_class("gpu", config=[for_class]))
 
 
-def test_P7_devices_and_parameters_reach_the_containers_that_they_are_for() -> None:
+def test_P7_devices_and_parameters_reach_their_containers() -> None:
     """P10 (init containers) and P18 (parameters of class and claim) too."""
 
     async def scenario(cluster: DriverCluster) -> None:

@@ -37,7 +37,7 @@ async def create_user(cluster: RunningCluster, name: str, *tolerations: DeviceTo
 
 
 @in_running_cluster
-async def test_X1_devices_that_are_all_tainted_leave_the_pod_waiting(cluster: RunningCluster) -> None:
+async def test_X1_a_pod_waits_if_all_devices_are_tainted(cluster: RunningCluster) -> None:
     await cluster.create(device_class(), node("node-a"), gpu(taint("sick", effect="NoSchedule")))
     await create_user(cluster, "p")
     assert (await cluster.refused("p")).reason == "Unschedulable"
@@ -53,7 +53,7 @@ async def test_X2_a_toleration_of_an_effect_without_a_key_is_enough(cluster: Run
 
 
 @in_running_cluster
-async def test_X3_a_rule_against_a_driver_evicts_the_pods_that_use_its_devices(cluster: RunningCluster) -> None:
+async def test_X3_a_taint_rule_for_a_driver_evicts_the_pods_that_use_its_devices(cluster: RunningCluster) -> None:
     await cluster.create(device_class(), node("node-a"), gpu())
     await create_user(cluster, "p")
     await cluster.running("p")
@@ -72,14 +72,14 @@ async def test_X3_a_rule_against_a_driver_evicts_the_pods_that_use_its_devices(c
 
 
 @in_running_cluster
-async def test_X4_a_taint_that_evicts_keeps_new_pods_away_too(cluster: RunningCluster) -> None:
+async def test_X4_a_NoExecute_taint_also_rejects_new_pods(cluster: RunningCluster) -> None:
     await cluster.create(device_class(), node("node-a"), gpu(taint("sick", effect="NoExecute")))
     await create_user(cluster, "p")
     assert (await cluster.refused("p")).reason == "Unschedulable"
 
 
 @in_running_cluster
-async def test_X5_a_pod_that_tolerates_eviction_runs_and_stays(cluster: RunningCluster) -> None:
+async def test_X5_a_pod_that_tolerates_eviction_keeps_running(cluster: RunningCluster) -> None:
     await cluster.create(device_class(), node("node-a"), gpu(taint("sick", effect="NoExecute")))
     await create_user(cluster, "p", toleration(effect="NoExecute"))
     await cluster.running("p")
@@ -90,7 +90,7 @@ async def test_X5_a_pod_that_tolerates_eviction_runs_and_stays(cluster: RunningC
 
 
 @in_running_cluster
-async def test_A1_admin_access_is_for_namespaces_that_are_marked(cluster: RunningCluster) -> None:
+async def test_A1_admin_access_needs_a_labelled_namespace(cluster: RunningCluster) -> None:
     asked = request(admin=True)
     for item in (claim("c", asked), claim_template("t", asked)):
         with pytest.raises(ApiError, match="admin"):
@@ -101,7 +101,7 @@ async def test_A1_admin_access_is_for_namespaces_that_are_marked(cluster: Runnin
 
 
 @in_running_cluster
-async def test_A2_a_pod_with_admin_access_runs_beside_the_one_that_has_the_device(cluster: RunningCluster) -> None:
+async def test_A2_a_pod_with_admin_access_runs_beside_the_pod_that_holds_the_device(cluster: RunningCluster) -> None:
     label = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}
     await cluster.client.patch(Namespace, "default", label)
     await cluster.create(device_class(), node("node-a"), gpu())
@@ -116,7 +116,7 @@ async def test_A2_a_pod_with_admin_access_runs_beside_the_one_that_has_the_devic
 
 
 @in_running_cluster
-async def test_A3_what_an_administrator_looks_at_is_still_to_be_had(cluster: RunningCluster) -> None:
+async def test_A3_a_device_with_admin_access_can_still_be_allocated(cluster: RunningCluster) -> None:
     label = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}
     await cluster.client.patch(Namespace, "default", label)
     await cluster.create(device_class(), node("node-a"), gpu())

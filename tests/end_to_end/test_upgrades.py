@@ -42,7 +42,7 @@ async def switch_all(cluster: RunningCluster, gates: str = "") -> None:
 
 
 @in_running_cluster
-async def test_KEP_5075_capacity_is_switched_off_and_on_again_while_a_pod_has_half_of_a_device(
+async def test_KEP_5075_the_feature_is_switched_off_and_on_while_a_pod_holds_half_of_a_device(
     cluster: RunningCluster,
 ) -> None:
     await cluster.create(
@@ -76,7 +76,7 @@ async def test_KEP_5075_capacity_is_switched_off_and_on_again_while_a_pod_has_ha
 
 
 @in_running_cluster
-async def test_KEP_5075_a_scheduler_without_the_feature_shares_no_device_further(cluster: RunningCluster) -> None:
+async def test_KEP_5075_a_scheduler_without_the_feature_adds_no_share(cluster: RunningCluster) -> None:
     """Skew: the server has the feature and the scheduler does not."""
     await cluster.create(device_class(), node("node-a"), network_card(), of_bandwidth("five", "5G"))
     await cluster.create(templated("five", "five"))
@@ -96,7 +96,7 @@ def listed(name: str) -> ResourceClaim:
 
 
 @in_running_cluster
-async def test_KEP_4816_a_scheduler_without_the_feature_leaves_lists_alone_until_it_has_it(
+async def test_KEP_4816_a_scheduler_without_the_feature_rejects_alternatives(
     cluster: RunningCluster,
 ) -> None:
     gpus = resource_slice("gpus", *(device(f"gpu-{number}") for number in range(2)), node_name="node-a")
@@ -114,7 +114,7 @@ async def test_KEP_4816_a_scheduler_without_the_feature_leaves_lists_alone_until
 
 
 @in_running_cluster
-async def test_KEP_4816_a_server_without_the_feature_keeps_the_lists_that_it_has_and_takes_no_new_ones(
+async def test_KEP_4816_a_server_without_the_feature_keeps_existing_lists_and_rejects_new_ones(
     cluster: RunningCluster,
 ) -> None:
     gpus = resource_slice("gpus", *(device(f"gpu-{number}") for number in range(4)), node_name="node-a")

@@ -51,7 +51,7 @@ def is_free(stored: ResourceClaim) -> bool:
 
 
 @in_running_cluster
-async def test_R2_the_first_pod_reserves_the_claim_for_its_workload_and_later_ones_write_nothing(
+async def test_R2_the_first_pod_reserves_the_claim_for_its_workload_and_later_pods_write_nothing(
     cluster: RunningCluster,
 ) -> None:
     await create_nodes(cluster, "node-a")
@@ -67,7 +67,9 @@ async def test_R2_the_first_pod_reserves_the_claim_for_its_workload_and_later_on
 
 
 @in_running_cluster
-async def test_R3_more_pods_than_a_list_can_hold_share_a_claim_through_their_workload(cluster: RunningCluster) -> None:
+async def test_R3_more_pods_than_reservedFor_can_hold_share_a_claim_through_their_workload(
+    cluster: RunningCluster,
+) -> None:
     await create_nodes(cluster, "node-a")
     await cluster.create(for_training())
     names = [f"p{number}" for number in range(260)]
@@ -78,7 +80,9 @@ async def test_R3_more_pods_than_a_list_can_hold_share_a_claim_through_their_wor
 
 
 @in_running_cluster
-async def test_R4_a_claim_is_free_when_its_workload_gave_it_up_and_no_pod_uses_it(cluster: RunningCluster) -> None:
+async def test_R4_a_claim_is_deallocated_when_its_workload_released_it_and_no_pod_uses_it(
+    cluster: RunningCluster,
+) -> None:
     await create_nodes(cluster, "node-a")
     await cluster.create(for_training(), our_pod("p", "c"))
     await cluster.running("p")
@@ -95,7 +99,7 @@ async def test_R4_a_claim_is_free_when_its_workload_gave_it_up_and_no_pod_uses_i
 
 
 @in_running_cluster
-async def test_R4_a_job_holds_the_claim_for_its_pods_and_gives_it_up_when_it_ends(cluster: RunningCluster) -> None:
+async def test_R4_a_job_reserves_the_claim_for_its_pods_and_releases_it_when_it_ends(cluster: RunningCluster) -> None:
     await create_nodes(cluster, "node-a")
     document: dict[str, Any] = job(
         "train", {"gpu": existing("gpu")}, annotations={SHARED_CLAIMS: "gpu=t"}, parallelism=3, completions=3
@@ -113,7 +117,7 @@ async def test_R4_a_job_holds_the_claim_for_its_pods_and_gives_it_up_when_it_end
 
 
 @in_running_cluster
-async def test_R6_the_devices_of_a_claim_that_a_workload_holds_are_not_taken_for_a_pod_that_needs_another_node(
+async def test_R6_a_claim_reserved_for_a_workload_is_not_deallocated_for_a_pod_that_needs_another_node(
     cluster: RunningCluster,
 ) -> None:
     await create_nodes(cluster, "node-a", "node-b")
@@ -132,7 +136,9 @@ async def test_R6_the_devices_of_a_claim_that_a_workload_holds_are_not_taken_for
 
 
 @in_running_cluster
-async def test_R8_a_list_of_pods_and_a_workload_frees_the_claim_when_both_are_gone(cluster: RunningCluster) -> None:
+async def test_R8_a_claim_reserved_for_pods_and_a_workload_is_deallocated_when_both_are_gone(
+    cluster: RunningCluster,
+) -> None:
     await create_nodes(cluster, "node-a")
     await cluster.create(for_training(), our_pod("before", "c"))
     await cluster.running("before")
@@ -155,7 +161,9 @@ async def test_R8_a_list_of_pods_and_a_workload_frees_the_claim_when_both_are_go
 
 
 @in_running_cluster
-async def test_R7_pods_that_no_list_names_are_evicted_from_a_tainted_device(cluster: RunningCluster) -> None:
+async def test_R7_pods_that_reservedFor_does_not_list_are_evicted_from_a_tainted_device(
+    cluster: RunningCluster,
+) -> None:
     await create_nodes(cluster, "node-a")
     await cluster.create(for_training(), our_pod("first", "c"), our_pod("second", "c"))
     for name in ("first", "second"):

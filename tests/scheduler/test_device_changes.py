@@ -24,7 +24,7 @@ def gpus(*, first_is_shareable: bool, generation: int) -> ResourceSlice:
 
 
 @in_cluster()
-async def test_a_device_that_is_not_shareable_any_more_is_not_given_whole_to_others_beside_its_shares(
+async def test_a_device_that_is_no_longer_shareable_is_not_allocated_beside_its_shares(
     cluster: ScheduledCluster,
 ) -> None:
     await cluster.create(device_class(), node("node-a"), gpus(first_is_shareable=True, generation=1))
@@ -64,7 +64,7 @@ WITHDRAWALS = [
 
 
 @pytest.mark.parametrize("case", WITHDRAWALS, ids=lambda case: case.id)
-def test_a_pod_is_tried_again_when_the_slice_is_withdrawn_that_keeps_it_from_a_node(case: WithdrawalCase) -> None:
+def test_a_pod_is_retried_when_the_slice_that_blocks_it_is_withdrawn(case: WithdrawalCase) -> None:
     async def main() -> None:
         async with scheduled_cluster() as cluster:
             good = resource_slice("good", device("gpu-0"), pool="node-a", node_name="node-a")

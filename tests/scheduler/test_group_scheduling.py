@@ -42,7 +42,7 @@ def unschedulable(cluster: ScheduledCluster) -> float:
 
 
 @in_cluster()
-async def test_a_device_that_comes_free_costs_few_attempts_and_goes_to_the_oldest(cluster: ScheduledCluster) -> None:
+async def test_a_freed_device_costs_few_attempts_and_goes_to_the_oldest_pod(cluster: ScheduledCluster) -> None:
     await create_pods_that_wait(cluster)
     before = unschedulable(cluster)
     await free_one_device(cluster)
@@ -52,7 +52,7 @@ async def test_a_device_that_comes_free_costs_few_attempts_and_goes_to_the_oldes
 
 
 @in_cluster()
-async def test_what_helps_nobody_costs_few_attempts_and_all_are_told_what_is_true_now(
+async def test_an_event_that_helps_no_member_costs_few_attempts_and_updates_all_conditions(
     cluster: ScheduledCluster,
 ) -> None:
     await create_pods_that_wait(cluster)
@@ -67,7 +67,7 @@ async def test_what_helps_nobody_costs_few_attempts_and_all_are_told_what_is_tru
 
 
 @in_cluster()
-async def test_pods_that_were_not_tried_are_told_of_their_own_claims(cluster: ScheduledCluster) -> None:
+async def test_conditions_of_members_that_were_not_tried_name_their_own_claims(cluster: ScheduledCluster) -> None:
     await cluster.create(device_class(), node("node-a"))
     await cluster.create(resource_slice("a", device("gpu-0"), pool="node-a", node_name="node-a"))
     for name in NAMES[:4]:
@@ -83,7 +83,7 @@ async def test_pods_that_were_not_tried_are_told_of_their_own_claims(cluster: Sc
 
 
 @in_cluster()
-async def test_all_get_what_comes_for_all(cluster: ScheduledCluster) -> None:
+async def test_all_members_are_scheduled_if_there_is_enough_for_all(cluster: ScheduledCluster) -> None:
     await create_pods_that_wait(cluster)
     devices = [device(f"gpu-{number}") for number in range(PODS)]
     await cluster.create(node("node-b"), resource_slice("b", *devices, pool="node-b", node_name="node-b"))
@@ -92,7 +92,7 @@ async def test_all_get_what_comes_for_all(cluster: ScheduledCluster) -> None:
 
 
 @in_cluster()
-async def test_a_pod_that_holds_its_claim_is_not_like_others_that_wait_for_it(cluster: ScheduledCluster) -> None:
+async def test_a_pod_with_a_reservation_is_not_in_a_group_with_pods_without_one(cluster: ScheduledCluster) -> None:
     """It may have the claim's devices given back, which are of no use where they are. An attempt that died has listed it."""
     await cluster.create(device_class(), node("node-a", cpu="1"))
     for name in ("node-a", "node-b"):

@@ -26,7 +26,7 @@ from tests.support.scheduled_cluster import ScheduledCluster, in_cluster, node, 
 from tests.support.server_process import server_process
 
 
-def test_of_several_one_schedules_and_the_next_takes_over_when_it_ends() -> None:
+def test_one_leader_schedules_and_the_next_takes_over() -> None:
     async def main() -> None:
         clock = VirtualClock(asyncio.get_running_loop())
         async with api_application(clock=clock) as application:
@@ -52,7 +52,7 @@ def test_of_several_one_schedules_and_the_next_takes_over_when_it_ends() -> None
 
 
 @pytest.mark.parametrize("elected", [False, True], ids=["alone", "elected"])
-def test_whoever_runs_it_is_told_why_it_does_nothing(caplog: pytest.LogCaptureFixture, elected: bool) -> None:
+def test_a_scheduler_that_cannot_list_or_elect_logs_why(caplog: pytest.LogCaptureFixture, elected: bool) -> None:
     async def main() -> None:
         clock = VirtualClock(asyncio.get_running_loop())
         async with api_application(clock=clock) as application:
@@ -72,7 +72,7 @@ def test_whoever_runs_it_is_told_why_it_does_nothing(caplog: pytest.LogCaptureFi
 
 
 @in_cluster()
-async def test_metrics_tell_how_pods_fare(cluster: ScheduledCluster) -> None:
+async def test_metrics_count_attempts_pods_and_claims(cluster: ScheduledCluster) -> None:
     await cluster.create(device_class(), node("node-a", cpu="1"), our_pod("big", requests={"cpu": "2"}))
     await cluster.create(resource_slice("gpus", device("gpu-0"), device("gpu-1"), pool="node-a", node_name="node-a"))
     await cluster.create(claim("c", request()), our_pod("p", "c"))
@@ -107,7 +107,7 @@ async def test_metrics_tell_how_pods_fare(cluster: ScheduledCluster) -> None:
 
 
 @pytest.mark.slow
-def test_the_command_schedules_shows_metrics_and_ends_when_told(tmp_path: Path) -> None:
+def test_the_command_schedules_serves_metrics_and_stops_on_sigterm(tmp_path: Path) -> None:
     with server_process(tmp_path) as server, connect(server.kubeconfig) as client:
         options = ["--kubeconfig", str(server.kubeconfig), "--metrics-address", "127.0.0.1:0", "--leader-elect"]
         command = [sys.executable, "-m", "dralloc", "scheduler", "--default-scheduler", *options]
@@ -129,7 +129,7 @@ def test_the_command_schedules_shows_metrics_and_ends_when_told(tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_a_kubeconfig_that_is_not_there_is_named() -> None:
+def test_a_missing_kubeconfig_is_named() -> None:
     command = [sys.executable, "-m", "dralloc", "scheduler", "--kubeconfig", "/nowhere/config"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (ended.returncode, "there is no kubeconfig /nowhere/config" in ended.stderr) == (2, True)

@@ -40,7 +40,7 @@ INCOMPLETE = resource_slice("b", device("gpu-1"), pool="a", node_name="node-a", 
         pytest.param(ALL, (COMPLETE, INCOMPLETE), ResourceSlice, "b", id="the slice of a pool that is incomplete"),
     ],
 )
-def test_a_pod_gets_its_node_soon_after_this_has_gone(
+def test_a_pod_is_retried_soon_after_an_error(
     asked: ResourceClaim, slices: tuple[ResourceSlice, ...], kind: type[Node | ResourceSlice], name: str
 ) -> None:
     async def main() -> None:
@@ -72,7 +72,7 @@ def run_with(
     run_virtual(main())
 
 
-def test_a_claim_that_cannot_be_given_other_devices_at_once_gets_them_soon() -> None:
+def test_a_failed_deallocation_is_retried() -> None:
     """Its devices are on a node that takes no pods any more, and the server refuses once to take them back."""
     refused = iter([refusal(503, "ServiceUnavailable", "not now")])
 
@@ -100,7 +100,7 @@ def test_a_claim_that_cannot_be_given_other_devices_at_once_gets_them_soon() -> 
     run_with(script, test)
 
 
-def test_a_pod_that_others_are_always_faster_than_is_told_so_once() -> None:
+def test_a_pod_that_keeps_losing_races_gets_one_condition() -> None:
     """The server says each time that the devices are given to somebody else, of whom nothing is seen."""
     taken = refusal(409, "Conflict", "the device is given to another claim")
 
@@ -117,7 +117,7 @@ def test_a_pod_that_others_are_always_faster_than_is_told_so_once() -> None:
     run_with(lambda sent: taken if sent.path.endswith("/c/status") else Loss.NOTHING, test)
 
 
-def test_room_that_was_meant_for_a_pod_which_somebody_else_put_elsewhere_is_free_for_others() -> None:
+def test_resources_assumed_for_a_pod_that_another_scheduler_bound_elsewhere_are_freed() -> None:
     """Their binding comes first, and so does the news of it; ours arrives long after."""
 
     async def main() -> None:

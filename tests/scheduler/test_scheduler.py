@@ -63,7 +63,7 @@ def wants_memory(name: str, amount: str) -> ResourceClaim:
 
 
 @in_cluster()
-async def test_a_pod_gets_a_node_a_device_and_an_entry_in_its_claim(cluster: ScheduledCluster) -> None:
+async def test_a_pod_gets_a_node_a_device_and_a_reservation(cluster: ScheduledCluster) -> None:
     await cluster.create(device_class(), node("node-a"), gpus("node-a"), claim("c", request()), our_pod("p", "c"))
     await cluster.settle()
     assert await cluster.node_of("p") == "node-a"
@@ -76,7 +76,7 @@ async def test_a_pod_gets_a_node_a_device_and_an_entry_in_its_claim(cluster: Sch
 
 
 @in_cluster()
-async def test_a_claim_that_a_pod_names_twice_is_one_claim(cluster: ScheduledCluster) -> None:
+async def test_a_claim_that_a_pod_names_twice_is_reserved_once(cluster: ScheduledCluster) -> None:
     twice = pod("p", {"one": existing("c"), "two": existing("c")}, scheduler="dralloc")
     await cluster.create(device_class(), node("node-a"), gpus("node-a"), claim("c", request()), twice)
     await cluster.settle()
@@ -86,7 +86,7 @@ async def test_a_claim_that_a_pod_names_twice_is_one_claim(cluster: ScheduledClu
 
 
 @in_cluster()
-async def test_pods_without_claims_are_scheduled_too_and_pods_of_others_are_left_alone(
+async def test_pods_without_claims_are_scheduled_and_pods_of_other_schedulers_are_not(
     cluster: ScheduledCluster,
 ) -> None:
     gated = our_pod("gated")
@@ -112,7 +112,7 @@ async def test_a_pod_created_before_its_devices_runs_once_they_are_published(clu
 
 
 @in_cluster()
-async def test_a_missing_class_is_named_and_creating_it_unblocks_the_pod(cluster: ScheduledCluster) -> None:
+async def test_creating_a_missing_device_class_unblocks_the_pod(cluster: ScheduledCluster) -> None:
     await cluster.create(node("node-a"), gpus("node-a"), claim("c", request("gpu")), our_pod("p", "c"))
     await cluster.settle()
     assert "request gpu: device class gpu does not exist" in (await cluster.condition("p")).message
@@ -122,7 +122,7 @@ async def test_a_missing_class_is_named_and_creating_it_unblocks_the_pod(cluster
 
 
 @in_cluster()
-async def test_changing_a_class_that_selects_nothing_unblocks_the_pod(cluster: ScheduledCluster) -> None:
+async def test_changing_a_device_class_that_selects_nothing_unblocks_the_pod(cluster: ScheduledCluster) -> None:
     await cluster.create(device_class(where="false"), node("node-a"), gpus("node-a"), claim("c", request()))
     await cluster.create(our_pod("p", "c"))
     await cluster.settle()
@@ -133,7 +133,7 @@ async def test_changing_a_class_that_selects_nothing_unblocks_the_pod(cluster: S
 
 
 @in_cluster()
-async def test_a_claim_that_comes_late_is_no_news_and_one_that_does_not_come_is(cluster: ScheduledCluster) -> None:
+async def test_a_missing_claim_is_reported_only_after_a_delay(cluster: ScheduledCluster) -> None:
     await cluster.create(device_class(), node("node-a"), gpus("node-a", 2), our_pod("p", "c"), our_pod("q", "never"))
     await cluster.settle(2)
     assert (await cluster.client.get(Pod, "p")).status.conditions == ()
@@ -145,7 +145,7 @@ async def test_a_claim_that_comes_late_is_no_news_and_one_that_does_not_come_is(
 
 
 @in_cluster()
-async def test_a_claim_from_a_template_must_be_the_pods_own(cluster: ScheduledCluster) -> None:
+async def test_a_claim_from_a_template_must_belong_to_the_pod(cluster: ScheduledCluster) -> None:
     await cluster.create(device_class(), node("node-a"), gpus("node-a"), claim("foreign", request()))
     await cluster.create(pod("p", {"gpu": template("t")}, scheduler="dralloc"))
     await cluster.settle()
@@ -159,7 +159,7 @@ async def test_a_claim_from_a_template_must_be_the_pods_own(cluster: ScheduledCl
 
 
 @in_cluster()
-async def test_a_pod_whose_claim_from_a_template_is_replaced_goes_on_with_the_new_one(
+async def test_a_pod_continues_with_a_replaced_claim_from_its_template(
     cluster: ScheduledCluster,
 ) -> None:
     await cluster.create(device_class(), node("node-a"), pod("p", {"gpu": template("t")}, scheduler="dralloc"))
@@ -175,7 +175,7 @@ async def test_a_pod_whose_claim_from_a_template_is_replaced_goes_on_with_the_ne
 
 
 @in_cluster()
-async def test_an_entry_that_needs_no_claim_keeps_nobody_waiting(cluster: ScheduledCluster) -> None:
+async def test_an_entry_that_needs_no_claim_does_not_block_the_pod(cluster: ScheduledCluster) -> None:
     await cluster.create(node("node-a"), pod("p", {"gpu": template("t")}, scheduler="dralloc"))
     statuses = {"status": {"resourceClaimStatuses": [{"name": "gpu"}]}}
     await cluster.client.patch(Pod, "p", statuses, subresource="status")
@@ -194,7 +194,7 @@ async def test_a_claim_that_is_being_deleted_is_not_used(cluster: ScheduledClust
 
 
 @in_cluster()
-async def test_what_is_not_supported_is_refused_with_a_message(cluster: ScheduledCluster) -> None:
+async def test_unsupported_pod_fields_are_rejected_with_a_message(cluster: ScheduledCluster) -> None:
     picky = our_pod("p")
     term = {"topologyKey": "zone", "labelSelector": {}}
     picky["spec"]["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
@@ -205,7 +205,7 @@ async def test_what_is_not_supported_is_refused_with_a_message(cluster: Schedule
 
 
 @in_cluster()
-async def test_a_selector_that_fails_on_one_node_keeps_the_pod_off_all(cluster: ScheduledCluster) -> None:
+async def test_a_selector_error_on_one_node_rejects_the_pod_on_all_nodes(cluster: ScheduledCluster) -> None:
     where = 'device.attributes["gpu.example.com"].model == "a"'
     await cluster.create(device_class(where=where), node("node-a"), node("node-b"), gpus("node-a"))
     await cluster.create(
@@ -222,7 +222,7 @@ async def test_a_selector_that_fails_on_one_node_keeps_the_pod_off_all(cluster: 
 
 
 @in_cluster()
-async def test_a_pod_that_asks_more_than_is_left_waits_until_it_is_released(cluster: ScheduledCluster) -> None:
+async def test_a_pod_waits_until_enough_capacity_is_released(cluster: ScheduledCluster) -> None:
     await cluster.create(device_class(), node("node-a"), shared_memory())
     for name, amount in (("one", "4Gi"), ("two", "8Gi"), ("three", "4Gi")):
         await cluster.create(wants_memory(name, amount), our_pod(name, name))
@@ -240,7 +240,7 @@ async def test_a_pod_that_asks_more_than_is_left_waits_until_it_is_released(clus
 
 
 @in_cluster()
-async def test_two_distinct_shares_for_each_pod_until_the_node_is_full(cluster: ScheduledCluster) -> None:
+async def test_each_pod_gets_two_distinct_shares_until_the_node_is_full(cluster: ScheduledCluster) -> None:
     nics = [
         device(f"nic-{n}", shareable=True, attributes={"index": n}, capacity={"bandwidth": "10G"}) for n in range(4)
     ]
@@ -257,7 +257,7 @@ async def test_two_distinct_shares_for_each_pod_until_the_node_is_full(cluster: 
 
 
 @in_cluster()
-async def test_the_first_alternative_that_fits_is_taken_and_named(cluster: ScheduledCluster) -> None:
+async def test_the_first_alternative_that_fits_is_allocated(cluster: ScheduledCluster) -> None:
     await cluster.create(device_class(), node("node-a"), gpus("node-a", 2))
     wanted = first_available("gpus", alternative("three", count=3), alternative("two", count=2), alternative("one"))
     await cluster.create(claim("c", wanted), our_pod("p", "c"))
@@ -282,7 +282,7 @@ async def test_the_node_with_the_best_alternatives_wins(cluster: ScheduledCluste
 
 
 @in_cluster()
-async def test_a_taint_rule_keeps_claims_off_unless_they_tolerate_it(cluster: ScheduledCluster) -> None:
+async def test_a_taint_rule_excludes_devices_from_claims_without_a_toleration(cluster: ScheduledCluster) -> None:
     await cluster.create(device_class(), node("node-a"), gpus("node-a", 2), taint_rule("broken", taint("broken")))
     await cluster.create(claim("c", request()), our_pod("p", "c"))
     await cluster.create(claim("d", request(tolerations=[toleration("broken")])), our_pod("q", "d"))
@@ -318,7 +318,7 @@ async def test_capacity_with_the_feature_off_and_on_again(cluster: ScheduledClus
 
 
 @in_cluster("DRAPrioritizedList=false")
-async def test_alternatives_with_the_feature_off_are_not_guessed_at(cluster: ScheduledCluster) -> None:
+async def test_alternatives_are_rejected_while_the_feature_is_off(cluster: ScheduledCluster) -> None:
     await cluster.create(device_class(), node("node-a"), gpus("node-a"))
     await cluster.create(claim("c", first_available("gpu", alternative("any"))), our_pod("p", "c"))
     await cluster.settle()
@@ -332,7 +332,7 @@ async def test_alternatives_with_the_feature_off_are_not_guessed_at(cluster: Sch
 
 
 @in_cluster()
-async def test_pods_wait_for_room_and_get_it_when_a_pod_goes_or_a_node_comes(cluster: ScheduledCluster) -> None:
+async def test_a_pod_is_scheduled_when_another_pod_ends_or_a_node_is_added(cluster: ScheduledCluster) -> None:
     await cluster.create(node("node-a", cpu="1"))
     await cluster.create(*(our_pod(name, requests={"cpu": "1"}) for name in ("p", "q", "r")))
     await cluster.settle()
@@ -349,7 +349,7 @@ async def test_pods_wait_for_room_and_get_it_when_a_pod_goes_or_a_node_comes(clu
 
 
 @in_cluster()
-async def test_a_node_that_is_uncordoned_takes_pods_again(cluster: ScheduledCluster) -> None:
+async def test_an_uncordoned_node_is_used_again(cluster: ScheduledCluster) -> None:
     await cluster.create(node("node-a", unschedulable=True), our_pod("p"))
     await cluster.settle()
     assert (await cluster.condition("p")).message == "0/1 nodes are available: 1 node: unschedulable"
@@ -359,7 +359,7 @@ async def test_a_node_that_is_uncordoned_takes_pods_again(cluster: ScheduledClus
 
 
 @in_cluster()
-async def test_a_pod_that_waits_is_told_once_and_not_with_every_attempt(cluster: ScheduledCluster) -> None:
+async def test_the_condition_of_a_waiting_pod_is_written_once(cluster: ScheduledCluster) -> None:
     await cluster.create(device_class(), node("node-a", cpu="1"), our_pod("p", requests={"cpu": "2"}))
     await cluster.settle()
     told = (await cluster.client.get(Pod, "p")).metadata.resource_version

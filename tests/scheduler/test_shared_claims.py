@@ -53,7 +53,7 @@ class CountingTransport:
 
 
 @pytest.mark.slow
-def test_256_pods_share_a_claim_in_few_writes_and_the_257th_waits_and_says_why() -> None:
+def test_256_pods_share_a_claim_in_few_writes_and_the_257th_is_rejected() -> None:
     async def main() -> None:
         counting = CountingTransport()
         async with scheduled_cluster(wrap=counting.around) as cluster:
@@ -98,7 +98,7 @@ def test_any_number_of_pods_share_a_claim_through_their_workload() -> None:
 
 
 @in_cluster()
-async def test_pods_that_share_a_claim_follow_its_devices(cluster: ScheduledCluster) -> None:
+async def test_pods_that_share_a_claim_run_where_its_devices_are(cluster: ScheduledCluster) -> None:
     await cluster.create(device_class(), *(node(f"node-{n}") for n in range(3)))
     await cluster.create(resource_slice("gpus", device("gpu"), pool="node-1", node_name="node-1"))
     await cluster.create(claim("c", request()), *(our_pod(f"p{number}", "c") for number in range(5)))
@@ -108,7 +108,7 @@ async def test_pods_that_share_a_claim_follow_its_devices(cluster: ScheduledClus
 
 
 @in_cluster("DRAReservedForWorkloads=false")
-async def test_with_the_feature_off_pods_are_listed_and_mixed_lists_are_fine_when_it_is_on_again(
+async def test_pods_are_listed_while_the_feature_is_off_and_mixed_lists_work_afterwards(
     cluster: ScheduledCluster,
 ) -> None:
     await cluster.create(device_class(), fabric(), node("node-a"), for_job(), our_pod("early", "c"))
@@ -150,7 +150,7 @@ async def claim_on_a_full_node(cluster: ScheduledCluster, wanted: object) -> Non
 
 
 @in_cluster()
-async def test_an_idle_claim_on_a_full_node_is_deallocated_and_moves(cluster: ScheduledCluster) -> None:
+async def test_an_unused_claim_on_a_full_node_is_deallocated_and_allocated_elsewhere(cluster: ScheduledCluster) -> None:
     await claim_on_a_full_node(cluster, claim("c", request()))
     await cluster.client.patch(ResourceClaim, "c", {"status": {"reservedFor": None}}, subresource="status")
     await cluster.create(our_pod("second", "c", requests={"cpu": "1"}))
@@ -160,7 +160,7 @@ async def test_an_idle_claim_on_a_full_node_is_deallocated_and_moves(cluster: Sc
 
 
 @in_cluster()
-async def test_an_idle_claim_keeps_its_devices_where_giving_them_back_helps_nobody(cluster: ScheduledCluster) -> None:
+async def test_an_unused_claim_stays_allocated_if_deallocation_helps_no_pod(cluster: ScheduledCluster) -> None:
     """The node that cannot reach them is one that the pod cannot have in any case."""
     await claim_on_a_full_node(cluster, claim("c", request()))
     await cluster.client.patch(ResourceClaim, "c", {"status": {"reservedFor": None}}, subresource="status")
@@ -173,7 +173,7 @@ async def test_an_idle_claim_keeps_its_devices_where_giving_them_back_helps_nobo
 
 
 @in_cluster()
-async def test_an_idle_claim_stays_where_another_that_is_in_use_keeps_the_pod_away_all_the_same(
+async def test_an_unused_claim_stays_allocated_if_a_used_claim_blocks_the_pod_anyway(
     cluster: ScheduledCluster,
 ) -> None:
     """The idle one is on a node where the other one is out of reach, the other one is on a full node, a third node has neither."""
@@ -194,7 +194,7 @@ async def test_an_idle_claim_stays_where_another_that_is_in_use_keeps_the_pod_aw
 
 
 @in_cluster()
-async def test_a_claim_that_a_workload_holds_is_never_deallocated(cluster: ScheduledCluster) -> None:
+async def test_a_claim_reserved_for_a_workload_is_never_deallocated(cluster: ScheduledCluster) -> None:
     await claim_on_a_full_node(cluster, for_job())
     await cluster.create(our_pod("second", "c", requests={"cpu": "1"}))
     await cluster.settle(20)
@@ -206,7 +206,9 @@ async def test_a_claim_that_a_workload_holds_is_never_deallocated(cluster: Sched
 
 
 @in_cluster()
-async def test_devices_stay_with_pods_that_run_after_their_workload_let_go(cluster: ScheduledCluster) -> None:
+async def test_running_pods_keep_their_devices_after_the_workload_gave_up_the_reservation(
+    cluster: ScheduledCluster,
+) -> None:
     """The claim's list is empty then, and the pods were never on it."""
     await cluster.create(device_class(), for_job())
     for name in ("node-a", "node-b"):
@@ -231,7 +233,7 @@ async def test_devices_stay_with_pods_that_run_after_their_workload_let_go(clust
     assert await cluster.node_of("third") == away
 
 
-def test_a_pod_that_gives_up_its_place_on_the_list_leaves_the_devices_to_pods_that_are_not_on_it() -> None:
+def test_releasing_a_reservation_keeps_the_devices_for_pods_that_are_not_listed() -> None:
     """With the feature off, the pod is listed, and its other claim cannot be written at first."""
     lost = iter([Loss.REQUEST] * 5)
     given_back: list[str] = []
@@ -258,7 +260,7 @@ def test_a_pod_that_gives_up_its_place_on_the_list_leaves_the_devices_to_pods_th
 
 
 @in_cluster()
-async def test_a_claim_that_another_pod_uses_is_not_deallocated(cluster: ScheduledCluster) -> None:
+async def test_a_claim_used_by_another_pod_is_not_deallocated(cluster: ScheduledCluster) -> None:
     await cluster.create(device_class(), node("node-a", cpu="1"), node("node-b"))
     await cluster.create(resource_slice("gpus", device("gpu"), pool="node-a", node_name="node-a"))
     await cluster.create(claim("c", request()), our_pod("first", "c", requests={"cpu": "1"}))

@@ -47,7 +47,7 @@ async def tell(cluster: ScheduledCluster, name: str, condition: str) -> None:
 
 
 @in_cluster()
-async def test_a_pod_is_bound_when_its_devices_are_ready(cluster: ScheduledCluster) -> None:
+async def test_a_pod_is_bound_when_its_binding_conditions_are_met(cluster: ScheduledCluster) -> None:
     await create_cluster(cluster, "node-a")
     await cluster.create(claim("c", request()), our_pod("p", "c"))
     await cluster.settle(30)
@@ -62,7 +62,7 @@ async def test_a_pod_is_bound_when_its_devices_are_ready(cluster: ScheduledClust
 
 
 @in_cluster()
-async def test_all_pods_of_a_claim_are_bound_in_the_moment_that_its_devices_are_ready(
+async def test_all_pods_of_a_claim_are_bound_as_soon_as_its_binding_conditions_are_met(
     cluster: ScheduledCluster,
 ) -> None:
     await create_cluster(cluster, "node-a")
@@ -74,7 +74,7 @@ async def test_all_pods_of_a_claim_are_bound_in_the_moment_that_its_devices_are_
 
 
 @in_cluster()
-async def test_shares_of_one_device_get_ready_one_by_one(cluster: ScheduledCluster) -> None:
+async def test_shares_of_one_device_become_ready_separately(cluster: ScheduledCluster) -> None:
     await create_cluster(cluster, "node-a", shareable=True)
     for name in ("one", "two"):
         await cluster.create(claim(name, request(capacity={"bandwidth": "2G"})), our_pod(name, name))
@@ -88,7 +88,7 @@ async def test_shares_of_one_device_get_ready_one_by_one(cluster: ScheduledClust
 
 
 @in_cluster()
-async def test_devices_that_fail_are_given_back_and_the_pod_tries_again(cluster: ScheduledCluster) -> None:
+async def test_devices_that_fail_are_deallocated_and_the_pod_is_retried(cluster: ScheduledCluster) -> None:
     await create_cluster(cluster, "node-a")
     await cluster.create(claim("c", request()), our_pod("p", "c"))
     await cluster.settle()
@@ -107,7 +107,7 @@ async def test_devices_that_fail_are_given_back_and_the_pod_tries_again(cluster:
 
 
 @in_cluster()
-async def test_devices_that_are_not_ready_in_time_are_given_back(cluster: ScheduledCluster) -> None:
+async def test_devices_that_miss_the_deadline_are_deallocated(cluster: ScheduledCluster) -> None:
     await create_cluster(cluster, "node-a")
     await cluster.create(claim("c", request()), our_pod("p", "c"))
     await cluster.settle(599)
@@ -124,7 +124,7 @@ async def test_devices_that_are_not_ready_in_time_are_given_back(cluster: Schedu
     )
 
 
-def test_pods_whose_devices_are_made_ready_hold_up_nobody() -> None:
+def test_pods_that_wait_for_binding_conditions_do_not_block_other_pods() -> None:
     """More of them than can be written at once; and once their devices are ready, all get their node."""
     names = [f"p{number}" for number in range(5)]
 
@@ -156,7 +156,7 @@ def test_pods_whose_devices_are_made_ready_hold_up_nobody() -> None:
 
 
 @in_cluster()
-async def test_a_device_that_needs_no_preparation_is_preferred(cluster: ScheduledCluster) -> None:
+async def test_a_device_without_binding_conditions_is_preferred(cluster: ScheduledCluster) -> None:
     await create_cluster(cluster, "node-a")
     await cluster.create(resource_slice("ready", device("ready"), pool="b", node_name="node-a"))
     await cluster.create(claim("c", request()), our_pod("p", "c"))

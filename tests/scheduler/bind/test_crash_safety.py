@@ -19,7 +19,7 @@ from tests.support.scheduled_cluster import ScheduledCluster, node, our_pod, sch
 WRITES = 5
 
 
-class DyingTransport:
+class CrashingTransport:
     """At the so-manieth write of a claim or a binding it stops forever: before the server has it, or after."""
 
     def __init__(self, write: int, *, is_done: bool) -> None:
@@ -63,9 +63,9 @@ async def assert_all_is_well(cluster: ScheduledCluster) -> None:
 
 @pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("write", range(1, WRITES + 1))
-def test_a_scheduler_that_dies_is_followed_by_one_that_finishes(write: int, is_done: bool) -> None:
+def test_the_next_scheduler_finishes_what_a_crashed_one_began(write: int, is_done: bool) -> None:
     async def main() -> None:
-        dying = DyingTransport(write, is_done=is_done)
+        dying = CrashingTransport(write, is_done=is_done)
         async with scheduled_cluster(wrap=dying.around) as cluster:
             await cluster.create(device_class())
             for name in ("node-a", "node-b"):

@@ -43,12 +43,12 @@ def run_with(script: Script) -> None:
     run_virtual(main())
 
 
-def test_a_scheduler_whose_first_requests_are_lost_comes_up_all_the_same() -> None:
+def test_a_scheduler_starts_even_if_its_first_requests_are_lost() -> None:
     asked = iter(range(10_000))
     run_with(lambda _: Loss.REQUEST if next(asked) < 10 else Loss.NOTHING)
 
 
-def test_a_pod_that_was_bound_keeps_its_devices_when_neither_the_answer_nor_a_second_look_arrives() -> None:
+def test_a_bound_pod_keeps_its_devices_if_the_responses_to_binding_and_read_are_lost() -> None:
     bindings = 0
 
     def script(sent: ClientRequest) -> Loss:
@@ -63,13 +63,13 @@ def test_a_pod_that_was_bound_keeps_its_devices_when_neither_the_answer_nor_a_se
     assert bindings >= 1
 
 
-def test_devices_are_kept_when_the_answer_to_their_allocation_is_lost() -> None:
+def test_an_allocation_is_kept_if_the_response_to_its_write_is_lost() -> None:
     lost = iter((Loss.ANSWER, Loss.REQUEST))
     run_with(lambda sent: next(lost, Loss.NOTHING) if sent.path.endswith("/nic/status") else Loss.NOTHING)
 
 
 @in_cluster(schedulers=2)
-async def test_of_two_schedulers_that_place_the_same_pod_the_slower_leaves_its_claims_alone(
+async def test_the_slower_of_two_schedulers_leaves_the_claims_of_a_bound_pod_alone(
     cluster: ScheduledCluster,
 ) -> None:
     await create_pod(cluster)
@@ -87,7 +87,7 @@ def is_release(sent: ClientRequest) -> bool:
     return sent.method == "PATCH" and b'"allocation":null' in sent.body
 
 
-def test_a_pod_is_not_tried_again_while_its_claims_are_still_being_taken_back() -> None:
+def test_a_pod_is_not_retried_while_its_claims_are_being_released() -> None:
     lost = iter([Loss.REQUEST] * 5)
 
     def script(sent: ClientRequest) -> Loss:
@@ -107,7 +107,7 @@ def test_a_pod_is_not_tried_again_while_its_claims_are_still_being_taken_back() 
     run_virtual(main())
 
 
-def test_a_claim_that_is_being_deallocated_for_a_pod_is_not_used_for_it_meanwhile() -> None:
+def test_a_pod_does_not_use_a_claim_that_is_being_deallocated_for_it() -> None:
     """The claim's node is full; while the slow write is under way that gives its device back, the node has room again."""
 
     def delay_s(sent: ClientRequest) -> float:

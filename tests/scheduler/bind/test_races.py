@@ -126,7 +126,7 @@ def test_two_schedulers_with_pods_of_their_own_race_for_devices_over_http(case: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=case_id)
-def test_two_schedulers_that_both_go_for_every_pod_settle_it(case: dict[str, Any]) -> None:
+def test_two_schedulers_race_for_the_same_pods(case: dict[str, Any]) -> None:
     """Two that should have been elected, and were not: every pod is bound once, and what the other one wrote is let be."""
 
     async def main() -> None:

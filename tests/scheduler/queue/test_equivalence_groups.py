@@ -20,7 +20,7 @@ def popped(queue: SchedulingQueue, now_s: float) -> object:
     return pod.key if pod else None
 
 
-def crowd_of(*keys: str) -> SchedulingQueue:
+def group_of(*keys: str) -> SchedulingQueue:
     """A queue in which these pods are parked, all alike."""
     queue = SchedulingQueue()
     for key in keys:
@@ -32,8 +32,8 @@ def crowd_of(*keys: str) -> SchedulingQueue:
     return queue
 
 
-def test_one_of_a_crowd_is_tried_for_all_and_the_next_only_if_it_finds_a_node() -> None:
-    queue = crowd_of("a", "b", "c")
+def test_the_next_member_is_tried_only_if_the_representative_finds_a_node() -> None:
+    queue = group_of("a", "b", "c")
     assert queue.wake(DEVICES_FREED, now_s=20) == 1
     assert popped(queue, 20) == "a"
     assert popped(queue, 20) is None
@@ -44,7 +44,7 @@ def test_one_of_a_crowd_is_tried_for_all_and_the_next_only_if_it_finds_a_node() 
     assert queue.counts()["unschedulable"] == 2
 
 
-def test_the_first_of_a_crowd_is_the_most_important_and_then_the_oldest() -> None:
+def test_the_representative_has_the_highest_priority_and_then_the_highest_age() -> None:
     queue = SchedulingQueue()
     for number, priority in enumerate((0, 5, 5)):
         queue.add(f"p{number}", priority=priority, now_s=number)
@@ -60,8 +60,8 @@ def test_the_first_of_a_crowd_is_the_most_important_and_then_the_oldest() -> Non
     assert tried == ["p1", "p2", "p0"]
 
 
-def test_a_pod_that_is_tried_for_a_crowd_and_vanishes_or_fails_does_not_hold_up_the_others() -> None:
-    queue = crowd_of("a", "b", "c")
+def test_a_representative_that_is_deleted_or_fails_is_replaced() -> None:
+    queue = group_of("a", "b", "c")
     queue.wake(DEVICES_FREED, now_s=20)
     queue.discard("a")
     assert popped(queue, 20) == "b"
@@ -69,22 +69,22 @@ def test_a_pod_that_is_tried_for_a_crowd_and_vanishes_or_fails_does_not_hold_up_
     assert popped(queue, 20) == "c"
 
 
-def test_what_concerns_one_pod_of_a_crowd_wakes_that_one() -> None:
-    queue = crowd_of("a", "b", "c")
+def test_an_event_about_one_member_wakes_that_member() -> None:
+    queue = group_of("a", "b", "c")
     assert queue.wake(ClusterEvent("claim", "b"), now_s=20) == 1
     assert popped(queue, 20) == "b"
     assert queue.wake(DEVICES_FREED, now_s=20) == 1
     assert popped(queue, 20) == "a"
 
 
-def test_a_crowd_that_is_about_to_be_tried_is_not_woken_twice() -> None:
-    queue = crowd_of("a", "b", "c")
+def test_a_group_with_a_representative_is_not_woken_again() -> None:
+    queue = group_of("a", "b", "c")
     assert [queue.wake(DEVICES_FREED, now_s=20) for _ in range(3)] == [1, 0, 0]
 
 
 @given(pods=st.integers(1, 30), freed=st.lists(st.integers(0, 5), max_size=10))
-def test_as_many_of_a_crowd_get_a_node_as_there_is_room_for_in_few_attempts(pods: int, freed: list[int]) -> None:
-    queue = crowd_of(*(f"p{number}" for number in range(pods)))
+def test_a_group_fills_all_free_devices_in_few_attempts(pods: int, freed: list[int]) -> None:
+    queue = group_of(*(f"p{number}" for number in range(pods)))
     room = placed = attempts = 0
     for now_s, more in enumerate(freed, start=20):
         room += more
@@ -101,8 +101,8 @@ def test_as_many_of_a_crowd_get_a_node_as_there_is_room_for_in_few_attempts(pods
     assert attempts <= placed + len(freed)
 
 
-def test_who_came_later_does_not_get_ahead_of_a_crowd_that_is_served_one_by_one() -> None:
-    queue = crowd_of("a", "b", "c")
+def test_a_newer_pod_does_not_overtake_a_woken_group() -> None:
+    queue = group_of("a", "b", "c")
     queue.wake(DEVICES_FREED, now_s=20)
     queue.add("new", priority=0, now_s=21)
     tried = []
@@ -112,8 +112,8 @@ def test_who_came_later_does_not_get_ahead_of_a_crowd_that_is_served_one_by_one(
     assert tried == ["a", "b", "c", "new"]
 
 
-def test_an_attempt_for_all_that_was_overtaken_by_news_is_made_again_for_all() -> None:
-    queue = crowd_of("a", "b", "c")
+def test_a_representative_stays_if_an_event_came_during_its_attempt() -> None:
+    queue = group_of("a", "b", "c")
     queue.wake(DEVICES_FREED, now_s=20)
     assert popped(queue, 20) == "a"
     queue.wake(DEVICES_FREED, now_s=20)
@@ -123,8 +123,8 @@ def test_an_attempt_for_all_that_was_overtaken_by_news_is_made_again_for_all() -
     assert popped(queue, 30) == "b"
 
 
-def test_the_others_are_known_when_one_of_them_was_tried_in_vain() -> None:
-    queue = crowd_of("a", "b", "c")
+def test_a_rejected_representative_reports_that_members_stay_parked() -> None:
+    queue = group_of("a", "b", "c")
     queue.wake(DEVICES_FREED, now_s=20)
     popped(queue, 20)
     assert queue.rejected("a", waits_for=frozenset({DEVICES_FREED}), now_s=20, group_key="shape")
@@ -135,7 +135,7 @@ def test_the_others_are_known_when_one_of_them_was_tried_in_vain() -> None:
     assert queue.group_members("another shape") == ()
 
 
-class CrowdMachine(RuleBasedStateMachine):
+class GroupMachine(RuleBasedStateMachine):
     """Two kinds of pods, and room for each that comes and goes: no room is left while somebody sleeps who could have it.
 
     Time passes slowly here, so that no pod is tried just because it has not been for long.
@@ -175,7 +175,7 @@ class CrowdMachine(RuleBasedStateMachine):
             self.queue.wake(DEVICES_FREED, now_s=self.now_s)
 
     @rule(kind=st.sampled_from("xy"))
-    def somebody_else_takes_it(self, kind: str) -> None:
+    def another_scheduler_takes_it(self, kind: str) -> None:
         self.room[kind] = max(self.room[kind] - 1, 0)
 
     @rule()
@@ -224,7 +224,7 @@ class CrowdMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.present)
     @rule(pick=st.integers(0, 100))
-    def news_of_one(self, pick: int) -> None:
+    def event_about_one(self, pick: int) -> None:
         key = sorted(self.present)[pick % len(self.present)]
         self.gated.discard(key)
         self.queue.wake(ClusterEvent("claim", key), now_s=self.now_s)
@@ -237,7 +237,7 @@ class CrowdMachine(RuleBasedStateMachine):
         self.queue.discard(key)
 
     @invariant()
-    def while_there_is_room_somebody_is_about_to_be_tried(self) -> None:
+    def while_a_device_is_free_a_member_is_tried(self) -> None:
         if not hasattr(self, "queue"):
             return
         for kind in (kind for kind, room in self.room.items() if room):
@@ -259,5 +259,5 @@ class CrowdMachine(RuleBasedStateMachine):
         assert not any(self.room[kind] for kind in asleep)
 
 
-TestCrowdMachine = CrowdMachine.TestCase
-TestCrowdMachine.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestGroupMachine = GroupMachine.TestCase
+TestGroupMachine.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)

@@ -27,7 +27,7 @@ def popped(queue: SchedulingQueue, now_s: float) -> object:
     return pod.key if pod else None
 
 
-def test_higher_priority_first_then_the_older_pod() -> None:
+def test_pods_are_ordered_by_priority_and_age() -> None:
     queue = SchedulingQueue()
     queue.add("young", priority=1, now_s=5)
     queue.add("old", priority=1, now_s=3)
@@ -35,7 +35,7 @@ def test_higher_priority_first_then_the_older_pod() -> None:
     assert [popped(queue, 10) for _ in range(4)] == ["important", "old", "young", None]
 
 
-def test_a_parked_pod_is_woken_only_by_what_it_waits_for() -> None:
+def test_a_parked_pod_wakes_only_for_events_that_it_waits_for() -> None:
     queue = queue_with("a")
     popped(queue, 0)
     queue.rejected("a", waits_for=frozenset({DEVICES_FREED}), now_s=0)
@@ -45,7 +45,7 @@ def test_a_parked_pod_is_woken_only_by_what_it_waits_for() -> None:
     assert popped(queue, 20) == "a"
 
 
-def test_waiting_for_a_subject_ignores_other_subjects_and_waiting_for_any_takes_all() -> None:
+def test_an_event_with_a_subject_wakes_pods_that_wait_for_it_or_for_any_subject() -> None:
     queue = queue_with("one", "any")
     for _ in range(2):
         queue.pop(now_s=0)
@@ -56,7 +56,7 @@ def test_waiting_for_a_subject_ignores_other_subjects_and_waiting_for_any_takes_
     assert queue.wake(ClusterEvent("claim", "ns/x"), now_s=30) == 1
 
 
-def test_what_happens_during_an_attempt_is_not_lost() -> None:
+def test_an_event_during_an_attempt_is_not_lost() -> None:
     queue = queue_with("a")
     popped(queue, 0)
     queue.wake(DEVICES_FREED, now_s=0.5)
@@ -65,7 +65,7 @@ def test_what_happens_during_an_attempt_is_not_lost() -> None:
     assert popped(queue, 2) == "a"
 
 
-def test_what_happened_before_an_attempt_does_not_wake_the_pod_after_it() -> None:
+def test_an_event_before_an_attempt_does_not_wake_the_pod_after_it() -> None:
     queue = queue_with("a", "b")
     popped(queue, 0)
     queue.wake(DEVICES_FREED, now_s=0)
@@ -74,7 +74,7 @@ def test_what_happened_before_an_attempt_does_not_wake_the_pod_after_it() -> Non
     assert queue.counts()["unschedulable"] == 1
 
 
-def test_back_off_doubles_up_to_its_bound_and_an_error_needs_no_happening() -> None:
+def test_back_off_after_errors_doubles_up_to_its_bound() -> None:
     queue = queue_with("a")
     now_s, waits = 0.0, []
     for _ in range(6):
@@ -100,7 +100,7 @@ def test_time_spent_parked_counts_as_back_off() -> None:
     assert popped(queue, 100) == "a"
 
 
-def test_a_pod_that_was_rejected_need_not_sit_out_its_back_off_when_nobody_else_is_ready() -> None:
+def test_a_rejected_pod_is_tried_before_its_back_off_ends_if_no_other_pod_is_ready() -> None:
     queue = queue_with("rejected")
     popped(queue, 0)
     queue.rejected("rejected", waits_for=frozenset({DEVICES_FREED}), now_s=0)
@@ -117,7 +117,7 @@ def test_a_pod_that_was_rejected_need_not_sit_out_its_back_off_when_nobody_else_
         pytest.param("failed", (0.1, 0.15), 1.05, ["high", "low"], id="ready in the same second after errors"),
     ],
 )
-def test_pods_that_are_held_back_go_by_priority_too(
+def test_back_off_pods_of_the_same_second_are_ordered_by_priority(
     ends: str, begun_s: tuple[float, float], now_s: float, order: list[str]
 ) -> None:
     queue = SchedulingQueue()
@@ -132,7 +132,7 @@ def test_pods_that_are_held_back_go_by_priority_too(
     assert [popped(queue, now_s) for _ in order] == order
 
 
-def test_a_pod_whose_attempt_broke_sits_out_its_back_off_in_any_case() -> None:
+def test_a_pod_with_an_error_is_never_tried_before_its_back_off_ends() -> None:
     queue = queue_with("broken", "collided")
     for _ in range(2):
         queue.pop(now_s=0)
@@ -152,7 +152,7 @@ def test_a_parked_pod_is_tried_again_after_five_minutes() -> None:
     assert popped(queue, PARKED_MAX_S) == "a"
 
 
-def test_a_discarded_pod_is_nowhere_even_when_its_attempt_ends_later() -> None:
+def test_a_discarded_pod_does_not_return_when_its_attempt_ends() -> None:
     queue = queue_with("tried", "parked", "waiting")
     popped(queue, 0)
     popped(queue, 0)

@@ -10,7 +10,7 @@ from dralloc.scheduler.report.pod_conditions import SAME_AGAIN_S
 from tests.support.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod
 
 
-async def create_pod_that_waits(cluster: ScheduledCluster) -> None:
+async def create_unschedulable_pod(cluster: ScheduledCluster) -> None:
     await cluster.create(node("node-0", cpu="1"), our_pod("p", requests={"cpu": "2"}))
     await cluster.settle()
     assert await message(cluster) == "0/1 nodes are available: 1 node: insufficient cpu"
@@ -25,8 +25,10 @@ async def revision(cluster: ScheduledCluster) -> str:
 
 
 @in_cluster()
-async def test_numbers_that_change_often_are_told_once_a_minute_and_are_right_then(cluster: ScheduledCluster) -> None:
-    await create_pod_that_waits(cluster)
+async def test_a_message_whose_numbers_change_is_written_once_a_minute_with_current_numbers(
+    cluster: ScheduledCluster,
+) -> None:
+    await create_unschedulable_pod(cluster)
     told = await revision(cluster)
     for number in range(1, 10):
         await cluster.create(node(f"node-{number}", cpu="1"))
@@ -40,8 +42,8 @@ async def test_numbers_that_change_often_are_told_once_a_minute_and_are_right_th
 
 
 @in_cluster()
-async def test_a_pod_has_one_event_that_says_what_is_true_now(cluster: ScheduledCluster) -> None:
-    await create_pod_that_waits(cluster)
+async def test_a_pod_has_one_event_with_the_current_message(cluster: ScheduledCluster) -> None:
+    await create_unschedulable_pod(cluster)
     for number in range(1, 5):
         await cluster.settle(SAME_AGAIN_S)
         await cluster.create(node(f"node-{number}", cpu="1"))
@@ -52,8 +54,8 @@ async def test_a_pod_has_one_event_that_says_what_is_true_now(cluster: Scheduled
 
 
 @in_cluster()
-async def test_numbers_that_are_back_to_what_was_told_are_no_news(cluster: ScheduledCluster) -> None:
-    await create_pod_that_waits(cluster)
+async def test_numbers_that_return_to_the_written_ones_are_not_written_again(cluster: ScheduledCluster) -> None:
+    await create_unschedulable_pod(cluster)
     told = await revision(cluster)
     await cluster.create(node("node-1", cpu="1"))
     await cluster.settle(15)
@@ -65,8 +67,8 @@ async def test_numbers_that_are_back_to_what_was_told_are_no_news(cluster: Sched
 
 
 @in_cluster()
-async def test_a_pod_that_has_its_node_is_not_told_afterwards_why_it_had_none(cluster: ScheduledCluster) -> None:
-    await create_pod_that_waits(cluster)
+async def test_no_rejection_is_written_after_the_pod_got_its_node(cluster: ScheduledCluster) -> None:
+    await create_unschedulable_pod(cluster)
     await cluster.create(node("node-1", cpu="1"))
     await cluster.settle(10)
     await cluster.create(node("large", cpu="2"))

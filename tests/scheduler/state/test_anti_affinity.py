@@ -34,7 +34,7 @@ def term(selector: Document | None = WEB, key: str = "kubernetes.io/hostname", *
 
 
 @dataclass(frozen=True)
-class RepulsionCase:
+class AntiAffinityCase:
     id: str
     there: tuple[Document, ...]
     labels: dict[str, str] = field(default_factory=lambda: {"app": "web"})
@@ -46,31 +46,33 @@ class RepulsionCase:
 
 OTHERS = "pods of another namespace"
 CASES = [
-    RepulsionCase("from its node", (lonely("e", term()),)),
-    RepulsionCase("from its zone", (lonely("e", term(key="zone")),), want="ab"),
-    RepulsionCase("from nowhere where its node has no such label", (lonely("e", term(key="rack")),), want=""),
-    RepulsionCase("from nowhere while its node is not known", (lonely("e", term(), on="z"),), want=""),
-    RepulsionCase("pods with other labels are welcome", (lonely("e", term()),), {"app": "db"}, want=""),
-    RepulsionCase("pods of other namespaces are welcome", (lonely("e", term()),), namespace="other", want=""),
-    RepulsionCase(
+    AntiAffinityCase("from its node", (lonely("e", term()),)),
+    AntiAffinityCase("from its zone", (lonely("e", term(key="zone")),), want="ab"),
+    AntiAffinityCase("from nowhere where its node has no such label", (lonely("e", term(key="rack")),), want=""),
+    AntiAffinityCase("from nowhere while its node is not known", (lonely("e", term(), on="z"),), want=""),
+    AntiAffinityCase("pods with other labels are welcome", (lonely("e", term()),), {"app": "db"}, want=""),
+    AntiAffinityCase("pods of other namespaces are welcome", (lonely("e", term()),), namespace="other", want=""),
+    AntiAffinityCase(
         "pods of namespaces that it names", (lonely("e", term(namespaces=["other"])),), namespace="other", told=OTHERS
     ),
-    RepulsionCase("pods of all namespaces", (lonely("e", term(namespaceSelector={})),), namespace="other", told=OTHERS),
-    RepulsionCase("all pods", (lonely("e", term({})),), {}),
-    RepulsionCase("nobody", (lonely("e", term(None)),), want=""),
-    RepulsionCase(
+    AntiAffinityCase(
+        "pods of all namespaces", (lonely("e", term(namespaceSelector={})),), namespace="other", told=OTHERS
+    ),
+    AntiAffinityCase("all pods", (lonely("e", term({})),), {}),
+    AntiAffinityCase("nobody", (lonely("e", term(None)),), want=""),
+    AntiAffinityCase(
         "pods by an expression", (lonely("e", term({"matchExpressions": [{"key": "app", "operator": "Exists"}]})),)
     ),
-    RepulsionCase("only pods of the same track", (lonely("e", term(matchLabelKeys=["track"])),), want=""),
-    RepulsionCase("only pods of another track", (lonely("e", term(mismatchLabelKeys=["track"])),)),
-    RepulsionCase("either term", (lonely("e", term({"matchLabels": {"app": "db"}}), term()),)),
-    RepulsionCase(
+    AntiAffinityCase("only pods of the same track", (lonely("e", term(matchLabelKeys=["track"])),), want=""),
+    AntiAffinityCase("only pods of another track", (lonely("e", term(mismatchLabelKeys=["track"])),)),
+    AntiAffinityCase("either term", (lonely("e", term({"matchLabels": {"app": "db"}}), term()),)),
+    AntiAffinityCase(
         "several pods of one make",
         (lonely("f", term()), lonely("e", term(), on="c")),
         want="ac",
         told="pod default/e and others",
     ),
-    RepulsionCase(
+    AntiAffinityCase(
         "everywhere",
         (lonely("e", term(key="zone")), lonely("f", term(key="zone"), on="c")),
         want="abc",
@@ -80,7 +82,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_whom_a_pod_keeps_away_from_where(case: RepulsionCase) -> None:
+def test_required_anti_affinity_of_pods_on_nodes(case: AntiAffinityCase) -> None:
     cluster = ClusterState()
     for document in case.there:
         cluster.pod_changed(None, seen(document))
@@ -107,7 +109,7 @@ def test_whom_a_pod_keeps_away_from_where(case: RepulsionCase) -> None:
     assert not refusals()
 
 
-def test_pods_that_are_kept_away_do_not_speak_for_pods_with_other_labels() -> None:
+def test_pods_with_other_labels_are_not_in_the_same_group() -> None:
     cluster = ClusterState()
     cluster.node_changed(None, decode(encode(node("a")), Node))
     cluster.pod_changed(None, seen(lonely("e", term())))
@@ -118,7 +120,7 @@ def test_pods_that_are_kept_away_do_not_speak_for_pods_with_other_labels() -> No
 
 
 @in_cluster()
-async def test_a_pod_goes_where_it_was_kept_away_once_that_is_over(cluster: ScheduledCluster) -> None:
+async def test_a_pod_is_scheduled_when_the_pod_that_repels_it_is_gone(cluster: ScheduledCluster) -> None:
     await cluster.create(node("a"), lonely("e", term()))
     await cluster.create(*(our_pod(name, labels={"app": "web"}) for name in ("stays", "changes")))
     await cluster.settle()

@@ -47,7 +47,7 @@ class OlderServer:
         pytest.param(("v1", "v1beta2"), ["gpu-0"], id="1.35, where there are none"),
     ],
 )
-def test_taint_rules_count_in_the_newest_version_that_is_served(lacks: Sequence[str], given: list[str]) -> None:
+def test_taint_rules_are_watched_in_the_newest_served_version(lacks: Sequence[str], given: list[str]) -> None:
     async def scenario() -> None:
         async with scheduled_cluster(gates=FeatureGates.defaults(), schedulers=0) as cluster:
             await cluster.create(
