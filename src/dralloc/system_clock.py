@@ -1,4 +1,4 @@
-"""The machine's time of day. Apart from `primitives`, which never asks: whoever composes a system passes this in."""
+"""The machine's clock. Apart from `primitives`, which never reads it: the composition root passes it in."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 
 class SystemClock:
-    """A `Clock` that tells the time."""
+    """A `Clock` that returns the machine's time."""
 
     def now(self) -> datetime:
         return datetime.now(UTC)

@@ -15,7 +15,7 @@ from typing import Final, Generic
 
 from dralloc.cel.code_builder import Code, CodeBuilder, Loop, Qualifier
 from dralloc.cel.errors import CelEvaluationError, CelProgramError, Problem
-from dralloc.cel.library import FUNCTIONS
+from dralloc.cel.library.function_table import FUNCTIONS
 from dralloc.cel.library.functions import Function
 from dralloc.cel.library.regex import compile_pattern
 from dralloc.cel.syntax import (

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Final
 
 from dralloc.cel.codegen_source import SourceFragment, SourceWriter, dispatcher, fail_over
-from dralloc.cel.library import FUNCTIONS
+from dralloc.cel.library.function_table import FUNCTIONS
 from dralloc.cel.library.regex import compile_pattern
 from dralloc.cel.syntax import Call
 from dralloc.cel.types import TypeKind

@@ -14,7 +14,7 @@ from typing import Final
 
 from dralloc.cel import types
 from dralloc.cel.errors import CelEvaluationError, CelProgramError, CelTypeError, Problem
-from dralloc.cel.library import FUNCTIONS
+from dralloc.cel.library.function_table import FUNCTIONS
 from dralloc.cel.library.regex import compile_pattern
 from dralloc.cel.syntax import (
     Call,

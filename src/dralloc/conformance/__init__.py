@@ -1,1 +1,1 @@
-"""Layer 5: recorded answers of Kubernetes, put to our code and to servers."""
+"""Layer 5: compares our code, or a server, with recorded answers of Kubernetes."""

@@ -1,8 +1,8 @@
-"""Allocations: which devices the claims of a pod get on a node, or why none.
+"""Allocations: the devices that the claims of a pod get on a node, or why they get none.
 
-The order of results and of configuration counts, share ids do not. Of an error it counts that it is one, and which claim,
-request, class and device it names. Where Kubernetes gave up, any definite answer agrees; that it is right is for tests to say,
-which look at it with other eyes.
+The order of results and of configuration is compared, share IDs are not. Of an error, its presence and the claim,
+request, class and device that it names are compared. Where Kubernetes gave up, any definite answer agrees; independent
+tests check that it is correct.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from dralloc.primitives.features import GATES, FeatureGates
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.node_selectors import Node
 
-# What stands for every share id in a recorded answer.
+# The placeholder of every share ID in a recorded answer.
 ANY_SHARE_ID: Final = "*"
 
 
 class _Stated(Wire):
-    """What a line states of a problem."""
+    """The problem of a line."""
 
     name: str = ""
     features: tuple[str, ...] = ()
@@ -46,7 +46,7 @@ class _Stated(Wire):
 
 
 class _Recorded(Struct):
-    """What a line has of the answer, where null is an answer too."""
+    """The recorded answer of a line; null is an answer, too."""
 
     expect: dict[str, Any]
 
@@ -91,7 +91,7 @@ def differences(expected: Mapping[str, Any], outcome: Outcome, claims: Sequence[
         case Impossible():
             is_none = "results" in expected and expected["results"] is None
             if not (expected.get("onNodeOnly") if outcome.is_node_fault else is_none):
-                yield f"expected {_shown(expected)}, got that it does not fit"
+                yield f"expected {_shown(expected)}, got no fit"
         case Allocated():
             stamped = [stamp(allocation, lambda: ANY_SHARE_ID) for allocation in outcome.claims]
             results = msgspec.json.decode(encode(stamped))

@@ -1,7 +1,7 @@
-"""Writes to `resource.k8s.io`: what is stored, or every cause of the refusal.
+"""Writes to `resource.k8s.io`: the stored object, or every cause of the error.
 
-A line is a dry run over HTTP. It is put to admission itself, or to a server if one is named: `setup` first, then the
-request. What counts is the code, the causes of a refusal, and the object without what a server makes up.
+A line is a dry run over HTTP. It is passed to admission, or sent to a server if one is given: `setup` first, then the
+request. The code, the causes of an error, and the object without server-generated values are compared.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dralloc.conformance.vector_family import LineFamily, VectorOptions, VectorV
 from dralloc.conformance.write_outcome import WriteOutcome, compare_outcome
 from dralloc.primitives.errors import ApiError, BadRequest, Invalid, NotFound
 
-# No recorded time is that old, so that a time which we made up can be told from one that was sent.
+# Older than every recorded time, so that a generated time can be distinguished from one that was sent.
 NOW: Final = datetime(2001, 1, 1, tzinfo=UTC)
 NOW_TEXT: Final = "2001-01-01T00:00:00Z"
 
@@ -36,7 +36,7 @@ Objects = dict[tuple[str, str, str], ApiObject]
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """What a URL speaks of."""
+    """The kind, version and object that a URL addresses."""
 
     kind: Kind
     version: str
@@ -69,7 +69,7 @@ def _judge(line: Mapping[str, Any], options: VectorOptions) -> Iterator[str]:
 
 
 def _target(path: str) -> _Target:
-    """Reads /apis/GROUP/VERSION[/namespaces/NAMESPACE]/PLURAL[/NAME[/SUBRESOURCE]]."""
+    """Parses /apis/GROUP/VERSION[/namespaces/NAMESPACE]/PLURAL[/NAME[/SUBRESOURCE]]."""
     _, _, group, version, *rest = urlsplit(path).path.split("/")
     namespace = ""
     if len(rest) >= 3 and rest[0] == "namespaces":
@@ -87,7 +87,7 @@ def _create(body: Mapping[str, Any], objects: Objects, context: AdmissionContext
     namespace = body["metadata"].get("namespace", "")
     target = _Target(kind, body["apiVersion"].rpartition("/")[2], namespace, "", "")
     outcome = _write("POST", target, body, objects, context)
-    assert isinstance(outcome, Admitted), f"what a line is built on must be accepted: {outcome}"
+    assert isinstance(outcome, Admitted), f"the setup of a line must be accepted: {outcome}"
     metadata = outcome.stored.metadata
     objects[kind.kind, metadata.namespace, metadata.name] = outcome.stored
 
@@ -117,7 +117,9 @@ def _write(
 def _decode(body: Mapping[str, Any], target: _Target) -> ApiObject:
     api_version = target.kind.api_version(target.version)
     if (body.get("apiVersion") or api_version, body.get("kind") or target.kind.kind) != (api_version, target.kind.kind):
-        raise BadRequest(f"the object is a {body.get('kind')} of {body.get('apiVersion')}, and the URL is not of those")
+        raise BadRequest(
+            f"the object is a {body.get('kind')} of {body.get('apiVersion')}, which does not match the URL"
+        )
     try:
         return read_object(target.kind, target.version, json.dumps(body).encode())
     except DecodeError as error:
@@ -135,7 +137,7 @@ def _outcome(written: Admitted | Refused, method: str, version: str) -> WriteOut
 
 
 class ApiFamily:
-    """Writes that are put to admission, or to a server where one is named."""
+    """Writes that are passed to admission, or sent to a server if one is given."""
 
     def run(self, lines: Iterable[bytes], options: VectorOptions) -> Iterator[VectorVerdict]:
         if options.server is None:

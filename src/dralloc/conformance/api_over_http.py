@@ -1,4 +1,4 @@
-"""Recorded writes, sent to a server: what they build on is created before and deleted afterwards."""
+"""Recorded writes, sent to a server: their setup is created before and deleted afterwards."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _JSON = {"Content-Type": "application/json"}
 
 
 def judge_over_http(line: Mapping[str, Any], connection: ServerConnection) -> Iterator[str]:
-    """Where the server's answer is not the recorded one."""
+    """Yields the differences between the server's answer and the recorded one."""
     prepared = [(_collection(body), body) for body in line.get("setup") or ()]
     try:
         for path, body in prepared:
             answer = connection.send("POST", path, _JSON, json.dumps(body).encode())
             if answer.code != 201:
-                yield f"what the line builds on was refused: {answer.code} {answer.body.decode(errors='replace')}"
+                yield f"the setup of the line was refused: {answer.code} {answer.body.decode(errors='replace')}"
                 return
         sent = connection.send(line["method"], line["path"], _JSON, json.dumps(line["body"]).encode())
         yield from compare_outcome(line, _outcome(sent))

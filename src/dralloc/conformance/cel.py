@@ -1,7 +1,7 @@
-"""Expressions: may they be stored, may they be written anew, and what do they say of a device?
+"""Expressions: whether they compile when stored and when new, and their results for a device.
 
-Verdicts, results and whether there is an error count. Of an error's text counts what it says is missing: the key
-or the attribute. Costs do not count, only whether they are too high.
+Acceptance, results and the presence of an error are compared. Of an error's text, the missing key or attribute is
+compared. Of the cost, only whether it exceeds the limit is compared.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _verdict(outcome: CheckedExpression | RefusedExpression) -> str:
 
 
 def _compare_result(line: Mapping[str, Any], selector: Selector, device: DeviceView) -> Iterator[str]:
-    # The generated code and the plain evaluator must be of one mind.
+    # The generated code and the evaluator must agree.
     for name, run in (("matches", selector.matches), ("decide", selector.decide)):
         try:
             got: bool | str = run(device)

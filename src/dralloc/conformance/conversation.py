@@ -1,7 +1,7 @@
-"""Hold a recorded conversation with an API server, step after step, and say where its answers differ.
+"""Replays a recorded conversation with an API server, step by step, and reports where its answers differ.
 
-A step says what of the answer counts (`compare`): everything, the refusal, the table, or the code alone.
-`"<any>"` stands for what a server makes up.
+Each step names what to compare (`compare`): the whole answer, the Status, the Table, or the code alone. `"<any>"`
+matches any server-generated value.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from dralloc.conformance.server_connection import ServerAnswer, connect
 from dralloc.conformance.vector_family import BadVectors, VectorOptions, VectorVerdict
 
 ANY: Final = "<any>"
-# Kinds are recorded of a server that has an alpha version on top of what is served here.
+# The recorded server has an alpha version that is not served here.
 NOT_SERVED: Final = "v1alpha3"
 
 _REVISION_OF_STEP: Final = re.compile(r"\{rv:([^}]*)\}")
 
 
 class ConversationStep(msgspec.Struct, frozen=True, rename="camel"):
-    """One request and the answer that was recorded."""
+    """One request and its recorded answer."""
 
     name: str
     method: str
@@ -41,7 +41,7 @@ class Conversation:
     """The family whose lines are the steps of one conversation."""
 
     def run(self, lines: Iterable[bytes], options: VectorOptions) -> Iterator[VectorVerdict]:
-        """One verdict a step. The steps build on each other, so the server must be new."""
+        """Yields one verdict for each step. Steps depend on each other, so the server must be empty at the start."""
         steps = read_steps(lines)
         with connect(options) as connection:
             revisions: dict[str, str] = {}
@@ -76,7 +76,7 @@ def _request(step: ConversationStep, revisions: Mapping[str, str]) -> tuple[str,
 
 
 def differences_of(step: ConversationStep, answer: ServerAnswer) -> Iterator[str]:
-    """Everything that counts in this step and is different."""
+    """Yields all differences that the step compares."""
     if answer.code != step.code:
         yield f"code: expected {step.code}, got {answer.code}: {answer.body[:300].decode(errors='replace')}"
         return
@@ -94,7 +94,7 @@ def differences_of(step: ConversationStep, answer: ServerAnswer) -> Iterator[str
         case "table":
             yield from _compare_table(step.response, answer.document)
         case unknown:
-            yield f"the step compares by {unknown!r}, which this tool does not know"
+            yield f"unknown comparison {unknown!r}"
 
 
 def _compare(path: str, expected: Any, got: Any) -> Iterator[str]:
@@ -116,7 +116,7 @@ def _compare(path: str, expected: Any, got: Any) -> Iterator[str]:
 
 
 def _comparable(document: Any) -> Any:
-    """The answer without the fields' managers, which recorded answers leave out."""
+    """Returns the answer without managedFields, which recorded answers omit."""
     if isinstance(document, list):
         return [_comparable(item) for item in document]
     if not isinstance(document, dict):
@@ -153,7 +153,7 @@ def _compare_table(expected: Mapping[str, Any], got: Any) -> Iterator[str]:
     columns = [column["name"] for column in got["columnDefinitions"]]
     missing = [name for name in expected["columns"] if name not in columns]
     if missing:
-        yield f"columns: {missing} are missing in {columns}"
+        yield f"columns: {missing} missing in {columns}"
         return
     positions = [columns.index(name) for name in expected["columns"]]
     rows = [[row["cells"][position] for position in positions] for row in got["rows"]]

@@ -1,4 +1,4 @@
-"""The families of recorded answers, by name. Each module holds its `FAMILY`; none is imported before it is asked for."""
+"""The vector families by name. Each module has a `FAMILY` and is imported on first use."""
 
 from __future__ import annotations
 

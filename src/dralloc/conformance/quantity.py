@@ -1,4 +1,4 @@
-"""Quantities: what a text or JSON value is read as, and what sums and comparisons give."""
+"""Quantities: how a text or JSON value parses, and the results of sums and comparisons."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dralloc.primitives.quantity import Quantity, QuantityError
 
 
 class _Holder(Wire):
-    """A quantity that came in JSON; none where null stood for it."""
+    """A quantity from JSON; None for null."""
 
     quantity: Quantity | None = None
 
@@ -31,7 +31,7 @@ def _judge(line: Mapping[str, Any], _options: VectorOptions) -> Iterator[str]:
 
 
 def _expected(line: Mapping[str, Any]) -> dict[str, Any]:
-    """What counts of the recorded answer."""
+    """Returns the compared part of the recorded answer."""
     if line["error"]:
         return {"error": True}
     counted = ("cmp", "equal") if line["op"] == "cmp" else ("string", "value", "sign", "format")
@@ -54,7 +54,7 @@ def _answer(line: Mapping[str, Any]) -> dict[str, Any]:
                 left, right = Quantity.parse(line["a"]), Quantity.parse(line["b"])
                 return {"error": False, "cmp": (left > right) - (left < right), "equal": left == right}
             case unknown:
-                raise KeyError(f"there is no operation {unknown!r}")
+                raise KeyError(f"unknown operation {unknown!r}")
     except (QuantityError, DecodeError):
         return {"error": True}
 

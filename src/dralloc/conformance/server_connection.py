@@ -1,4 +1,4 @@
-"""A plain connection to an API server, for checks that must see every header: standard library, nothing of ours in between."""
+"""A plain connection to an API server for checks that must see every header; it uses the standard library only."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ TIMEOUT_S = 30.0
 
 
 class CannotConnect(OSError):
-    """The server is not reachable as it was described."""
+    """The server cannot be reached, or its URL is invalid."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerAnswer:
-    """What came back."""
+    """An HTTP answer."""
 
     code: int
     content_type: str
@@ -35,7 +35,7 @@ class ServerAnswer:
 
     @property
     def document(self) -> Any:
-        """The body as JSON, or `None` when it is none."""
+        """The body as JSON, or `None` if it is not JSON."""
         try:
             return msgspec.json.decode(self.body)
         except msgspec.DecodeError:
@@ -44,23 +44,25 @@ class ServerAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ServerCredentials:
-    """How to trust the server, and how to prove who is asking."""
+    """How to verify the server, and the token to authenticate with."""
 
     token: str | None = None
     authority_pem: str | None = None
 
 
 def connect(options: VectorOptions) -> ServerConnection:
-    """A connection to the server that the options name."""
+    """Connects to the server of the options."""
     if options.server is None:
-        raise CannotConnect("which server? Say it with --server URL")
+        raise CannotConnect("no server given: use --server URL")
     return ServerConnection(
         options.server, find_credentials(options.server, token=options.token, kubeconfig=options.kubeconfig)
     )
 
 
 def find_credentials(server: str, *, token: str | None = None, kubeconfig: Path | None = None) -> ServerCredentials:
-    """From the token given, or from the kubeconfig (given, or `$KUBECONFIG`, or the usual place) that knows this server."""
+    """Returns the given token, or the credentials for this server in a kubeconfig (the given one, `$KUBECONFIG`, or the
+    default).
+    """
     if token is not None:
         return ServerCredentials(token=token)
     candidates = [kubeconfig] if kubeconfig else [*_default_kubeconfigs()]
@@ -76,7 +78,7 @@ def _default_kubeconfigs() -> list[Path]:
 
 
 def _credentials_in(path: Path, server: str | None) -> ServerCredentials | None:
-    """The credentials of the context that is about this server; of the current context when no server is asked for."""
+    """Returns the credentials of the context for this server, or of the current context if no server is given."""
     document = yaml.safe_load(path.read_text()) or {}
     clusters = {entry["name"]: entry.get("cluster") or {} for entry in document.get("clusters") or []}
     users = {entry["name"]: entry.get("user") or {} for entry in document.get("users") or []}
@@ -99,7 +101,7 @@ class ServerConnection:
     def __init__(self, server: str, credentials: ServerCredentials) -> None:
         parts = urlsplit(server)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise CannotConnect(f"not the URL of a server: {server!r}")
+            raise CannotConnect(f"not a server URL: {server!r}")
         self._credentials = credentials
         self._connection: HTTPConnection
         if parts.scheme == "https":
@@ -126,7 +128,7 @@ class ServerConnection:
         except ssl.SSLCertVerificationError as error:
             self._connection.close()
             raise CannotConnect(
-                f"its certificate is not trusted ({error.verify_message}): name its --kubeconfig"
+                f"the server's certificate is not trusted ({error.verify_message}): use --kubeconfig"
             ) from error
         except (OSError, HTTPException) as error:
             self._connection.close()

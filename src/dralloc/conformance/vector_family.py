@@ -1,8 +1,8 @@
-"""How recorded answers are put to our code: read the lines, let a family judge each, weigh the verdicts.
+"""Runs recorded answers against our code: reads the lines, has a family compare each, and counts the verdicts.
 
-A family is what the lines of one file are about (quantities, expressions, …). It lives in a module of its own as
-`FAMILY`, and `families` lists it. Where an answer of Kubernetes is an accident that is not worth having, the line
-is listed with the reason in `known_differences.json`: it is counted as a disagreement, and reported, every time.
+A family covers the lines of one file (quantities, expressions, …). It is the `FAMILY` of a module that `family_index`
+lists. Where Kubernetes' answer is an accident that we do not reproduce, the line and the reason stand in
+`known_differences.json`: it is reported as a known difference every time.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from dralloc.primitives.features import FeatureGates
 
 @dataclass(frozen=True, slots=True)
 class VectorOptions:
-    """What the answers are to be compared under."""
+    """The conditions of a comparison."""
 
     gates: FeatureGates = field(default_factory=FeatureGates.defaults)
-    # For families that speak to a server.
+    # For families that connect to a server.
     server: str | None = None
     token: str | None = None
     kubeconfig: Path | None = None
@@ -33,7 +33,7 @@ class VectorOptions:
 
 @dataclass(frozen=True, slots=True)
 class VectorVerdict:
-    """Which line, and where our answer is not the recorded one (nowhere: we agree)."""
+    """A line, and the differences between our answer and the recorded one; none if they agree."""
 
     line: str
     differences: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class Family(Protocol):
     """One kind of recorded answers."""
 
     def run(self, lines: Iterable[bytes], options: VectorOptions) -> Iterator[VectorVerdict]:
-        """One verdict for each line."""
+        """Yields one verdict for each line."""
 
 
 class BadVectors(ValueError):
@@ -52,7 +52,7 @@ class BadVectors(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class LineFamily:
-    """A family whose lines stand alone."""
+    """A family whose lines are independent of each other."""
 
     identify: Callable[[Mapping[str, Any]], str]
     judge: Callable[[Mapping[str, Any], VectorOptions], Iterable[str]]
@@ -68,7 +68,7 @@ class LineFamily:
 
 
 def read_lines(path: Path) -> list[bytes]:
-    """The lines of a file, which may be compressed."""
+    """Returns the lines of a file, which may be gzip-compressed."""
     content = path.read_bytes()
     if content[:2] == b"\x1f\x8b":
         try:
@@ -80,7 +80,7 @@ def read_lines(path: Path) -> list[bytes]:
 
 @dataclass(slots=True)
 class VectorTally:
-    """How many lines agree, and what became of the others."""
+    """Counts of the lines that agree, and the verdicts of the others."""
 
     known: Mapping[str, str]
     total: int = 0
@@ -98,6 +98,6 @@ class VectorTally:
 
 
 def known_differences(family: str) -> Mapping[str, str]:
-    """Lines of the family on which we differ and mean to, with the reason."""
+    """Returns the lines of the family with an intended difference, with the reason."""
     text = resources.files("dralloc.conformance").joinpath("known_differences.json").read_bytes()
     return msgspec.json.decode(text, type=dict[str, dict[str, str]]).get(family, {})

@@ -1,4 +1,4 @@
-"""What became of a write, and where that is not what was recorded: the code, the causes of a refusal, the object."""
+"""The outcome of a write, and how it differs from the recorded one: code, causes of an error, object."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-MADE_UP: Final = "<made up>"
-# What recorded objects leave out.
+MADE_UP: Final = "<generated>"
+# Fields that recorded objects omit.
 LEFT_OUT: Final = frozenset({"uid", "creationTimestamp", "resourceVersion", "managedFields", "generation", "selfLink"})
 
 
 @dataclass(frozen=True, slots=True)
 class WriteOutcome:
-    """An answer to a write. Causes are pairs of a reason and a field."""
+    """The answer to a write. Causes are pairs of a reason and a field."""
 
     code: int
     message: str = ""
@@ -23,7 +23,7 @@ class WriteOutcome:
 
 
 def compare_outcome(line: Mapping[str, Any], outcome: WriteOutcome) -> Iterator[str]:
-    """Everything that counts and is different."""
+    """Yields all compared differences."""
     if line["code"] != outcome.code:
         expected = _shown(line.get("causes") or line.get("message"))
         got = _shown(outcome.causes) if outcome.causes else outcome.message
@@ -39,11 +39,11 @@ def _compare_causes(line: Mapping[str, Any], causes: list[list[str]]) -> Iterato
     for cause in _difference(expected, causes):
         yield f"cause missing: {cause[0]} {cause[1]} (of {line['message']!r})"
     for cause in _difference(causes, expected):
-        yield f"cause too much: {cause[0]} {cause[1]}"
+        yield f"unexpected cause: {cause[0]} {cause[1]}"
 
 
 def _difference(causes: list[list[str]], others: list[list[str]]) -> list[list[str]]:
-    """What is in the one and, as often, not in the other."""
+    """Returns the multiset difference of the causes."""
     left = list(others)
     missing = []
     for cause in causes:
@@ -62,7 +62,7 @@ def _compare_object(line: Mapping[str, Any], got: Any) -> Iterator[str]:
 
 
 def _comparable(tree: Any, sent: str) -> Any:
-    """The object without what a server makes up; a time that nobody sent was."""
+    """Returns the object without server-generated values; a time that the request did not contain is generated."""
     if isinstance(tree, list):
         return [_comparable(item, sent) for item in tree]
     if not isinstance(tree, dict):

@@ -1,1 +1,1 @@
-"""Layer 0, pure: values that every other package is written in."""
+"""Layer 0, pure: the basic values that every other package uses."""

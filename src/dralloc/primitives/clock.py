@@ -1,6 +1,6 @@
-"""The time of day as something that is passed in, so that tests and simulations can choose it.
+"""The time of day as an argument, so that tests and simulations can choose it.
 
-Waiting is not here: components wait on their event loop, whose time a simulation also owns.
+Waiting is not part of it: components wait on their event loop, whose time a simulation also controls.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Tells the time."""
+    """A source of the current time."""
 
     def now(self) -> datetime:
-        """The time in UTC."""
+        """Returns the current time in UTC."""
         ...

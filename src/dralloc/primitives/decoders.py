@@ -1,7 +1,8 @@
-"""Decoders of JSON into types, made by one thread at a time.
+"""JSON decoders for types, constructed by one thread at a time.
 
-The first decoder of a type learns the type, and leaves what it has learnt so far for all others to see. A thread that makes a
-decoder meanwhile would go on with half of it, and the process would crash. So whatever threads share is learnt here.
+msgspec analyses a type when its first decoder is made, and publishes the partial result while it does so. A second
+thread that makes a decoder for the same type meanwhile would use that partial result and crash the process. All
+decoders that threads share are therefore made here, under a lock.
 """
 
 from __future__ import annotations
@@ -17,6 +18,6 @@ _learning: Final = Lock()
 
 
 def make_decoder(wanted: type[T], **hooks: Any) -> msgspec.json.Decoder[T]:
-    """What decodes JSON into a value of this type."""
+    """Returns a decoder of JSON into values of the type."""
     with _learning:
         return msgspec.json.Decoder(wanted, **hooks)

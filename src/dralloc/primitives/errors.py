@@ -1,21 +1,21 @@
-"""Operational failures: what an API answers when a request is well formed and still cannot be done.
+"""Operational failures: answers of an API to a well-formed request that it cannot serve.
 
-ApiError                     500  something broke
-├── BadRequest               400  not understood
-├── Unauthorized             401  who is asking is not known
+ApiError                     500  internal error
+├── BadRequest               400  the request is malformed
+├── Unauthorized             401  the caller is not authenticated
 ├── Forbidden                403  not allowed
 ├── NotFound                 404  the object does not exist
-├── MethodNotAllowed         405  the resource does not know this verb
-├── NotAcceptable            406  the answer cannot be given in the form asked for
-├── AlreadyExists            409  an object of that name exists
+├── MethodNotAllowed         405  the resource does not support this verb
+├── NotAcceptable            406  the requested media type is not available
+├── AlreadyExists            409  an object with that name exists
 ├── Conflict                 409  the object changed since it was read
-├── Gone                     410  the revision asked for is compacted away
-├── RequestEntityTooLarge    413  the body is larger than we take
-├── UnsupportedMediaType     415  the body is in a form that we do not read
-├── Invalid                  422  the object has faults (field errors)
-├── TooManyRequests          429  later, please
-├── ServiceUnavailable       503  not now
-└── Timeout                  504  it took too long
+├── Gone                     410  the requested revision is compacted
+├── RequestEntityTooLarge    413  the body exceeds the size limit
+├── UnsupportedMediaType     415  the media type of the body is not supported
+├── Invalid                  422  the object has field errors
+├── TooManyRequests          429  rate limited, retry later
+├── ServiceUnavailable       503  temporarily unavailable
+└── Timeout                  504  the request timed out
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dralloc.primitives.field_errors import FieldError
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One reason of a refusal, for programs: why, in words, and about which field."""
+    """One machine-readable cause of an error: reason, message and field."""
 
     reason: str
     message: str
@@ -38,7 +38,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorDetails:
-    """What a refusal is about. `kind` is a kind or a resource, as Kubernetes fills it in."""
+    """The object that an error is about. `kind` is a kind or a resource, as Kubernetes fills it in."""
 
     name: str = ""
     group: str = ""
@@ -49,7 +49,7 @@ class ErrorDetails:
 
 
 class ApiError(Exception):
-    """A refusal with the HTTP code and reason that Kubernetes gives it."""
+    """An error with the HTTP code and reason that Kubernetes gives it."""
 
     code: ClassVar[int] = 500
     reason: ClassVar[str] = "InternalError"
@@ -116,7 +116,7 @@ class UnsupportedMediaType(ApiError):
 
 
 class Invalid(ApiError):
-    """The object has faults; `causes` holds all of them."""
+    """The object has field errors; `causes` holds all of them."""
 
     code = 422
     reason = "Invalid"

@@ -1,4 +1,4 @@
-"""Feature gates as a value that is passed in: nothing in the project reads a global switch."""
+"""Feature gates as a value that is passed as an argument; nothing in the project reads a global switch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgspec import Struct
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """A switch: what it is unless told otherwise, whether it can be told, and what must be on for it."""
+    """A gate: its default, whether it is locked, and the gates that it depends on."""
 
     name: str
     default: bool
@@ -21,8 +21,8 @@ class Gate:
 
 _DRA: Final = ("DynamicResourceAllocation",)
 
-# As Kubernetes 1.37 has them, and our own at the end. `DRAPrioritizedList` is locked there; here it can
-# be switched off, because KEP-4816 describes that upgrade path.
+# The gates of Kubernetes 1.37, then our own. `DRAPrioritizedList` is locked there; here it can be turned off, because
+# KEP-4816 describes that upgrade path.
 GATES: Final[Mapping[str, Gate]] = {
     gate.name: gate
     for gate in (
@@ -56,11 +56,11 @@ GATES: Final[Mapping[str, Gate]] = {
 
 
 class UnknownGate(ValueError):
-    """A gate that does not exist, cannot be changed, or is on without what it needs."""
+    """A gate that does not exist, is locked, or is on without the gates that it depends on."""
 
 
 class FeatureGates(Struct, frozen=True):
-    """Which features are on."""
+    """The features that are on."""
 
     enabled: frozenset[str]
 
@@ -70,12 +70,12 @@ class FeatureGates(Struct, frozen=True):
 
     @classmethod
     def only(cls, names: Iterable[str]) -> Self:
-        """Exactly these gates on, whatever their defaults: for recorded cases and tests."""
+        """Turns on exactly these gates, regardless of the defaults; for recorded cases and tests."""
         return cls(frozenset(names))
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The defaults, changed as `A=true,B=false` says."""
+        """Returns the defaults with the overrides of `A=true,B=false` applied."""
         return cls.defaults().override(_parse_settings(text))
 
     def override(self, settings: Mapping[str, bool]) -> Self:

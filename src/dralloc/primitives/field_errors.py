@@ -1,6 +1,6 @@
-"""Faults of an object: where (a field path), of which kind, and in what words.
+"""Field errors of an object: path, kind and message.
 
-The kinds and their `reason` texts are Kubernetes': clients read them in the causes of a refusal.
+The kinds and their `reason` texts are Kubernetes': clients read them in the causes of a Status.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from msgspec import Struct
 
 
 class FaultKind(Enum):
-    """What is wrong with a field; the value is the reason that a Status cause carries."""
+    """What is wrong with a field; the value is the `reason` of a Status cause."""
 
     REQUIRED = "FieldValueRequired"
     INVALID = "FieldValueInvalid"
@@ -40,17 +40,17 @@ PREFIX: Final = {
     FaultKind.INTERNAL: "Internal error",
 }
 
-# Kinds whose message does not repeat the offending value.
+# Kinds whose message does not repeat the invalid value.
 WITHOUT_VALUE: Final = frozenset(
     {FaultKind.REQUIRED, FaultKind.FORBIDDEN, FaultKind.TOO_LONG, FaultKind.TOO_MANY, FaultKind.INTERNAL}
 )
 
 
 class FieldPath(Struct, frozen=True, eq=False, gc=False):
-    """The way from an object's root to a field: names, list positions and map keys.
+    """The path from an object's root to a field: names, list positions and map keys.
 
-    A path is made for every place that is looked at, and printed only for faults: so it is a chain to its
-    parent, and a step costs one small object.
+    Validation creates a path for every visited field but prints only those of errors. A path is therefore a link to its
+    parent, and each step costs one small object.
     """
 
     parent: FieldPath | None
@@ -76,7 +76,7 @@ class FieldPath(Struct, frozen=True, eq=False, gc=False):
 
     @property
     def steps(self) -> tuple[str | int, ...]:
-        """Names and keys as text, list positions as numbers, from the root on."""
+        """Names and keys as strings and list positions as integers, starting at the root."""
         return tuple(path.step for path in self._from_root())
 
     def __str__(self) -> str:
@@ -109,7 +109,7 @@ class FieldPath(Struct, frozen=True, eq=False, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """One fault of one field."""
+    """One error of one field."""
 
     kind: FaultKind
     path: FieldPath
@@ -122,7 +122,7 @@ class FieldError:
 
     @property
     def message(self) -> str:
-        """The fault without its path, in the words that Kubernetes uses."""
+        """Returns the error without its path, in Kubernetes' wording."""
         text = PREFIX[self.kind]
         if self.kind not in WITHOUT_VALUE:
             text += f": {_shown(self.value)}"

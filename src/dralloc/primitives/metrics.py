@@ -1,7 +1,7 @@
-"""Counters, gauges and histograms, and the Prometheus text in which a component shows them.
+"""Counters, gauges and histograms, and their Prometheus text exposition.
 
-Written here because the whole format is one screen and a request must not pay for locks: every component
-counts on one event loop. Time comes in as a value, as everywhere in this layer.
+Written here because the format is small and a request must not pay for locks: each component counts on one event loop.
+The current time is an argument, as everywhere in this layer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LabelValues = tuple[str, ...]
 
 
 class Metric(Protocol):
-    """Anything that can print itself in Prometheus' text format."""
+    """A metric that can print itself in Prometheus' text format."""
 
     name: str
     help_text: str
@@ -28,7 +28,7 @@ class Metric(Protocol):
 
 
 class CounterMetric:
-    """A number for each combination of label values; it only grows."""
+    """A monotonic number for each combination of label values."""
 
     def __init__(self, name: str, help_text: str, labels: Sequence[str] = ()) -> None:
         self.name, self.help_text, self.labels = name, help_text, tuple(labels)
@@ -47,7 +47,7 @@ class CounterMetric:
 
 
 class GaugeMetric:
-    """A number that goes up and down, set when it changes or read when it is shown."""
+    """A number that goes up and down; set on change, or read at exposition."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class GaugeMetric:
 
 
 class HistogramMetric:
-    """How often a measured value fell into each bucket, for each combination of label values."""
+    """The distribution of a measured value over buckets, for each combination of label values."""
 
     def __init__(
         self, name: str, help_text: str, labels: Sequence[str] = (), buckets: Sequence[float] = LATENCY_BUCKETS_S
@@ -102,7 +102,7 @@ class HistogramMetric:
 
 
 def exposition(metrics: Iterable[Metric]) -> str:
-    """All of them, as a scrape reads them (text format 0.0.4)."""
+    """Returns all metrics in the Prometheus text format 0.0.4."""
     return "".join(f"{line}\n" for metric in metrics for line in metric.lines())
 
 

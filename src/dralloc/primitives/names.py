@@ -1,7 +1,7 @@
-"""Formats of names: each function returns what is wrong with a text, in words, and nothing where it is well formed.
+"""Formats of names: each function returns the rules that a text breaks, and an empty tuple for a valid text.
 
-One text can break several rules, and Kubernetes reports each of them as a fault of its own, so these return
-tuples. All limits are in bytes of UTF-8; all alphabets are ASCII.
+Kubernetes reports each broken rule as an error of its own, so these return tuples. All limits are in bytes of UTF-8;
+all alphabets are ASCII.
 """
 
 from __future__ import annotations
@@ -45,14 +45,16 @@ def dns_label(text: str) -> tuple[str, ...]:
 
 
 def dns_subdomain(text: str) -> tuple[str, ...]:
-    """DNS labels joined by dots, at most 253 bytes. The length of the single labels is not limited."""
+    """DNS labels joined by dots, at most 253 bytes. The length of a single label is not limited."""
     if len(text) <= DNS_SUBDOMAIN_LENGTH_MAX and _is_dns_subdomain(text):
         return WELL_FORMED
     return _too_long(text, DNS_SUBDOMAIN_LENGTH_MAX) + (() if _DNS_SUBDOMAIN.fullmatch(text) else (_NOT_A_SUBDOMAIN,))
 
 
 def label_key(text: str) -> tuple[str, ...]:
-    """What Kubernetes calls a qualified name: a name of at most 63 bytes, with an optional DNS subdomain and a slash before it."""
+    """A qualified name in Kubernetes' sense: a name of at most 63 bytes, optionally prefixed with a DNS subdomain and a
+    slash.
+    """
     if len(text) <= LABEL_KEY_LENGTH_MAX and _is_label_key(text):
         return WELL_FORMED
     return _faults_of_label_key(text)
@@ -78,7 +80,7 @@ def _faults_of_label_key(text: str) -> tuple[str, ...]:
 
 
 def label_value(text: str) -> tuple[str, ...]:
-    """Empty, or at most 63 bytes of the alphabet that names in label keys have."""
+    """Empty, or at most 63 bytes of the alphabet of label names."""
     if not text:
         return WELL_FORMED
     return _too_long(text, LABEL_LENGTH_MAX) + (() if _LABEL_NAME.fullmatch(text) else (_NOT_A_LABEL_NAME,))
@@ -97,14 +99,14 @@ def uuid(text: str) -> tuple[str, ...]:
 
 
 def extended_resource_name(text: str) -> tuple[str, ...]:
-    """A name outside `kubernetes.io` that a quota can put `requests.` before."""
+    """A name outside `kubernetes.io` that quotas can prefix with `requests.`."""
     faults: tuple[str, ...] = ()
     if "/" not in text:
         faults += ("must be a domain and a name with a '/' between them, like 'example.com/gpu'",)
     if "kubernetes.io/" in text:
         faults += ("must not be in the domain kubernetes.io",)
     if text.startswith("requests."):
-        faults += ("must not start with 'requests.', which quotas put before it",)
+        faults += ("must not start with 'requests.', the prefix that quotas add",)
     return faults + label_key(f"requests.{text}")
 
 
@@ -117,7 +119,7 @@ def condition_reason(text: str) -> tuple[str, ...]:
 
 
 def interface_address(text: str) -> tuple[str, ...]:
-    """An IP address with its prefix length, in canonical spelling. Unlike in a network, host bits may be set."""
+    """An IP address with its prefix length, in canonical form. Unlike in a network, host bits may be set."""
     try:
         interface = ipaddress.ip_interface(text)
     except ValueError:
@@ -127,7 +129,7 @@ def interface_address(text: str) -> tuple[str, ...]:
     if isinstance(interface, ipaddress.IPv6Interface) and interface.ipv4_mapped is not None:
         return ("must not be an IPv4 address written as IPv6",)
     if str(interface) != text:
-        return (f"must be in canonical spelling: {interface}",)
+        return (f"must be in canonical form: {interface}",)
     return WELL_FORMED
 
 

@@ -1,10 +1,9 @@
-"""Exact quantities, as Kubernetes reads, prints, compares and adds them.
+"""Exact quantities, parsed, printed, compared and added as Kubernetes does.
 
-A quantity is an integer count of nanos; finer amounts are rounded away from zero when they are read, so
-that whoever asks for something gets something. Besides the number it remembers a notation (`1Ki` and
-`1024` are equal and print differently) and, until it is calculated with, the text it was read from where
-Kubernetes takes that text for canonical. It also remembers how Kubernetes would hold it in memory, because
-`int64_value`, which a few validation rules look at, depends on that.
+A quantity is an integer number of nanos; finer amounts are rounded away from zero when parsed, so that a nonzero
+request never becomes zero. It also keeps its notation (`1Ki` and `1024` are equal and print differently) and, until
+arithmetic changes it, the text it was parsed from where Kubernetes regards that text as canonical. It also records how
+Kubernetes would store it in memory, because `int64_value`, which a few validation rules use, depends on that.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from typing import ClassVar, Final, NamedTuple, NoReturn
 NANOS: Final = 10**9
 NANOS_PER_MILLI: Final = 10**6
 INT64_MAX: Final = 2**63 - 1
-# Longer texts are unlikely to come again, and would let hostile input fill the cache.
+# Longer texts rarely repeat, and would let hostile input fill the cache.
 CACHED_LENGTH_MAX: Final = 40
-# Beyond this an exponent is an attack on memory, not an amount of anything. Kubernetes has no such bound.
+# A larger exponent is an attack on memory, not a real amount. Kubernetes has no such bound.
 DIGITS_MAX: Final = 4000
 
 
 class Format(Enum):
-    """How a quantity is written."""
+    """The notation of a quantity."""
 
     DECIMAL_SI = "DecimalSI"
     BINARY_SI = "BinarySI"
@@ -68,18 +67,18 @@ class Quantity:
 
     @classmethod
     def parse(cls, source: str | int) -> Quantity:
-        """The quantity that a text (or a JSON number, as text or as an integer) stands for."""
+        """Parses a text, or a JSON number given as text or as an integer."""
         text = source if isinstance(source, str) else _digits_of(source)
         return _parse_cached(text) if len(text) <= CACHED_LENGTH_MAX else _parse(text)
 
     @classmethod
     def of(cls, value: int, format: Format = Format.DECIMAL_SI) -> Quantity:
-        """A whole number of units."""
+        """Returns a whole number of units."""
         return cls(value * NANOS, format, _Storage(0, _fits_int64(value)))
 
     @classmethod
     def of_milli(cls, milli: int, format: Format = Format.DECIMAL_SI) -> Quantity:
-        """A whole number of thousandths."""
+        """Returns a whole number of thousandths."""
         return cls(milli * NANOS_PER_MILLI, format, _Storage(-3, _fits_int64(milli)))
 
     # --- Reading it ---------------------------------------------------------------------------------------
@@ -91,25 +90,25 @@ class Quantity:
 
     @property
     def int64_value(self) -> int:
-        """The number of units as Kubernetes' `Value()` gives it.
+        """Returns the number of units as Kubernetes' `Value()` does.
 
-        Numbers beyond 64 bits become 0 or wrap around, and a negative fraction may be rounded to the wrong
-        side. Only for rules that must agree with Kubernetes to the letter; `value` is the true number.
+        Numbers beyond 64 bits become 0 or wrap around, and a negative fraction may be rounded in the wrong direction.
+        Only for rules that must agree with Kubernetes exactly; `value` is the true number.
         """
         return _value_of_small(self) if self._storage.is_small else _value_of_big(self)
 
     @property
     def small_integer(self) -> int | None:
-        """The number as Kubernetes' `AsInt64()` gives it, which CEL's `isInteger` and `asInteger` show.
+        """Returns the number as Kubernetes' `AsInt64()` does, which CEL's `isInteger` and `asInteger` expose.
 
-        It looks at how the number is held: `2.0`, `1000m` and `1.5Gi` are whole numbers and have none.
+        It depends on the storage form: `2.0`, `1000m` and `1.5Gi` are whole numbers, and the result for them is None.
         """
         held_whole = self._storage.is_small and self._storage.scale >= 0
         return self.value if held_whole and _fits_int64(self.value) else None
 
     @property
     def approximate_float(self) -> float:
-        """The nearest double, give or take what Kubernetes' `AsApproximateFloat64()` loses on the way."""
+        """Returns the nearest double, within the precision that Kubernetes' `AsApproximateFloat64()` loses."""
         scale = self._storage.scale
         mantissa = self.nanos * 10**-scale // NANOS if scale < 0 else self.nanos // (NANOS * 10**scale)
         try:
@@ -119,13 +118,13 @@ class Quantity:
 
     @property
     def milli(self) -> int | None:
-        """The number of thousandths, or None where it is not exact or does not fit 64 bits."""
+        """Returns the number of thousandths, or None if it is not exact or does not fit 64 bits."""
         milli, rest = divmod(self.nanos, NANOS_PER_MILLI)
         return milli if rest == 0 and _fits_int64(milli) else None
 
     @property
     def decimal_places(self) -> int:
-        """How many digits after the point Kubernetes keeps: three of `1000m`, none of `1`."""
+        """Returns how many decimal places Kubernetes keeps: three for `1000m`, none for `1`."""
         return max(0, -self._storage.scale)
 
     @property
@@ -133,7 +132,7 @@ class Quantity:
         return (self.nanos > 0) - (self.nanos < 0)
 
     def __str__(self) -> str:
-        """Canonical text."""
+        """Returns the canonical text."""
         if self._text is None:
             object.__setattr__(self, "_text", _canonical_text(self.nanos, self.format))
         assert self._text is not None
@@ -168,12 +167,12 @@ class Quantity:
     # --- Calculating --------------------------------------------------------------------------------------
 
     def __add__(self, other: Quantity) -> Quantity:
-        """The exact sum, in the left notation unless the left is zero."""
+        """Returns the exact sum, in the left operand's notation unless that is zero."""
         nanos = self.nanos + other.nanos
         return Quantity(nanos, self.format if self.nanos else other.format, _storage_of_sum(self, other, nanos))
 
     def __sub__(self, other: Quantity) -> Quantity:
-        """The exact difference, in the left notation unless the left is zero."""
+        """Returns the exact difference, in the left operand's notation unless that is zero."""
         nanos = self.nanos - other.nanos
         return Quantity(nanos, self.format if self.nanos else other.format, _storage_of_sum(self, other, nanos))
 
@@ -187,7 +186,7 @@ def quantity_like(model: Quantity, nanos: int) -> Quantity:
 
 
 class _Storage(NamedTuple):
-    """How Kubernetes holds a quantity: a mantissa at a power of ten, of 64 bits (small) or of any size."""
+    """How Kubernetes stores a quantity: a mantissa of 64 bits (small) or of any size, scaled by a power of ten."""
 
     scale: int
     is_small: bool
@@ -230,19 +229,19 @@ def _parse(text: str) -> Quantity:
     return Quantity(nanos, format, amount.storage, text if amount.is_canonical else None)
 
 
-# Devices of one kind repeat the same few texts.
+# Devices of one model repeat the same few texts.
 _parse_cached: Final = lru_cache(maxsize=16384)(_parse)
 
-# Kubernetes reads these as zero where it takes its short cut for small numbers, and refuses them elsewhere.
+# Kubernetes reads these as zero in its fast path for small numbers, and rejects them elsewhere.
 _WITHOUT_DIGITS: Final = frozenset({"", "+", "-", ".", "+.", "-."})
 
 
-# What Kubernetes cannot read by its short cut, it rounds to nanos.
+# Outside its fast path Kubernetes rounds to nanos.
 _BIG: Final = _Storage(-9, False)
 
 
 class _Amount(NamedTuple):
-    """A magnitude, and whether its text is kept as it was written."""
+    """A magnitude, and whether its text is kept unchanged."""
 
     nanos: int
     storage: _Storage
@@ -270,7 +269,7 @@ def _read_decimal(whole: str, fraction: str, exponent: int) -> _Amount:
 def _read_binary(whole: str, fraction: str, exponent: int) -> _Amount:
     mantissa = int(whole + fraction)
     nanos = _divide_away_from_zero(mantissa * (NANOS << exponent), 10 ** len(fraction))
-    # Kubernetes' estimate of what surely fits 64 bits: 11 digits of Ki, 8 of Mi, 5 of Gi, 2 of Ti.
+    # Kubernetes' estimate of what certainly fits 64 bits: 11 digits of Ki, 8 of Mi, 5 of Gi, 2 of Ti.
     is_small = not fraction and len(whole) <= 14 - exponent * 3 // 10
     if is_small:
         return _Amount(nanos, _Storage(0, True), mantissa % 8 != 0)
@@ -295,8 +294,7 @@ def _digits_of(number: int) -> str:
 
 # --- Printing ------------------------------------------------------------------------------------------------
 
-# Kubernetes has no suffix above these, and then prints none: 10^21 comes out as "1". Clients see that text,
-# so it is ours as well.
+# Kubernetes has no larger suffix and prints none: 10^21 prints as "1". Clients see that text, so it is kept.
 _SUFFIX_OF_EXPONENT: Final = {exponent: suffix for suffix, exponent in _DECIMAL_SUFFIXES.items()}
 _SUFFIX_OF_POWER: Final = {exponent // 10: suffix for suffix, exponent in _BINARY_SUFFIXES.items()}
 
@@ -327,7 +325,7 @@ def _strip_factors(number: int, factor: int) -> tuple[int, int]:
 
 # --- 64 bits -------------------------------------------------------------------------------------------------
 
-# Kubernetes multiplies by these powers of ten in one unchecked step, and by others digit by digit until it fails.
+# Kubernetes multiplies by these powers of ten in one unchecked step, and by others digit by digit until it overflows.
 _SCALES_THAT_WRAP: Final = frozenset({1, 2, 3, 6, 9})
 
 
@@ -342,7 +340,7 @@ def _value_of_big(quantity: Quantity) -> int:
     if places <= 0:
         return _wrap(quantity.value, 64)
     mantissa = quantity.nanos * 10**places // NANOS
-    # The short cut is meant for mantissas of 64 bits, and taken for every negative one.
+    # The fast path is meant for 64-bit mantissas, but Kubernetes takes it for every negative one.
     if places < 18 and mantissa < INT64_MAX:
         mantissa = _wrap(mantissa, 64)
     units, rest = divmod(abs(mantissa), 10**places)

@@ -1,8 +1,8 @@
-"""Semantic versions (semver 2.0) as values: how driver attributes of type version compare.
+"""Semantic versions (semver 2.0) as values; driver attributes of type version compare by them.
 
-Order and equality follow precedence, so build metadata is kept and does not count. The numbers are at
-most 64 bits wide, as in Kubernetes: a longer one fits the grammar, which is all that validation asks
-for, and is still no version that a selector can compare.
+Order and equality follow precedence: build metadata is kept but ignored. The numbers have at most 64 bits, as in
+Kubernetes: a longer number matches the grammar, which is all that validation requires, but a selector cannot compare
+it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _GRAMMAR: Final = re.compile(
     re.ASCII,
 )
 
-# A numeric identifier comes before any other, and sorts as a number.
+# Numeric identifiers precede others and sort as numbers.
 _PrereleasePart = tuple[int, int, str]
 
 
@@ -33,13 +33,13 @@ class _Precedence(NamedTuple):
     major: int
     minor: int
     patch: int
-    # A release comes after all its prereleases.
+    # A release follows all its prereleases.
     is_release: bool
     prerelease: tuple[_PrereleasePart, ...]
 
 
 class Semver:
-    """A version: its text as written, compared by precedence alone."""
+    """A version: it keeps its text and compares by precedence alone."""
 
     __slots__ = ("precedence", "text")
 
@@ -49,12 +49,12 @@ class Semver:
 
     @classmethod
     def parse(cls, text: str) -> Semver:
-        """The version that a text states in full: major, minor and patch, and nothing before them."""
+        """Parses a complete version: major, minor and patch, without a prefix."""
         return _parse(text)
 
     @classmethod
     def normalize(cls, text: str) -> Semver:
-        """The version that a loosely written text means: `v1.02` is 1.2.0."""
+        """Parses a loosely written version: `v1.02` is 1.2.0."""
         parts = [_without_leading_zeros(part) for part in text.removeprefix("v").split(".", 2)]
         if len(parts) < 3 and ("+" in parts[-1] or "-" in parts[-1]):
             raise SemverError(f"{_shortened(text)!r}: a short version cannot have prerelease or build metadata")
@@ -98,7 +98,7 @@ class Semver:
 
 
 def fits_semver_grammar(text: str) -> bool:
-    """Whether the text is written as a version, however large its numbers are."""
+    """True if the text has the form of a version, however large its numbers are."""
     return _GRAMMAR.fullmatch(text) is not None
 
 
@@ -118,7 +118,7 @@ def _prerelease_part(text: str) -> _PrereleasePart:
 
 
 def _number(digits: str) -> int:
-    # Length first: Python refuses to read thousands of digits.
+    # Check the length first: Python refuses to parse thousands of digits.
     if len(digits) > 20 or int(digits) > UINT64_MAX:
         raise SemverError(f"{_shortened(digits)} is too large for a version number: it does not fit 64 bits")
     return int(digits)

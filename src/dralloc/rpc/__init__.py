@@ -1,1 +1,1 @@
-"""Messages of the gRPC interfaces that we speak, generated from the files in `proto/`."""
+"""Messages of the gRPC interfaces, generated from the files in `proto/`."""

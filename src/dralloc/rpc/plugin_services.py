@@ -1,7 +1,7 @@
-"""The gRPC services between a node and the drivers on it, for both ends: paths, message types, and what is advertised.
+"""The gRPC services between a node and its drivers, for both sides: paths, message types and advertised versions.
 
-A service is a value: the node makes callables from it on a channel, a driver makes handlers from it for its server. The two
-versions of a service have message types of their own; `messages` is the module that holds them.
+A service is a value: the node makes callables from it on a channel, a driver makes handlers from it for its server.
+Each version of a service has its own message types; `messages` is the module that holds them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dralloc.rpc.generated import (
     plugin_registration_pb2,
 )
 
-# What a driver says in `PluginInfo.type`.
+# The `PluginInfo.type` of a DRA driver.
 DRA_PLUGIN_TYPE: Final = "DRAPlugin"
 
 GET_INFO: Final = "GetInfo"
@@ -34,7 +34,7 @@ NODE_WATCH_RESOURCES: Final = "NodeWatchResources"
 
 @dataclass(frozen=True, slots=True)
 class Rpc:
-    """One method: what goes in, what comes out, and whether that is a stream."""
+    """One method: request type, response type, and whether the response is a stream."""
 
     request: type[Any]
     response: type[Any]
@@ -43,7 +43,7 @@ class Rpc:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A gRPC service. `advertised` is its name among the supported versions of a registration."""
+    """A gRPC service. `advertised` is its name in the supported versions of a plugin registration."""
 
     name: str
     advertised: str
@@ -54,9 +54,9 @@ class Service:
         return f"/{self.name}/{rpc_name}"
 
     def callable_on(self, channel: Any, rpc_name: str) -> Any:
-        """The method as a function of a request, on a channel of `grpc` or `grpc.aio`.
+        """Returns the method as a function of a request, on a channel of `grpc` or `grpc.aio`.
 
-        What comes back is `None` where the other side sent bytes that are no such message.
+        The function returns `None` if the peer sent bytes that do not decode as the response type.
         """
         rpc = self.rpcs[rpc_name]
         make = channel.unary_stream if rpc.is_stream else channel.unary_unary
@@ -67,7 +67,7 @@ class Service:
         )
 
     def handlers(self, functions: Mapping[str, Callable[..., Any]]) -> grpc.GenericRpcHandler:
-        """The methods served by these functions of (request, context), for a server of `grpc` or `grpc.aio`."""
+        """Returns handlers that serve the methods with these functions of (request, context), for `grpc` or `grpc.aio`."""
         assert functions.keys() == self.rpcs.keys(), f"{self.name} has the methods {', '.join(self.rpcs)}"
         return grpc.method_handlers_generic_handler(
             self.name, {name: _handler(self.rpcs[name], function) for name, function in functions.items()}
@@ -75,7 +75,7 @@ class Service:
 
 
 def _reader(message: type[Any]) -> Callable[[bytes], Any]:
-    # Left to itself, gRPC prints the exception and goes on with nothing.
+    # By default gRPC prints the exception and continues without a message.
     def read(content: bytes) -> Any:
         try:
             return message.FromString(content)
@@ -124,6 +124,7 @@ DRA_V1BETA1: Final = _dra("v1beta1", dra_v1beta1_pb2)
 HEALTH_V1: Final = _health("v1", dra_health_v1_pb2)
 HEALTH_V1ALPHA1: Final = _health("v1alpha1", dra_health_v1alpha1_pb2)
 
-# Best first. Of the DRA services a node takes the first that the driver names, of the health services the first of these.
+# In order of preference: a node uses the first DRA service that the driver advertises, and the first of these health
+# services.
 DRA_SERVICES: Final = (DRA_V1, DRA_V1BETA1)
 HEALTH_SERVICES: Final = (HEALTH_V1, HEALTH_V1ALPHA1)

@@ -1,1 +1,1 @@
-"""The page that shows devices, claims and waiting pods in a browser, live."""
+"""The web page that shows devices, claims and pending pods live."""

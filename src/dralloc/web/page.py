@@ -1,7 +1,7 @@
-"""The page's files, as the API server serves them: `ServerSettings(..., pages=device_page())`.
+"""The page's files for the API server: `ServerSettings(..., pages=device_page())`.
 
-The page is plain modules that browsers run as they are, without a build. Everything that it shows it reads itself, by list and
-watch, from the server that it came from.
+The page consists of plain modules that browsers run without a build step. It reads everything it shows by list and
+watch from the server that served it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CONTENT_TYPES: Final = {
 
 
 def device_page() -> StaticPages:
-    """Everything below `static`, read once."""
+    """Returns all files below `static`, read once."""
     files = _files(resources.files("dralloc.web") / "static")
     files[""] = files.pop(FIRST)
     return StaticPages(HOME, files)
