@@ -263,11 +263,11 @@ def test_traps_are_accepted_with_a_warning() -> None:
     warnings = warnings_of(document)
     assert len(warnings) == 5
     for words in (
-        "write two constraints",
+        "use two constraints",
         "more than one '/'",
         "no device has a capacity",
         "is negative",
-        "0 is taken as 1",
+        "0 is treated as 1",
     ):
         assert any(words in warning for warning in warnings), words
 

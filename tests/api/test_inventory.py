@@ -29,8 +29,8 @@ def test_names_are_counted_once_a_device() -> None:
     ("expression", "want"),
     [
         (f'{D}.model == "a"', []),
-        (f'{D}.modle == "a"', ["the attribute gpu.example.com/modle; is gpu.example.com/model meant?"]),
-        (f"{D}.?node.hasValue()", ["the attribute gpu.example.com/node; is numa.example.net/node meant?"]),
+        (f'{D}.modle == "a"', ["the attribute gpu.example.com/modle; did you mean gpu.example.com/model?"]),
+        (f"{D}.?node.hasValue()", ["the attribute gpu.example.com/node; did you mean numa.example.net/node?"]),
         (f"has({D}.rainbow)", ["the attribute gpu.example.com/rainbow"]),
         ('device.capacity["gpu.example.com"].cores.isInteger()', ["the capacity gpu.example.com/cores"]),
         ('device.driver == "x"', []),
@@ -76,7 +76,7 @@ def test_warnings_say_where_the_selector_stands() -> None:
     assert index == 1
     assert (warning.position.line, warning.position.column) == (11, 9)
     assert (warning.path, warning.kind, warning.name) == ("spec.selectors[1].cel.expression", "DeviceClass", "gpu")
-    assert warning.message.endswith("is gpu.example.com/model meant?")
+    assert warning.message.endswith("did you mean gpu.example.com/model?")
 
 
 def test_there_is_no_warning_without_a_readable_slice() -> None:

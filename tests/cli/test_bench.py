@@ -81,7 +81,7 @@ def refused(*arguments: str) -> str:
 
 def test_a_server_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kubeconfig = tmp_path / "kubeconfig"
-    assert "there is no kubeconfig /nonexistent" in refused("--kubeconfig", "/nonexistent")
+    assert "kubeconfig /nonexistent does not exist" in refused("--kubeconfig", "/nonexistent")
     kubeconfig.write_text("{")
     assert f"cannot read kubeconfig {kubeconfig}" in refused("--kubeconfig", str(kubeconfig))
     kubeconfig.unlink()

@@ -90,7 +90,7 @@ def test_no_kubernetes_behind_the_address(api: ApiThread) -> None:
         told = run("top", "devices", "--kubeconfig", str(api.kubeconfig))
     finally:
         api.answers.clear()
-    assert_one_line(told, "there is nothing at /apis", "the address of a Kubernetes API server")
+    assert_one_line(told, "/apis does not exist", "the address of a Kubernetes API server")
 
 
 def test_answers_that_make_no_sense(api: ApiThread) -> None:
@@ -171,7 +171,7 @@ def test_http_where_tls_is_expected(tmp_path: Path, api: ApiThread) -> None:
 @pytest.mark.parametrize("command", [("top", "devices"), ("explain", "pod", "p"), ("allocate",)], ids=" ".join)
 def test_no_kubeconfig_at_all(tmp_path: Path, command: tuple[str, ...]) -> None:
     told = run(*command, HOME=str(tmp_path), KUBECONFIG="")
-    assert_one_line(told, "there is no kubeconfig", "--kubeconfig or KUBECONFIG", "or name files with -f")
+    assert_one_line(told, "kubeconfig", "does not exist", "--kubeconfig or KUBECONFIG", "or name files with -f")
 
 
 def test_an_unknown_context(tmp_path: Path) -> None:

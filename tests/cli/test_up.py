@@ -231,7 +231,7 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
         (("--nodes", "quantum=2"), "--nodes: no profile 'quantum'"),
         (("--nodes", "gpu=1", "--no-nodes"), "--no-nodes that there are none: give one of them"),
         (("--feature-gates", "DRAMagic=true"), "--feature-gates: .*DRAMagic"),
-        (("--store", "floppy://a"), "no store 'floppy'"),
+        (("--store", "floppy://a"), "unknown store 'floppy'"),
         (("--ephemeral", "--store", "memory://"), "--ephemeral keeps nothing"),
         (
             ("--data-dir", "/dev/null/x"),

@@ -95,14 +95,14 @@ def test_a_program_is_told_about_what_it_is_asked_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("user", "complaint"),
     [
-        (exec_user("{}", apiVersion="client.authentication.k8s.io/v1alpha1"), "known are client.authentication"),
+        (exec_user("{}", apiVersion="client.authentication.k8s.io/v1alpha1"), "supported: client.authentication"),
         (exec_user("what?"), "printed no ExecCredential"),
         (exec_user(credential(clientKeyData="KEY")), "neither a token nor a certificate"),
-        (exec_user("", args=["-c", "raise SystemExit(3)"]), "ended with 3"),
+        (exec_user("", args=["-c", "raise SystemExit(3)"]), "failed with exit code 3"),
         (exec_user("", command="no-such-program", installHint="install it"), "No such file or directory; install it"),
-        ({"exec": {"apiVersion": V1}}, "not understood"),
-        ({"auth-provider": {"name": "oidc"}}, "says auth-provider, which is not supported"),
-        ({"token": "t", "as": "somebody-else"}, "says as, which is not supported"),
+        ({"exec": {"apiVersion": V1}}, "invalid exec section"),
+        ({"auth-provider": {"name": "oidc"}}, "uses auth-provider, which is not supported"),
+        ({"token": "t", "as": "somebody-else"}, "uses as, which is not supported"),
     ],
 )
 def test_a_user_that_we_cannot_be_is_a_clear_error(tmp_path: Path, user: dict[str, Any], complaint: str) -> None:

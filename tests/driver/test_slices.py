@@ -139,7 +139,7 @@ FAULTS = [
         pools=(
             Pool(name="p", devices=(device("d", taints=[DeviceTaint(key="k", effect="NoSchedule", time_added="x")]),)),
         ),
-        want="pool p, slice 0: 'x' is not a time",
+        want="pool p, slice 0: 'x' is not a timestamp",
     ),
 ]
 

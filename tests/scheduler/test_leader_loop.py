@@ -132,4 +132,4 @@ def test_the_command_schedules_serves_metrics_and_stops_on_sigterm(tmp_path: Pat
 def test_a_missing_kubeconfig_is_named() -> None:
     command = [sys.executable, "-m", "dralloc", "scheduler", "--kubeconfig", "/nowhere/config"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (ended.returncode, "there is no kubeconfig /nowhere/config" in ended.stderr) == (2, True)
+    assert (ended.returncode, "kubeconfig /nowhere/config does not exist" in ended.stderr) == (2, True)

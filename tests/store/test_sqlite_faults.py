@@ -219,7 +219,7 @@ def alter(statement: str) -> Callable[[Path], None]:
 
 REFUSALS: dict[str, tuple[Callable[[Path], object], type[StoreError], str]] = {
     "a file of another kind": (write_text, CorruptStore, "not a database"),
-    "the database of another program": (make_foreign, StoreUnavailable, "another program"),
+    "the database of another program": (make_foreign, StoreUnavailable, "a different program"),
     "a newer format": (alter("PRAGMA user_version = 99"), StoreUnavailable, "newer version"),
     "a record that is missing": (alter("DELETE FROM version WHERE revision = 2; INSERT INTO version VALUES (3, '/a', '', 0)"), CorruptStore, "damaged"),
     "a value that was changed": (alter("UPDATE version SET value = 'x'"), CorruptStore, "damaged"),

@@ -15,22 +15,22 @@ from dralloc.store.store_url import open_store
 from tests.support.ports import free_port
 
 REFUSED = {
-    "redis://localhost": "no store 'redis'",
+    "redis://localhost": "unknown store 'redis'",
     "memory://?size=3": "unknown option size",
     "sqlite://": "names no file",
     "sqlite:///": "names no file",
     "sqlite://host/path": "names no file",
-    "sqlite:///x.db?synchronous=off": "synchronous is full or normal",
+    "sqlite:///x.db?synchronous=off": "synchronous must be full or normal",
     "sqlite:///x.db?sync=off&cache=1": "unknown option cache, sync",
-    "etcd://": "no host:port",
-    "etcd:///root": "no host:port",
-    "etcd://a:2379,:2379": "':2379' is no host:port",
-    "etcd://host:port": "'host:port' is no host:port",
-    "etcd://user@host:2379": "no host:port",
-    "etcd://[::1": "no address",
-    "etcd://a?cert=x": "`cert` and `key` together",
-    "etcd://a?cert=x&key=y": "takes `ca`",
-    "etcd://a?timeout=0": "timeout is a number of seconds",
+    "etcd://": "not a host:port",
+    "etcd:///root": "not a host:port",
+    "etcd://a:2379,:2379": "':2379' is not a host:port",
+    "etcd://host:port": "'host:port' is not a host:port",
+    "etcd://user@host:2379": "not a host:port",
+    "etcd://[::1": "not a URL",
+    "etcd://a?cert=x": "both `cert` and `key`",
+    "etcd://a?cert=x&key=y": "requires `ca`",
+    "etcd://a?timeout=0": "timeout must be a number of seconds",
     "etcd://a?password=x": "unknown option password",
 }
 

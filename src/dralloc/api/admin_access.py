@@ -1,4 +1,6 @@
-"""Admin access to devices that are in use by others: only in namespaces that an administrator has labelled."""
+"""Admin access to devices that are in use by other claims; only allowed in namespaces that an administrator has
+labelled.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ _RESULTS: Final = FieldPath.of("status", "allocation", "devices", "results")
 
 
 def validate_admin_access(spec: ResourceClaimSpec, namespace_labels: Mapping[str, str] | None) -> Iterator[FieldError]:
-    """At most one fault, at the first request that asks for it; its path is a claim's even in a template."""
+    """Yields at most one error, for the first request with admin access; its path is that of a claim even in a
+    template.
+    """
     for position, request in enumerate(spec.devices.requests or ()):
         if request.exactly is not None and request.exactly.admin_access:
             yield from _validate_namespace(namespace_labels, _REQUESTS.index(position).child("adminAccess"))
@@ -25,7 +29,7 @@ def validate_admin_access(spec: ResourceClaimSpec, namespace_labels: Mapping[str
 def validate_admin_access_given(
     new: ResourceClaimStatus, old: ResourceClaimStatus, namespace_labels: Mapping[str, str] | None
 ) -> Iterator[FieldError]:
-    """A claim that has it keeps it."""
+    """Like `validate_admin_access`, but a claim that was allocated with admin access keeps it."""
     if any(result.admin_access for result in (old.allocation.devices.results if old.allocation else ())):
         return
     for position, result in enumerate(new.allocation.devices.results if new.allocation else ()):

@@ -1,7 +1,6 @@
-"""The whole admission of an object, as one function of values: from what a client sent to what is stored.
+"""The admission of an object as one function of values: from the object that a client sent to the one that is stored.
 
-Decoding comes before and storing after. Whether a stored object changed since the client read it, and who may
-write at all, is the server's business.
+Decoding comes before and storing after. The server checks for write conflicts and authorizes the caller.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from dralloc.primitives.field_errors import FieldError, FieldPath, invalid
 
 ObjectT = TypeVar("ObjectT", bound=ApiObject)
 
-# A generated name has room for the suffix in what all kinds accept as a name.
+# Leaves room for the generated suffix within the name limit of all kinds.
 GENERATED_PREFIX_LENGTH_MAX: Final = 58
 
 
@@ -35,7 +34,7 @@ class Verb(Enum):
 
 
 class WriteRequest(Struct, frozen=True, kw_only=True, gc=False):
-    """What a client wants to be stored. `name` and `namespace` are those of the URL; a create has no name there."""
+    """A write as a client requests it. `name` and `namespace` are those of the URL; a create has no name there."""
 
     verb: Verb
     kind: Kind
@@ -45,26 +44,26 @@ class WriteRequest(Struct, frozen=True, kw_only=True, gc=False):
     subresource: str = ""
     namespace: str = ""
     name: str = ""
-    # The JSON that was sent, for warnings about what decoding does not keep.
+    # The JSON that was sent, for warnings about values that decoding drops.
     body: bytes = b""
 
 
 class Admitted(Struct, frozen=True, gc=False):
-    """The object to be stored, in the hub's shape, and what the client should know."""
+    """The object to be stored, in the hub's shape, and warnings for the client."""
 
     stored: ApiObject
     warnings: tuple[str, ...] = ()
 
 
 class Refused(Struct, frozen=True, gc=False):
-    """Everything that is wrong with the object. `name` is the one it would have had."""
+    """All field errors of the object. `name` is the name that it would have had."""
 
     name: str
     faults: tuple[FieldError, ...]
 
 
 def admit(request: WriteRequest, context: AdmissionContext) -> Admitted | Refused:
-    """Decides on a write. Raises `BadRequest` where the object is not the one that the URL speaks of."""
+    """Decides on a write. Raises `BadRequest` if the object does not match the URL."""
     strategy: Strategy[ApiObject] = request.kind.strategy(context, flattened=request.version == V1BETA1)
     new = strategy.default(_read(request))
     _check_place(request, new.metadata)
@@ -101,7 +100,7 @@ def _check_place(request: WriteRequest, metadata: ObjectMeta) -> None:
 def _judge(
     request: WriteRequest, new: ApiObject, strategy: Strategy[ApiObject]
 ) -> tuple[ApiObject, tuple[FieldError, ...]]:
-    """The object as it would be stored, and its faults."""
+    """Returns the object as it would be stored, and its field errors."""
     if request.verb is Verb.CREATE:
         new = strategy.prepare_create(_with_new_metadata(request, new, strategy.admission))
         return new, tuple(strategy.validate_create(new))
@@ -148,7 +147,7 @@ def _generated_name(prefix: str, context: AdmissionContext) -> str:
 
 
 def _with_updated_metadata(new: ObjectT, old: ObjectT) -> ObjectT:
-    """What the server keeps account of stays as it is, whatever the client says."""
+    """Keeps the server-managed metadata, whatever the client sent."""
     before = old.metadata
     return replace(
         new,

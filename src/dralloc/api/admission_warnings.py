@@ -1,6 +1,4 @@
-"""Things that Kubernetes accepts and that are hardly meant: told as warnings, because refusing them would not be
-what a cluster does.
-"""
+"""Warnings about values that Kubernetes accepts but that are probably mistakes."""
 
 from __future__ import annotations
 
@@ -44,7 +42,7 @@ def warn_of_claim_spec(spec: ResourceClaimSpec, prefix: str) -> Iterator[str]:
 def _warn_of_constraint(constraint: DeviceConstraint, path: str) -> Iterator[str]:
     match, distinct = constraint.match_attribute, constraint.distinct_attribute
     if match is not None and distinct is not None:
-        yield f"{path}: matchAttribute and distinctAttribute in one constraint: write two constraints if both are meant"
+        yield f"{path}: a constraint has both matchAttribute and distinctAttribute; use two constraints instead"
     for field, name in (("matchAttribute", match), ("distinctAttribute", distinct)):
         if name is not None and name.count("/") > 1:
             yield f"{path}.{field}: {name!r} has more than one '/', so no device has an attribute of that name"
@@ -62,7 +60,7 @@ def _warn_of_ask(ask: ExactDeviceRequest | DeviceSubRequest, path: str) -> Itera
 
 
 def warn_of_zero_counts(body: bytes) -> Iterator[str]:
-    """A count of 0 means the default, 1, and not none at all. Only the JSON that was sent tells it from no count."""
+    """A count of 0 means the default, 1. Only the JSON that was sent shows the difference from an absent count."""
     if _ZERO_COUNT.search(body) is None:
         return
     pending: list[tuple[str, object]] = [("", msgspec.json.decode(body))]
@@ -73,7 +71,7 @@ def warn_of_zero_counts(body: bytes) -> Iterator[str]:
                 and node.get("allocationMode", "ExactCount") == "ExactCount"
                 and "deviceClassName" in node
             ):
-                yield f"{path.removeprefix('.')}.count: 0 is taken as 1"
+                yield f"{path.removeprefix('.')}.count: 0 is treated as 1"
             pending.extend((f"{path}.{key}", value) for key, value in node.items())
         elif isinstance(node, list):
             pending.extend((f"{path}[{position}]", value) for position, value in enumerate(node))

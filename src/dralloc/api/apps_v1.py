@@ -1,4 +1,4 @@
-"""`apps/v1`: what we read of the workloads that a driver or this project is installed as. They are kept, and nothing here runs them."""
+"""`apps/v1`: the fields that we read of installed workloads. They are stored; nothing here runs them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Who may write a claim's status: the right to update it is not enough to allocate devices, or to speak for a driver.
+"""Fine-grained authorization of writes to a claim's status: allocating devices and reporting device status need more
+than the update permission.
 
-Which rights a write needs is decided here; who has which is asked of the caller's `permits`.
+This module decides which permissions a write needs; the caller's `permits` checks them.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ _DEVICES: Final = FieldPath.of("status", "devices")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Permission:
-    """A right to be asked for. `verb_prefix` goes before the verb of the request, update or patch.
+    """A permission to check. `verb_prefix` goes before the verb of the request, update or patch.
 
-    With `node`, the right only counts for a caller that is bound to that node and no other.
+    With `node`, it only counts for a caller that is bound to exactly that node.
     """
 
     subresource: str
@@ -41,7 +42,7 @@ def permit_everything(permission: Permission) -> bool:  # noqa: ARG001
 def validate_status_permissions(
     new: ResourceClaim, old: ResourceClaim, gates: FeatureGates, permits: Callable[[Permission], bool]
 ) -> Iterator[FieldError]:
-    """A missing right is a fault of the field that would change."""
+    """A missing permission is an error of the field that would change."""
     if permits is permit_everything or "DRAResourceClaimGranularStatusAuthorization" not in gates:
         return
     status, before = new.status, old.status
@@ -49,7 +50,7 @@ def validate_status_permissions(
         Permission(subresource="binding")
     ):
         yield forbidden(
-            _ALLOCATION, "changing allocation or reservedFor needs the right to write resourceclaims/binding"
+            _ALLOCATION, "changing allocation or reservedFor requires permission to write resourceclaims/binding"
         )
     if status.allocation is None or "DRAResourceClaimDeviceStatus" not in gates:
         return
@@ -57,12 +58,13 @@ def validate_status_permissions(
     for driver in _changed_drivers(new, old):
         if not _may_speak_for(driver, new.metadata.namespace, node, permits):
             yield forbidden(
-                _DEVICES, f"changing what driver {driver} says needs the right to write resourceclaims/driver for it"
+                _DEVICES,
+                f"changing the status of driver {driver} requires permission to write resourceclaims/driver for it",
             )
 
 
 def node_of(allocation: AllocationResult) -> str:
-    """The one node that an allocation is good for, or nothing where it does not name exactly one."""
+    """Returns the node that the allocation is restricted to, or an empty string unless it is exactly one."""
     terms = allocation.node_selector.node_selector_terms if allocation.node_selector else None
     if terms is None or len(terms) != 1 or terms[0].match_expressions or len(terms[0].match_fields) != 1:
         return ""
@@ -80,7 +82,7 @@ def _may_speak_for(driver: str, namespace: str, node: str, permits: Callable[[Pe
 
 
 def _changed_drivers(new: ResourceClaim, old: ResourceClaim) -> list[str]:
-    """Drivers of which something that they say is added, changed or removed, in order."""
+    """Returns the drivers whose device status is added, changed or removed, sorted."""
     now, before = _statements(new), _statements(old)
     return sorted({device.driver for device in now.keys() | before.keys() if now.get(device) != before.get(device)})
 

@@ -1,4 +1,4 @@
-"""`batch/v1`: what we read of a job, the commonest workload whose pods share one claim."""
+"""`batch/v1`: the fields that we read of a Job, the most common workload whose pods share a claim."""
 
 from __future__ import annotations
 

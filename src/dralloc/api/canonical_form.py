@@ -1,9 +1,9 @@
-"""One spelling for what is the same: times in UTC, driver parameters without white space, and nothing instead
-of an empty list where Kubernetes prints `null` or tells the two apart.
+"""The canonical form of objects: times in UTC, driver parameters without white space, and `None` instead of an empty
+list where Kubernetes prints `null` or distinguishes the two.
 
-After this, two objects say the same thing exactly if they are equal. Times are settled first of all, because a
-text that is no time is not an object at all. Lists and parameters are settled last, because validation counts
-the bytes that were sent and tells an empty list from none.
+Two objects in canonical form have the same meaning exactly if they are equal. Times are converted first, because an
+object with an invalid time does not decode at all. Lists and parameters are converted last, because validation counts
+the bytes that were sent and distinguishes an empty list from an absent one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ObjectT = TypeVar("ObjectT", bound=ApiObject)
 
 
 def with_canonical_times(obj: ObjectT) -> ObjectT:
-    """The object with all its times in UTC and whole seconds; raises `BadTimestamp` where a text is no time."""
+    """Returns the object with all its times in UTC and whole seconds; raises `BadTimestamp` for an invalid time."""
     return _with_canonical_times(_with_metadata_times(obj))  # type: ignore[return-value]
 
 
@@ -115,7 +115,7 @@ def _device_status_times(device: AllocatedDeviceStatus) -> AllocatedDeviceStatus
 
 
 def canonicalize(obj: ObjectT) -> ObjectT:
-    """The object as it is stored."""
+    """Returns the object in the form in which it is stored."""
     return _settled(obj)  # type: ignore[return-value]
 
 

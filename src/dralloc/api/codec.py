@@ -1,8 +1,8 @@
-"""Typed objects from JSON and back.
+"""Decodes JSON into typed objects, and encodes them.
 
-The bytes of a request are decoded straight into the wire type of its version. As in Kubernetes, null is as
-good as absent, unknown fields are passed over (`find_stray_fields` names them where somebody asks), and a value
-of the wrong type refuses the whole object. Opaque parameters are kept byte for byte.
+The bytes of a request are decoded straight into the wire type of its version. As in Kubernetes, null equals absent,
+unknown fields are ignored (`find_stray_fields` lists them), and a value of the wrong type rejects the whole object.
+Opaque parameters are kept byte for byte.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ T = TypeVar("T", bound=Struct)
 
 
 class DecodeError(ValueError):
-    """Bytes that are not an object of the wanted type; `misfits` says everything that is wrong."""
+    """Bytes that are not an object of the expected type; `misfits` lists all errors."""
 
     def __init__(self, misfits: tuple[SchemaMismatch, ...]) -> None:
         super().__init__("; ".join(map(str, misfits)))
@@ -34,16 +34,16 @@ class DecodeError(ValueError):
 
 
 def decode(body: bytes, wire_type: type[T]) -> T:
-    """The object that JSON states."""
+    """Returns the object in the JSON."""
     if is_nested_too_deeply(body):
         raise DecodeError((SchemaMismatch(MisfitKind.WRONG_TYPE, None, f"nested more than {LEVELS_MAX} levels deep"),))
     try:
         if not body.isascii():
-            # Raw values are passed over unread, so their text is checked here.
+            # Raw values are not parsed, so their text is checked here.
             body.decode()
         decoded: T = _decoder(wire_type).decode(body)
     except msgspec.ValidationError as error:
-        # Where a field may be null, it decodes as it is; anywhere else null is as good as absent.
+        # Null decodes directly where a field allows it; everywhere else it equals absent.
         return _decode_without_nulls(body, wire_type, error)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise DecodeError(_explain(body, wire_type, error)) from None
@@ -51,18 +51,18 @@ def decode(body: bytes, wire_type: type[T]) -> T:
 
 
 def convert(members: Mapping[str, Any], wire_type: type[T]) -> T:
-    """The object that has these members: values as they were decoded, or parts that have their type already."""
-    _decoder(wire_type)  # What it has learnt of the type serves here, too.
+    """Returns the object with these members: decoded values, or parts that have their type already."""
+    _decoder(wire_type)  # Reuses what the decoder learned about the type.
     return msgspec.convert(members, wire_type, dec_hook=_decode_custom)
 
 
 def encode(value: object) -> bytes:
-    """JSON as Kubernetes prints it: fields in the order of their type, keys of maps sorted."""
+    """Returns JSON as Kubernetes prints it: fields in the order of their type, map keys sorted."""
     return _ENCODER.encode(value)
 
 
 def find_stray_fields(body: bytes, wire_type: type[Struct]) -> tuple[SchemaMismatch, ...]:
-    """Fields that the type does not have, and fields stated twice, for a body that decodes."""
+    """Returns fields that the type does not have and fields that occur twice, for a body that decodes."""
     tree = read_json(body.decode())
     return tuple(misfit for misfit in find_misfits(tree, wire_type) if misfit.kind is not MisfitKind.WRONG_TYPE)
 
@@ -108,7 +108,7 @@ _ITEMS: Final = msgspec.json.Decoder(list[Raw])
 
 
 def _decode_without_nulls(body: bytes, wire_type: type[T], error: Exception) -> T:
-    """The object, if it was only for nulls that it could not be decoded."""
+    """Returns the object if nulls were the only reason that it did not decode."""
     try:
         if b"null" not in body:
             raise error
@@ -119,7 +119,7 @@ def _decode_without_nulls(body: bytes, wire_type: type[T], error: Exception) -> 
 
 
 def _without_nulls(body: bytes, info: inspect.Type) -> bytes:
-    """The same JSON with members that are null left out, and items that are null replaced by an empty value."""
+    """Returns the JSON without members that are null, and with an empty value for items that are null."""
     if b"null" not in body:
         return body
     match info:
@@ -150,7 +150,7 @@ def _filled(body: bytes, info: inspect.Type) -> bytes:
 
 
 def _empty(info: inspect.Type) -> bytes:
-    """What Go puts into a list or map in the place of null."""
+    """The zero value that Go puts into a list or map in place of null."""
     match info:
         case inspect.StructType() | inspect.DictType():
             return b"{}"
@@ -174,7 +174,7 @@ def _set_member(union: inspect.UnionType) -> inspect.Type:
 
 
 def _explain(body: bytes, wire_type: type[Struct], error: Exception) -> tuple[SchemaMismatch, ...]:
-    """Everything of the wrong type, where the decoder named only the first."""
+    """Returns all values of the wrong type; the decoder reports only the first."""
     try:
         tree = read_json(body.decode())
     except SourceError as fault:

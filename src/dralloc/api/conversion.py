@@ -1,8 +1,8 @@
-"""Conversion between the versions of `resource.k8s.io` and the hub (v1). No conversion fails: a combination that
-makes no sense is carried over and left to validation.
+"""Conversion between the versions of `resource.k8s.io` and the hub (v1). No conversion fails: an invalid combination is
+carried over and left to validation.
 
-v1beta2 has v1's shape. v1beta1 differs in two places (see `v1beta1`), and holds a slice's `nodeName` and
-`allNodes` as plain values, so that unset and empty are one thing there.
+v1beta2 has v1's shape. v1beta1 differs in two places (see `v1beta1`), and holds a slice's `nodeName` and `allNodes` as
+plain values, so that it cannot distinguish unset from empty there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dralloc.api.meta_v1 import ApiObject
 V1: Final = "v1"
 V1BETA2: Final = "v1beta2"
 V1BETA1: Final = "v1beta1"
-# The newest first: the order in which clients should prefer them.
+# Newest first: the order in which clients should prefer them.
 VERSIONS: Final = (V1, V1BETA2, V1BETA1)
 
 HUB_API_VERSION: Final = f"{hub.GROUP}/{V1}"
@@ -27,7 +27,7 @@ ObjectT = TypeVar("ObjectT", bound=ApiObject)
 
 
 def to_hub(sent: ApiObject) -> ApiObject:
-    """The object in the hub's shape. Kind and metadata are the same in all versions."""
+    """Returns the object in the hub's shape. Kind and metadata are the same in all versions."""
     match sent:
         case v1beta1.ResourceSlice():
             return hub.ResourceSlice(
@@ -50,7 +50,7 @@ def to_hub(sent: ApiObject) -> ApiObject:
 
 
 def from_hub(stored: ApiObject, version: str) -> ApiObject:
-    """The object as this version of the API shows it."""
+    """Returns the object in the shape of this version."""
     if version != V1BETA1:
         return _in_version(stored, version)
     api_version = f"{hub.GROUP}/{version}"

@@ -1,4 +1,4 @@
-"""`coordination.k8s.io/v1`: leases, by which one of several components is told to be in charge."""
+"""`coordination.k8s.io/v1`: leases for leader election."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ GROUP: Final = "coordination.k8s.io"
 
 
 class LeaseSpec(Wire):
-    """Times have microseconds here."""
+    """Its times have microseconds."""
 
     UNREAD: ClassVar = ("preferredHolder", "strategy")
 

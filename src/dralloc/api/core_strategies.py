@@ -1,4 +1,4 @@
-"""How objects of the kinds that we model only in part are written."""
+"""The write strategies of the kinds that we model only in part."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ViewT = TypeVar("ViewT", bound=ApiObject)
 
 @dataclass(frozen=True, slots=True)
 class Rules(Generic[ViewT]):
-    """As what a kind is viewed, and by which rules it is judged."""
+    """The view type of a kind, and its validation functions."""
 
     view_type: type[ViewT]
     create: Callable[[ViewT], Iterator[FieldError]]
@@ -39,13 +39,13 @@ class Rules(Generic[ViewT]):
 
 
 def with_members(obj: UnstructuredObject, **members: Any) -> UnstructuredObject:
-    """The object with these members; one that is None is left out."""
+    """Returns the object with these members; a member that is None is left out."""
     content = {name: value for name, value in {**obj.content, **members}.items() if value is not None}
     return replace(obj, content=content)
 
 
 class UnstructuredStrategy(StatusStrategy[UnstructuredObject]):
-    """A kind with a spec, and perhaps a status that only its own sub-resource writes."""
+    """A kind with a spec, and optionally a status that only its own subresource writes."""
 
     rules: ClassVar[Rules[Any]]
     has_generation: ClassVar[bool] = False
@@ -56,7 +56,7 @@ class UnstructuredStrategy(StatusStrategy[UnstructuredObject]):
         return with_generation(new, 1) if self.has_generation else new
 
     def initial_status(self, new: UnstructuredObject) -> dict[str, Any]:
-        """What the status of a new object is, whatever its author wrote there."""
+        """Returns the status of a new object, regardless of what its author wrote."""
         return cast("dict[str, Any]", new.content.get("status") or {})
 
     def validate_create(self, new: UnstructuredObject) -> Iterator[FieldError]:
@@ -76,18 +76,18 @@ class UnstructuredStrategy(StatusStrategy[UnstructuredObject]):
         return replace(new, content={**old.content, "status": new.content.get("status") or {}})
 
     def validate_status(self, new: UnstructuredObject, old: UnstructuredObject) -> Iterator[FieldError]:
-        assert self.rules.status is not None, "only a kind with a status has it written"
+        assert self.rules.status is not None, "only kinds with a status have status writes"
         return self.rules.status(view(new, self.rules.view_type), view(old, self.rules.view_type))
 
 
 class NodeStrategy(UnstructuredStrategy):
-    """A node registers itself, status and all."""
+    """A node registers itself, including its status."""
 
     rules = Rules(Node, core.validate_node, core.validate_node_update, core.validate_node_update)
 
 
 class NamespaceStrategy(UnstructuredStrategy):
-    """A namespace is there until everything in it is gone, which its finalizer stands for."""
+    """A namespace; its finalizer keeps it until everything in it is deleted."""
 
     rules = Rules(Namespace, core.validate_namespace, core.validate_namespace_update, core.validate_namespace_update)
 
@@ -170,7 +170,9 @@ class ServiceAccountStrategy(UnstructuredStrategy):
 
 
 class WorkloadStrategy(UnstructuredStrategy):
-    """Pods that are to be there, so many or on every node. The status is whoever runs them's to write, and here nobody does."""
+    """A number of pods, or a pod on every node. The status belongs to the controller that runs the workload; there is
+    none here.
+    """
 
     has_generation = True
 
@@ -219,7 +221,7 @@ class PodStrategy(UnstructuredStrategy):
         return with_members(obj, spec=default_pod_spec(obj.member("spec")))
 
     def prepare_create(self, new: UnstructuredObject) -> UnstructuredObject:
-        """A pod that was given no priority, because nobody knows of classes, has the usual one."""
+        """A pod without a priority, because no priority class applied, gets the default priority."""
         return super().prepare_create(with_members(new, spec={**_USUAL_PRIORITY, **new.member("spec")}))
 
     def prepare_update(self, new: UnstructuredObject, old: UnstructuredObject) -> UnstructuredObject:
@@ -232,10 +234,10 @@ class PodStrategy(UnstructuredStrategy):
     def validate_update(self, new: UnstructuredObject, old: UnstructuredObject) -> Iterator[FieldError]:
         yield from super().validate_update(new, old)
         if _fixed(new, old) != _fixed(old, old):
-            yield forbidden(SPEC, f"only these may change in a pod: {CHANGEABLE}")
+            yield forbidden(SPEC, f"only these fields of a pod may change: {CHANGEABLE}")
 
     def prepare_status(self, new: UnstructuredObject, old: UnstructuredObject) -> UnstructuredObject:
-        """Parts of the status that belong to features that are off come in only where they are already."""
+        """Keeps status fields of disabled features only if the stored status has them already."""
         new = super().prepare_status(new, old)
         status = dict(new.member("status"))
         for gate, member in (
@@ -248,13 +250,13 @@ class PodStrategy(UnstructuredStrategy):
 
 
 CHANGEABLE: Final = (
-    "images of containers, tolerations (added ones), activeDeadlineSeconds, "
-    "terminationGracePeriodSeconds (from a negative one to 1), schedulingGates (removed ones)"
+    "container images, tolerations (additions only), activeDeadlineSeconds, "
+    "terminationGracePeriodSeconds (from a negative value to 1), schedulingGates (removals only)"
 )
 
 
 def _fixed(pod: UnstructuredObject, old: UnstructuredObject) -> dict[str, Any]:
-    """The part of a pod's spec that cannot change any more, given what the stored pod holds."""
+    """Returns the immutable part of a pod's spec, given the stored pod."""
     spec, before = dict(pod.member("spec")), old.member("spec")
     spec.pop("activeDeadlineSeconds", None)
     for member in ("containers", "initContainers"):

@@ -1,8 +1,8 @@
-"""What we read of the core kinds besides pods (`pod_v1`): nodes, namespaces, events and quotas.
+"""Views of the core kinds besides pods (`pod_v1`): nodes, namespaces, events and quotas.
 
-These are views. Objects of these kinds hold far more than is modelled here, and all of it is kept: they travel
-as `UnstructuredObject`, and nobody stores one of these types in their place. A type names the fields that exist and are not read
-(`UNREAD`), so that those which do not exist can be told from them.
+Objects of these kinds have many more fields, and all of them are kept: objects travel as `UnstructuredObject`, and a
+view is never stored in their place. Each type lists existing fields that it does not read (`UNREAD`), so that they can
+be distinguished from unknown fields.
 """
 
 from __future__ import annotations
@@ -138,6 +138,6 @@ class Event(ApiObject):
 
 
 class ServiceAccount(ApiObject):
-    """Who a program in a pod is. Kept only: nobody gets a token for it here."""
+    """The identity of a program in a pod. It is stored; no tokens are issued for it here."""
 
     UNREAD: ClassVar = ("automountServiceAccountToken", "imagePullSecrets", "secrets")

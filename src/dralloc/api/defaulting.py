@@ -1,6 +1,6 @@
-"""What an absent value means: the defaults that an object gets before it is looked at or stored.
+"""Defaults of absent values, applied before an object is validated or stored.
 
-Objects that need none are returned as they are, so that defaulting twice changes nothing and costs nothing.
+An object that needs no default is returned as it is, so defaulting is idempotent and cheap.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CountedT = TypeVar("CountedT", ExactDeviceRequest, DeviceSubRequest)
 
 
 def default_resource_slice(obj: ResourceSlice, now: Time) -> ResourceSlice:
-    """Every taint says since when it is there."""
+    """Sets the time of every taint without one."""
     devices = obj.spec.devices
     if not devices:
         return obj
@@ -83,7 +83,7 @@ def _default_claim_spec(spec: ResourceClaimSpec, *, flattened: bool) -> Resource
 def _default_request(request: DeviceRequest, *, flattened: bool) -> DeviceRequest:
     exactly = request.exactly
     if exactly is not None:
-        # v1beta1 cannot see whether a request without a class is meant to be exact, and leaves it alone.
+        # v1beta1 cannot tell whether a request without a class is meant as an exact request, and gets no defaults.
         counted = not flattened or exactly.device_class_name
         exactly = _default_tolerations(_default_count(exactly) if counted else exactly)
     alternatives = map_changed(request.first_available, lambda sub: _default_tolerations(_default_count(sub)))

@@ -1,4 +1,4 @@
-"""Parts of a device from plain numbers and texts, as drivers and tests write them down."""
+"""Builds parts of a device from plain numbers and strings, for drivers and tests."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def capacity(
     maximum: Amount | None = None,
     step: Amount | None = None,
 ) -> DeviceCapacity:
-    """How much there is, and for a shareable device how much of it one claim may take."""
+    """An amount and, for a shareable device, the policy for how much of it one claim may take."""
     valid_range = CapacityRequestPolicyRange(min=_quantity(minimum), max=_quantity(maximum), step=_quantity(step))
     policy = CapacityRequestPolicy(
         default=_quantity(default),

@@ -1,7 +1,6 @@
-"""Judges manifests as a compiler judges sources: every fault of every object, with the place where it is written.
+"""Reports every error and warning of every object in a manifest, with its position in the text.
 
-Each object is judged as if it were created now, and its status written right after, on a cluster of which nothing
-else is known.
+Each object is validated as if it were created now and its status written right after, on an otherwise unknown cluster.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Severity(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One thing to tell about a manifest. Path, kind and name are empty where the text itself is at fault."""
+    """One error or warning. Path, kind and name are empty if the text itself cannot be parsed."""
 
     position: Position
     severity: Severity
@@ -48,7 +47,7 @@ class Diagnostic:
 
 @dataclass(frozen=True, slots=True)
 class ManifestDiagnosis:
-    """How many objects a manifest has, what the good ones would be stored as, and what there is to tell."""
+    """The number of objects in a manifest, the valid ones as they would be stored, and all diagnostics."""
 
     object_count: int
     stored: tuple[ApiObject, ...]
@@ -56,7 +55,7 @@ class ManifestDiagnosis:
 
 
 def diagnose_manifest(source: bytes, context: AdmissionContext) -> ManifestDiagnosis:
-    """Everything there is to tell about the objects in the bytes of a file."""
+    """Returns all diagnostics of the objects in the bytes of a file."""
     manifest = read_manifest(source)
     context = replace(context, namespace_labels=_LABELLED)
     stored: list[ApiObject] = []
@@ -77,7 +76,7 @@ def diagnose_manifest(source: bytes, context: AdmissionContext) -> ManifestDiagn
 
 @dataclass(frozen=True, slots=True)
 class _Finding:
-    """A diagnostic whose position is still to be looked up."""
+    """A diagnostic whose position is not looked up yet."""
 
     document: Document
     severity: Severity
@@ -86,7 +85,7 @@ class _Finding:
     steps: Steps = ()
 
 
-# Whether a namespace is labelled cannot be known here: what needs it is taken, with a warning.
+# The labels of namespaces are unknown here: an object that needs one is accepted with a warning.
 _LABELLED: Final = {ADMIN_ACCESS_LABEL: "true"}
 
 
@@ -131,11 +130,11 @@ def _creation(document: Document, kind: Kind, version: str, sent: ApiObject) -> 
 
 
 def _write(document: Document, creation: WriteRequest, context: AdmissionContext) -> Admitted | Refused:
-    """Creates the object, and writes its status where it has one."""
+    """Creates the object, and writes its status if it has one."""
     created = admit(creation, context)
     if isinstance(created, Refused) or "status" not in creation.kind.subresources or not document.tree.get("status"):
         return created
-    # A status is written to an object that was read before.
+    # A status write needs the resource version of a previous read.
     read = replace(creation.new, metadata=replace(creation.new.metadata, resource_version="1"))
     update = replace(creation, verb=Verb.UPDATE, new=read, old=created.stored, subresource="status", body=b"")
     written = admit(update, context)
@@ -150,7 +149,7 @@ def _label_warnings(document: Document, creation: WriteRequest, context: Admissi
 
 
 def _without(document: Document, unreadable: list[Steps]) -> bytes:
-    """The object without the values that are of the wrong type, so that the rest can be judged."""
+    """Returns the object without the values of the wrong type, so that the rest can be validated."""
     if not unreadable or () in unreadable:
         return document.body
     tree = msgspec.json.decode(document.body)
@@ -163,7 +162,9 @@ def _without(document: Document, unreadable: list[Steps]) -> bytes:
 
 
 def _is_about(steps: Steps, unreadable: list[Steps]) -> bool:
-    """Whether a fault only follows from values that were left out: it is in one, or it is of the object that has one."""
+    """True if an error is only a consequence of removed values: it is inside one, or inside an object that contains
+    one.
+    """
     return any(steps == way[: len(steps)] or way == steps[: len(way)] for way in unreadable)
 
 
@@ -191,10 +192,10 @@ def _warning(document: Document, text: str) -> _Finding:
 
 def _unknown_kind(document: Document) -> _Finding:
     if not isinstance(document.tree, dict):
-        return _Finding(document, Severity.ERROR, "an object is expected, with apiVersion and kind")
+        return _Finding(document, Severity.ERROR, "expected an object with apiVersion and kind")
     missing = [name for name in ("apiVersion", "kind") if not document.tree.get(name)]
     if missing:
-        return _Finding(document, Severity.ERROR, f"{' and '.join(missing)} must be given")
+        return _Finding(document, Severity.ERROR, f"missing {' and '.join(missing)}")
     if (known := find_in_other_versions(document.api_version, document.kind)) is not None:
         return _Finding(document, Severity.ERROR, known.lacks(document.api_version), steps=("apiVersion",))
     group = document.api_version.rpartition("/")[0]
@@ -202,7 +203,7 @@ def _unknown_kind(document: Document) -> _Finding:
     if close:
         message = f'there is no kind "{document.kind}" in {document.api_version}, did you mean "{close[0]}"?'
         return _Finding(document, Severity.ERROR, message, steps=("kind",))
-    message = f"{document.kind} of {document.api_version} is not a kind that dralloc knows: not checked"
+    message = f"not checked: dralloc does not know the kind {document.kind} of {document.api_version}"
     return _Finding(document, Severity.WARNING, message, steps=("kind",))
 
 
@@ -228,7 +229,7 @@ def _located(manifest: Manifest, findings: Iterable[_Finding]) -> Iterator[Diagn
 
 
 def _as_written(positions: dict[Steps, Position], document: Document, steps: Steps) -> Steps:
-    """The steps to where a fault is written: faults of v1beta1 objects are told in the shape that v1 has."""
+    """Returns the steps to the position of an error in the text: errors of v1beta1 objects are reported in v1's shape."""
     written = (*document.prefix, *steps)
     if document.api_version.endswith(f"/{V1BETA1}"):
         written = tuple(step for step in written if step != "exactly")

@@ -1,7 +1,6 @@
-"""What admission asks of the expression language: whether an expression that somebody writes now is a good one.
+"""The interface between admission and the expression language: whether a new expression is valid, and its cost.
 
-The language is another package; here is only the question, and the language's answer to it. Length and cost
-limits belong to the API and are held in `validation.expressions`.
+Length and cost limits belong to the API and are in `validation.selectors`.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from dralloc.primitives.features import FeatureGates
 
 @dataclass(frozen=True, slots=True)
 class ExpressionCheck:
-    """Why an expression cannot be used, or else what evaluating it costs at worst."""
+    """The compile error of an expression, or else its worst-case cost."""
 
     fault: str | None = None
     cost: int = 0
@@ -23,14 +22,14 @@ class ExpressionCheck:
 
 class ExpressionChecker(Protocol):
     def check_selector_expression(self, expression: str, gates: FeatureGates) -> ExpressionCheck:
-        """An expression that says of a device whether it is wanted."""
+        """Checks an expression that selects devices."""
 
     def check_derived_attribute_expression(self, expression: str, gates: FeatureGates) -> ExpressionCheck:
-        """An expression that computes an attribute of a device."""
+        """Checks an expression that computes an attribute of a device."""
 
 
 class _CelChecker:
-    """Claims are made from templates, so the same few expressions come again and again."""
+    """Caches checks: claims are made from templates, so the same few expressions repeat."""
 
     def check_selector_expression(self, expression: str, gates: FeatureGates) -> ExpressionCheck:
         return _judge(expression, gates, is_selector=True)
@@ -41,7 +40,8 @@ class _CelChecker:
 
 @lru_cache(maxsize=4096)
 def _judge(expression: str, gates: FeatureGates, *, is_selector: bool) -> ExpressionCheck:
-    # The language takes a while to load, and most commands and servers start without an expression to judge.
+    # Late import: the language takes a while to load, and most commands and servers start without an expression to
+    # check.
     from dralloc.cel.compiler import compile_derived_attribute, compile_selector_expression, environment_for
     from dralloc.cel.errors import CelCompileError
 

@@ -1,8 +1,7 @@
-"""Fields behind feature gates: while a gate is off, its fields are dropped from what is written.
+"""Fields behind feature gates: while a gate is off, its fields are dropped from writes.
 
-Where the stored object uses the feature already, nothing is dropped: switching a gate off must not tear up
-objects that exist, and a client that writes back what it read must not lose anything. Dropping is silent, and
-comes before validation, which then speaks about what is left.
+Nothing is dropped if the stored object uses the feature already: turning a gate off must not damage existing objects,
+and a client that writes back what it read must not lose anything. Dropping is silent and comes before validation.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ PartT = TypeVar("PartT")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GatedFields(Generic[PartT]):
-    """What a feature adds to a part of an object: whether it is used there, and the part without it."""
+    """The fields that a feature adds to a part of an object: whether they are used, and the part without them."""
 
     gates: tuple[str, ...]
     in_use: Callable[[PartT], bool]
@@ -46,7 +45,7 @@ class GatedFields(Generic[PartT]):
 def drop_disabled(
     features: tuple[GatedFields[PartT], ...], new: PartT, old: PartT | None, gates: FeatureGates
 ) -> PartT:
-    """The new part without the fields of features that are off and that the old one does not use."""
+    """Returns the new part without the fields of disabled features that the old part does not use."""
     for feature in _disabled(features, gates):
         if feature.in_use(new) and (old is None or not feature.in_use(old)):
             new = feature.cleared(new)

@@ -1,4 +1,4 @@
-"""Which attributes and capacities devices have: what tells a selector that asks for nothing that exists."""
+"""The names of the attributes and capacities that devices have; selectors for other names never match."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CAPACITY: Final = "capacity"
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """How many devices there are, and on how many of them each name exists."""
+    """The number of devices, and on how many of them each name exists."""
 
     device_count: int
     attributes: Mapping[QualifiedName, int]
@@ -32,7 +32,7 @@ class Inventory:
 
 @dataclass(frozen=True, slots=True)
 class UnknownName:
-    """A name that no device has, and the one that was likely meant."""
+    """A name that no device has, and the name that was probably intended."""
 
     sort: str
     domain: str
@@ -41,11 +41,11 @@ class UnknownName:
 
     def __str__(self) -> str:
         text = f"no device in these files has the {self.sort} {self.domain}/{self.name}"
-        return f"{text}; is {'/'.join(self.likely)} meant?" if self.likely else text
+        return f"{text}; did you mean {'/'.join(self.likely)}?" if self.likely else text
 
 
 def take_inventory(slices: Iterable[ResourceSlice]) -> Inventory:
-    """What the devices of all these slices have."""
+    """Counts the names on the devices of all these slices."""
     attributes: Counter[QualifiedName] = Counter()
     capacity: Counter[QualifiedName] = Counter()
     device_count = 0
@@ -59,7 +59,7 @@ def take_inventory(slices: Iterable[ResourceSlice]) -> Inventory:
 
 
 def find_unknown_names(reads: Reads, inventory: Inventory) -> tuple[UnknownName, ...]:
-    """What an expression asks for and no device has; nothing where there are no devices to know it from."""
+    """Returns the names in an expression that no device has; empty if there are no devices."""
     if not inventory.device_count:
         return ()
     return tuple(
@@ -74,13 +74,13 @@ def find_unknown_names(reads: Reads, inventory: Inventory) -> tuple[UnknownName,
 
 
 def split_name(name: str, driver: str) -> QualifiedName:
-    """Domain and name: a name without a domain belongs to the driver's."""
+    """Returns domain and name; a name without a domain has the driver's."""
     domain, slash, identifier = name.partition("/")
     return (domain, identifier) if slash else (driver, name)
 
 
 def _likely(asked: QualifiedName, known: Mapping[QualifiedName, int]) -> QualifiedName | None:
-    """A name that is written nearly the same in that domain, or the same name in another one."""
+    """Returns a similar name in the same domain, or the same name in another domain."""
     domain, name = asked
     alike = difflib.get_close_matches(name, [other for where, other in known if where == domain], n=1, cutoff=0.7)
     if alike:

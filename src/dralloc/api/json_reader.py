@@ -1,6 +1,6 @@
-"""JSON as plain trees, with what a decoder drops: repeated keys, exact numbers, and where each value stands.
+"""Parses JSON into plain trees with what a decoder drops: repeated keys, exact numbers, and positions.
 
-Only for judging a document and for pointing into it; objects are decoded from the bytes by `codec`.
+Only for diagnostics; objects are decoded from the bytes by `codec`.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from dralloc.api.trees import ExactNumber, RepeatedKeys, repeated_names
 
 
 def read_json(text: str) -> Any:
-    """The tree of the one JSON value that the text holds."""
+    """Returns the tree of the one JSON value in the text."""
     tree, end = _read(text, _skip_space(text, 0))
     rest = _skip_space(text, end)
     if rest != len(text):
-        raise SourceError(position_of(text, rest), "not JSON: there is more text after the end of the value")
+        raise SourceError(position_of(text, rest), "not JSON: unexpected text after the value")
     return tree
 
 
 def read_json_stream(text: str) -> Iterator[tuple[Any, int, int]]:
-    """Every JSON value of a text that holds one after the other: tree, start and end."""
+    """Yields tree, start and end of every JSON value in a text of concatenated values."""
     start = _skip_space(text, 0)
     while start < len(text):
         tree, end = _read(text, start)
@@ -44,7 +44,7 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a number that JSON has")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 _DECODER: Final = json.JSONDecoder(object_pairs_hook=_members, parse_float=ExactNumber, parse_constant=_refuse_constant)
@@ -54,12 +54,12 @@ _SPACE: Final = re.compile(r"[ \t\r\n]*")
 
 def _skip_space(text: str, offset: int) -> int:
     match = _SPACE.match(text, offset)
-    assert match is not None, "the pattern also matches nothing"
+    assert match is not None, "the pattern matches the empty string"
     return match.end()
 
 
 def _refuse_half_characters(tree: Any) -> None:
-    """JSON can spell half of a character, and no text can hold it."""
+    """JSON can escape a lone surrogate, which no string can hold."""
     pending = [tree]
     for node in pending:
         if isinstance(node, str):
@@ -82,7 +82,7 @@ def _read(text: str, start: int) -> tuple[Any, int]:
     except RecursionError:
         raise SourceError(position_of(text, start), "the value is nested too deeply") from None
     except UnicodeEncodeError:
-        raise SourceError(position_of(text, start), "not JSON: a text holds half of a character") from None
+        raise SourceError(position_of(text, start), "not JSON: a string contains a lone surrogate") from None
     except ValueError as error:
         raise SourceError(position_of(text, start), f"not JSON: {error}") from None
 
@@ -93,7 +93,7 @@ _TOKEN: Final = re.compile(r'([{\[])|([}\]])|("(?:[^"\\]|\\.)*")|([^\s,:\[\]{}"]
 
 
 def locate_json(text: str, start: int) -> dict[Steps, Position]:
-    """Where everything in the value that begins at `start` stands. The text is known to be JSON."""
+    """Returns the positions of everything in the value at `start`. The text is known to be JSON."""
     tracker = PositionTracker()
     line_starts = [0, *(match.end() for match in re.finditer("\n", text))]
     for token in _TOKEN.finditer(text, start):

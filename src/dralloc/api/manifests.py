@@ -1,7 +1,7 @@
-"""Manifests: the objects that a text holds, in JSON or YAML, one document or many, lists taken apart.
+"""Manifests: the objects in a JSON or YAML text with one or many documents; lists are flattened.
 
-Whatever a manifest is written in, each object comes out as JSON bytes, so that there is one way to decode it.
-Positions are looked up afterwards and only for documents that have faults, because few have.
+Each object comes out as JSON bytes, whatever the manifest is written in, so that there is one way to decode it.
+Positions are looked up afterwards and only for documents with errors.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Document:
 
     body: bytes
     tree: Any
-    # Which document of the text it is, and the way to it where that document is a list.
+    # The index of its document in the text, and the path to it if that document is a list.
     index: int
     prefix: Steps = ()
 
@@ -49,16 +49,16 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What could be read of a text, and the error that ended reading, if one did."""
+    """The documents that could be read, and the error that ended reading, if any."""
 
     text: str
     documents: tuple[Document, ...] = ()
     error: SourceError | None = None
-    # Where each JSON value begins; empty for YAML.
+    # The start of each JSON value; empty for YAML.
     starts: tuple[int, ...] = ()
 
     def locate(self, documents: Iterable[Document]) -> Mapping[int, dict[Steps, Position]]:
-        """For every document that one of these comes from, where its parts stand."""
+        """Returns the positions of all parts of the documents that these come from."""
         wanted = frozenset(document.index for document in documents)
         if self.starts:
             return {index: locate_json(self.text, self.starts[index]) for index in wanted}
@@ -66,7 +66,7 @@ class Manifest:
 
 
 def read_manifest(source: bytes) -> Manifest:
-    """The objects in the bytes of a file."""
+    """Returns the objects in the bytes of a file."""
     try:
         text = source.decode().removeprefix(_BYTE_ORDER_MARK)
     except UnicodeDecodeError as error:
@@ -77,7 +77,7 @@ def read_manifest(source: bytes) -> Manifest:
     as_json = _read_json(text)
     if as_json.error is None:
         return as_json
-    # Braces are YAML, too.
+    # YAML has braces, too.
     as_yaml = _read_yaml(text)
     return as_yaml if as_yaml.error is None else as_json
 
@@ -114,7 +114,7 @@ def _read_yaml(text: str) -> Manifest:
 
 
 def _flattened(body: bytes, tree: Any, index: int) -> Iterator[Document]:
-    """The object, or the objects of a list, and of lists in it."""
+    """Yields the object, or the objects of a list and of lists in it."""
     pending = [Document(body, tree, index)]
     while pending:
         document = pending.pop()

@@ -1,4 +1,4 @@
-"""What every API object carries: type, metadata, owner references, conditions, selectors."""
+"""What every API object has: type, metadata, owner references, conditions, selectors."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class LabelSelectorRequirement(Wire):
 
 
 class LabelSelector(Wire):
-    """One that says nothing selects everything."""
+    """An empty selector selects everything."""
 
     match_labels: dict[str, str] = field(default_factory=dict)
     match_expressions: tuple[LabelSelectorRequirement, ...] = ()

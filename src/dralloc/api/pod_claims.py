@@ -1,4 +1,4 @@
-"""Which claims a pod uses, whose a claim is, and who holds it: what scheduler, controllers and nodes must agree on."""
+"""Which claims a pod uses, who owns a claim and for whom it is reserved; shared by scheduler, controllers and nodes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from dralloc.api.meta_v1 import ApiObject, ObjectMeta, OwnerReference
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 
-# Keeps a claim that is allocated from vanishing: whoever allocates sets it first, whoever deallocates takes it off last.
+# Protects an allocated claim from deletion: set before allocation, removed after deallocation.
 CLAIM_FINALIZER: Final = "resource.kubernetes.io/delete-protection"
-# On a claim made from a template: the entry of the pod that it was made for.
+# On a claim made from a template: the pod's entry that it was made for.
 POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
 # On a claim that a scheduler made for the extended resources of a pod.
 EXTENDED_RESOURCE_CLAIM: Final = "resource.kubernetes.io/extended-resource-claim"
@@ -20,7 +20,7 @@ EXTENDED_RESOURCE_CLAIM: Final = "resource.kubernetes.io/extended-resource-claim
 
 @dataclass(frozen=True, slots=True)
 class ClaimUse:
-    """A claim by the name that its pod knows it by. One that was made for the pod must also be the pod's."""
+    """A claim and its name within the pod. A claim that was made for the pod must also be owned by it."""
 
     entry: str
     claim: str
@@ -28,8 +28,8 @@ class ClaimUse:
 
 
 def claims_of(pod: Pod) -> Iterator[ClaimUse]:
-    """The claims of a pod as far as they are known: those to be made from templates once they are recorded."""
-    # Most pods have none, and this is asked at every change of a pod.
+    """Yields the known claims of a pod; claims from templates are known once the status records them."""
+    # Most pods have none, and this runs at every change of a pod.
     if pod.spec.resource_claims:
         made = {entry.name: entry.resource_claim_name for entry in pod.status.resource_claim_statuses}
         for entry in pod.spec.resource_claims:
@@ -47,7 +47,7 @@ def controller_of(metadata: ObjectMeta) -> OwnerReference | None:
 
 
 def is_made_for(claim: ResourceClaim, pod: ApiObject) -> bool:
-    """Whether the claim belongs to this very pod."""
+    """True if the claim was made for exactly this pod."""
     owner = controller_of(claim.metadata)
     return owner is not None and owner.uid == pod.metadata.uid
 
@@ -65,12 +65,12 @@ def pod_reference(pod: Pod) -> ConsumerReference:
 
 
 def is_held_by_workload(claim: ResourceClaim) -> bool:
-    """Whether something other than a pod holds the claim: then its pods are not listed (KEP-5194)."""
+    """True if the claim is reserved for something other than a pod; its pods are not listed then (KEP-5194)."""
     return not all(map(is_pod, claim.status.reserved_for))
 
 
 def is_reserved_for(claim: ResourceClaim, pod: Pod) -> bool:
-    """Whether the pod may use what the claim got: it is listed, or any pod may."""
+    """True if the claim is reserved for the pod, or for any pod."""
     allocation = claim.status.allocation
     if allocation is not None and allocation.reserved_for_any_pod:
         return True

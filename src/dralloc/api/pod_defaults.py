@@ -1,6 +1,6 @@
-"""What a pod gets that its author did not say, as far as a scheduler, a node or a reader of the pod looks at it.
+"""Defaults of pods, for the fields that a scheduler, a node or a reader of the pod uses.
 
-Works on the JSON of a pod's spec, because that holds more than we model.
+Works on the JSON of a pod's spec, because that has more fields than we model.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _CONTAINER_DEFAULTS: Final[Mapping[str, Any]] = {
     "resources": {},
 }
 
-# A pod stays on a node that is unreachable or not ready for this long, unless it says otherwise.
+# The default toleration time for a node that is unreachable or not ready.
 _UNHEALTHY_NODE_TAINTS: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _UNHEALTHY_NODE_SECONDS: Final = 300
 
 
 def default_template_spec(spec: Tree) -> Tree:
-    """The spec of a pod to be, as a job holds it: without what only a real pod gets."""
+    """Returns the spec of a pod template: without the defaults of real pods."""
     return _with_container_defaults({**_POD_DEFAULTS, **spec})
 
 
@@ -53,7 +53,7 @@ def _with_container_defaults(spec: Tree) -> Tree:
 
 
 def _listen_on_host(spec: Tree) -> None:
-    """On the network of the host, every port is one of the host's."""
+    """On the host's network, every container port is a host port."""
     for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
         for port in container.get("ports") or ():
             if not port.get("hostPort") and port.get("containerPort"):
@@ -61,7 +61,7 @@ def _listen_on_host(spec: Tree) -> None:
 
 
 def _objects(items: list[Tree | None] | None) -> list[Tree]:
-    """The items of a list; null in it is an object that says nothing."""
+    """Returns the items of a list; null stands for an empty object."""
     return [item or {} for item in items or []]
 
 
@@ -75,14 +75,14 @@ def _default_container(container: Tree) -> Tree:
 
 
 def _pull_policy(image: str) -> str:
-    """An image without a tag can become another one at any time."""
+    """An image without a tag can change at any time."""
     name = image.rpartition("/")[2]
     tag = name.rpartition(":")[2] if ":" in name else ""
     return "Always" if "@" not in name and tag in ("", "latest") else "IfNotPresent"
 
 
 def _default_resources(resources: Tree) -> Tree:
-    """A limit without a request is a request as well."""
+    """A limit without a request is also the request."""
     limits = resources.get("limits")
     return resources if not limits else {**resources, "requests": {**limits, **(resources.get("requests") or {})}}
 
@@ -101,7 +101,7 @@ def _tolerates_eviction(toleration: Tree, taint: str) -> bool:
 
 
 def quality_of_service(spec: PodSpec) -> str:
-    """How safe the pod is when its node runs short: whether it asks for what it may use."""
+    """Returns the QoS class."""
     amounts = [
         (container.resources.requests.get(name), container.resources.limits.get(name))
         for container in (*spec.init_containers, *spec.containers)

@@ -1,6 +1,6 @@
-"""What we read of pods: which claims they use, what keeps them to nodes, and how they fare.
+"""The view of pods: claims, placement rules and status.
 
-A view, like those of the other core kinds (`core_v1`).
+Like the views of the other core kinds (`core_v1`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DEFAULT_SCHEDULER: Final = "default-scheduler"
 
 
 class PodResourceClaim(Wire):
-    """A claim that a pod uses: one that exists, or one to be made from a template for this pod."""
+    """A claim that a pod uses: an existing one, or one to be made from a template for this pod."""
 
     name: str = printed("")
     resource_claim_name: str | None = None
@@ -28,7 +28,7 @@ class PodResourceClaim(Wire):
 
 
 class ContainerClaim(Wire):
-    """A claim of the pod that a container gets, or the devices of one request of it."""
+    """A claim of the pod that a container uses, or the devices of one request of it."""
 
     name: str = printed("")
     request: str = ""
@@ -99,7 +99,7 @@ class NodeAffinity(Wire):
 
 
 class PodAffinityTerm(Wire):
-    """Which pods are meant, and how far away counts as near: nodes with the same value of the label `topology_key` are."""
+    """Which pods are meant, and the topology domain: nodes with the same value of the label `topology_key` are close."""
 
     label_selector: LabelSelector | None = None
     namespaces: tuple[str, ...] = ()
@@ -110,7 +110,7 @@ class PodAffinityTerm(Wire):
 
 
 class PodAffinity(Wire):
-    """Near to other pods or away from them. Of preferences only that there are some is read."""
+    """Affinity or anti-affinity to other pods. Of preferences, only their presence is read."""
 
     required_during_scheduling_ignored_during_execution: tuple[PodAffinityTerm, ...] = ()
     preferred_during_scheduling_ignored_during_execution: tuple[dict[str, Any], ...] = ()
@@ -137,7 +137,7 @@ class TopologySpreadConstraint(Wire):
 
 
 class Volume(Wire):
-    """Of a volume only what ties a pod to nodes."""
+    """The parts of a volume that tie a pod to nodes."""
 
     UNREAD: ClassVar = (
         "awsElasticBlockStore",
@@ -243,7 +243,7 @@ class PodCondition(Wire):
 
 
 class PodResourceClaimStatus(Wire):
-    """Which claim was made for an entry of the pod; none where none was needed."""
+    """The claim that was made for an entry of the pod; none if none was needed."""
 
     name: str = printed("")
     resource_claim_name: str | None = None
@@ -261,7 +261,7 @@ class PodExtendedResourceClaimStatus(Wire):
 
 
 class ContainerStatus(Wire):
-    """Of how a container is, only what it has of the node: after a change of its size that may not be what it asks for."""
+    """The resources that a container has on the node; after a resize they may differ from its request."""
 
     UNREAD: ClassVar = (
         "allocatedResourcesStatus",
@@ -317,7 +317,7 @@ class Pod(ApiObject):
 
     @property
     def is_finished(self) -> bool:
-        """Whether its containers will never run again."""
+        """True if its containers will never run again."""
         return self.status.phase in (SUCCEEDED, FAILED)
 
     @property

@@ -1,4 +1,4 @@
-"""Where the parts of a document stand in its text."""
+"""Positions of the parts of a document in its text."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ Steps = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
-    """Where something begins; lines and columns count from 1."""
+    """The start of a part; lines and columns count from 1."""
 
     line: int
     column: int
 
 
 class SourceError(ValueError):
-    """A text that cannot be read, and where reading stopped."""
+    """A text that cannot be parsed, and the position of the error."""
 
     def __init__(self, position: Position, message: str) -> None:
         super().__init__(message)
@@ -30,15 +30,15 @@ def position_of(text: str, offset: int) -> Position:
 @dataclass(slots=True)
 class _Container:
     steps: Steps
-    # The member whose value comes next; None where its name does.
+    # The member whose value comes next; None if its name comes next.
     name: str | None = None
-    # The item that comes next, where the container is a list.
+    # The next index, if the container is a list.
     index: int | None = None
 
 
 @dataclass(slots=True)
 class PositionTracker:
-    """Follows a reader through one document, and notes where each member (by its name) and each item begins."""
+    """Follows a parser through one document, and records where each member (by its name) and each item begins."""
 
     positions: dict[Steps, Position] = field(default_factory=dict)
     _open: list[_Container] = field(default_factory=list)
@@ -50,16 +50,16 @@ class PositionTracker:
         self._open.append(_Container(self._next_value(position), index=0))
 
     def end(self) -> bool:
-        """Leaves a container; whether it was the outermost one."""
+        """Leaves a container; true if it was the outermost one."""
         self._open.pop()
         return not self._open
 
     def scalar(self, text: str, position: Position) -> None:
-        """A name where a name is due, a value elsewhere."""
+        """Records a name where a name is expected, and a value elsewhere."""
         top = self._open[-1] if self._open else None
         if top is not None and top.index is None and top.name is None:
             top.name = text
-            # The first of several equal names is where a reader looks first.
+            # The first of several equal names counts.
             self.positions.setdefault((*top.steps, text), position)
         else:
             self._next_value(position)
@@ -70,7 +70,7 @@ class PositionTracker:
             return ()
         top = self._open[-1]
         if top.index is None:
-            # A container in the place of a name has no text to find it by.
+            # A container as a key has no text to find it by.
             steps = (*top.steps, top.name or "")
             top.name = None
             return steps
@@ -81,7 +81,7 @@ class PositionTracker:
 
 
 def nearest(positions: dict[Steps, Position], steps: Steps) -> Position:
-    """Where the part is stated, or else the closest part around it that is."""
+    """Returns the position of the part, or of the closest enclosing part that has one."""
     while steps and steps not in positions:
         steps = steps[:-1]
     return positions.get(steps, Position(1, 1))

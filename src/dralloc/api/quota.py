@@ -1,8 +1,7 @@
-"""What a claim counts for in a quota: how many devices of which class it may come to hold.
+"""The quota usage of a claim: how many devices of each class it may hold.
 
-A request with alternatives is charged for each of them, because any one may be chosen; of one class only the
-most that an alternative asks for. Mode `All` counts as many devices as a claim can hold. Shares are not
-charged by their size.
+A request with alternatives is charged the maximum per class over its alternatives, because any of them may be chosen.
+Mode `All` is charged the largest number of devices that a claim can hold. Shares are not charged by their size.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ ALL_DEVICES_COUNT: Final = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaFacts:
-    """What the charge of a claim depends on besides the claim.
+    """The facts besides the claim that its charge depends on.
 
-    A claim that the scheduler made for the extended resources of a pod doubles what the pod itself is charged;
+    A claim that the scheduler made for the extended resources of a pod would duplicate the pod's own charge;
     `pod_usage` is that charge, by quota name, and empty for all other claims.
     """
 
@@ -46,7 +45,7 @@ class QuotaFacts:
 
 @dataclass(frozen=True, slots=True)
 class Excess:
-    """A quota name of which more would be used than is allowed."""
+    """A quota name whose limit would be exceeded."""
 
     name: str
     used: Quantity
@@ -55,7 +54,7 @@ class Excess:
 
 
 def usage_of_claim(claim: ResourceClaim, facts: QuotaFacts) -> dict[str, Quantity]:
-    """The claim's charge, by quota name."""
+    """Returns the claim's charge, by quota name."""
     devices = devices_by_class(claim.spec)
     usage = {CLAIM_COUNT: 1, **{f"{name}{DEVICES_SUFFIX}": count for name, count in devices.items()}}
     if facts.counts_extended:
@@ -64,7 +63,7 @@ def usage_of_claim(claim: ResourceClaim, facts: QuotaFacts) -> dict[str, Quantit
 
 
 def devices_by_class(spec: ResourceClaimSpec) -> dict[str, int]:
-    """The most devices that the claim can come to hold, by class."""
+    """Returns the maximal number of devices that the claim can hold, by class."""
     total: Counter[str] = Counter()
     for request in spec.devices.requests or ():
         for class_name, count in _charge(request).items():
@@ -73,14 +72,14 @@ def devices_by_class(spec: ResourceClaimSpec) -> dict[str, int]:
 
 
 def is_counted(name: str, known_extended: Iterable[str] = ()) -> bool:
-    """Whether claims are charged under this quota name."""
+    """True if claims are charged under this quota name."""
     return name == CLAIM_COUNT or name.endswith(DEVICES_SUFFIX) or name in map(_quota_name, known_extended)
 
 
 def find_excess(
     hard: Mapping[str, Quantity], used: Mapping[str, Quantity], usage: Mapping[str, Quantity]
 ) -> tuple[Excess, ...]:
-    """Where the usage does not fit into what a quota leaves; an update brings only what it adds."""
+    """Returns the quota names that the usage would exceed; the usage of an update is what it adds."""
     return tuple(
         Excess(name, used.get(name, Quantity.ZERO), usage[name], limit)
         for name, limit in sorted(hard.items())
@@ -89,7 +88,7 @@ def find_excess(
 
 
 def explain_excess(quota: str, excesses: Iterable[Excess]) -> str:
-    """The refusal in Kubernetes' words, which users and tests look for."""
+    """Returns the error in Kubernetes' wording."""
     listed = list(excesses)
     requested = ",".join(f"{excess.name}={excess.requested}" for excess in listed)
     used = ",".join(f"{excess.name}={excess.used}" for excess in listed)
@@ -98,7 +97,7 @@ def explain_excess(quota: str, excesses: Iterable[Excess]) -> str:
 
 
 def added_usage(new: Mapping[str, Quantity], old: Mapping[str, Quantity]) -> dict[str, Quantity]:
-    """What an update uses more than before; negative where it uses less."""
+    """Returns how much more an update uses; negative if it uses less."""
     return {name: new.get(name, Quantity.ZERO) - old.get(name, Quantity.ZERO) for name in new.keys() | old.keys()}
 
 

@@ -1,4 +1,4 @@
-"""`rbac.authorization.k8s.io/v1`: who may do what. Such objects are kept, and nothing here enforces them."""
+"""`rbac.authorization.k8s.io/v1`: roles and bindings. They are stored; nothing here enforces them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ GROUP: Final = "rbac.authorization.k8s.io"
 
 
 class PolicyRule(Wire):
-    """Verbs on resources, or on paths that are no resources."""
+    """Verbs on resources, or on non-resource URLs."""
 
     verbs: tuple[str, ...] = printed(())
     api_groups: tuple[str, ...] = ()
@@ -40,7 +40,7 @@ class Role(ApiObject):
 
 
 class ClusterRole(Role):
-    """A role for all namespaces, and for what is in none."""
+    """A role for all namespaces and for cluster-scoped objects."""
 
     UNREAD: ClassVar = ("aggregationRule",)
 

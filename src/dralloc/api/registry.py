@@ -1,6 +1,6 @@
-"""The kinds that we serve: their names, versions and shapes, and the rules by which they are written.
+"""The served kinds: their names, versions and types, and their write strategies.
 
-Decoding, admission, discovery and the command line read this table; nothing else knows which kinds there are.
+Decoding, admission, discovery and the command line read this table; the list of kinds exists nowhere else.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from dralloc.api.unstructured_object import UnstructuredObject, print_unstructur
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedVersion:
-    """One version of a kind: the shape that it has there, and how long it will be served."""
+    """One version of a kind: its type there, and its deprecation."""
 
     version: str
     wire_type: type[ApiObject]
     deprecated_in: str = ""
     removed_in: str = ""
-    # Whether an update without `resourceVersion` is taken, and replaces whatever is stored.
+    # Whether an update without `resourceVersion` is accepted, and replaces whatever is stored.
     unconditional_update: bool = True
 
 
@@ -64,15 +64,15 @@ class Kind:
     namespaced: bool
     versions: tuple[ServedVersion, ...]
     strategy: type[Strategy[Any]]
-    # The shape that is stored and worked with.
+    # The type that is stored and used by the project.
     hub: type[ApiObject]
-    # What we know of a kind that we model only in part, and that is stored as `UnstructuredObject`.
+    # The view of a kind that we model only in part, and that is stored as `UnstructuredObject`.
     view: type[ApiObject] | None = None
     subresources: tuple[str, ...] = ()
     short_names: tuple[str, ...] = ()
-    # What becomes of objects that are stored and that no part of the project acts upon; told to whoever writes one.
+    # The warning for objects that are stored but that no part of the project acts on.
     kept_only: str = ""
-    # What a list can be filtered by besides labels.
+    # The supported field selectors.
     selectable_fields: tuple[str, ...] = ("metadata.name",)
 
     @property
@@ -97,12 +97,12 @@ class Kind:
         return None
 
     def lacks(self, api_version: str) -> str:
-        """What to tell who names a version that the kind does not have."""
+        """Returns the message for a version that the kind does not have."""
         versions = ", ".join(served.version for served in self.versions)
         return f"there is no {self.kind} in {api_version}; it exists in {versions}"
 
     def deprecation_warning(self, version: str) -> str | None:
-        """What to tell a client that uses an old version."""
+        """Returns the warning for a client that uses an old version."""
         served = self.served(version)
         if served is None or not served.deprecated_in:
             return None
@@ -273,9 +273,9 @@ SERVICE_ACCOUNT: Final = _core_kind(
     "serviceaccounts",
     ServiceAccountStrategy,
     short_names=("sa",),
-    kept_only="service accounts are kept, and no tokens are made for them here",
+    kept_only="service accounts are stored, but no tokens are issued for them",
 )
-_NOT_RUN: Final = "is kept, and nothing makes pods of it here"
+_NOT_RUN: Final = "is stored, but no controller creates its pods"
 DEPLOYMENT: Final = _core_kind(
     "Deployment",
     "deployments",
@@ -292,7 +292,7 @@ DAEMON_SET: Final = _core_kind(
     short_names=("ds",),
     kept_only=f"a DaemonSet {_NOT_RUN}",
 )
-_NOT_ENFORCED: Final = "roles and their bindings are kept, and not enforced here"
+_NOT_ENFORCED: Final = "roles and bindings are stored, but not enforced"
 ROLE: Final = _core_kind("Role", "roles", RoleStrategy, group=rbac_v1.GROUP, kept_only=_NOT_ENFORCED)
 ROLE_BINDING: Final = _core_kind(
     "RoleBinding", "rolebindings", RoleBindingStrategy, group=rbac_v1.GROUP, kept_only=_NOT_ENFORCED
@@ -349,27 +349,27 @@ _BY_RESOURCE: Final[Mapping[tuple[str, str, str], Kind]] = {
 
 
 def find_kind(api_version: str, kind: str) -> Kind | None:
-    """The kind that a manifest's `apiVersion` and `kind` name."""
+    """Returns the kind for a manifest's `apiVersion` and `kind`."""
     return _BY_KIND.get((api_version, kind))
 
 
 def find_in_other_versions(api_version: str, kind: str) -> Kind | None:
-    """The kind of that group and name, whatever the version."""
+    """Returns the kind of that group and name in any version."""
     return _BY_NAME.get((api_version.rpartition("/")[0], kind))
 
 
 def find_resource(group: str, version: str, plural: str) -> Kind | None:
-    """The kind that a URL names."""
+    """Returns the kind that a URL names."""
     return _BY_RESOURCE.get((group, version, plural))
 
 
 def read_object(kind: Kind, version: str, body: bytes) -> ApiObject:
-    """The object that JSON states, in the shape of the version; raises `DecodeError`."""
+    """Returns the object in the JSON, in the type of the version; raises `DecodeError`."""
     served = kind.served(version)
     assert served is not None, f"not a version of {kind.kind}: {version}"
     return decode(body, served.wire_type) if kind.view is None else read_unstructured(body, kind.view)
 
 
 def print_object(obj: ApiObject) -> bytes:
-    """The JSON of an object of any kind and version."""
+    """Returns the JSON of an object of any kind and version."""
     return print_unstructured(obj) if isinstance(obj, UnstructuredObject) else encode(obj)

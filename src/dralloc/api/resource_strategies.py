@@ -1,5 +1,5 @@
-"""How objects of each kind of `resource.k8s.io` are written: what is filled in, kept and dropped before an object
-is judged, and by which rules it is judged.
+"""The write strategies of `resource.k8s.io`: what is set, kept and dropped before validation, and the validation of
+each kind.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class ResourceSliceStrategy(Strategy[ResourceSlice]):
         return validate_resource_slice(new, self.context)
 
     def prepare_update(self, new: ResourceSlice, old: ResourceSlice) -> ResourceSlice:
-        # A change that is dropped right after still counts as one.
+        # A change counts even if the gated fields that changed are dropped right after.
         generation = old.metadata.generation + (canonicalize(new).spec != old.spec)
         spec = drop_disabled(SLICE_FEATURES, new.spec, old.spec, self.admission.gates)
         return with_generation(replace(new, spec=spec), generation)
@@ -134,7 +134,7 @@ class ResourceClaimStrategy(StatusStrategy[ResourceClaim]):
 
 
 def _without_stale_devices(new: ResourceClaim, old: ResourceClaim) -> ResourceClaim:
-    """What drivers said about devices that the claim gives back goes with them."""
+    """Removes the status entries of devices that are deallocated by this write."""
     if not new.status.devices:
         return new
     given_back = allocated_devices(old.status) - allocated_devices(new.status)
@@ -181,7 +181,7 @@ class DeviceTaintRuleStrategy(StatusStrategy[DeviceTaintRule]):
     def prepare_update(self, new: DeviceTaintRule, old: DeviceTaintRule) -> DeviceTaintRule:
         taint, before = new.spec.taint, old.spec.taint
         if taint.effect != before.effect and taint.time_added == before.time_added:
-            # Eviction counts from when the effect is there, so a new effect cannot keep the old one's time.
+            # Eviction counts from the time of the effect, so a new effect must not keep the old time.
             new = replace(
                 new, spec=replace(new.spec, taint=replace(taint, time_added=print_timestamp(self.admission.now)))
             )

@@ -1,9 +1,8 @@
-"""The hub: `resource.k8s.io/v1`, the one shape that the rest of the project works with.
+"""The hub: `resource.k8s.io/v1`, the one version that the rest of the project works with.
 
-A list or map that is absent is empty. Where absent and empty differ (a slice's devices, the list members of
-an attribute), or where Kubernetes prints `null`, the field may be `None`; in a stored object it is never an
-empty tuple then. Enumerations are plain text, so that an unknown value is a fault that validation reports,
-and not a decoding error.
+An absent list or map is empty. Where absent and empty differ (a slice's devices, the list members of an attribute), or
+where Kubernetes prints `null`, the field may be `None`; a stored object never has an empty tuple there. Enumerations
+are plain strings, so that an unknown value is a validation error and not a decoding error.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from dralloc.primitives.quantity import Quantity
 
 GROUP: Final = "resource.k8s.io"
 
-# JSON that nobody wrote.
+# The JSON of an absent value.
 NULL: Final = Raw(b"null")
 
 # Inside `DeviceAttribute`, `bool` is a member.
@@ -65,7 +64,7 @@ class CapacityRequestPolicyRange(Wire):
 
 
 class CapacityRequestPolicy(Wire):
-    """How an asked amount is rounded, and what is taken where nothing is asked (KEP-5075)."""
+    """How a requested amount is rounded, and the default if none is requested (KEP-5075)."""
 
     default: Quantity | None = printed(None)
     valid_values: tuple[Quantity, ...] = ()
@@ -82,7 +81,7 @@ class Counter(Wire):
 
 
 class CounterSet(Wire):
-    """Named amounts that the devices of a pool draw from."""
+    """Named amounts that the devices of a pool consume."""
 
     name: str = printed("")
     counters: dict[str, Counter] = field(default_factory=dict)
@@ -118,7 +117,7 @@ class NodeAllocatableResource(Wire):
 
 
 class Device(Wire):
-    """One device of a slice; shareable where `allow_multiple_allocations` is true."""
+    """One device of a slice; shareable if `allow_multiple_allocations` is true."""
 
     name: str = printed("")
     attributes: dict[str, DeviceAttribute] = field(default_factory=dict)
@@ -196,7 +195,7 @@ class DeviceToleration(Wire):
 
 
 class CapacityRequirements(Wire):
-    """How much of each capacity is asked for, keyed by the capacity's name (KEP-5075)."""
+    """The requested amount of each capacity, keyed by the capacity's name (KEP-5075)."""
 
     requests: dict[str, Quantity] = field(default_factory=dict)
 
@@ -233,7 +232,7 @@ class DeviceSubRequest(Wire):
 
 
 class DeviceRequest(Wire):
-    """Either `exactly` this, or the first of several alternatives that fits."""
+    """Either `exactly` one kind of device, or the first of several alternatives that fits."""
 
     name: str = printed("")
     exactly: ExactDeviceRequest | None = None
@@ -258,7 +257,7 @@ class DeviceClaim(Wire):
 
 
 class ConsumerReference(Wire):
-    """Who uses a claim: a pod, or (KEP-5194) the workload whose pods do."""
+    """A consumer of a claim: a pod, or (KEP-5194) the workload whose pods use it."""
 
     api_group: str = ""
     resource: str = printed("")
@@ -272,7 +271,7 @@ class ResourceClaimSpec(Wire):
 
 
 class DeviceRequestAllocationResult(Wire):
-    """One device, or one share of it, given to one request."""
+    """One device, or one share of it, allocated for one request."""
 
     request: str = printed("")
     driver: str = printed("")
@@ -345,7 +344,7 @@ class ResourceClaimTemplate(ApiObject):
 
 
 class DeviceTaintSelector(Wire):
-    """Which devices a rule taints: all whose named parts are equal; an empty selector takes every device."""
+    """The devices that a rule taints: those for which all given fields match; an empty selector matches every device."""
 
     driver: str | None = None
     pool: str | None = None

@@ -1,4 +1,4 @@
-"""`scheduling.k8s.io/v1`: how important pods are, by name."""
+"""`scheduling.k8s.io/v1`: priority classes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dralloc.api.wire import Int32, printed
 
 GROUP: Final = "scheduling.k8s.io"
 
-# Classes of the system are there from the start; no other one may have a name like theirs, or a value beyond the users' highest.
+# The system's priority classes always exist; no other class may use their prefix or a value above the users' maximum.
 SYSTEM_PREFIX: Final = "system-"
 SYSTEM_CLASSES: Final[Mapping[str, int]] = {
     "system-cluster-critical": 2_000_000_000,

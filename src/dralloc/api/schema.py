@@ -1,8 +1,8 @@
-"""What a document may hold, derived from the wire types, and everything in it that does not belong there.
+"""Schema checks derived from the wire types: reports everything in a document that does not belong there.
 
-msgspec decodes fast and stops at the first misfit; it passes over unknown fields, or stops at the first of them.
-Here a plain tree (as JSON or YAML was read) is held against the whole type, and every misfit is named with its
-path. That is for refusals and warnings: what fits is decoded by `codec`.
+msgspec decodes fast and stops at the first error; it ignores unknown fields, or stops at the first of them. Here a
+plain tree (from JSON or YAML) is checked against the whole type, and every mismatch is reported with its path. That is
+for errors and warnings; valid documents are decoded by `codec`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class MisfitKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SchemaMismatch:
-    """A place where a document is not of the shape that its kind has."""
+    """A place where a document does not match the type of its kind."""
 
     kind: MisfitKind
     path: FieldPath | None
@@ -40,16 +40,16 @@ class SchemaMismatch:
         return self.path.steps if self.path else ()
 
     def __str__(self) -> str:
-        """The misfit in the words of Kubernetes' warnings, where it has any."""
+        """Returns the mismatch in the wording of Kubernetes' warnings, where it has one."""
         if self.kind is MisfitKind.WRONG_TYPE:
             return f"{self.path}: {self.message}" if self.path else self.message
         return f'{self.kind.value} "{_dotted(self.steps)}"'
 
 
 def find_misfits(tree: object, wire_type: type) -> list[SchemaMismatch]:
-    """Fields that are unknown or stated twice and values of the wrong type. Null is as good as absent.
+    """Returns unknown fields, repeated fields and values of the wrong type. Null equals absent.
 
-    Types that are modelled in part say which other fields there are (`UNREAD`).
+    Types that are modelled in part list their other fields in `UNREAD`.
     """
     misfits: list[SchemaMismatch] = []
     _checker_of(wire_type, False)(tree, None, misfits)
@@ -57,7 +57,7 @@ def find_misfits(tree: object, wire_type: type) -> list[SchemaMismatch]:
 
 
 def find_unknown_fields(tree: object, wire_type: type) -> list[SchemaMismatch]:
-    """Fields that are unknown, in what could be decoded as this type: nothing else can be wrong with it."""
+    """Returns unknown fields of a tree that is known to decode as this type."""
     misfits: list[SchemaMismatch] = []
     _checker_of(wire_type, True)(tree, None, misfits)
     return misfits
@@ -65,13 +65,13 @@ def find_unknown_fields(tree: object, wire_type: type) -> list[SchemaMismatch]:
 
 # --- Checkers: one function for every type, made once ----------------------------------------------------------
 
-# The way to a value as a chain, which costs nothing until a misfit is found: (parent, step, whether it is a map key).
+# The path of a value as a linked list, which costs nothing until a mismatch is found: (parent, step, is a map key).
 _Path = tuple["_Path | None", str | int, bool]
 _Checker = Callable[[Any, "_Path | None", list[SchemaMismatch]], None]
 
 
 class _Known(dict[type, _Checker]):
-    """The checkers of a type's parts as they are made."""
+    """The checkers that were made for the parts of a type."""
 
     def __init__(self, *, names_only: bool) -> None:
         super().__init__()
@@ -126,7 +126,7 @@ def _check_object(info: inspect.StructType, known: _Known) -> _Checker:
             elif member is not None:
                 check_member(member, (path, name, False), misfits)
 
-    # A type may hold itself, so it is known before its fields are.
+    # A type may contain itself, so it is registered before its fields.
     known[info.cls] = check
     fields.update((field.encode_name, _make_checker(field.type, known)) for field in info.fields)
     fields.update(dict.fromkeys(_unread(info), _pass if known.names_only else _check_anything))
@@ -135,7 +135,7 @@ def _check_object(info: inspect.StructType, known: _Known) -> _Checker:
 
 
 def _unread(info: inspect.StructType) -> tuple[str, ...]:
-    """The fields that exist and that the type does not show."""
+    """The fields that exist but that the type does not model."""
     return getattr(info.cls, "UNREAD", ())
 
 
@@ -178,7 +178,7 @@ def _check_integer(info: inspect.IntType) -> _Checker:
 
 
 def _has_names(info: inspect.Type) -> bool:
-    """Whether there is an object anywhere in a value of the type: only objects have names that can be wrong."""
+    """True if a value of the type contains an object anywhere: only objects have field names to check."""
     match info:
         case inspect.VarTupleType() | inspect.ListType():
             return _has_names(info.item_type)
@@ -190,7 +190,7 @@ def _has_names(info: inspect.Type) -> bool:
 
 
 def _pass(value: Any, path: _Path | None, misfits: list[SchemaMismatch]) -> None:
-    """Nothing can be wrong with it that is looked for."""
+    """Accepts everything."""
 
 
 def _check_text(value: Any, path: _Path | None, misfits: list[SchemaMismatch]) -> None:
@@ -220,7 +220,7 @@ def _quantity_text(value: str | int | float) -> str:
 
 
 def _check_anything(value: Any, path: _Path | None, misfits: list[SchemaMismatch]) -> None:
-    """Whatever is written is kept; only keys that repeat cannot be."""
+    """Accepts every value, except repeated keys."""
     pending: list[tuple[Any, _Path | None]] = [(value, path)]
     for node, way in pending:
         if isinstance(node, dict):
@@ -231,7 +231,7 @@ def _check_anything(value: Any, path: _Path | None, misfits: list[SchemaMismatch
 
 
 def _is_repeating(value: Any, path: _Path | None, misfits: list[SchemaMismatch]) -> bool:
-    """Notes the keys that a mapping states twice; whether it does so."""
+    """Records the keys that a mapping repeats; true if there are any."""
     if not isinstance(value, RepeatedKeys):
         return False
     for name in value.repeated:
@@ -270,7 +270,7 @@ def _described(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """The names of an object's fields, and which of them lead to which names one level down."""
+    """The field names of an object, and the shapes of those fields that contain objects."""
 
     names: tuple[str, ...]
     nested: Mapping[str, str]

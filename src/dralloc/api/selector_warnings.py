@@ -1,4 +1,4 @@
-"""Warnings that only several objects together give: selectors that ask for what no device has."""
+"""Warnings that depend on several objects: selectors for names that no device has."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dralloc.primitives.field_errors import FieldPath
 
 
 def warn_about_unknown_names(manifests: Sequence[Manifest]) -> Iterator[tuple[int, Diagnostic]]:
-    """Warnings about selectors, by the manifest they are in. Silent where no manifest has a device."""
+    """Yields warnings about selectors, with the index of their manifest. Silent if no manifest has a device."""
     inventory = take_inventory(found for manifest in manifests for found in _slices(manifest))
     if not inventory.device_count:
         return
@@ -36,7 +36,7 @@ def _slices(manifest: Manifest) -> Iterator[ResourceSlice]:
         try:
             found = to_hub(read_object(kind, document.api_version.rpartition("/")[2], document.body))
         except DecodeError:
-            # That is told as an error of its own.
+            # The decode error is reported separately.
             continue
         assert isinstance(found, ResourceSlice)
         yield found
@@ -63,7 +63,7 @@ def _unknown_names(expression: str, inventory: Inventory) -> Sequence[object]:
 
 
 def _expressions(tree: Any) -> Iterator[tuple[Steps, str]]:
-    """Every `cel.expression` in an object, whatever kind and version it is of."""
+    """Yields every `cel.expression` in an object of any kind and version."""
     pending: list[tuple[Steps, Any]] = [((), tree)]
     while pending:
         steps, part = pending.pop()

@@ -1,7 +1,8 @@
-"""What the rules of a kind consist of, and what they must know: the frame that `strategies` and `core_strategies` fill.
+"""The write strategy of a kind, and the context it needs: the interface that `resource_strategies` and
+`core_strategies` implement.
 
-Order matters: defaults come first, then what the caller may not set is put back, then fields of features that are
-off are dropped; validation sees the rest.
+Order matters: defaults come first, then fields that the caller may not set are restored, then fields of disabled
+features are dropped; validation sees the rest.
 """
 
 from __future__ import annotations
@@ -25,22 +26,22 @@ ObjectT = TypeVar("ObjectT", bound=ApiObject)
 
 
 class AdmissionContext(Struct, frozen=True, kw_only=True, gc=False):
-    """What admission must know besides the request, and what it may not make up itself."""
+    """What admission needs besides the request, and must not generate itself."""
 
     gates: FeatureGates
     now: datetime
     expressions: ExpressionChecker = CEL
-    # Labels of the namespace that the object is in; None where it could not be read.
+    # Labels of the object's namespace; None if it could not be read.
     namespace_labels: Mapping[str, str] | None = None
-    # Whether the caller may do this; asked where a write needs more than the right to write.
+    # Checks a permission of the caller; used if a write needs more than the write permission.
     permits: Callable[[Permission], bool] = permit_everything
-    # Given to a new object.
+    # For a new object.
     uid: str = ""
     name_suffix: str = ""
 
 
 class Strategy(ABC, Generic[ObjectT]):
-    """The rules of one kind, for one request. `flattened`: it came as v1beta1."""
+    """The rules of one kind, for one request. `flattened`: it was sent as v1beta1."""
 
     __slots__ = ("admission", "context")
 
@@ -53,31 +54,31 @@ class Strategy(ABC, Generic[ObjectT]):
 
     @abstractmethod
     def prepare_create(self, new: ObjectT) -> ObjectT:
-        """What a new object is before it is judged."""
+        """Returns the new object as it is validated."""
 
     @abstractmethod
     def validate_create(self, new: ObjectT) -> Iterator[FieldError]: ...
 
     @abstractmethod
     def prepare_update(self, new: ObjectT, old: ObjectT) -> ObjectT:
-        """What an update makes of the object, before it is judged."""
+        """Returns the updated object as it is validated."""
 
     @abstractmethod
     def validate_update(self, new: ObjectT, old: ObjectT) -> Iterator[FieldError]: ...
 
     def warnings(self, new: ObjectT) -> Iterator[str]:  # noqa: ARG002
-        """What is accepted and hardly meant."""
+        """Yields warnings about values that are accepted but probably mistakes."""
         yield from ()
 
 
 class StatusStrategy(Strategy[ObjectT]):
-    """The rules of a kind with a status that is written apart from the rest."""
+    """The rules of a kind whose status is written separately."""
 
     __slots__ = ()
 
     @abstractmethod
     def prepare_status(self, new: ObjectT, old: ObjectT) -> ObjectT:
-        """What a write to the status makes of the object, before it is judged."""
+        """Returns the object with the updated status as it is validated."""
 
     @abstractmethod
     def validate_status(self, new: ObjectT, old: ObjectT) -> Iterator[FieldError]: ...

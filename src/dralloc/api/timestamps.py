@@ -1,6 +1,7 @@
-"""Timestamps as text: read as RFC 3339 in any zone, held and printed in UTC and whole seconds, as Kubernetes does.
+"""Timestamps as text: parsed as RFC 3339 in any time zone, kept and printed in UTC and whole seconds, as Kubernetes
+does.
 
-With one spelling for one second, two timestamps are the same exactly if their texts are.
+With one canonical text for each second, timestamps are equal exactly if their texts are.
 """
 
 from __future__ import annotations
@@ -19,36 +20,36 @@ _RFC3339: Final = re.compile(
 
 
 class BadTimestamp(ValueError):
-    """A text that is not a point in time."""
+    """A text that is not a timestamp."""
 
 
 def parse_timestamp(text: str) -> datetime:
-    """The point in time that an RFC 3339 text names."""
+    """Parses an RFC 3339 timestamp."""
     match = _RFC3339.fullmatch(text)
     if match is None:
-        raise BadTimestamp(f"{text!r} is not a time: write it like 2026-01-31T12:00:00Z")
-    # Python reads at most microseconds; what is finer does not count here.
+        raise BadTimestamp(f"{text!r} is not a timestamp such as 2026-01-31T12:00:00Z")
+    # Python parses at most microseconds; finer digits are ignored.
     fraction = match[1] or ""
     readable = text.replace(fraction, f".{fraction[1:7]}", 1) if fraction else text
     try:
         return datetime.fromisoformat(readable).astimezone(UTC)
     except (ValueError, OverflowError) as error:
-        raise BadTimestamp(f"{text!r} is not a time: {error}") from None
+        raise BadTimestamp(f"{text!r} is not a timestamp: {error}") from None
 
 
 def print_timestamp(moment: datetime) -> str:
-    """A point in time as Kubernetes prints it, its fraction of a second cut off."""
+    """Returns the timestamp as Kubernetes prints it, truncated to seconds."""
     return moment.astimezone(UTC).isoformat(timespec="seconds").removesuffix("+00:00") + "Z"
 
 
 def canonical_timestamp(text: str) -> str:
-    """The one spelling of the second that the text names."""
+    """Returns the canonical text of the timestamp."""
     if len(text) == CANONICAL_LENGTH and _is_canonical(text):
         return text
     return print_timestamp(parse_timestamp(text))
 
 
-# Many objects are made in one second, and each is read at every change.
+# Many objects are created in one second, and each is read at every change.
 @lru_cache(maxsize=1024)
 def _is_canonical(text: str) -> bool:
     parse_timestamp(text)

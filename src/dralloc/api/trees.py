@@ -1,4 +1,4 @@
-"""Documents as plain trees of dicts, lists and scalars, with the two things that those would lose."""
+"""Documents as plain trees of dicts, lists and scalars, with two types for details that those would lose."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class RepeatedKeys(dict[str, Any]):
-    """A mapping in which a reader met keys more than once; it holds the last value of each."""
+    """A mapping in which keys occurred more than once; it holds the last value of each."""
 
     __slots__ = ("repeated",)
 
@@ -22,7 +22,7 @@ def repeated_names(names: Iterable[str]) -> tuple[str, ...]:
 
 
 class ExactNumber(float):
-    """A number with a fraction or exponent that remembers how it is written, for quantities and to be kept as it is."""
+    """A number with a fraction or exponent that keeps its text, for quantities and for printing it unchanged."""
 
     __slots__ = ("text",)
 

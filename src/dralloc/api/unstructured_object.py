@@ -1,7 +1,7 @@
-"""Objects of kinds that we model only in part: pods, nodes and the like.
+"""Objects of kinds that we model only in part: pods, nodes and others.
 
-The metadata is typed, as that of every object; all the rest stays as it was written, so that nothing is lost that
-we do not know. To read such an object, `view` it as one of the types that show what we do know.
+The metadata is typed, as in every object; the rest is kept as plain JSON, so that unknown fields survive. To read such
+an object, `view` it as a type with the known fields.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ class UnstructuredObject(ApiObject):
     content: dict[str, Any] = field(default_factory=dict)
 
     def member(self, name: str) -> dict[str, Any]:
-        """The object that a member is, such as `spec`; empty where there is none."""
+        """Returns an object member such as `spec`; empty if there is none."""
         value = self.content.get(name)
         return value if isinstance(value, dict) else {}
 
 
 def read_unstructured(body: bytes, view_type: type[ApiObject]) -> UnstructuredObject:
-    """The object that JSON states; raises `DecodeError` where what we know of it has a wrong type."""
+    """Returns the object in the JSON; raises `DecodeError` if a known field has the wrong type."""
     return read_unstructured_and_tree(body, view_type)[0]
 
 
 def read_unstructured_and_tree(body: bytes, view_type: type[ApiObject]) -> tuple[UnstructuredObject, dict[str, Any]]:
-    """The object, and all that its JSON says: what its metadata has no field for is in the tree alone."""
+    """Returns the object and its full JSON tree, which includes metadata fields that the type does not have."""
     known = decode(body, view_type)
     tree = _TREE.decode(body)
     if b"null" in body:
@@ -50,24 +50,24 @@ def read_unstructured_and_tree(body: bytes, view_type: type[ApiObject]) -> tuple
 
 
 def print_unstructured(obj: UnstructuredObject) -> bytes:
-    """The object's JSON: its type if it has one, then its metadata, then the rest."""
+    """Returns the object's JSON: apiVersion and kind if set, then metadata, then the rest."""
     head = encode(ApiObject(api_version=obj.api_version, kind=obj.kind, metadata=obj.metadata))
     return head if not obj.content else b"%b,%b" % (head[:-1], encode(obj.content)[1:])
 
 
 def view(obj: UnstructuredObject, view_type: type[ViewT]) -> ViewT:
-    """What we know of the object."""
+    """Returns the known fields of the object."""
     try:
         return convert(
             {"apiVersion": obj.api_version, "kind": obj.kind, "metadata": obj.metadata, **obj.content}, view_type
         )
     except msgspec.ValidationError:
-        # Lists may hold nulls, which only the decoder knows how to read.
+        # Lists may contain nulls, which only the decoder can handle.
         return decode(print_unstructured(obj), view_type)
 
 
 def _without_nulls(value: Any) -> Any:
-    """Null is as good as absent. Bounded by the depth that the decoder allows."""
+    """Null equals absent. The decoder bounds the depth."""
     if isinstance(value, dict):
         return {name: _without_nulls(member) for name, member in value.items() if member is not None}
     if isinstance(value, list):

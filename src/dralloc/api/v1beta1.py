@@ -1,5 +1,5 @@
-"""`resource.k8s.io/v1beta1` where it differs from the hub: an exact request's fields lie in the request itself,
-and a device's fields in `basic`. Everything else is the hub's.
+"""`resource.k8s.io/v1beta1` where it differs from the hub: the fields of an exact request are in the request itself,
+and those of a device in `basic`. Everything else is the hub's.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class ResourceSlice(ApiObject):
 
 
 class DeviceRequest(Wire):
-    """An exact request if any of its own fields is set, even to an empty list; otherwise its alternatives."""
+    """An exact request if any of its own fields is set, even to an empty list; otherwise a list of alternatives."""
 
     name: str = printed("")
     device_class_name: str = printed("")

@@ -1,9 +1,9 @@
-"""The base of every wire type, and the few scalar types that JSON does not have.
+"""The base of every wire type, and the scalar types that JSON lacks.
 
-A field's default is what Kubernetes holds when the field is absent, and never more than that: the zero value
-(`""`, `0`, `()`, `{}`) where its type has no "unset", and `None` where it does. A field at its default is not
-printed, so `count: 0` comes back absent, as it does there. What an absent value means is said in `defaulting`.
-Where Kubernetes always prints a field, even empty, the field is declared with `printed(...)`.
+A field's default is the value that Kubernetes uses when the field is absent, and never more than that: the zero value
+(`""`, `0`, `()`, `{}`) if its type has no "unset", and `None` if it does. A field at its default is not printed, so
+`count: 0` comes back absent, as in Kubernetes. `defaulting` applies semantic defaults. A field that Kubernetes always
+prints, even if empty, is declared with `printed(...)`.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ import msgspec
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
-# Timestamps are text; `timestamps` reads and prints them.
+# Timestamps are text; `timestamps` parses and prints them.
 Time = str
 
 
 def printed(empty: Any) -> Any:
-    """A field that is always printed, with this value where the object has none."""
+    """A field that is always printed; this value is the default."""
     return msgspec.field(default_factory=lambda: empty)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(msgspec.field,))
 class Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
-    """An immutable piece of an API object. Acyclic, so the garbage collector need not track it."""
+    """An immutable part of an API object. Acyclic, so the garbage collector need not track it."""
 
 
 ItemT = TypeVar("ItemT")
 
 
 def map_changed(items: tuple[ItemT, ...], change: Callable[[ItemT], ItemT]) -> tuple[ItemT, ...]:
-    """The changed items, or the very same tuple where no item changes."""
+    """Returns the changed items, or the same tuple if no item changes."""
     if not items:
         return items
     changed = tuple(map(change, items))

@@ -1,8 +1,8 @@
-"""YAML as plain trees, read the way Kubernetes' tools read it.
+"""Parses YAML into plain trees, the way Kubernetes' tools do.
 
-PyYAML parses, and its events are turned into trees here, because its own loaders resolve scalars differently
-(`1e3` and `12:30` are a number and a text in a manifest), drop repeated keys, recurse, and take three times as
-long. Depth and aliases are bounded, so that a small text cannot fill the memory.
+PyYAML parses, and its events are turned into trees here, because its own loaders resolve scalars differently (`1e3` and
+`12:30` are a number and a string in a manifest), drop repeated keys, recurse, and take three times as long. Depth and
+aliases are bounded, so that a small text cannot exhaust the memory.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from dralloc.api.nesting_limit import LEVELS_MAX
 from dralloc.api.positions import Position, PositionTracker, SourceError, Steps
 from dralloc.api.trees import RepeatedKeys, repeated_names
 
-# What aliases may stand for together, in nodes and characters.
+# The total expansion of aliases, in nodes and characters.
 ALIASED_SIZE_MAX: Final = 10_000_000
 
 Parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read_yaml_stream(text: str) -> Iterator[Any]:
-    """The tree of every document, `None` for an empty one."""
+    """Yields the tree of every document, `None` for an empty one."""
     parser = Parser(_checked(text))
     try:
         while True:
@@ -43,7 +43,7 @@ def read_yaml_stream(text: str) -> Iterator[Any]:
 
 
 def locate_yaml(text: str, wanted: frozenset[int]) -> dict[int, dict[Steps, Position]]:
-    """Where everything in the wanted documents stands. They were read before, so they are YAML."""
+    """Returns the positions in the wanted documents. They were parsed before, so they are valid YAML."""
     located: dict[int, dict[Steps, Position]] = {}
     index = -1
     last = max(wanted, default=-1)
@@ -82,11 +82,11 @@ _MERGE: Final = "<<"
 
 
 def _build(parser: Any) -> Any:
-    """The tree of the document whose events come next. This is where the time goes, so it is one loop."""
+    """Builds the tree of the next document. This is the hot path, so it is one loop."""
     get_event = parser.get_event
-    # What is in the innermost open collection, names and values of a mapping in turn.
+    # Contents of the innermost open collection, names and values of a mapping in turn.
     items: list[Any] = []
-    # For every open collection: what is in the one around it, its first event, and the size of all before it.
+    # For every open collection: the contents of its parent, its first event, and the size of everything before it.
     around: list[tuple[list[Any], Any, int]] = []
     anchors = _Anchors()
     size = 0
@@ -101,7 +101,7 @@ def _build(parser: Any) -> Any:
             elif event.implicit[0]:
                 value = resolve_plain(value)
                 if type(value) is float and not math.isfinite(value):
-                    _refuse(event, f"{event.value[:40]} is not a number that an object can hold")
+                    _refuse(event, f"{event.value[:40]} is not a number that JSON allows")
             if event.anchor:
                 anchors.define(event.anchor, value, 1 + len(event.value))
             items.append(value)
@@ -109,7 +109,7 @@ def _build(parser: Any) -> Any:
             if len(around) == LEVELS_MAX:
                 _refuse(event, f"nested more than {LEVELS_MAX} levels deep")
             if event.tag not in (_MAP_TAGS if kind is events.MappingStartEvent else _LIST_TAGS):
-                _refuse(event, f"the tag {event.tag} has no meaning here")
+                _refuse(event, f"the tag {event.tag} is not supported here")
             around.append((items, event, size))
             items = []
         elif kind is events.MappingEndEvent or kind is events.SequenceEndEvent:
@@ -140,26 +140,26 @@ def _mapping(items: list[Any], start: Any) -> dict[str, Any]:
 
 
 def _name(value: Any, start: Any) -> str:
-    """The text that a JSON object can have as the name of a member."""
+    """Returns the key as a JSON member name."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if not isinstance(value, str | int | float):
-        _refuse(start, "in this mapping the name of an entry is no text")
+        _refuse(start, "a key of this mapping is not a string")
     return str(value)
 
 
 def _merged(value: Any, start: Any) -> dict[str, Any]:
-    """What `<<` adds; the first of several mappings wins."""
+    """Returns the members that `<<` adds; the first of several mappings wins."""
     merged: dict[str, Any] = {}
     for source in value if isinstance(value, list) else [value]:
         if not isinstance(source, dict):
-            _refuse(start, "in this mapping << merges something that is no mapping")
+            _refuse(start, "<< in this mapping must refer to a mapping")
         merged = source | merged
     return merged
 
 
 class _Anchors:
-    """What anchors name, and a bound on what aliases of them may stand for together."""
+    """The values of anchors, and a bound on the total expansion of aliases."""
 
     def __init__(self) -> None:
         self._defined: dict[str, tuple[Any, int]] = {}
@@ -170,11 +170,11 @@ class _Anchors:
 
     def take(self, event: Any) -> tuple[Any, int]:
         if event.anchor not in self._defined:
-            _refuse(event, f"the alias *{event.anchor} refers to nothing that is complete before it")
+            _refuse(event, f"the alias *{event.anchor} refers to an anchor that is not complete before it")
         value, size = self._defined[event.anchor]
         self._taken_size += size
         if self._taken_size > ALIASED_SIZE_MAX:
-            _refuse(event, "aliases stand for too much: write less, or write it out")
+            _refuse(event, "aliases expand to too much data")
         return value, size
 
 
@@ -202,14 +202,14 @@ def _tagged(event: Any) -> Any:
     if wanted is float and type(value) is int:
         value = float(value)
     if wanted is None or type(value) is not wanted:
-        _refuse(event, f"the tag {event.tag} has no meaning for {event.value[:40]!r}")
+        _refuse(event, f"the tag {event.tag} is not supported for {event.value[:40]!r}")
     return value
 
 
 # Manifests repeat the same words; the bound keeps a hostile text from growing the cache.
 @lru_cache(maxsize=4096)
 def resolve_plain(text: str) -> Any:
-    """What a scalar without quotes means."""
+    """Returns the value of a plain (unquoted) scalar."""
     if text in _WORDS:
         return _WORDS[text]
     if text[0] not in "0123456789+-.":
@@ -222,7 +222,7 @@ def resolve_plain(text: str) -> Any:
 
 
 def _integer(digits: str) -> int:
-    """A number in any of the bases that YAML 1.1 has; a leading zero means octal."""
+    """Parses an integer in any base of YAML 1.1; a leading zero means octal."""
     magnitude = digits.lstrip("+-")
     is_plain_octal = magnitude[0] == "0" and magnitude[1:].isdecimal()
     number = int(magnitude, 8 if is_plain_octal else 0)

@@ -1,5 +1,6 @@
-"""Trees as YAML that reads back the same in every tool: whatever Kubernetes would take for a number or a truth value
-is quoted, long texts are not folded, texts of several lines are written as such."""
+"""Writes trees as YAML that every tool reads back unchanged: strings that Kubernetes would read as numbers or booleans
+are quoted, long strings are not folded, and multi-line strings use block style.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ _TAGS: Final = {
 
 class _Dumper(_Base):  # type: ignore[misc]  # the base is chosen at run time
     def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
-        """What a scalar without quotes is taken for, by whoever sees more in it than text."""
+        """Returns the tag of a plain scalar, if any YAML reader would take it for something other than a string."""
         tag = super().resolve(kind, value, implicit)
         if kind is yaml.ScalarNode and implicit[0] and tag == _TEXT:
             return _TAGS.get(type(resolve_plain(value)), _TEXT)
@@ -38,13 +39,13 @@ def _represent_exact_number(dumper: Any, number: ExactNumber) -> Any:
     return dumper.represent_scalar(tag, number.text)
 
 
-# A part that is there twice is written twice: anchors are for people.
+# Repeated parts are written out, without anchors, for readability.
 _Dumper.ignore_aliases = lambda _dumper, _value: True
 _Dumper.add_representer(str, _represent_text)
 _Dumper.add_representer(ExactNumber, _represent_exact_number)
 
 
 def write_yaml(tree: Any) -> str:
-    """One document, without the line that separates it from others."""
+    """Returns one document, without the separator line."""
     written: str = yaml.dump(tree, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1_000_000_000)
     return written

@@ -1,4 +1,4 @@
-"""The verbs of the API as functions on values: build the request, send it, read the answer or raise the refusal."""
+"""The verbs of the API as functions on values: builds the request, sends it, decodes the answer or raises the error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ JSON: Final = {"Content-Type": "application/json"}
 
 
 class PatchType(Enum):
-    """How a patch is to be understood; the value is its content type."""
+    """The type of a patch; the value is its content type."""
 
     JSON = "application/json-patch+json"
     MERGE = "application/merge-patch+json"
@@ -28,14 +28,14 @@ class PatchType(Enum):
 
 
 class WatchEvent(Struct, Generic[Object], frozen=True, gc=False):
-    """ADDED, MODIFIED, DELETED or BOOKMARK; a bookmark's object carries nothing but its revision."""
+    """ADDED, MODIFIED, DELETED or BOOKMARK; a bookmark's object has only a resource version."""
 
     type: str
     object: Object
 
 
 class ListPage(Struct, Generic[Object], frozen=True, gc=False):
-    """Some of the objects, all of the same revision; `continues` is the token for the next ones."""
+    """A page of a list; all pages have the same revision, and `continues` is the token for the next one."""
 
     items: tuple[Object, ...]
     revision: str
@@ -64,9 +64,8 @@ _EVENT: Final = msgspec.json.Decoder(_Event)
 class ApiCalls:
     """The verbs over one transport; writes are recorded under the field manager.
 
-    Without one, servers record them under the name of the program, if anybody cares who owns the object's fields.
-    `field_validation` says what becomes of fields that do not exist: Warn, Strict, which refuses them, or Ignore, since looking for
-    them is a waste of the server's time where everything that is written comes from our own types.
+    Without a field manager, servers record the name of the program. `field_validation` is Warn, Strict (unknown fields
+    are rejected) or Ignore (saves the server work if all objects come from our own types).
     """
 
     def __init__(self, transport: Transport, *, field_manager: str = "dralloc", field_validation: str = "") -> None:
@@ -94,7 +93,7 @@ class ApiCalls:
         field_selector: str = "",
         label_selector: str = "",
     ) -> tuple[tuple[Object, ...], str]:
-        """All objects at one revision, read in pages, and that revision."""
+        """Returns all objects at one revision, read in pages, and that revision."""
         items: list[Object] = []
         query = _filled(limit=str(page_size), fieldSelector=field_selector, labelSelector=label_selector)
         while True:
@@ -116,7 +115,7 @@ class ApiCalls:
     async def replace(
         self, resource: TypedResource[Object], item: Object | Mapping[str, Any], *, subresource: str | None = None
     ) -> Object:
-        """Write the object as it is; a Conflict says that somebody else wrote since it was read."""
+        """Replaces the object; raises Conflict if it changed since it was read."""
         path = resource.path(namespace=_namespace_of(item), name=_name_of(item), subresource=subresource)
         response = await send_request(
             self._transport, "PUT", path, self._managed(), body=_body(resource, item), headers=JSON
@@ -148,9 +147,9 @@ class ApiCalls:
         force: bool = False,
         subresource: str | None = None,
     ) -> Object:
-        """Server-side apply: our fields become what the item says; with `force`, also those that others own.
+        """Server-side apply: sets our fields to the item's; with `force`, also fields owned by other managers.
 
-        What is applied was mostly written by people, so a field that does not exist is refused unless something else was said.
+        Applied objects are usually written by people, so unknown fields are rejected by default.
         """
         query = {"fieldValidation": "Strict"} | self._managed() | ({"force": "true"} if force else {})
         path = resource.path(namespace=key.namespace, name=key.name, subresource=subresource)
@@ -161,7 +160,7 @@ class ApiCalls:
         return resource.decode_change(response.body)
 
     async def post(self, resource: TypedResource[Object], key: ObjectKey, subresource: str, body: Any) -> None:
-        """Post to a sub-resource that answers with a Status: a binding, an eviction."""
+        """Posts to a subresource that answers with a Status: a binding, an eviction."""
         path = resource.path(namespace=key.namespace, name=key.name, subresource=subresource)
         await send_request(self._transport, "POST", path, body=encode(body), headers=JSON)
 
@@ -175,7 +174,7 @@ class ApiCalls:
         grace_period_s: int | None = None,
         propagation: str | None = None,
     ) -> None:
-        """Delete the object; with `uid` or `resource_version` only if it still is that one."""
+        """Deletes the object; with `uid` or `resource_version` only if they still match."""
         options: dict[str, Any] = {"kind": "DeleteOptions", "apiVersion": "v1"}
         if preconditions := _filled(uid=uid or "", resourceVersion=resource_version or ""):
             options["preconditions"] = preconditions
@@ -196,7 +195,9 @@ class ApiCalls:
         field_selector: str = "",
         label_selector: str = "",
     ) -> AsyncIterator[WatchEvent[Object]]:
-        """Every change after the revision, until the server ends the stream. Raises Gone where the revision is too old."""
+        """Yields every change after the revision until the server ends the stream. Raises Gone if the revision is too
+        old.
+        """
         query = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(timeout_s)}
         query |= _filled(resourceVersion=resource_version, fieldSelector=field_selector, labelSelector=label_selector)
         request = ClientRequest(method="GET", path=resource.path(namespace=namespace), query=query)
@@ -214,7 +215,7 @@ class ApiCalls:
 
 
 def _read_event(line: bytes, resource: TypedResource[Object]) -> WatchEvent[Object]:
-    """The event that a line of a watch tells; one that tells of an error has a Status for its object, and is raised."""
+    """Returns the event of a line of a watch; raises the error of an ERROR event."""
     event = _EVENT.decode(line)
     if event.type == "ERROR":
         raise error_of_status(msgspec.json.decode(event.object))

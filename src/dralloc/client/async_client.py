@@ -21,14 +21,14 @@ from dralloc.client.typed_resource import Object, ObjectKey
 
 Item = ApiObject | Mapping[str, Any]
 
-# What becomes of the objects that a deleted one owns.
+# What happens to the objects that a deleted object owns.
 Propagation = Literal["Background", "Foreground", "Orphan"]
 
 WATCH_TIMEOUT_S = 300
 
 
 class AsyncClient:
-    """One server. Errors are those of `dralloc.primitives.errors`."""
+    """A client of one server. Errors are those of `dralloc.primitives.errors`."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class AsyncClient:
     async def list(
         self, object_type: type[Object], *, namespace: str | None = "", labels: str = "", fields: str = ""
     ) -> tuple[Object, ...]:
-        """All objects of the type; of one namespace where it is named."""
+        """Returns all objects of the type, or those of one namespace."""
         items, _ = await self.calls.list_all(
             resource_for(object_type), namespace=namespace or "", label_selector=labels, field_selector=fields
         )
@@ -66,14 +66,14 @@ class AsyncClient:
         return await self.calls.create(resource, item, namespace=namespace if resource.namespaced else "")
 
     async def replace(self, item: Item) -> Any:
-        """Write the object as it is; a Conflict says that somebody else wrote since it was read."""
+        """Replaces the object; raises Conflict if it changed since it was read."""
         return await self.calls.replace(resource_of(item), item)
 
     async def replace_status(self, item: Item) -> Any:
         return await self.calls.replace(resource_of(item), item, subresource="status")
 
     async def apply(self, item: Item, *, force: bool = False) -> Any:
-        """Make the fields of the object what it says, create it where it is not there (server-side apply)."""
+        """Server-side apply: sets the fields of the object, and creates it if it does not exist."""
         resource = resource_of(item)
         key = self._key(resource.namespaced, _metadata(item, "name"), _metadata(item, "namespace") or None)
         return await self.calls.apply(resource, key, item, force=force)
@@ -100,7 +100,9 @@ class AsyncClient:
         namespace: str | None = None,
         propagation: Propagation = "Background",
     ) -> None:
-        """Delete the object and, as kubectl does, what it owns: a server that is not told leaves the pods of a job."""
+        """Deletes the object and, as kubectl does, its dependents: without a policy, a server orphans the pods of a
+        job.
+        """
         resource = resource_for(object_type)
         key = self._key(resource.namespaced, name, namespace)
         await self.calls.delete(resource, key, propagation=propagation)
@@ -108,7 +110,7 @@ class AsyncClient:
     async def watch(
         self, object_type: type[Object], *, namespace: str = "", labels: str = "", fields: str = ""
     ) -> AsyncIterator[WatchEvent[Object]]:
-        """Every object there is (ADDED) and every change from then on, without end."""
+        """Yields every existing object (ADDED) and then every change, without end."""
         resource = resource_for(object_type)
         items, revision = await self.calls.list_all(
             resource, namespace=namespace, label_selector=labels, field_selector=fields
@@ -135,7 +137,7 @@ class AsyncClient:
 def connect_async(
     target: str | Path | None = None, *, token: str | None = None, context: str | None = None
 ) -> AsyncClient:
-    """A client for the server that kubectl would use, for the kubeconfig given, or for a URL."""
+    """Returns a client for kubectl's current server, for the given kubeconfig, or for a URL."""
     # The HTTP client takes long to import, and a client of a server in this process does not need it.
     from dralloc.client.http_transport import HttpTransport
 

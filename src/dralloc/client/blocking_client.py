@@ -1,7 +1,7 @@
-"""The same client for scripts and notebooks: it answers when it is done, no `await`.
+"""The blocking client for scripts and notebooks: no `await`.
 
-There is one implementation: an event loop in a thread of its own runs the asynchronous client. A notebook has a loop running
-already, so borrowing that one would not do.
+It runs the asynchronous client on an event loop in a thread of its own. A notebook already runs a loop, which therefore
+cannot be used.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 
 
 class Runner(Protocol):
-    """Runs coroutines for callers that are none."""
+    """Runs coroutines for synchronous callers."""
 
     def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result: ...
 
@@ -28,7 +28,7 @@ class Runner(Protocol):
 
 
 class LoopThread:
-    """An event loop in a thread of its own: what was started on it goes on while nobody waits."""
+    """An event loop in a thread of its own; background tasks keep running between calls."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -47,7 +47,7 @@ class LoopThread:
 
 
 class Client:
-    """One server. Use it in a `with` block, or close it; that closes the runner, too."""
+    """A client of one server. Use it in a `with` block, or close it; that closes the runner, too."""
 
     def __init__(self, client: AsyncClient, runner: Runner | None = None) -> None:
         self._client = client
@@ -113,7 +113,7 @@ class Client:
     def watch(
         self, object_type: type[Object], *, namespace: str = "", labels: str = "", fields: str = ""
     ) -> Iterator[WatchEvent[Object]]:
-        """Every object there is and every change from then on; leaving the loop ends the watch."""
+        """Yields every existing object and then every change; leaving the loop ends the watch."""
         events = self._client.watch(object_type, namespace=namespace, labels=labels, fields=fields)
         try:
             while True:
@@ -126,7 +126,7 @@ class Client:
 
 
 def connect(target: str | Path | None = None, *, token: str | None = None, context: str | None = None) -> Client:
-    """A client for the server that kubectl would use, for the kubeconfig given, or for a URL."""
+    """Returns a client for kubectl's current server, for the given kubeconfig, or for a URL."""
     return Client(connect_async(target, token=token, context=context))
 
 

@@ -1,6 +1,6 @@
-"""What a server serves: resources by the words that people use for them, and by what manifests say.
+"""API discovery: finds a server's resources by names such as plurals and short names, and by apiVersion and kind.
 
-Servers since Kubernetes 1.30 tell everything in two answers; older ones in one for each version of each group.
+Since Kubernetes 1.30 two requests are enough; older servers need one for each version of each group.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ AGGREGATED: Final = {"Accept": "application/json;g=apidiscovery.k8s.io;v=v2;as=A
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedResource(ResourceAddress):
-    """A resource of a server, and what it is called there."""
+    """A resource of a server, and its names."""
 
     singular: str = ""
     short_names: tuple[str, ...] = ()
     verbs: tuple[str, ...] = ()
-    # Words that mean several resources at once.
+    # Names that stand for several resources.
     categories: tuple[str, ...] = ()
 
     @property
     def words(self) -> frozenset[str]:
-        """What people may call it, in small letters."""
+        """The names that users may type, in lower case."""
         named = {self.plural, self.singular, self.kind.lower(), *self.short_names}
         return frozenset(filter(None, named))
 
@@ -43,7 +43,7 @@ class ServedResource(ResourceAddress):
 
 
 class UnknownKind(LookupError):
-    """Nothing of that name is served; the message says what may be meant."""
+    """The server has no such resource; the message suggests a similar name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Discovery:
     resources: tuple[ServedResource, ...]
 
     def find(self, word: str) -> ServedResource:
-        """The resource that a plural, a singular, a kind or a short name means, also followed by `.GROUP`."""
+        """Finds a resource by plural, singular, kind or short name, optionally followed by `.GROUP`."""
         name, _, group = word.lower().partition(".")
         for resource in self.resources:
             if name in resource.words and (not group or group in (resource.group, _version_and_group(resource))):
@@ -61,12 +61,12 @@ class Discovery:
         raise UnknownKind(f"the server has no resource {word!r}{self._likely(name)}")
 
     def category(self, word: str) -> tuple[ServedResource, ...]:
-        """The resources that a word for several means, each in its preferred version."""
+        """Returns the resources of a category, each in its preferred version."""
         found = {(each.group, each.plural): each for each in reversed(self.resources) if word in each.categories}
         return tuple(each for each in self.resources if found.get((each.group, each.plural)) is each)
 
     def of_kind(self, api_version: str, kind: str) -> ServedResource:
-        """The resource that objects of a manifest are kept in."""
+        """Returns the resource for a manifest's apiVersion and kind."""
         for resource in self.resources:
             if resource.kind == kind and resource.api_version == api_version:
                 return resource
@@ -75,7 +75,7 @@ class Discovery:
         raise UnknownKind(f"the server has no {kind} in {api_version}{hint}")
 
     def versions(self, group: str, plural: str) -> tuple[str, ...]:
-        """The versions in which a resource is served, the preferred one first."""
+        """Returns the served versions of a resource, the preferred one first."""
         return tuple(each.version for each in self.resources if (each.group, each.plural) == (group, plural))
 
     def _likely(self, name: str) -> str:
@@ -89,7 +89,7 @@ def _version_and_group(resource: ServedResource) -> str:
 
 
 async def discover(transport: Transport) -> Discovery:
-    """Ask the server for everything that it serves. A group whose own server is away is left out."""
+    """Reads everything that the server serves. A group whose aggregated server is unavailable is left out."""
     core, named = await asyncio.gather(*(_get(transport, path, AGGREGATED) for path in ("/api", "/apis")))
     if core.get("kind") == named.get("kind") == "APIGroupDiscoveryList":
         return Discovery((*_aggregated(core), *_aggregated(named)))
@@ -99,13 +99,13 @@ async def discover(transport: Transport) -> Discovery:
 async def _get(transport: Transport, path: str, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
     response = await transport.send(ClientRequest(method="GET", path=path, headers=headers or {}))
     if response.status == 404:
-        raise NotFound(f"there is nothing at {path}; this is hardly the address of a Kubernetes API server")
+        raise NotFound(f"{path} does not exist; is this the address of a Kubernetes API server?")
     if response.status != 200:
         raise error_of_response(response.status, response.body)
     try:
         return dict(msgspec.json.decode(response.body))
     except (msgspec.DecodeError, TypeError, ValueError):
-        raise ApiError(f"the answer to {path} is not one of a Kubernetes API server") from None
+        raise ApiError(f"the answer to {path} is not from a Kubernetes API server") from None
 
 
 def _aggregated(document: Mapping[str, Any]) -> Iterator[ServedResource]:
@@ -132,7 +132,7 @@ async def _one_by_one(
     for group in named.get("groups") or ():
         preferred = (group.get("preferredVersion") or {}).get("version")
         versions = [entry["version"] for entry in group.get("versions") or ()]
-        # The sort is stable: beside the preferred one, versions stay in the server's order.
+        # The sort is stable: versions other than the preferred one stay in the server's order.
         places += [(group["name"], version) for version in sorted(versions, key=lambda each: each != preferred)]
     lists = await asyncio.gather(*(_resources(transport, group, version) for group, version in places))
     return [resource for listed in lists for resource in listed]
@@ -156,6 +156,6 @@ async def _resources(transport: Transport, group: str, version: str) -> list[Ser
             categories=tuple(entry.get("categories") or ()),
         )
         for entry in document.get("resources") or ()
-        # A slash is in the names of parts of objects, such as pods/status.
+        # Names with a slash are subresources, such as pods/status.
         if "/" not in entry["name"]
     ]

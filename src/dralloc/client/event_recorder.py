@@ -1,8 +1,7 @@
-"""Tells users what happened, once: an event that repeats is counted, not written again and again.
+"""Records Kubernetes events; an event that repeats is counted instead of written again.
 
-What to write is decided by a pure function of what was written before; writing happens in the background and never
-holds up the component that reports. Where the server is slow, the oldest unwritten events are dropped and the number
-of dropped ones is known.
+A pure function decides what to write from what was written before; writing happens in the background and never blocks
+the reporting component. If the server is slow, the oldest unwritten events are dropped and counted.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ MESSAGE_MAX: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Something that happened to an object. `is_latest`: it takes the place of what was reported before for this reason."""
+    """Something that happened to an object. `is_latest`: it replaces the previous report with the same reason."""
 
     about: ObjectReference
     type: str
@@ -42,7 +41,7 @@ class Report:
 
     @property
     def like(self) -> Report:
-        """The same for reports that are one event."""
+        """The identity of an event: equal for reports that are counted as one."""
         return replace(self, message="") if self.is_latest else self
 
 
@@ -57,7 +56,7 @@ def reference_to(item: ApiObject, api_version: str, kind: str) -> ObjectReferenc
 
 
 class Aggregator:
-    """Turns reports into events: the first of its like is new, the next ones raise its count."""
+    """Turns reports into events: the first one creates an event, equal ones raise its count."""
 
     def __init__(self, component: str) -> None:
         self._component = component
@@ -79,7 +78,7 @@ class Aggregator:
         return event
 
     def forget(self, report: Report) -> None:
-        """The event is not there: the next one of its like is new again."""
+        """Forgets an event that does not exist: the next equal report creates it again."""
         self._written.pop(report.like, None)
 
     def _new(self, report: Report, message: str, moment: str, now: datetime) -> Event:
@@ -105,7 +104,7 @@ def _cut(message: str) -> str:
 
 
 class EventRecorder:
-    """Takes reports at once and writes their events from `run`."""
+    """Accepts reports immediately and writes their events in `run`."""
 
     def __init__(self, calls: ApiCalls, events: TypedResource[Event], *, component: str, clock: Clock) -> None:
         self._calls = calls
@@ -125,7 +124,7 @@ class EventRecorder:
         self._arrived.set()
 
     async def run(self) -> None:
-        """Write events until cancelled."""
+        """Writes events until cancelled."""
         while True:
             while self._waiting:
                 await self._write(*self._waiting.popleft())
@@ -141,5 +140,5 @@ class EventRecorder:
                 patch = {"count": event.count, "lastTimestamp": event.last_timestamp, "message": event.message}
                 await self._calls.patch(self._events, key, patch)
         except (ApiError, TransportError):
-            # An event is a courtesy: losing one is no reason to stop, and the next of its like is written whole.
+            # Events are best effort: a lost one does not stop the component, and the next equal one is created again.
             self._aggregator.forget(report)

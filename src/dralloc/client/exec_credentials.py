@@ -1,4 +1,4 @@
-"""Credentials from programs that a kubeconfig names (`exec`), as the clusters of most vendors need them."""
+"""Credentials from exec plugins of a kubeconfig (`users[].exec`)."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ import msgspec
 from dralloc.primitives.decoders import make_decoder
 
 VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
-# A program may ask its user for a password.
+# The plugin may ask its user for a password.
 PATIENCE_S: Final = 120.0
 
 
 class ProgramFailed(Exception):
-    """The program gave no credentials; the message says why."""
+    """The plugin returned no credentials; the message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecCredential:
-    """What the program gave: a token, a certificate with its key, or both. PEM text."""
+    """The plugin's result: a token, a certificate with its key, or both. PEM text."""
 
     token: str | None
     certificate_pem: str | None
@@ -39,7 +39,7 @@ class _Variable(msgspec.Struct):
 
 
 class _Exec(msgspec.Struct, rename="camel"):
-    """The `exec` of a kubeconfig's user."""
+    """The `exec` section of a kubeconfig's user."""
 
     command: str
     api_version: str
@@ -63,14 +63,16 @@ class _ExecCredential(msgspec.Struct, rename="camel"):
 
 
 def run_credential_program(section: object, cluster: Mapping[str, Any], directory: Path) -> ExecCredential:
-    """What the program gives for this cluster. A path to it is relative to the kubeconfig's directory, as for kubectl."""
-    make_decoder(_Exec)  # What it has learnt of the type serves here, too.
+    """Returns the plugin's credentials for this cluster. A relative path is relative to the kubeconfig's directory, as
+    for kubectl.
+    """
+    make_decoder(_Exec)  # Reuses what the decoder learned about the type.
     try:
         program = msgspec.convert(section, _Exec)
     except msgspec.ValidationError as error:
-        raise ProgramFailed(f"its exec is not understood: {error}") from None
+        raise ProgramFailed(f"invalid exec section: {error}") from None
     if program.api_version not in VERSIONS:
-        raise ProgramFailed(f"its exec has apiVersion {program.api_version!r}; known are {', '.join(VERSIONS)}")
+        raise ProgramFailed(f"unsupported apiVersion {program.api_version!r} of exec; supported: {', '.join(VERSIONS)}")
     command = str(directory / program.command) if os.sep in program.command else program.command
     answer = _run([command, *(program.args or ())], _environment(program, cluster), program.install_hint)
     try:
@@ -79,7 +81,7 @@ def run_credential_program(section: object, cluster: Mapping[str, Any], director
         raise ProgramFailed(f"{command} printed no ExecCredential: {error}") from None
     status = credential.status
     if not status.token and not (status.client_certificate_data and status.client_key_data):
-        raise ProgramFailed(f"{command} gave neither a token nor a certificate with its key")
+        raise ProgramFailed(f"{command} returned neither a token nor a certificate with its key")
     return ExecCredential(
         token=status.token, certificate_pem=status.client_certificate_data, key_pem=status.client_key_data
     )
@@ -96,7 +98,7 @@ def _environment(program: _Exec, cluster: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _run(command: list[str], environment: dict[str, str], hint: str) -> bytes:
-    """What the program prints. Its user sees what it says beside that."""
+    """Returns the plugin's standard output; its standard error goes to the user."""
     try:
         done = subprocess.run(
             command, env=environment, stdout=subprocess.PIPE, stdin=None, check=False, timeout=PATIENCE_S
@@ -105,7 +107,7 @@ def _run(command: list[str], environment: dict[str, str], hint: str) -> bytes:
         advice = f"; {hint.strip()}" if hint else ""
         raise ProgramFailed(f"cannot run {command[0]}: {error.strerror or error}{advice}") from None
     except subprocess.TimeoutExpired:
-        raise ProgramFailed(f"{command[0]} did not end within {PATIENCE_S:.0f} s") from None
+        raise ProgramFailed(f"{command[0]} did not finish within {PATIENCE_S:.0f} s") from None
     if done.returncode != 0:
-        raise ProgramFailed(f"{command[0]} ended with {done.returncode}")
+        raise ProgramFailed(f"{command[0]} failed with exit code {done.returncode}")
     return done.stdout

@@ -1,7 +1,7 @@
-"""Short requests over HTTP/1.1, on connections that are kept: one request, one whole answer.
+"""Short requests over HTTP/1.1 on kept-alive connections: one request, one complete answer.
 
-A scheduler spends more time in its HTTP client than in deciding, so this does what such requests need and nothing else; it
-takes a third of the time of a general client. Long answers, such as watches, are not for here.
+A scheduler spends more time in its HTTP client than in deciding, so this supports what such requests need and nothing
+else; it takes a third of the time of a general client. Long answers, such as watches, use `http_streams`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from dralloc.client.transport import ClientRequest, ClientResponse
 
 ACCEPT_JSON: Final = "Accept: application/json\r\n"
 
-# What RFC 3986 allows in a path as it is.
+# The characters that RFC 3986 allows unescaped in a path.
 _PATH_SAFE: Final = "/:@!$&'()*+,;=~-._"
 
 
 class Disconnected(OSError):
-    """The connection ended before the answer was complete. `answered`: part of the answer had come."""
+    """The connection ended before the answer was complete. `answered`: part of the answer had arrived."""
 
     def __init__(self, answered: bool) -> None:
         super().__init__("the server closed the connection")
@@ -32,13 +32,13 @@ class Disconnected(OSError):
 
 
 class Exchanges:
-    """Connections to one server, as many as there are requests at the same time."""
+    """Connections to one server, one for each concurrent request."""
 
     def __init__(
         self, base: URL, headers: Mapping[str, str], *, tls: ssl.SSLContext | bool, connect_timeout_s: float
     ) -> None:
         if base.host is None or base.port is None:
-            raise OSError(f"{base} is not the URL of a server")
+            raise OSError(f"{base} is not a server URL")
         self._host, self._port = base.host, base.port
         self._tls = (ssl.create_default_context() if tls is True else tls) if base.scheme == "https" else None
         self._connect_timeout_s = connect_timeout_s
@@ -50,21 +50,21 @@ class Exchanges:
         self._keeps_idle = True
 
     async def exchange(self, request: ClientRequest, timeout_s: float) -> ClientResponse:
-        """The answer to the request. Raises OSError, or TimeoutError."""
+        """Returns the answer to the request. Raises OSError or TimeoutError."""
         message = self._message(request)
         connection = self._take_idle()
         if connection is not None:
             try:
                 return await self._exchange_on(connection, message, timeout_s)
             except Disconnected as error:
-                # A server may close a connection that it has not heard of for long, just when we use it again. Whether it
-                # read the request is not known, so only one that changes nothing is sent again.
+                # A server may close an idle connection just as it is used again. It is unknown whether the server read
+                # the request, so only read requests are sent again.
                 if error.answered or request.method != "GET":
                     raise
         return await self._exchange_on(await self._connect(), message, timeout_s)
 
     async def close(self) -> None:
-        """Close all connections; returns when they are. Requests that are still to come close theirs themselves."""
+        """Closes all connections and waits until they are closed. Requests under way close theirs themselves."""
         self._keeps_idle = False
         self._idle.clear()
         closing = tuple(self._open)
@@ -76,7 +76,7 @@ class Exchanges:
     def _message(self, request: ClientRequest) -> bytes:
         query = f"?{urlencode(request.query)}" if request.query else ""
         target = f"{self._prefix}{quote(request.path, safe=_PATH_SAFE)}{query}"
-        # Of two headers that say what is accepted, servers heed the first alone.
+        # Servers only use the first of two Accept headers.
         headers = "" if "Accept" in request.headers else ACCEPT_JSON
         headers += "".join(f"{name}: {value}\r\n" for name, value in request.headers.items())
         length = f"Content-Length: {len(request.body)}\r\n" if request.body or request.method != "GET" else ""
@@ -98,7 +98,7 @@ class Exchanges:
             )
         if connection.is_closed:
             raise Disconnected(answered=False)
-        # Not before: of one that is given up while it connects, a loop may not say that it was lost.
+        # Not earlier: a loop may not report the loss of a connection that is abandoned while it connects.
         self._open.add(connection)
         return connection
 
@@ -108,7 +108,7 @@ class Exchanges:
         try:
             response = await answer
         except BaseException:
-            # Given up in the middle: what still comes belongs to nobody.
+            # Cancelled in the middle: the rest of the answer has no reader.
             connection.close()
             raise
         finally:
@@ -139,7 +139,7 @@ class _Connection(asyncio.Protocol):
         return self._answer
 
     def time_out(self) -> None:
-        self._fail(TimeoutError("no answer in time"))
+        self._fail(TimeoutError("timed out"))
         self.close()
 
     def close(self) -> None:
@@ -148,7 +148,7 @@ class _Connection(asyncio.Protocol):
             self._transport.close()
 
     def abort(self) -> None:
-        """Close it without the goodbye of TLS, which a server that is busy or gone may take long to answer."""
+        """Closes the connection without the TLS close handshake, which a busy or dead server may delay."""
         self.is_closed = True
         self._transport.abort()
 
@@ -159,7 +159,7 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._answer is None:
-            # Nothing was asked.
+            # No request is pending.
             self.close()
             return
         self._is_answered = True
@@ -205,6 +205,6 @@ class _Connection(asyncio.Protocol):
 
 
 def warning_text(header: str) -> str:
-    """The text of `299 - "text"`."""
+    """Returns the text of `299 - "text"`."""
     _, _, quoted = header.partition(' "')
     return quoted.removesuffix('"').replace('\\"', '"').replace("\\\\", "\\") or header

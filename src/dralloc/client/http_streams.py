@@ -1,4 +1,4 @@
-"""Long answers over HTTP, such as watches, on aiohttp: who reads slowly slows the server down, and nothing piles up."""
+"""Long answers over HTTP, such as watches, on aiohttp, which provides back-pressure for slow readers."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ READ_BUFFER_BYTES: Final = 1 << 20
 
 
 class Streams:
-    """Connections to one server, one for each answer that is under way."""
+    """Connections to one server, one for each open stream."""
 
     def __init__(
         self, base: URL, headers: Mapping[str, str], *, tls: ssl.SSLContext | bool, connect_timeout_s: float
     ) -> None:
         self._base = base
-        # No limit on connections: every watch holds one, and the default of a hundred would starve requests.
+        # No limit on connections: every watch holds one, and the default limit of 100 would starve requests.
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ssl=tls),
             headers={"Accept": "application/json", **headers},
@@ -30,7 +30,7 @@ class Streams:
         )
 
     async def start(self, request: ClientRequest) -> HttpStream:
-        """The answer as it begins. Raises OSError where the server cannot be reached or hangs up."""
+        """Starts reading an answer. Raises OSError if the server cannot be reached or disconnects."""
         url = self._base.with_path(self._base.path.rstrip("/") + request.path)
         try:
             response = await self._session.request(
@@ -63,7 +63,7 @@ class HttpStream:
             raise TransportError(f"the stream broke: {_told(error)}") from error
 
     def close(self) -> None:
-        """Hang up, without the goodbye of TLS: nobody would wait for its answer, and the connection stay open for so long."""
+        """Disconnects without the TLS close handshake, which would keep the connection open for its timeout."""
         connection = self._response.connection
         if connection is not None and connection.transport is not None:
             connection.transport.abort()

@@ -1,6 +1,7 @@
-"""The transport over HTTP(S): short requests on connections of our own, long answers on a general client.
+"""The transport over HTTP(S): short requests on connections of our own, streams on aiohttp.
 
-That has the back-pressure that watches need; for a short request it takes three times as long as the request itself.
+aiohttp provides the back-pressure that watches need; for a short request it takes three times as long as the request
+itself.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ _logger = logging.getLogger(__name__)
 
 
 class HttpTransport:
-    """Requests over as many connections as there are watches; idle ones are kept and used again."""
+    """Requests over as many connections as there are watches; idle connections are reused."""
 
     def __init__(self, connection: ConnectionConfig) -> None:
         self._base = URL(connection.server.rstrip("/"))
         self._connection = connection
-        # Both are opened at the first request, because connections belong to the event loop that they are made in.
+        # Both are opened at the first request, because connections belong to the event loop that creates them.
         self._streams: Streams | None = None
         self._exchanges: Exchanges | None = None
-        # Those with earlier credentials: requests may be under way on them.
+        # With earlier credentials: requests may be under way on them.
         self._retired: list[Streams | Exchanges] = []
         self._renewing = asyncio.Lock()
 
@@ -79,15 +80,13 @@ class HttpTransport:
         self._streams = self._exchanges = None
 
     async def _renew(self, used: ConnectionConfig) -> bool:
-        """Whether there are other credentials by now than those that the server does not take any more."""
+        """True if there are credentials newer than those that the server rejects."""
         async with self._renewing:
             if self._connection is used and used.renew is not None:
                 try:
                     fresh = await asyncio.to_thread(used.renew)
                 except (BadKubeconfig, OSError) as error:
-                    _logger.warning(
-                        "the server does not take our credentials any more, and there are no new ones: %s", error
-                    )
+                    _logger.warning("the server rejects our credentials, and there are no newer ones: %s", error)
                     return False
                 if fresh != used:
                     self._retire()
@@ -97,7 +96,7 @@ class HttpTransport:
     async def _start(self, request: ClientRequest) -> HttpStream:
         try:
             if self._streams is None:
-                # Takes longer to import than most commands run, and most do not need it.
+                # Late import: takes longer than most commands run, and most do not need it.
                 from dralloc.client.http_streams import Streams
 
                 tls = self._connection.ssl_context()

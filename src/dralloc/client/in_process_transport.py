@@ -1,7 +1,7 @@
-"""The transport without sockets: requests go straight to an API server in this process, as values.
+"""The transport without sockets: requests go directly to an API server in this process.
 
-Nothing else differs from the network: a token is checked, bodies are bytes, a stream has back-pressure (the server works out
-the next piece when it is asked for), and closing it is a disconnect for the server.
+Otherwise it behaves like the network: the token is checked, bodies are bytes, a stream has back-pressure (the server
+produces the next piece on demand), and closing it is a disconnect for the server.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Headers = tuple[tuple[bytes, bytes], ...]
 
 
 class ApplicationResponse(Protocol):
-    """What an application says: a body, or a stream of pieces."""
+    """The response of an application: a body, or a stream."""
 
     @property
     def status(self) -> int: ...
@@ -42,7 +42,9 @@ class Application(Protocol):
 
 
 class InProcessTransport:
-    """Calls the application directly. `token` is sent as over the network: being inside gives no rights."""
+    """Calls the application directly. `token` is sent as over the network: calls inside the process have no special
+    rights.
+    """
 
     def __init__(self, application: Application, *, token: str | None = None) -> None:
         self._application = application
@@ -50,10 +52,10 @@ class InProcessTransport:
 
     async def send(self, request: ClientRequest) -> ClientResponse:
         if request.method == "GET":
-            # Whoever asks again and again until something has happened must not keep it from happening.
+            # Yield, so that a polling caller cannot starve other tasks.
             await asyncio.sleep(0)
         answer = await self._ask(request)
-        # A large list comes in pieces.
+        # A large list is streamed.
         body = answer.body if answer.stream is None else b"".join([piece async for piece in answer.stream])
         return ClientResponse(status=answer.status, body=body, warnings=_warnings(answer.headers))
 
@@ -67,7 +69,7 @@ class InProcessTransport:
                 await answer.stream.aclose()
 
     async def close(self) -> None:
-        """Nothing is held open between requests."""
+        """No-op: nothing is held open between requests."""
 
     async def _ask(self, request: ClientRequest) -> ApplicationResponse:
         headers = _headers(self._token, tuple(request.headers.items()))
@@ -87,7 +89,7 @@ async def _only(piece: bytes) -> AsyncIterator[bytes]:
     yield piece
 
 
-# Requests come with the same few headers over and over.
+# Requests repeat the same few headers.
 @lru_cache(maxsize=256)
 def _headers(token: str | None, stated: tuple[tuple[str, str], ...]) -> Mapping[bytes, bytes]:
     headers = {"accept": "application/json"} | {name.lower(): text for name, text in stated}

@@ -1,7 +1,7 @@
-"""A local copy of the objects of one resource, with indices, and news of every change.
+"""A local cache of the objects of one resource, with indexes and change handlers.
 
-The copy is fed by a reflector. However often the connection breaks, a handler sees each change of an object once
-and in order: what a new list shows again unchanged is no news, and what it does not show any more is a deletion.
+The cache is filled by a reflector. However often the connection breaks, a handler sees each change of an object once
+and in order: an unchanged object in a new list is not a change, and an object missing from it is a deletion.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from dralloc.client.typed_resource import Object, ObjectKey, key_of
 
 Index = Callable[[Object], Iterable[Hashable]]
 
-# Told of a change after the copy has it: `before` is None for a new object, `after` for a deleted one.
+# Called after the cache is updated: `before` is None for a new object, `after` for a deleted one.
 Handler = Callable[[Object | None, Object | None], None]
 
 
 class Informer(Generic[Object]):
-    """The copy. Reading is immediate; `synced` is set once the first list is in."""
+    """The cache. Reads are immediate; `synced` is set after the first list."""
 
     def __init__(self, indices: Mapping[str, Index[Object]] | None = None) -> None:
         self._objects: dict[ObjectKey, Object] = {}
@@ -38,11 +38,11 @@ class Informer(Generic[Object]):
         return tuple(self._objects.values())
 
     def by(self, index: str, value: Hashable) -> tuple[Object, ...]:
-        """The objects for which the index gives this value."""
+        """Returns the objects with this value in the index."""
         return tuple(self._indexed[index].get(value, {}).values())
 
     def subscribe(self, handler: Handler[Object]) -> None:
-        """Tell the handler of every object there is, and of every change from now on."""
+        """Calls the handler for every existing object, and for every change from now on."""
         self._handlers.append(handler)
         for item in self._objects.values():
             handler(None, item)
@@ -50,7 +50,7 @@ class Informer(Generic[Object]):
     # --- Fed by the reflector -------------------------------------------------------------------------------------
 
     def replace(self, items: Iterable[Object]) -> None:
-        """This list is all there is now."""
+        """Replaces the contents with this list."""
         listed = {key_of(item): item for item in items}
         for key in [key for key in self._objects if key not in listed]:
             self.remove(key)
@@ -64,7 +64,7 @@ class Informer(Generic[Object]):
         if before is not None and before.metadata.resource_version == item.metadata.resource_version:
             return
         if before is not None and before.metadata.uid != item.metadata.uid:
-            # Deleted and made again while nobody watched: two changes, not one.
+            # Deleted and created again between two lists: two changes, not one.
             self.remove(key)
             before = None
         self._objects[key] = item
@@ -80,7 +80,7 @@ class Informer(Generic[Object]):
     def _reindex(self, key: ObjectKey, before: Object | None, after: Object | None) -> None:
         for name, index in self._indices.items():
             buckets = self._indexed[name]
-            # An index may name a value twice: a pod can use one claim under two names.
+            # An index may return a value twice: a pod can use one claim under two names.
             for value in set(index(before)) if before is not None else ():
                 bucket = buckets[value]
                 del bucket[key]

@@ -1,4 +1,4 @@
-"""The resources that a client knows, found by the type of an object or by what a document says it is."""
+"""The resources that the client knows, by object type or by apiVersion and kind."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from dralloc.client.typed_resource import Object, TypedResource
 
 
 class UnknownResource(LookupError):
-    """A type or a document that no resource of ours has; the message says what there is."""
+    """No resource has this type or this apiVersion and kind; the message lists the known ones."""
 
 
 @cache
 def resource_for(object_type: type[Object]) -> TypedResource[Object]:
-    """The resource whose objects have this type, in the version that the project works with."""
+    """Returns the resource for the object type, in the hub version."""
     for kind in KINDS:
         if object_type is (kind.view or kind.hub):
             return _resource(kind, object_type)
     known = ", ".join((kind.view or kind.hub).__name__ for kind in KINDS)
-    raise UnknownResource(f"{object_type.__name__} is not a type of objects that a server keeps; those are {known}")
+    raise UnknownResource(f"{object_type.__name__} is not the type of a resource; known types: {known}")
 
 
 def resource_of(item: ApiObject | Mapping[str, Any]) -> TypedResource[Any]:
-    """The resource that an object or a document belongs to, in the version that the document is written in."""
+    """Returns the resource of an object or document, in the version of the document."""
     if isinstance(item, ApiObject):
         return resource_for(type(item))
     api_version = str(item.get("apiVersion", ""))
@@ -41,7 +41,7 @@ def resource_of(item: ApiObject | Mapping[str, Any]) -> TypedResource[Any]:
 
 
 def _in_version(resource: TypedResource[Any], kind: Kind, api_version: str) -> TypedResource[Any]:
-    """The resource in another version, whose objects come out as those that the project works with."""
+    """Returns the resource in another version; its objects are converted to the hub."""
     version = api_version.rpartition("/")[2]
     served = kind.served(version)
     assert served is not None, "the kind was found by its version"

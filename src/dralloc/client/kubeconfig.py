@@ -1,4 +1,4 @@
-"""Where an API server is and how to prove who is asking: kubeconfig files, and what a pod finds mounted."""
+"""The address of an API server and the credentials for it, from kubeconfig files or a pod's service account."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _Files = Sequence[tuple[Path, dict[str, Any]]]
 
 
 class BadKubeconfig(Exception):
-    """The kubeconfig is missing, cannot be read, or does not say what is needed; the message says which."""
+    """The kubeconfig is missing, unreadable or incomplete; the message says which."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +41,11 @@ class ConnectionConfig:
     key_pem: str | None = None
     verify: bool = True
     namespace: str = "default"
-    # Gets the credentials anew, where they may have changed since; raises BadKubeconfig. It may take long.
+    # Reloads the credentials, which may have changed; raises BadKubeconfig. May block for long.
     renew: Callable[[], ConnectionConfig] | None = field(default=None, compare=False, repr=False)
 
     def ssl_context(self) -> ssl.SSLContext | bool:
-        """How to talk TLS to this server; `True` (the system's authorities) where nothing was said."""
+        """Returns the TLS settings for this server; `True` (the system's authorities) by default."""
         if not self.server.startswith("https"):
             return True
         if self.verify and self.authority_pem is None and self.certificate_pem is None:
@@ -60,7 +60,9 @@ class ConnectionConfig:
 
 
 def find_connection(kubeconfig: str | Path | None = None, *, context: str | None = None) -> ConnectionConfig:
-    """The connection that kubectl would use: the file given, `$KUBECONFIG`, the pod's own account, `~/.kube/config`."""
+    """Finds the connection that kubectl would use: the given file, `$KUBECONFIG`, the pod's service account,
+    `~/.kube/config`.
+    """
     if kubeconfig is not None:
         return read_kubeconfig(Path(kubeconfig), context=context)
     if listed := os.environ.get("KUBECONFIG"):
@@ -74,7 +76,7 @@ def find_connection(kubeconfig: str | Path | None = None, *, context: str | None
 
 
 def read_kubeconfig(*paths: Path, context: str | None = None) -> ConnectionConfig:
-    """The connection that the current context, or the one named, describes. Of several files, the first that says something counts."""
+    """Returns the connection of the current or the given context. Of several files, the first value wins."""
     files = [(path, _read(path)) for path in paths]
     shown = f"kubeconfig {', '.join(map(str, paths))}"
     try:
@@ -90,21 +92,21 @@ def read_kubeconfig(*paths: Path, context: str | None = None) -> ConnectionConfi
 
 
 class _Lacking(Exception):
-    """What the files do not say, or say and we cannot do; completes the sentence that begins with them."""
+    """What is missing or unsupported in the files; the message continues a sentence that begins with their names."""
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
         manifest = read_manifest(path.read_bytes())
     except FileNotFoundError:
-        raise BadKubeconfig(f"there is no kubeconfig {path}; give one with --kubeconfig or KUBECONFIG") from None
+        raise BadKubeconfig(f"kubeconfig {path} does not exist; specify one with --kubeconfig or KUBECONFIG") from None
     except OSError as error:
         raise BadKubeconfig(f"cannot read kubeconfig {path}: {' '.join(str(error).split())}") from error
     if manifest.error is not None:
         raise BadKubeconfig(f"cannot read kubeconfig {path}: line {manifest.error.position.line}: {manifest.error}")
     trees = [document.tree for document in manifest.documents]
     if len(trees) != 1 or not isinstance(trees[0], dict):
-        raise BadKubeconfig(f"{path} is not a kubeconfig: it names no clusters, users and contexts")
+        raise BadKubeconfig(f"{path} is not a kubeconfig: it has no clusters, users and contexts")
     return trees[0]
 
 
@@ -115,9 +117,9 @@ def _connection_in(files: _Files, context: str | None) -> ConnectionConfig:
     about, _ = _named(files, "context", chosen)
     cluster, cluster_file = _named(files, "cluster", about["cluster"])
     user, user_file = _named(files, "user", about["user"]) if about.get("user") else ({}, cluster_file)
-    # To go another way than the file says, or as somebody else, would be worse than not to go.
+    # Ignoring a proxy or an impersonation would be worse than failing.
     if ignored := [name for name in UNSUPPORTED if user.get(name) or cluster.get(name)]:
-        raise _Lacking(f"says {ignored[0]}, which is not supported")
+        raise _Lacking(f"uses {ignored[0]}, which is not supported")
     given = run_credential_program(user["exec"], cluster, user_file.parent) if user.get("exec") else None
     return ConnectionConfig(
         server=cluster["server"],
@@ -131,7 +133,7 @@ def _connection_in(files: _Files, context: str | None) -> ConnectionConfig:
 
 
 def _check(connection: ConnectionConfig) -> None:
-    """Refuse what no request could be sent with."""
+    """Raises if no request could be sent with this configuration."""
     server, token = connection.server, connection.token
     try:
         url = urlsplit(server)
@@ -141,7 +143,7 @@ def _check(connection: ConnectionConfig) -> None:
     if not is_usable:
         raise _Lacking(f"has a cluster whose server {server!r} is not a URL such as https://HOST:6443")
     if token is not None and not (isinstance(token, str) and token.isascii() and token.isprintable()):
-        raise _Lacking("has a token with signs that no token has")
+        raise _Lacking("has a token with invalid characters")
     if (connection.certificate_pem is None) != (connection.key_pem is None):
         raise _Lacking("has a client certificate without its key, or a key without its certificate")
     try:
@@ -151,7 +153,7 @@ def _check(connection: ConnectionConfig) -> None:
 
 
 def _named(files: _Files, kind: str, name: str) -> tuple[dict[str, Any], Path]:
-    """A context, cluster or user by its name, and the file that it stands in."""
+    """Returns a context, cluster or user by its name, and the file that defines it."""
     for path, document in files:
         for entry in document.get(f"{kind}s") or ():
             if entry.get("name") == name:
@@ -166,7 +168,7 @@ def _pem(section: dict[str, Any], name: str, path: Path) -> str | None:
 
 
 def _file_text(name: str | None, kubeconfig: Path) -> str | None:
-    """The file's text; a relative path is relative to the kubeconfig, as for kubectl."""
+    """Returns the file's text; a relative path is relative to the kubeconfig, as for kubectl."""
     return (kubeconfig.parent / name).read_text().strip() if name else None
 
 
@@ -178,13 +180,13 @@ def _in_cluster() -> ConnectionConfig:
         token=(SERVICE_ACCOUNT / "token").read_text().strip(),
         authority_pem=(SERVICE_ACCOUNT / "ca.crt").read_text(),
         namespace=(SERVICE_ACCOUNT / "namespace").read_text().strip(),
-        # The kubelet writes a new token before the old one runs out.
+        # The kubelet writes a new token before the old one expires.
         renew=_in_cluster,
     )
 
 
 def _load_certificate(context: ssl.SSLContext, pem: str) -> None:
-    """Python reads client certificates from files only, so the text passes through a private one."""
+    """Python loads client certificates from files only, so the text is written to a private temporary file."""
     with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
         file.write(pem)
         file.flush()

@@ -1,7 +1,7 @@
-"""One of several equal processes is in charge: the one that keeps renewing a Lease.
+"""Leader election: of several replicas, the one that keeps renewing a Lease leads.
 
-Whether a lease has run out is judged by how long *we* have seen it unchanged, on our own monotonic clock, never by comparing
-our time of day with a time that another machine wrote. So clocks may differ, and may jump.
+A lease expires when *we* have seen it unchanged for its duration, on our own monotonic clock; wall-clock times from
+other machines are never compared. So clocks may differ, and may jump.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """How long a lease holds, how long its holder tries to renew it before giving up, and how often anybody looks."""
+    """The lease duration, the renew deadline after which a leader gives up, and the retry interval."""
 
     lease_s: int = 15
     renew_deadline_s: float = 10.0
     retry_s: float = 2.0
 
     def __post_init__(self) -> None:
-        # A holder must stop before anybody else may start.
+        # A leader must stop before another replica may start.
         assert self.retry_s < self.renew_deadline_s < self.lease_s
 
 
@@ -44,14 +44,14 @@ DEFAULT: Final = Timing()
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A lease as it was last read, and since when it has looked like that."""
+    """A lease as last read, and the time since which it is unchanged."""
 
     lease: Lease
     since_s: float
 
 
 def may_take(seen: Seen, identity: str, now_s: float) -> bool:
-    """Whether the lease is ours, nobody's, or has run out."""
+    """True if the lease is ours, has no holder, or has expired."""
     spec = seen.lease.spec
     if not spec.holder_identity or spec.holder_identity == identity:
         return True
@@ -59,7 +59,7 @@ def may_take(seen: Seen, identity: str, now_s: float) -> bool:
 
 
 def claimed(lease: Lease, identity: str, now: datetime, timing: Timing) -> Lease:
-    """The lease with us as its holder, renewed now."""
+    """Returns the lease with us as its holder, renewed now."""
     spec, moment = lease.spec, now.isoformat(timespec="microseconds").replace("+00:00", "Z")
     ours = spec.holder_identity == identity
     renewed = msgspec.structs.replace(
@@ -96,9 +96,9 @@ class LeaderElection:
         self._problem = ""
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
-        """Wait until we are in charge and run `lead`; when we lose the lease, cancel it and wait again.
+        """Runs `lead` while we are the leader; cancels it when the lease is lost, and waits again.
 
-        Returns when `lead` does, and gives the lease back then and when it is cancelled.
+        Returns when `lead` does, and releases the lease then and on cancellation.
         """
         while True:
             while not await self._try():
@@ -114,7 +114,7 @@ class LeaderElection:
                 await self._release()
 
     async def _keep(self) -> None:
-        """Renew until that has failed for too long."""
+        """Renews the lease until that has failed for longer than the deadline."""
         loop = asyncio.get_running_loop()
         renewed_s = loop.time()
         while loop.time() - renewed_s < self._timing.renew_deadline_s:
@@ -130,7 +130,7 @@ class LeaderElection:
                 return
 
     async def _try(self) -> bool:
-        """Take or renew the lease; False where somebody else has it or the server cannot be reached."""
+        """Takes or renews the lease; False if another replica holds it or the server cannot be reached."""
         try:
             lease = await self._read()
             now_s = asyncio.get_running_loop().time()
@@ -142,7 +142,7 @@ class LeaderElection:
                 self._leases, claimed(lease, self._identity, self._clock.now(), self._timing)
             )
         except (Conflict, AlreadyExists):
-            # Somebody else was faster.
+            # Another replica was faster.
             return False
         except (ApiError, TransportError) as error:
             self._tell(error)
@@ -152,10 +152,10 @@ class LeaderElection:
         return True
 
     def _tell(self, error: Exception) -> None:
-        """Once for as long as it stays the same: it is tried again every other second."""
+        """Logs each distinct error once: retries happen every few seconds."""
         if self._problem != str(error):
             self._problem = str(error)
-            _logger.warning("being elected by lease %s: %s", self._key, error)
+            _logger.warning("leader election with lease %s: %s", self._key, error)
 
     async def _read(self) -> Lease:
         try:
@@ -171,10 +171,10 @@ class LeaderElection:
         return self._seen is not None and self._seen.lease.spec.holder_identity == self._identity
 
     async def _release(self) -> None:
-        """Let the next one start at once. Failing is harmless: the lease runs out."""
+        """Releases the lease, so that another replica can start at once. Failure is harmless: the lease expires."""
         self._seen = None
         try:
-            # Read anew: a renewal may have been cut off after the server had it.
+            # Read the lease again: a renewal may have been cancelled after the server applied it.
             lease = await self._calls.get(self._leases, self._key)
             if lease.spec.holder_identity == self._identity:
                 freed = msgspec.structs.replace(lease.spec, holder_identity=None)

@@ -1,8 +1,7 @@
-"""Keeps an informer true to the server: list once, then watch, and resume where the connection broke.
+"""Keeps an informer in sync with the server: lists once, then watches, and resumes after disconnects.
 
-A watch that ends is resumed at the last revision seen. Only when the server no longer has that revision (410 Gone)
-is everything listed anew. Nothing is missed and nothing is repeated, because the list's revision is where the
-watch begins.
+A watch that ends is resumed at the last seen revision. Only if the server no longer has that revision (410 Gone) is
+everything listed again. Nothing is missed or repeated, because the watch starts at the list's revision.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ SHORT_WATCH_S: Final = 1.0
 
 
 def log_problem(resource: TypedResource[Any], problem: Exception) -> None:
-    """Tells whoever runs a component why it does not see what it works on: until then it does nothing."""
+    """Logs why a component cannot watch its objects; until then it is idle."""
     level = logging.INFO if isinstance(problem, Gone) else logging.WARNING
-    _logger.log(level, "watching %s: %s", resource.plural, problem)
+    _logger.log(level, "cannot watch %s: %s", resource.plural, problem)
 
 
 class Reflector(Generic[Object]):
-    """One resource (or the part of it that the selectors choose), reflected into one informer."""
+    """Reflects one resource (or the part that the selectors match) into one informer."""
 
     def __init__(
         self,
@@ -56,7 +55,7 @@ class Reflector(Generic[Object]):
         self._failures = 0
 
     async def run(self) -> None:
-        """Reflect until cancelled."""
+        """Reflects until cancelled."""
         while True:
             try:
                 if self._revision is None:
@@ -88,7 +87,9 @@ class Reflector(Generic[Object]):
         self._revision = revision
 
     async def _watch(self) -> bool:
-        """Whether it was worth it: a server that ends watches as they begin is going down, and must not be kept from it."""
+        """Returns true if the watch was useful: a server that ends watches immediately is shutting down, and needs a
+        back-off.
+        """
         assert self._revision is not None
         began_at, before = asyncio.get_running_loop().time(), self._revision
         async for event in self._calls.watch(
@@ -107,5 +108,6 @@ class Reflector(Generic[Object]):
             self._informer.remove(key_of(event.object))
         elif event.type in ("ADDED", "MODIFIED"):
             self._informer.put(event.object)
-        # Moved after the change is in: a cancellation in between repeats the event, which is no news, and loses none.
+        # Advance only after the change is applied: a cancellation in between repeats the event, which is a no-op, and
+        # loses none.
         self._revision = event.object.metadata.resource_version

@@ -1,4 +1,4 @@
-"""The errors that a server's `Status` answers stand for."""
+"""Converts a server's `Status` answers to errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dralloc.client.transport import ClientRequest, ClientResponse, Transport
 from dralloc.primitives import errors
 from dralloc.primitives.errors import ApiError, Cause, ErrorDetails
 
-# Two errors share 409, so the reason decides first and the code only where the reason is not known.
+# Two errors share code 409, so the reason decides, and the code only if the reason is unknown.
 BY_REASON: Final[Mapping[str, type[ApiError]]] = {
     error.reason: error
     for error in (
@@ -44,7 +44,7 @@ async def send_request(
     body: bytes = b"",
     headers: Mapping[str, str] | None = None,
 ) -> ClientResponse:
-    """The answer, if it is a yes; raises the refusal otherwise."""
+    """Sends a request and returns the answer; raises the error of a failed request."""
     request = ClientRequest(method=method, path=path, query=query or {}, headers=headers or {}, body=body)
     response = await transport.send(request)
     if response.status >= 400:
@@ -53,7 +53,7 @@ async def send_request(
 
 
 def error_of_response(code: int, body: bytes) -> ApiError:
-    """The error that the answer describes; where the body is no `Status`, what its code says."""
+    """Returns the error of the answer; if the body is not a `Status`, the error of its code."""
     try:
         status = msgspec.json.decode(body)
     except msgspec.DecodeError:

@@ -1,4 +1,4 @@
-"""What carries a request to an API server: one narrow interface, two implementations (`http`, `in_process`)."""
+"""The interface that sends requests to an API server; implemented by `http_transport` and `in_process_transport`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 
 class ClientRequest(Struct, frozen=True, kw_only=True, gc=False):
-    """One request. `path` begins with a slash and is not escaped."""
+    """A request. `path` begins with a slash and is not escaped."""
 
     method: str
     path: str
@@ -20,7 +20,7 @@ class ClientRequest(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ClientResponse(Struct, frozen=True, kw_only=True, gc=False):
-    """An answer, read completely. `warnings` are the texts of its Warning headers."""
+    """A complete answer. `warnings` are the texts of its Warning headers."""
 
     status: int
     body: bytes
@@ -28,23 +28,23 @@ class ClientResponse(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class TransportError(Exception):
-    """The server was not reached, or went away in the middle of an answer: try again."""
+    """The server was not reached, or disconnected during the answer: retry."""
 
 
 class Transport(Protocol):
-    """Sends requests. Both methods raise `TransportError` where there is no answer."""
+    """Sends requests. Both methods raise `TransportError` if there is no answer."""
 
     async def send(self, request: ClientRequest) -> ClientResponse: ...
 
     def stream(self, request: ClientRequest) -> AbstractAsyncContextManager[Stream]:
-        """Open a long answer; leaving the context closes it, also in the middle."""
+        """Opens a stream; leaving the context closes it."""
         ...
 
     async def close(self) -> None: ...
 
 
 class Stream(Protocol):
-    """A long answer: its status at once, its pieces as they come."""
+    """A long answer: the status is available at once, the pieces as they arrive."""
 
     @property
     def status(self) -> int: ...
@@ -53,9 +53,9 @@ class Stream(Protocol):
 
 
 async def split_lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The lines of a stream. A line may be as long as it likes: a full slice is larger than most buffers.
+    """Yields the lines of a stream. Lines may have any length: a full slice is larger than most buffers.
 
-    What follows the last line break is dropped: it is the half of a line that a broken connection left.
+    An incomplete last line of a broken connection is dropped.
     """
     pending: list[bytes] = []
     async for piece in pieces:

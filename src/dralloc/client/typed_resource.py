@@ -1,4 +1,4 @@
-"""One resource of the API as a client sees it: where it is, and how its objects are read and written."""
+"""One resource of the API from the client's side: its path, and how its objects are decoded."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from dralloc.api.meta_v1 import ApiObject
 
 Object = TypeVar("Object", bound=ApiObject)
 
-# The last changes that were read, if they are not large.
+# The most recently decoded objects, unless they are large.
 CHANGES_MAX: Final = 2048
 CHANGE_BYTES_MAX: Final = 8 * 1024
 
 
 class ObjectKey(Struct, frozen=True, gc=False):
-    """What an object is called; `namespace` is empty for objects of the whole cluster."""
+    """An object's namespace and name; `namespace` is empty for cluster-scoped objects."""
 
     namespace: str
     name: str
@@ -31,7 +31,7 @@ class ObjectKey(Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceAddress:
-    """A plural in a version of a group: where its objects are."""
+    """Group, version and plural: where the objects of a resource are."""
 
     group: str
     version: str
@@ -44,7 +44,7 @@ class ResourceAddress:
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, *, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
-        """The path of an object, of a namespace's objects, or of all of them."""
+        """Returns the path of an object, of the objects in a namespace, or of all objects."""
         path = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         if self.namespaced and namespace:
             path = f"{path}/namespaces/{namespace}"
@@ -56,17 +56,19 @@ class ResourceAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypedResource(ResourceAddress, Generic[Object]):
-    """A place, with the type of its objects."""
+    """A resource, with the type of its objects."""
 
     type: type[Object]
-    # How they are read where their shape in this version is not that of the type.
+    # Decodes objects of a version that has a different shape.
     read: Callable[[bytes], Object] | None = None
 
     def decode(self, body: bytes) -> Object:
         return decode(body, self.type) if self.read is None else self.read(body)
 
     def decode_change(self, body: bytes) -> Object:
-        """The object after a change. The same bytes answer the write and reach every watch of this process: all share it."""
+        """Decodes the object of a write or watch event. The same bytes answer the write and reach every watch of this
+        process, so the result is shared.
+        """
         if self.read is None and len(body) <= CHANGE_BYTES_MAX:
             shared: Object = _decode_once(body, self.type)
             return shared

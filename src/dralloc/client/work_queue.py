@@ -1,4 +1,4 @@
-"""Keys that wait to be worked on: each once, never two workers on the same one, failures later and later.
+"""A work queue of distinct keys: a key is never processed concurrently, and failures are retried with back-off.
 
 Time is the event loop's, so under a simulated loop the queue runs in simulated time.
 """
@@ -16,21 +16,20 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
-    """How long a key waits after its n-th failure in a row: doubled each time, up to a bound."""
+    """The delay after the n-th consecutive failure of a key: doubled each time, up to a bound."""
 
     first_s: float = 0.005
     most_s: float = 1000.0
 
     def delay_s(self, failures: int) -> float:
-        # The exponent is bounded so that a key which fails for days does not make huge integers.
+        # The exponent is bounded so that a key which fails for days does not create huge integers.
         return min(self.first_s * 2.0 ** min(max(failures - 1, 0), 64), self.most_s)
 
 
 class WorkQueue(Generic[Key]):
     """A queue of distinct keys.
 
-    A key that is added while it is being worked on is worked on again afterwards; so the last state of what
-    the key stands for is always looked at.
+    A key that is added while it is being processed is processed again afterwards, so the last state is always handled.
     """
 
     def __init__(self, backoff: Backoff = Backoff()) -> None:  # noqa: B008 - immutable
@@ -55,7 +54,7 @@ class WorkQueue(Generic[Key]):
             self._arrived.set()
 
     def add_after(self, key: Key, delay_s: float) -> None:
-        """Add the key later. Of several times asked for, the earliest counts."""
+        """Adds the key later. The earliest of several requested times counts."""
         loop = asyncio.get_running_loop()
         timer = self._timers.get(key)
         if self._closed or (timer is not None and timer.when() <= loop.time() + delay_s):
@@ -65,18 +64,18 @@ class WorkQueue(Generic[Key]):
         self._timers[key] = loop.call_later(delay_s, self._fire, key)
 
     def retry(self, key: Key) -> float:
-        """Add the key again after its back-off; returns the seconds it waits."""
+        """Adds the key again after its back-off; returns the delay in seconds."""
         self._failures[key] = self._failures.get(key, 0) + 1
         delay_s = self._backoff.delay_s(self._failures[key])
         self.add_after(key, delay_s)
         return delay_s
 
     def forget(self, key: Key) -> None:
-        """The key was worked on well: its next failure counts as the first."""
+        """Resets the back-off of a key after success."""
         self._failures.pop(key, None)
 
     async def get(self) -> Key | None:
-        """The next key, marked as being worked on; `None` when the queue is closed."""
+        """Returns the next key, marked as being processed; `None` when the queue is closed."""
         while not self._waiting:
             if self._closed:
                 return None
@@ -94,7 +93,7 @@ class WorkQueue(Generic[Key]):
             self._arrived.set()
 
     def close(self) -> None:
-        """Workers get what waits and then `None`; nothing new is taken."""
+        """Stops accepting keys; workers get the waiting keys and then `None`."""
         self._closed = True
         for timer in self._timers.values():
             timer.cancel()
@@ -103,7 +102,7 @@ class WorkQueue(Generic[Key]):
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits, is worked on, or will come back by itself."""
+        """True if no key waits, is being processed, or is scheduled for later."""
         return not (self._waiting or self._working or self._dirty or self._timers)
 
     def _fire(self, key: Key) -> None:
@@ -114,7 +113,7 @@ class WorkQueue(Generic[Key]):
 async def work(
     queue: WorkQueue[Key], handle: Callable[[Key], Awaitable[None]], on_error: Callable[[Key, Exception], None]
 ) -> None:
-    """Hand each key to `handle` until the queue is closed; a key whose handling fails comes back after its back-off."""
+    """Passes each key to `handle` until the queue is closed; a key that fails is retried after its back-off."""
     while (key := await queue.get()) is not None:
         try:
             await handle(key)

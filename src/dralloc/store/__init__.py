@@ -1,1 +1,1 @@
-"""Revisioned bytes: one interface, kept in memory, in an SQLite file or in etcd. Knows no kinds."""
+"""Revisioned bytes: one interface, in memory, in an SQLite file or in etcd. Knows no kinds."""

@@ -1,19 +1,19 @@
-"""What a store refuses, and why. It knows no kinds, so the API server words these for its users.
+"""Errors of stores. A store knows no kinds, so the API server converts these to API errors.
 
 StoreError
-├── KeyExists           create of a key that is there
-├── RevisionConflict    update or delete of a record that changed, or is gone
-├── Compacted           the revision asked for is no longer kept
-├── FutureRevision      the revision asked for is not reached yet
-├── WatcherTooSlow      the watch fell behind what is kept; read the state again
-├── BadPageToken        the text is no page token
-├── BadStoreUrl         the address names no store
-├── ValueTooLarge       the store takes no value of that size
-├── StoreFull           no room; nothing was written, later writes may succeed
+├── KeyExists           create of an existing key
+├── RevisionConflict    update or delete of a record that changed or was deleted
+├── Compacted           the requested revision is no longer kept
+├── FutureRevision      the requested revision does not exist yet
+├── WatcherTooSlow      the watch fell behind the kept history; list again
+├── BadPageToken        not a page token
+├── BadStoreUrl         the URL names no store
+├── ValueTooLarge       the value exceeds the store's size limit
+├── StoreFull           no space; nothing was written, later writes may succeed
 ├── StoreUnavailable    not reachable, locked or failing; a write may or may not have happened
-│   ├── StoreInUse      another process has it to itself
+│   ├── StoreInUse      locked by another process
 │   └── StoreClosed     closed by its owner
-└── CorruptStore        what is stored contradicts itself
+└── CorruptStore        the stored data is inconsistent
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dralloc.store.records import Record
 
 
 class StoreError(Exception):
-    """A refusal or failure of a store."""
+    """An error of a store."""
 
 
 class KeyExists(StoreError):
@@ -32,7 +32,7 @@ class KeyExists(StoreError):
 
 
 class RevisionConflict(StoreError):
-    """The record is not at the revision that the caller expected; `current` is what is there, None if nothing is."""
+    """The record is not at the expected revision; `current` is the existing record, or None."""
 
     def __init__(self, key: str, *, expected: int, current: Record | None) -> None:
         found = "does not exist" if current is None else f"is at revision {current.revision}"
@@ -42,17 +42,17 @@ class RevisionConflict(StoreError):
 
 
 class Compacted(StoreError):
-    """`compacted` is the oldest revision that can still be read; 0 if it is not known."""
+    """`compacted` is the oldest readable revision; 0 if unknown."""
 
     def __init__(self, revision: int, *, compacted: int) -> None:
-        super().__init__(f"revision {revision} is compacted away (oldest kept: {compacted or 'unknown'})")
+        super().__init__(f"revision {revision} is compacted (oldest kept: {compacted or 'unknown'})")
         self.revision = revision
         self.compacted = compacted
 
 
 class FutureRevision(StoreError):
     def __init__(self, revision: int, *, current: int) -> None:
-        super().__init__(f"revision {revision} is not reached yet (current: {current or 'unknown'})")
+        super().__init__(f"revision {revision} does not exist yet (current: {current or 'unknown'})")
         self.revision = revision
         self.current = current
 

@@ -1,7 +1,7 @@
-"""The store for many machines: a real etcd, so that several API servers can serve one cluster.
+"""The store for several machines: etcd, so that several API servers can serve one cluster.
 
-Reads and writes go to etcd, which answers with the newest state. Watches share one stream. Whoever shares the etcd cluster
-shares its revisions and its compaction: revisions grow by more than our own writes.
+Reads and writes go to etcd, which answers with the newest state. Watches share one stream. Other users of the same etcd
+share its revisions and its compaction: revisions grow by more than our own writes.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class EtcdStore(Store):
 
     async def compact(self, revision: int) -> None:
         self._check_open()
-        # Someone else who shares the cluster may have been faster.
+        # Another user of the cluster may have compacted already.
         with contextlib.suppress(Compacted):
             await self._api.compact(pb.CompactionRequest(revision=revision))
         self._feed.forget(revision)
@@ -128,7 +128,7 @@ class EtcdStore(Store):
         return Page(records=records, revision=at, next=next_page)
 
     async def _swap(self, key: str, expected_revision: int, change: pb.RequestOp) -> int:
-        """The revision at which the change was made; raises KeyExists or RevisionConflict with what was there instead."""
+        """Returns the revision of the change; raises KeyExists or RevisionConflict with the existing record."""
         self._check_open()
         encoded = self._keys.encode(key)
         unchanged = pb.Compare(
@@ -155,13 +155,13 @@ class EtcdStore(Store):
             await self._api.range(pb.RangeRequest(key=self._keys.encode("\0"), revision=revision, count_only=True))
 
     def _compact_if_overdue(self, revision: int) -> None:
-        """Keeps etcd from growing for ever. Several servers of one cluster may do it side by side."""
+        """Compacts etcd regularly. Several servers of one cluster may do so concurrently."""
         if revision > self._compact_above:
             self._compact_above = revision + self._limits.events_max
             self._compaction = asyncio.create_task(self._try_to_compact(revision - self._limits.events_max))
 
     async def _try_to_compact(self, revision: int) -> None:
-        # Whatever kept it from succeeding, it comes round again.
+        # Whatever the failure, compaction is tried again later.
         with contextlib.suppress(StoreError):
             await self.compact(revision)
 

@@ -1,4 +1,4 @@
-"""etcd's v3 API as far as the store needs it: where the servers are, the calls, and what their failures mean."""
+"""The part of etcd's v3 API that the store uses: addresses, calls, and the meaning of errors."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from dralloc.store.errors import (
 )
 
 CHANNEL_OPTIONS = (
-    # A page may be larger than gRPC's 4 MiB.
+    # A page may be larger than gRPC's default limit of 4 MiB.
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
-    # A server that vanished without a word is noticed; more often than every 5 s etcd takes for an attack.
+    # Detects a dead server; etcd treats pings more frequent than every 5 s as an attack.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.http2.max_pings_without_data", 0),
@@ -33,12 +33,12 @@ CHANNEL_OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 2_000),
 )
 
-# A member that lost its leader refuses at once instead of serving a watch on which nothing ever happens.
+# A member without a leader must fail at once instead of serving a watch that never gets events.
 METADATA = (("hasleader", "true"),)
 
 
 class EtcdAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """The servers of one cluster, how long a call to them may take, and the files for TLS with them."""
+    """The servers of one cluster, the timeout of a call, and the files for TLS."""
 
     endpoints: tuple[str, ...]
     timeout_s: float = 5.0
@@ -79,7 +79,7 @@ class EtcdApi:
         return response
 
     async def watch(self, request: pb.WatchCreateRequest) -> AsyncGenerator[pb.WatchResponse, None]:
-        """What one watch says until it ends; closing the iterator cancels it."""
+        """Yields the responses of one watch until it ends; closing the iterator cancels it."""
         call = self._watch(metadata=METADATA, wait_for_ready=True)
         try:
             await call.write(pb.WatchRequest(create_request=request))
@@ -133,14 +133,14 @@ def _channel(address: EtcdAddress) -> grpc.aio.Channel:
         )
     except OSError as error:
         raise StoreUnavailable(f"cannot read {error.filename}: {error.strerror}") from error
-    # Several servers are dialled by number, so the name to find in their certificates has to be told.
+    # Several servers are addressed by IP, so the name to expect in their certificates must be set.
     name = address.endpoints[0].rpartition(":")[0].strip("[]")
     options = (*CHANNEL_OPTIONS, ("grpc.ssl_target_name_override", name))
     return grpc.aio.secure_channel(target, credentials, options=options)
 
 
 def _target(endpoints: tuple[str, ...]) -> str:
-    """gRPC's way to write servers to fail over between: it takes numbers only, all of one kind."""
+    """Returns gRPC's notation for several servers to fail over between: IP addresses of one family only."""
     if len(endpoints) == 1:
         return endpoints[0]
     numbers: dict[socket.AddressFamily, list[str]] = {socket.AF_INET: [], socket.AF_INET6: []}

@@ -1,4 +1,4 @@
-"""Watches on etcd: one stream feeds a hub, and the hub any number of watches."""
+"""Watches on etcd: one stream feeds a hub, which serves any number of watches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RECONNECT_DELAY_S = 0.2
 
 
 class KeySpace(NamedTuple):
-    """The part of etcd's keys that is ours: those that start with a root."""
+    """Our part of etcd's keys: those that start with a root."""
 
     root: bytes
 
@@ -30,7 +30,7 @@ class KeySpace(NamedTuple):
         return key[len(self.root) :].decode(errors="surrogateescape")
 
     def range_of(self, prefix: str) -> tuple[bytes, bytes]:
-        """Where the keys with a prefix begin, and the first key after them. Every key starts with a slash."""
+        """Returns the first key with the prefix, and the first key after them. Every key starts with a slash."""
         start = self.encode(prefix or "/")
         return start, start[:-1] + bytes((start[-1] + 1,))
 
@@ -39,7 +39,7 @@ class KeySpace(NamedTuple):
 
 
 class EtcdFeed:
-    """The changes under a prefix after a revision (None: from now on), as long as etcd can tell them without a gap."""
+    """The changes under a prefix after a revision (None: from now on), as long as etcd can deliver them without a gap."""
 
     def __init__(
         self, api: EtcdApi, keys: KeySpace, *, prefix: str, after_revision: int | None, limits: HistoryLimits
@@ -52,12 +52,12 @@ class EtcdFeed:
         self._task = asyncio.create_task(self._feed(prefix, after_revision))
 
     async def start(self) -> None:
-        """Returns when etcd has begun to tell changes; raises StoreUnavailable if that takes too long."""
+        """Returns when etcd has started the watch; raises StoreUnavailable after a timeout."""
         try:
             async with asyncio.timeout(self._api.timeout_s):
                 await self._started.wait()
         except TimeoutError:
-            raise StoreUnavailable("etcd does not begin to watch") from None
+            raise StoreUnavailable("etcd did not start the watch in time") from None
 
     @property
     def revision(self) -> int:
@@ -69,11 +69,11 @@ class EtcdFeed:
         return self._task.done()
 
     def subscribe(self, prefix: str, *, after_revision: int) -> Watch:
-        """A watch of a part of the feed; raises Compacted if it starts before the feed."""
+        """Returns a watch of a part of the feed; raises Compacted if it starts before the feed."""
         return self._hub.subscribe(prefix, after_revision=after_revision)
 
     def forget(self, revision: int) -> None:
-        """Drops the events up to a revision, and with them the watches that have not come so far."""
+        """Drops the events up to a revision, and the watches that are behind it."""
         if revision > self._log.compacted:
             self._log.compact(revision)
             self._hub.forget(revision)
@@ -98,7 +98,7 @@ class EtcdFeed:
             self._hub.end_watches(StoreUnavailable("the watch on etcd ended"))
 
     async def _changes(self, prefix: str, after: int | None) -> AsyncIterator[tuple[Sequence[StoreEvent], int]]:
-        """The revision it starts after; then changes and the revision they reach, over as many connections as it takes.
+        """Yields the start revision; then changes and the revision they reach, reconnecting as needed.
 
         Raises Compacted.
         """
@@ -118,20 +118,20 @@ class EtcdFeed:
         return pb.WatchCreateRequest(
             key=start,
             range_end=end,
-            # The last revision and not the next one: etcd refuses only what lies before its compaction, and a deletion at
-            # that very revision is no longer told. Zero is from now on.
+            # The last revision and not the next one: etcd only rejects revisions before its compaction, and no longer
+            # reports a deletion at that very revision. Zero means from now on.
             start_revision=after or 0,
             progress_notify=True,
             prev_kv=True,
         )
 
     def _understand(self, response: pb.WatchResponse, after: int | None) -> tuple[Sequence[StoreEvent], int]:
-        """The new changes in a response, and the revision up to which everything is told."""
+        """Returns the new changes in a response, and the revision up to which all changes are reported."""
         if after is None:
             after = response.header.revision
         events = [self._event(event) for event in response.events if event.kv.mod_revision > after]
         if events:
-            # Not the header's revision: while a watch catches up, that one is ahead of it.
+            # Not the header's revision, which is ahead while a watch catches up.
             return events, events[-1].revision
         is_progress = not response.created and not response.events
         return (), max(after, response.header.revision) if is_progress else after
@@ -140,7 +140,7 @@ class EtcdFeed:
         deleted = event.type == pb.Event.DELETE
         created = not deleted and event.kv.create_revision == event.kv.mod_revision
         if not created and not event.HasField("prev_kv"):
-            # The state before was compacted while the watch caught up: whoever judges by it has to start over.
+            # The previous state was compacted while the watch caught up: consumers that need it must start over.
             raise Compacted(event.kv.mod_revision - 1, compacted=0)
         return StoreEvent(
             revision=event.kv.mod_revision,
@@ -151,7 +151,7 @@ class EtcdFeed:
 
 
 class OwnFeedWatch(Watch):
-    """A watch with a feed of its own, because it starts further back than the shared one reaches."""
+    """A watch with its own feed, because it starts before the shared feed."""
 
     def __init__(self, feed: EtcdFeed, prefix: str, *, after_revision: int) -> None:
         self._feed = feed

@@ -1,4 +1,4 @@
-"""The recent past: events in order of their revisions, bounded, cut off at the old end by compaction."""
+"""The bounded history: events ordered by revision, truncated at the old end by compaction."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from dralloc.store.interface import HistoryLimits
 from dralloc.store.records import StoreEvent
 
 SLICE_MIN = 256
-"""Events by which the limit is passed before compaction starts."""
+"""Events beyond the limit before compaction starts."""
 
 revision_of: Callable[[StoreEvent], int] = attrgetter("revision")
 
 
 def superseded_bytes(event: StoreEvent) -> int:
-    """What the log alone keeps alive for an event, where the newest records are held anyway."""
+    """Returns the bytes that only the log keeps alive for an event, if the newest records are held elsewhere."""
     return len(event.previous.value) if event.previous else 0
 
 
 def carried_bytes(event: StoreEvent) -> int:
-    """What the log keeps alive for an event, where nothing else holds its records."""
+    """Returns the bytes that the log keeps alive for an event, if nothing else holds its records."""
     return superseded_bytes(event) + (len(event.record.value) if event.record else 0)
 
 
@@ -42,20 +42,21 @@ class EventLog:
         self._bytes += self._weigh(event)
 
     def at(self, revision: int) -> StoreEvent:
-        """The event of a revision that the log holds, where each revision has one event."""
+        """Returns the event of a revision in the log, if each revision has one event."""
         event = self._events[bisect_right(self._events, revision, key=revision_of) - 1]
         assert event.revision == revision, "the log holds the revision"
         return event
 
     def between(self, after: int, until: int) -> Sequence[StoreEvent]:
-        """Events with a revision above `after` and at most `until`."""
+        """Returns events with a revision above `after` and at most `until`."""
         start = bisect_right(self._events, after, key=revision_of)
         return self._events[start : bisect_right(self._events, until, lo=start, key=revision_of)]
 
     def overdue(self, *, events_max: int) -> int:
-        """The revision to compact to, at most so many events away, so that the limits hold; `compacted` while they do.
+        """Returns the revision to compact to, at most this many events away, to satisfy the limits; `compacted` if they
+        hold.
 
-        The limits may be passed by a little, so that compaction comes in slices that are worth their cost.
+        The limits may be exceeded by a little, so that compaction runs in slices that are worth their cost.
         """
         over = len(self._events) - self._limits.events_max
         excess = self._bytes - self._limits.bytes_max
@@ -69,13 +70,13 @@ class EventLog:
         return target
 
     def step_towards(self, revision: int, *, events_max: int) -> int:
-        """The farthest revision on the way to another that leaves behind at most so many events."""
+        """Returns the farthest revision towards the target that drops at most this many events."""
         if len(self._events) <= events_max:
             return revision
         return min(revision, self._events[events_max - 1].revision)
 
     def compact(self, revision: int) -> Sequence[StoreEvent]:
-        """Forgets, and returns, the events up to a revision."""
+        """Drops and returns the events up to a revision."""
         if revision <= self.compacted:
             return ()
         self.compacted = revision

@@ -1,8 +1,8 @@
-"""The one interface of all stores: revisioned bytes under string keys.
+"""The interface of all stores: revisioned bytes under string keys.
 
-Every successful write takes the next revision of the whole store, so a revision names one state of all keys. Readers see a
-write once it is acknowledged and never before. An empty store is at revision 1; 0 names no state. Keys are paths: they start
-with a slash.
+Every successful write takes the next revision of the whole store, so a revision identifies one state of all keys.
+Readers see a write once it is acknowledged and never before. An empty store is at revision 1; 0 is no revision. Keys
+are paths: they start with a slash.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from dralloc.store.errors import BadPageToken
 from dralloc.store.records import Record, StoreEvent
 
 FIRST_REVISION = 1
-"""The revision of a store that was never written to."""
+"""The revision of a store without writes."""
 
 
 class PageToken(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Where the next page starts: after a key (relative to the prefix that is listed), at a revision (0: the newest)."""
+    """Where the next page starts: after a key (relative to the listed prefix), at a revision (0: the newest)."""
 
     revision: int
     start_after: str
     remaining: int
-    """Records from here on, so that no page has to count them again."""
+    """Number of records from here on, so that pages need not count again."""
 
     def encode(self) -> str:
-        """The token as text that may travel in a URL."""
+        """Returns the token as URL-safe text."""
         return base64.urlsafe_b64encode(msgspec.json.encode(self)).decode().rstrip("=")
 
     @classmethod
     def decode(cls, text: str) -> PageToken:
-        """The token that `encode` made the text of; clients may send anything."""
+        """Decodes the text of a token; clients may send anything."""
         try:
             token = msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=PageToken)
         except (binascii.Error, ValueError) as error:
@@ -47,12 +47,12 @@ class PageToken(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return token
 
     def at_newest(self) -> PageToken:
-        """The same place in the newest state: a way on for a reader whose revision is compacted."""
+        """Returns the same position in the newest state, for a reader whose revision is compacted."""
         return msgspec.structs.replace(self, revision=0)
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Records in the order of their keys, all as they were at `revision`."""
+    """Records ordered by key, all as of `revision`."""
 
     records: Sequence[Record]
     revision: int
@@ -61,14 +61,14 @@ class Page(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def remaining(self) -> int:
-        """How many records the pages after this one hold."""
+        """The number of records on later pages."""
         return self.next.remaining if self.next else 0
 
 
 class HistoryLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of the past is kept for watches that resume and for pages of one listing.
+    """How much history is kept for resumed watches and paged lists.
 
-    Sizes, not times: the memory and the disk that history takes are bounded whatever the write rate and the clock do.
+    Sizes, not times: the memory and disk for history are bounded whatever the write rate and the clock.
     """
 
     events_max: int = 100_000
@@ -76,23 +76,23 @@ class HistoryLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Watch(ABC):
-    """Changes of the keys under a prefix: in order, each once, none left out. One task reads it."""
+    """Changes of the keys under a prefix: in order, exactly once, without gaps. Read by one task."""
 
     @property
     @abstractmethod
     def revision(self) -> int:
-        """Every change up to this revision was returned by `next`: what a bookmark may say."""
+        """Every change up to this revision was returned by `next`; the revision for a bookmark."""
 
     @abstractmethod
     async def next(self, *, limit: int = 1000, timeout_s: float | None = None) -> Sequence[StoreEvent]:
-        """The next changes, at least one; none when the time is up. Cancelling it loses nothing.
+        """Returns the next changes, at least one; none on timeout. Safe to cancel.
 
         WatcherTooSlow, Compacted or StoreUnavailable end the watch.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Frees what the watch holds; may be repeated."""
+        """Releases the watch; idempotent."""
 
     def __enter__(self) -> Self:
         return self
@@ -108,17 +108,17 @@ class Store(ABC):
 
     @abstractmethod
     async def current_revision(self) -> int:
-        """The newest revision, at least that of every write acknowledged before the call."""
+        """Returns the newest revision, at least that of every write acknowledged before the call."""
 
     @abstractmethod
     async def get(self, key: str) -> Record | None:
-        """The newest record of a key."""
+        """Returns the newest record of a key."""
 
     @abstractmethod
     async def list_prefix(
         self, prefix: str, *, revision: int | None = None, limit: int | None = None, page: PageToken | None = None
     ) -> Page:
-        """Records under a prefix, now or at a revision; `page` goes on where, and at the revision that, it says.
+        """Returns records under a prefix, now or at a revision; `page` continues at its position and revision.
 
         Raises Compacted and FutureRevision.
         """
@@ -133,22 +133,24 @@ class Store(ABC):
 
     @abstractmethod
     async def delete(self, key: str, *, expected_revision: int) -> int:
-        """Deletes the record that was written at that revision and returns the revision of the deletion; raises RevisionConflict."""
+        """Deletes the record that was written at that revision and returns the deletion's revision; raises
+        RevisionConflict.
+        """
 
     @abstractmethod
     async def watch(self, prefix: str, *, after_revision: int) -> Watch:
-        """Every change under a prefix after a revision, which may lie ahead; raises Compacted."""
+        """Watches every change under a prefix after a revision, which may be in the future; raises Compacted."""
 
     @abstractmethod
     async def compact(self, revision: int) -> None:
-        """Forgets states before a revision: they, and watches from before it, are Compacted from then on.
+        """Drops states before a revision: reads of them and watches from before it raise Compacted.
 
-        A revision that is compacted already changes nothing. Raises FutureRevision.
+        A no-op if already compacted. Raises FutureRevision.
         """
 
     @abstractmethod
     async def close(self) -> None:
-        """Ends writes under way and all watches; may be repeated."""
+        """Finishes pending writes and ends all watches; idempotent."""
 
     async def __aenter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""What the stores of one process share: reads and watches from memory, writes decided in the event loop."""
+"""The common part of the in-process stores: reads and watches from memory, writes decided in the event loop."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from dralloc.store.revisioned_map import ABSENT, ProposedWrite, RevisionedMap
 from dralloc.store.watch_hub import WatchHub
 
 COMPACTION_SLICE = 1000
-"""Events that one step of compaction forgets at most: too few to be noticed as a pause."""
+"""Events that one step of compaction drops at most: too few for a noticeable pause."""
 
 
 class LocalStore(Store):
-    """Serves from a revisioned map; where writes go before they become visible is the subclass's part."""
+    """Serves from a revisioned map; the subclass makes writes durable before they become visible."""
 
     def __init__(self, revisioned: RevisionedMap) -> None:
         self._map = revisioned
@@ -25,7 +25,7 @@ class LocalStore(Store):
 
     @abstractmethod
     async def _write(self, change: ProposedWrite) -> StoreEvent:
-        """Carries out a change and returns once it is as durable as this store gets."""
+        """Carries out a change and returns once it is durable."""
 
     @abstractmethod
     async def _forget(self, revision: int) -> None:
@@ -74,7 +74,7 @@ class LocalStore(Store):
             await self._forget(self._map.log.step_towards(revision, events_max=COMPACTION_SLICE))
 
     def _install(self, events: Sequence[StoreEvent]) -> None:
-        """Makes events visible to readers and watches, in this order: a watcher that reads at once finds what it was told of."""
+        """Makes events visible to readers, then to watches, so that a watcher can read what it was notified of."""
         self._map.apply(events)
         self._hub.publish(events, revision=self._map.revision)
 

@@ -1,4 +1,4 @@
-"""The store in memory: the model that the others are tested against, and what simulations run on."""
+"""The store in memory: the reference model for tests, and the store of simulations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dralloc.store.revisioned_map import ProposedWrite, RevisionedMap, decide
 
 
 class MemoryStore(LocalStore):
-    """Holds everything in one process and loses it with it."""
+    """Holds everything in memory; nothing survives the process."""
 
     def __init__(self, *, limits: HistoryLimits | None = None) -> None:
         super().__init__(RevisionedMap(limits=limits or HistoryLimits()))

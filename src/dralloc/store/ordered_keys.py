@@ -1,4 +1,4 @@
-"""A sorted set of keys that stays fast when it grows: blocks of bounded length instead of one long list."""
+"""A sorted set of keys that stays fast as it grows: blocks of bounded length instead of one long list."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from itertools import chain
 
 
 class OrderedKeys:
-    """Distinct keys in order of their code points, which is also the order of their UTF-8 bytes.
+    """Distinct keys in code point order, which is also the order of their UTF-8 bytes.
 
-    New keys wait in a heap of their own until someone reads: a hundred thousand of them at once are sorted, not inserted.
+    New keys are buffered until the next read, so that a bulk insert is sorted once instead of inserted one by one.
     """
 
     def __init__(self, keys: Iterable[str] = (), *, block_length_max: int = 1024) -> None:
@@ -21,11 +21,11 @@ class OrderedKeys:
         self._rebuild(keys)
 
     def add(self, key: str) -> None:
-        """Adds a key that is not there."""
+        """Adds a key that is not in the set."""
         self._fresh.append(key)
 
     def remove(self, key: str) -> None:
-        """Removes a key that is there."""
+        """Removes a key of the set."""
         self._sort_in()
         position = bisect_left(self._last, key)
         block = self._blocks[position]
@@ -38,7 +38,7 @@ class OrderedKeys:
             del self._blocks[position], self._last[position]
 
     def between(self, start: str, end: str | None) -> Iterator[str]:
-        """Keys from `start` on, before `end` (None: to the last one). The set must not change meanwhile."""
+        """Yields keys from `start` on, before `end` (None: to the last). The set must not change meanwhile."""
         self._sort_in()
         position = bisect_left(self._last, start)
         if position == len(self._blocks):
@@ -52,7 +52,7 @@ class OrderedKeys:
             place = 0
 
     def count_between(self, start: str, end: str | None) -> int:
-        """How many keys `between` would give, without walking them."""
+        """Returns how many keys `between` would yield, without iterating."""
         if end is not None and end <= start:
             return 0
         self._sort_in()
@@ -96,6 +96,6 @@ class OrderedKeys:
 
 
 def end_of_prefix(prefix: str) -> str | None:
-    """The smallest text above everything that starts with the prefix; None if nothing is above."""
+    """Returns the smallest text above everything with the prefix; None if there is none."""
     stem = prefix.rstrip("\U0010ffff")
     return stem[:-1] + chr(ord(stem[-1]) + 1) if stem else None

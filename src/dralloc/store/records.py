@@ -1,4 +1,4 @@
-"""What a store holds: the record of a key, and the event of a change."""
+"""The values in a store: the record of a key, and the event of a change."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The state machine that the memory and SQLite stores share: all keys, now and at every revision that is kept.
+"""The state machine of the memory and SQLite stores: all keys, now and at every kept revision.
 
-Pure and synchronous. The newest records are in a dictionary; the past is the event log, walked back from a key's newest
-record through what each event replaced. So history costs nothing until someone asks for it, and one copy of a value serves all.
+Pure and synchronous. The newest records are in a dictionary; earlier states are reconstructed from the event log,
+walking back from a key's newest record. So history costs nothing until it is read, and values are not copied.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ABSENT = 0
 
 
 class ProposedWrite(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A write as asked for: a new value, or None to delete, of a key that must be at a revision."""
+    """A requested write: a new value, or None to delete, for a key that must be at a revision."""
 
     key: str
     value: bytes | None
@@ -29,7 +29,7 @@ class ProposedWrite(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def decide(change: ProposedWrite, *, current: Record | None, revision: int) -> StoreEvent:
-    """The event that the change is, if the current record is the expected one; raises KeyExists or RevisionConflict."""
+    """Returns the event of the change if the current record is the expected one; raises KeyExists or RevisionConflict."""
     expected = change.expected_revision
     if (current.revision if current else ABSENT) != expected:
         if expected == ABSENT:
@@ -48,9 +48,10 @@ class RevisionedMap:
     ) -> None:
         self._latest = {record.key: record for record in records}
         self._keys = OrderedKeys(self._latest)
-        # Keys whose deletion is still in the log, with its revision. They stay among the ordered keys for readers of the past.
+        # Keys whose deletion is still in the log, with its revision. They stay among the ordered keys for readers of
+        # earlier revisions.
         self._deleted: dict[str, int] = {}
-        # Creations of keys that had been deleted: the revision of the one, and of the other.
+        # Re-creations of deleted keys: the revision of the creation, and of the deletion.
         self._recreated: dict[int, int] = {}
         self.log = EventLog(compacted=compacted, limits=limits)
         self.revision = compacted
@@ -62,7 +63,7 @@ class RevisionedMap:
         return self._latest.get(key)
 
     def apply(self, events: Iterable[StoreEvent]) -> None:
-        """Makes the next events part of the state, one after the other: each may be made from what those before have left."""
+        """Applies the next events in order; each may depend on the ones before."""
         latest, deleted, append, add = self._latest, self._deleted, self.log.append, self._keys.add
         for event in events:
             revision, key, record = event.revision, event.key, event.record
@@ -82,7 +83,7 @@ class RevisionedMap:
                     self._recreated[revision] = deletion
 
     def page(self, prefix: str, *, revision: int | None, limit: int | None, token: PageToken | None) -> Page:
-        """One page of the records under a prefix."""
+        """Returns one page of the records under a prefix."""
         at = (token.revision if token else revision) or self.revision
         if at > self.revision:
             raise FutureRevision(at, current=self.revision)
@@ -104,7 +105,9 @@ class RevisionedMap:
         return Page(records=records, revision=at, next=next_page)
 
     def compact(self, revision: int) -> tuple[Sequence[StoreEvent], Sequence[int]]:
-        """Forgets the past before a revision: the events that leave the log, and the revisions no one can reach any more."""
+        """Drops the history before a revision; returns the events that leave the log, and the revisions that became
+        unreachable.
+        """
         assert revision <= self.revision, "only the past is compacted"
         dropped = self.log.compact(revision)
         unreachable: list[int] = []

@@ -1,8 +1,8 @@
 """The default store: durable in one SQLite file, served from memory.
 
-A write is decided and given its revision in the event loop, then waits for the commit that carries it: whatever gathers while
-one commit is under way goes into the next, so the price of a sync to disk is shared by all writers. Only after the commit do
-readers and watches see it, and only then is it acknowledged.
+A write is decided and gets its revision in the event loop, then waits for its commit: writes that arrive during one
+commit are batched into the next, so that writers share the cost of a sync to disk. Only after the commit do readers and
+watches see it, and only then is it acknowledged.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _QueuedWrite(NamedTuple):
 
 
 class SqliteStore(LocalStore):
-    """Keeps what it acknowledged, whatever happens to the process."""
+    """Acknowledged writes survive a crash of the process."""
 
     def __init__(self, file: SqliteFile, revisioned: RevisionedMap) -> None:
         super().__init__(revisioned)
@@ -57,7 +57,7 @@ class SqliteStore(LocalStore):
     async def close(self) -> None:
         self._closed = True
         self._work.set()
-        # Every caller waits for the end, and none takes it away from the others.
+        # Every caller waits for the end; cancelling one does not affect the others.
         await asyncio.shield(self._committer)
 
     async def _write(self, change: ProposedWrite) -> StoreEvent:
@@ -74,7 +74,7 @@ class SqliteStore(LocalStore):
         return event
 
     def _decide(self, change: ProposedWrite) -> StoreEvent | None:
-        """The event that the change is; None if that depends on a write that is not committed."""
+        """Returns the event of the change; None if that depends on an uncommitted write."""
         revision = self._last_revision + 1
         pending = self._pending.get(change.key)
         if pending is None:
@@ -82,13 +82,13 @@ class SqliteStore(LocalStore):
         try:
             return decide(change, current=pending.record, revision=revision)
         except (KeyExists, RevisionConflict):
-            # The write that stands in the way may still fail, and cannot be read yet: a refusal now could not be explained.
-            # Only if the committed state refuses as well there is nothing to wait for.
+            # The uncommitted write may still fail, and cannot be read yet, so an error now could not be explained. Fail
+            # at once only if the committed state conflicts, too.
             decide(change, current=self._map.get(change.key), revision=revision)
             return None
 
     async def _forget(self, revision: int) -> None:
-        # Not waited for: after a crash the file may remember more of the past than was promised, which harms no one.
+        # Not awaited: after a crash the file may have more history than required, which is harmless.
         self._drop_until(revision)
         self._work.set()
         await asyncio.sleep(0)
@@ -100,7 +100,7 @@ class SqliteStore(LocalStore):
             self._compactions.append(Compaction(revision=revision, events=len(dropped), unreachable=tuple(unreachable)))
 
     async def _commit_until_closed(self) -> None:
-        """Commits one batch after the other; what is queued when the store is closed still goes to the disk."""
+        """Commits one batch after the other; writes queued before close are still committed."""
         try:
             while not self._closed or self._queue:
                 await self._work.wait()
@@ -121,11 +121,11 @@ class SqliteStore(LocalStore):
         try:
             await self._loop.run_in_executor(self._thread, self._file.commit, events, compaction)
         except StoreError as error:
-            # What was queued meanwhile builds on what is lost.
+            # Queued writes depend on the lost ones.
             self._settle(batch + self._queue, error)
             return
         except BaseException:
-            # Cancelled with the event loop, or a bug: no one may wait for an answer that will not come.
+            # Cancelled with the event loop, or a bug: waiting writers must not hang.
             self._settle(batch + self._queue, StoreClosed())
             raise
         if compaction is not None:
@@ -137,7 +137,7 @@ class SqliteStore(LocalStore):
             self._work.set()
 
     def _settle(self, writes: Sequence[_QueuedWrite], error: StoreError | None = None) -> None:
-        """Tells the writers how it went."""
+        """Resolves the writers' futures."""
         if error is not None:
             self._queue = []
             self._pending = {}

@@ -1,8 +1,9 @@
-"""The database file behind the SQLite store: opens, checks and loads it, and commits batches of events. Knows no event loop.
+"""The database file of the SQLite store: opens, checks and loads it, and commits batches of events. Knows no event
+loop.
 
-One row for each revision that is kept, so a write is an append and loading is one scan; all that readers ask for comes from
-memory, so there is no index. Each row carries a checksum, rows after the compaction follow each other without a gap, and the
-number of older rows is written down: what is damaged or missing is found when the file is opened.
+One row for each kept revision, so a write is an append and loading is one scan; reads are served from memory, so there
+is no index. Each row has a checksum, rows after the compaction have consecutive revisions, and the number of older rows
+is recorded: damage and missing rows are detected when the file is opened.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ APPLICATION_ID = 0x64726163
 SCHEMA_VERSION = 1
 ROWS_PER_STATEMENT_MAX = 128
 WAL_PAGES_MAX = 4000
-"""Pages in the write-ahead log before SQLite moves them into the database: 16 MB, so that hot pages are moved seldom."""
+"""Pages in the write-ahead log before a checkpoint: 16 MB, so that hot pages are rarely moved."""
 
 SCHEMA = f"""
     BEGIN IMMEDIATE;
@@ -39,24 +40,24 @@ SCHEMA = f"""
     COMMIT;
 """
 
-# After these nothing was written and the next try is as good as the first. After any other failure, of fsync above all, what
-# is on the disk is unknown, and only opening the file again tells.
+# After these errors nothing was written, and a retry is safe. After any other error, of fsync above all, the state on
+# disk is unknown until the file is reopened.
 HARMLESS_ERRORS = frozenset({"SQLITE_FULL", "SQLITE_IOERR_WRITE"})
 CORRUPTION_ERRORS = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR", "SQLITE_SCHEMA", "SQLITE_MISMATCH")
 
 
 class Compaction(msgspec.Struct, frozen=True, kw_only=True):
-    """What a step of compaction leaves behind."""
+    """The result of a compaction step."""
 
     revision: int
     events: int
-    """Events that left the log: their rows are among the old ones from now on."""
+    """Number of events that left the log; their rows now count as old rows."""
     unreachable: tuple[int, ...]
-    """Revisions whose rows no reader can ask for any more."""
+    """Revisions whose rows are no longer readable."""
 
 
 class SqliteFile:
-    """An open database that no one else can open. Serves one thread at a time."""
+    """An open database, locked against other processes. Used by one thread at a time."""
 
     def __init__(self, path: Path, *, synchronous: str = "FULL") -> None:
         """Opens or creates the file; raises StoreUnavailable, StoreFull or CorruptStore."""
@@ -80,7 +81,7 @@ class SqliteFile:
             raise
 
     def load(self, limits: HistoryLimits) -> RevisionedMap:
-        """Everything in the file; raises CorruptStore if any of it is damaged or missing."""
+        """Loads everything in the file; raises CorruptStore if any of it is damaged or missing."""
         with self._explaining_errors(), _all_kept():
             compacted, self._survivors = self._compaction()
             records = [
@@ -95,7 +96,7 @@ class SqliteFile:
             return revisioned
 
     def commit(self, events: Sequence[StoreEvent], compaction: Compaction | None) -> None:
-        """Writes all of it, or nothing and raises StoreFull or StoreUnavailable; returns when it is on the disk."""
+        """Commits atomically, or raises StoreFull or StoreUnavailable; returns when it is on disk."""
         if self._failure is not None:
             raise self._failure.with_traceback(None)
         with self._explaining_errors():
@@ -119,7 +120,7 @@ class SqliteFile:
 
     def _prepare(self, synchronous: str) -> None:
         execute = self._connection.execute
-        # Without other processes to share with, the index of the log lives in memory, and the file stays locked.
+        # Without other processes, the log's index lives in memory, and the file stays locked.
         execute("PRAGMA locking_mode = EXCLUSIVE")
         (application_id,), (version,) = (
             execute("PRAGMA application_id").fetchone(),
@@ -128,14 +129,14 @@ class SqliteFile:
         (tables,) = execute("SELECT count(*) FROM sqlite_master").fetchone()
         is_new = application_id == 0 and tables == 0
         if not is_new and application_id != APPLICATION_ID:
-            raise StoreUnavailable(f"{self._path} is a database of another program")
+            raise StoreUnavailable(f"{self._path} is a database of a different program")
         if version > SCHEMA_VERSION:
             raise StoreUnavailable(
                 f"{self._path} was written by a newer version (format {version}, known: {SCHEMA_VERSION})"
             )
         execute("PRAGMA journal_mode = WAL")
         execute(f"PRAGMA synchronous = {synchronous}")
-        # On macOS a plain fsync stops at the drive's cache; elsewhere this says nothing new.
+        # On macOS a plain fsync stops at the drive's cache; elsewhere this is a no-op.
         execute("PRAGMA fullfsync = ON")
         execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES_MAX}")
         if is_new:
@@ -146,7 +147,7 @@ class SqliteFile:
     def _compaction(self) -> tuple[int, int]:
         rows = self._connection.execute("SELECT revision, survivors FROM compaction").fetchall()
         if len(rows) != 1:
-            raise self._corrupt("the note of the last compaction is missing")
+            raise self._corrupt("the record of the last compaction is missing")
         return rows[0][0], rows[0][1]
 
     def _rows(self, condition: str, bound: int) -> Iterator[tuple[int, str, bytes | None]]:
@@ -157,11 +158,11 @@ class SqliteFile:
             except (AttributeError, TypeError):
                 intact = False  # Damage can change a column's type, too.
             if not intact:
-                raise self._corrupt(f"what was written at revision {revision} is damaged")
+                raise self._corrupt(f"the record at revision {revision} is damaged")
             yield revision, key, value
 
     def _events(self, revisioned: RevisionedMap) -> Iterator[StoreEvent]:
-        """What happened after the compaction; each event is made when those before it are part of the state."""
+        """Yields the events after the compaction; each is built once the earlier ones are applied."""
         get = revisioned.get
         for expected, (revision, key, value) in enumerate(
             self._rows("revision > ?", revisioned.revision), revisioned.revision + 1
@@ -174,8 +175,8 @@ class SqliteFile:
             yield StoreEvent(revision=revision, key=key, record=record, previous=previous)
 
     def _append(self, events: Sequence[StoreEvent]) -> None:
-        # One statement for many rows: SQLite's wrapper gives up Python's lock at every statement, and getting it back from
-        # a busy event loop takes milliseconds.
+        # One statement for many rows: Python's sqlite3 releases the GIL at every statement, and reacquiring it from a
+        # busy event loop takes milliseconds.
         for start in range(0, len(events), ROWS_PER_STATEMENT_MAX):
             part = events[start : start + ROWS_PER_STATEMENT_MAX]
             self._connection.execute(_insert(len(part)), [column for event in part for column in _row(event)])
@@ -202,7 +203,7 @@ class SqliteFile:
         except sqlite3.Error as error:
             raise self._explain(error) from error
         except UnicodeDecodeError as error:
-            raise self._corrupt("what should be text is not") from error
+            raise self._corrupt("a text column holds something else") from error
 
     def _explain(self, error: sqlite3.Error) -> StoreError:
         name = _name(error)
@@ -217,7 +218,7 @@ class SqliteFile:
 
 @contextlib.contextmanager
 def _all_kept() -> Iterator[None]:
-    """Inside the block whatever is made stays, so nobody looks for garbage among it."""
+    """Disables the garbage collector inside the block, because everything it allocates is kept."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -228,7 +229,7 @@ def _all_kept() -> Iterator[None]:
 
 
 def checksum_of(revision: int, key: str, value: bytes | None) -> int:
-    """Tells a row from a damaged one and from every other row; a deletion differs from an empty value."""
+    """Detects damaged and swapped rows; a deletion differs from an empty value."""
     head = zlib.crc32(key.encode(), revision & 0xFFFFFFFF)
     return head if value is None else zlib.crc32(value, head ^ 1)
 
@@ -244,9 +245,9 @@ def _insert(rows: int) -> str:
 
 
 def _create_private(path: Path) -> None:
-    """Makes the file if it is not there, readable for its owner alone; SQLite gives its log the same mode."""
+    """Creates the file if it does not exist, readable only for its owner; SQLite gives its log the same mode."""
     with contextlib.suppress(FileExistsError):
-        # Never open a file that exists: closing it again would free the locks that this process has on it.
+        # Never open an existing file: closing it again would release this process's locks on it.
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         directory = os.open(path.parent, os.O_RDONLY)
         try:

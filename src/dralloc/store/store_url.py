@@ -1,7 +1,7 @@
-"""From an address to an open store.
+"""Opens the store that a URL names.
 
-memory://                                    in this process, gone with it
-sqlite:///absolute/path  or any path         one file on this machine; `?synchronous=normal` may lose the last writes when the power fails
+memory://                                    in memory, lost with the process
+sqlite:///absolute/path  or any path         one file on this machine; `?synchronous=normal` may lose the last writes on a power failure
 etcd://host:port[,host:port][/root]          a real etcd; `?timeout=SECONDS` for a call; `?ca=FILE[&cert=FILE&key=FILE]` for TLS
 """
 
@@ -19,13 +19,13 @@ SYNCHRONOUS = ("full", "normal")
 
 
 async def open_store(url: str, *, limits: HistoryLimits | None = None) -> Store:
-    """The store that the address names, ready; raises BadStoreUrl, StoreUnavailable, StoreFull or CorruptStore."""
+    """Returns the open store for the URL; raises BadStoreUrl, StoreUnavailable, StoreFull or CorruptStore."""
     if "://" not in url:
         return await _open_sqlite(Path(url), {}, limits)
     try:
         parts = urlsplit(url)
     except ValueError as error:
-        raise BadStoreUrl(f"{url!r} is no address: {error}") from error
+        raise BadStoreUrl(f"{url!r} is not a URL: {error}") from error
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     match parts.scheme:
         case "memory":
@@ -33,14 +33,14 @@ async def open_store(url: str, *, limits: HistoryLimits | None = None) -> Store:
             return MemoryStore(limits=limits)
         case "sqlite":
             if parts.netloc or parts.path in ("", "/"):
-                raise BadStoreUrl(f"{url!r} names no file: write sqlite:///absolute/path, or just the path")
+                raise BadStoreUrl(f"{url!r} names no file: use sqlite:///absolute/path, or just the path")
             _allow(url, options, ("synchronous",))
             return await _open_sqlite(Path(unquote(parts.path)), options, limits)
         case "etcd":
             _allow(url, options, ("timeout", "ca", "cert", "key"))
             return await _open_etcd(parts, options, limits)
         case scheme:
-            raise BadStoreUrl(f"{url!r}: no store {scheme!r}, only memory, sqlite and etcd")
+            raise BadStoreUrl(f"{url!r}: unknown store {scheme!r}; supported: memory, sqlite, etcd")
 
 
 async def _open_sqlite(path: Path, options: dict[str, str], limits: HistoryLimits | None) -> Store:
@@ -48,7 +48,7 @@ async def _open_sqlite(path: Path, options: dict[str, str], limits: HistoryLimit
 
     synchronous = options.get("synchronous", "full")
     if synchronous not in SYNCHRONOUS:
-        raise BadStoreUrl(f"synchronous is {' or '.join(SYNCHRONOUS)}, not {synchronous!r}")
+        raise BadStoreUrl(f"synchronous must be {' or '.join(SYNCHRONOUS)}, not {synchronous!r}")
     return await SqliteStore.open(path, limits=limits, synchronous=synchronous)
 
 
@@ -59,10 +59,10 @@ async def _open_etcd(parts: SplitResult, options: dict[str, str], limits: Histor
 
     timeout = options.pop("timeout", "5")
     if not timeout.isdecimal() or not int(timeout):
-        raise BadStoreUrl(f"timeout is a number of seconds, not {timeout!r}")
+        raise BadStoreUrl(f"timeout must be a number of seconds, not {timeout!r}")
     files = {name: Path(value) for name, value in options.items()}
     if ("cert" in files) != ("key" in files) or ("cert" in files and "ca" not in files):
-        raise BadStoreUrl("TLS with etcd takes `ca`, and `cert` and `key` together if the client has a certificate")
+        raise BadStoreUrl("TLS with etcd requires `ca`; a client certificate requires both `cert` and `key`")
     address = EtcdAddress(
         endpoints=tuple(_endpoint(text) for text in parts.netloc.split(",")),
         timeout_s=int(timeout),
@@ -78,7 +78,7 @@ def _endpoint(text: str) -> str:
     if ":" in text.rpartition("]")[2]:
         host, _, port = text.rpartition(":")
     if not host or "@" in host or not port.isdecimal():
-        raise BadStoreUrl(f"{text!r} is no host:port of an etcd server")
+        raise BadStoreUrl(f"{text!r} is not a host:port of an etcd server")
     return f"{host}:{port}"
 
 

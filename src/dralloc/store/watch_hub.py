@@ -1,8 +1,8 @@
-"""Fan-out of events to many watches, at a cost that follows the events and not the watches.
+"""Fan-out of events to many watches, at a cost proportional to the events, not the watches.
 
-Watches of one prefix share a channel: the events of that prefix, each held once. A watch is no more than a place in its
-channel, so a slow one costs nothing; it is dropped when compaction passes its place. History limits therefore bound the
-backlog of all watches together. Runs in one event loop, without locks.
+Watches of one prefix share a channel: the events of that prefix, each stored once. A watch is only a position in its
+channel, so a slow one costs nothing; it is dropped when compaction passes its position. History limits therefore bound
+the backlog of all watches together. Runs in one event loop, without locks.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from dralloc.store.records import StoreEvent
 
 
 class WatchHub:
-    """Gives each watch what is published after its revision, and the part of the log that it missed."""
+    """Delivers to each watch the events after its revision, including those in the log."""
 
     def __init__(self, log: EventLog, *, revision: int) -> None:
         self.revision = revision
         self._log = log
         self._channels: dict[str, _Channel] = {}
-        # Lengths of the prefixes watched: an event finds its channels by cutting its key, however many channels there are.
+        # Lengths of the watched prefixes: an event finds its channels by truncating its key, however many channels
+        # there are.
         self._lengths: tuple[int, ...] = ()
         self._closed = False
 
     def subscribe(self, prefix: str, *, after_revision: int) -> Watch:
-        """A watch of a prefix; raises Compacted if the log does not reach back that far."""
+        """Returns a watch of a prefix; raises Compacted if the log does not reach back that far."""
         if self._closed:
             raise StoreClosed
         if after_revision < self._log.compacted:
@@ -42,7 +43,7 @@ class WatchHub:
         return HubWatch(self, channel, after_revision=after_revision)
 
     def publish(self, events: Sequence[StoreEvent], *, revision: int) -> None:
-        """Hands on the next events, which are in the log; `revision` is reached with them (or without any)."""
+        """Delivers the next events, which are in the log; `revision` is the revision reached."""
         self.revision = revision
         touched: dict[_Channel, None] = {}
         for event in events:
@@ -57,7 +58,7 @@ class WatchHub:
             channel.wake()
 
     def forget(self, revision: int) -> None:
-        """Drops what the log has compacted."""
+        """Drops the events that the log has compacted."""
         for channel in self._channels.values():
             channel.forget(revision)
 
@@ -73,7 +74,7 @@ class WatchHub:
         self.end_watches(StoreClosed())
 
     def leave(self, watch: HubWatch, channel: _Channel) -> None:
-        """Removes a watch, and its channel with the last one."""
+        """Removes a watch, and its channel if it was the last one."""
         channel.watches.pop(watch, None)
         if not channel.watches and self._channels.get(channel.prefix) is channel:
             del self._channels[channel.prefix]
@@ -81,14 +82,14 @@ class WatchHub:
 
 
 class _Channel:
-    """The events of one prefix after revision `since`. Places count from the channel's first event on and never move."""
+    """The events of one prefix after revision `since`. Positions count from the channel's first event and never change."""
 
     def __init__(self, prefix: str, *, since: int) -> None:
         self.prefix = prefix
         self.since = since
         self.events: list[StoreEvent] = []
         self.first_place = 0
-        # Both in the order in which they came: who waits longest is woken first, and every run goes the same way.
+        # Both in FIFO order, so that wake-ups are fair and runs deterministic.
         self.watches: dict[HubWatch, None] = {}
         self.waiting: dict[asyncio.Future[None], None] = {}
         self.error: StoreError | None = None
@@ -117,7 +118,7 @@ class _Channel:
 
 
 class HubWatch(Watch):
-    """A place in a channel."""
+    """A position in a channel."""
 
     def __init__(self, hub: WatchHub, channel: _Channel, *, after_revision: int) -> None:
         self._hub = hub
@@ -148,7 +149,7 @@ class HubWatch(Watch):
             timer = None if deadline is None else loop.call_at(deadline, _resolve, waiter)
             try:
                 await waiter
-                # Whoever is about to write gets to it first: what they write comes along, at next to no further cost.
+                # Let pending writers run first, so that one wake-up delivers their events, too.
                 await asyncio.sleep(0)
             finally:
                 self._channel.waiting.pop(waiter, None)
@@ -163,7 +164,7 @@ class HubWatch(Watch):
         if not self._closed:
             self._closed = True
             self._hub.leave(self, self._channel)
-            # Nobody else is woken: many leave at once when a client goes.
+            # Do not wake others: many watches leave at once when a client disconnects.
             if self._waiter is not None:
                 _resolve(self._waiter)
 
@@ -175,10 +176,10 @@ class HubWatch(Watch):
             raise channel.error.with_traceback(None)
         start = self._place - channel.first_place
         if start < 0:
-            raise WatcherTooSlow(f"the watch is behind revision {channel.since}, the oldest that is kept")
+            raise WatcherTooSlow(f"the watch is behind revision {channel.since}, the oldest one kept")
         events = channel.events[start : start + limit]
         self._place += len(events)
-        # A watch may start after a revision that is not reached yet; what comes before it is not its own.
+        # A watch may start after a future revision; events before it are skipped.
         if events and events[0].revision <= self._start:
             events = [event for event in events if event.revision > self._start]
         if events:

@@ -1,7 +1,7 @@
-"""Faults of objects, one module a kind. Every function yields all the faults it finds and raises nothing.
+"""Validation, one module for each kind. Every function yields all field errors and raises nothing.
 
-Kubernetes judges an object twice: by rules written by hand, in the hub's shape, and by rules declared on the
-types of the version that was asked for. Where both find a fault, the declared rule's report stands. In v1beta1
-the two spell some paths differently (`requests[0].exactly.count`, but `requests[0].allocationMode`), so a
-validator that meets such a place is given both paths: `path`, and `declared` for what declared rules report.
+Kubernetes validates an object twice: with handwritten rules, in the hub's shape, and with rules declared on the types
+of the requested version. Where both find an error, the declared rule's is reported. In v1beta1 the two spell some paths
+differently (`requests[0].exactly.count`, but `requests[0].allocationMode`), so a validator for such fields takes both
+paths: `path`, and `declared` for errors of declared rules.
 """

@@ -1,4 +1,4 @@
-"""Conditions in a status, and the binding conditions that devices name."""
+"""Conditions in a status, and the binding conditions of devices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BINDING_CONDITIONS_COUNT_MAX: Final = 4
 
 
 def validate_conditions(conditions: tuple[Condition, ...], path: FieldPath, count_max: int) -> Iterator[FieldError]:
-    """Conditions are looked at one by one even if there are too many of them."""
+    """Validates each condition even if there are too many."""
     if len(conditions) > count_max:
         yield too_many(path, len(conditions), count_max)
     for position, condition in enumerate(conditions):
@@ -53,7 +53,7 @@ def _validate_condition(condition: Condition, path: FieldPath) -> Iterator[Field
 def validate_binding_conditions(
     conditions: tuple[str, ...], failures: tuple[str, ...], path: FieldPath, declared: FieldPath
 ) -> Iterator[FieldError]:
-    """What must hold before a pod is bound, and what must not: either both lists or none."""
+    """Conditions that must hold before a pod is bound, and those that must not: either both lists are set or neither."""
     for field, types in (("bindingConditions", conditions), ("bindingFailureConditions", failures)):
         if len(types) > BINDING_CONDITIONS_COUNT_MAX:
             yield too_many(declared.child(field), len(types), BINDING_CONDITIONS_COUNT_MAX)
@@ -64,11 +64,11 @@ def validate_binding_conditions(
     for position, name in enumerate(failures):
         if name in conditions:
             where = path.child("bindingFailureConditions").index(position)
-            yield invalid(where, name, "cannot be a binding condition and a binding failure condition at once")
+            yield invalid(where, name, "cannot be both a binding condition and a binding failure condition")
     if failures and not conditions:
-        yield invalid(path.child("bindingConditions"), [], "required where there are bindingFailureConditions")
+        yield invalid(path.child("bindingConditions"), [], "required when bindingFailureConditions is set")
     if conditions and not failures:
-        yield invalid(path.child("bindingFailureConditions"), [], "required where there are bindingConditions")
+        yield invalid(path.child("bindingFailureConditions"), [], "required when bindingConditions is set")
 
 
 SKIPPABLE_OPERATIONS: Final = ("NodePrepareResources", "NodeUnprepareResources", "*")
@@ -83,7 +83,7 @@ def validate_skipped_operations(operations: tuple[str, ...], path: FieldPath) ->
 
 
 def validate_unprepare_skipped(operations: tuple[str, ...], path: FieldPath) -> Iterator[FieldError]:
-    """What is never prepared must not be unprepared."""
+    """A driver that skips preparing must skip unpreparing, too."""
     if "NodePrepareResources" in operations and not {"NodeUnprepareResources", "*"}.intersection(operations):
         yield invalid(
             path, list(operations), "NodePrepareResources can only be skipped together with NodeUnprepareResources"

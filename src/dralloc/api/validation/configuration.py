@@ -1,4 +1,4 @@
-"""Parameters for drivers, which classes, claims and allocations carry."""
+"""Driver parameters in classes, claims and allocations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PARAMETERS_LENGTH_MAX: Final = 10 * 1024
 def validate_opaque(
     opaque: OpaqueDeviceConfiguration | None, path: FieldPath, *, stored: bool = False
 ) -> Iterator[FieldError]:
-    """A driver's name and a JSON object; the limit of its size is younger than objects that may be stored."""
+    """A driver name and a JSON object. Stored objects are exempt from the size limit, which was introduced later."""
     if opaque is None:
         yield required(path)
         return

@@ -1,4 +1,4 @@
-"""What a validator must know besides the object."""
+"""The context of validation besides the object."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class ValidationContext(Struct, frozen=True, gc=False):
     flattened: bool = False
 
     def declared_request(self, request: FieldPath) -> FieldPath:
-        """Where declared rules see the fields of an exact request."""
+        """The path of an exact request in errors of declared rules."""
         return request if self.flattened else request.child("exactly")
 
     def declared_device(self, device: FieldPath) -> FieldPath:
-        """Where declared rules see the fields of a device."""
+        """The path of a device in errors of declared rules."""
         return device.child("basic") if self.flattened else device

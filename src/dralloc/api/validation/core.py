@@ -1,4 +1,4 @@
-"""Nodes, namespaces, quotas, events, leases and jobs: metadata, and the few rules that users meet."""
+"""Nodes, namespaces, quotas, events, leases and jobs: metadata, and the rules that users encounter."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _validate_amounts(amounts: Mapping[str, Quantity], path: FieldPath) -> Itera
 def validate_event(event: Event) -> Iterator[FieldError]:
     yield from validate_metadata(event.metadata, namespaced=True)
     about, namespace = event.involved_object, event.metadata.namespace
-    # Events about objects without a namespace are kept in the default one.
+    # Events about cluster-scoped objects are in the default namespace.
     if about.namespace != namespace and (about.namespace or namespace not in ("default", "kube-system")):
         yield invalid(
             FieldPath.of("involvedObject", "namespace"), about.namespace, "does not match the namespace of the event"

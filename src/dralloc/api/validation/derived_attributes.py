@@ -1,4 +1,4 @@
-"""Derived attributes: values that a request computes from devices, for constraints to compare."""
+"""Derived attributes: values that a request computes from devices for use in constraints."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class _Attributes:
             return
         yield from validate_fully_qualified_name(name, declared.child("name"))
         if name not in self._compared:
-            yield invalid(path.child("name"), name, "no constraint on this request compares it")
+            yield invalid(path.child("name"), name, "no constraint of this request uses it")
 
 
 def _validate_expression(

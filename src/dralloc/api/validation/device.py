@@ -41,7 +41,7 @@ CONSUMES_COUNTERS_COUNT_MAX: Final = 2
 COUNTERS_COUNT_MAX: Final = 32
 COMPATIBILITY_GROUPS_COUNT_MAX: Final = 2
 
-# How much of a map's key a path shows.
+# How much of a map key a path shows.
 ATTRIBUTE_KEY_SHOWN_MAX: Final = 63 + 1 + 32
 NODE_RESOURCES: Final = ("cpu", "memory")
 HUGE_PAGES: Final = "hugepages-"
@@ -50,10 +50,9 @@ HUGE_PAGES: Final = "hugepages-"
 def validate_device(
     device: Device, old: Device | None, path: FieldPath, context: ValidationContext, *, chooses_nodes: bool
 ) -> Iterator[FieldError]:
-    """`chooses_nodes`: the slice leaves it to each device where it can be reached.
+    """`chooses_nodes`: the slice delegates node selection to its devices.
 
-    What an update leaves as it was is not judged again where that could only hurt objects that are stored
-    already: capacities and taints.
+    Unchanged capacities and taints are not validated again, because that could only break stored objects.
     """
     yield from validate_dns_label(device.name, path.child("name"))
     yield from _validate_sizes(device, path)
@@ -80,7 +79,7 @@ def validate_device(
 
 
 def validate_declared_device(device: Device, path: FieldPath, *, effects: bool) -> Iterator[FieldError]:
-    """The declared rules for a device; they look at every device even if there are too many of them."""
+    """The declared rules for a device; they apply to every device even if there are too many."""
     for name, attribute in device.attributes.items():
         if _members_with_content(attribute) != 1:
             where = path.child("attributes").key(shortened(name, ATTRIBUTE_KEY_SHOWN_MAX))
@@ -119,7 +118,7 @@ def _validate_attributes(device: Device, path: FieldPath) -> Iterator[FieldError
     for name, attribute in device.attributes.items():
         if not is_plain_name(name):
             yield from validate_qualified_name(name, path)
-        # Any number and any boolean will do.
+        # Any number and any boolean is valid.
         if attribute.string is not None or attribute.version is not None or has_list(attribute):
             yield from _validate_attribute(attribute, path.key(shortened(name, ATTRIBUTE_KEY_SHOWN_MAX)))
 
@@ -136,7 +135,7 @@ def _validate_attribute(attribute: DeviceAttribute, path: FieldPath) -> Iterator
     empty_lists = [name for name in ("ints", "bools", "strings", "versions") if getattr(attribute, name) == ()]
     for name in empty_lists:
         yield invalid(path.child(name), [], "must not be empty")
-    # An empty list counts as a value here, and not for the declared rule.
+    # The declared rule does not count an empty list as a value.
     if empty_lists and _members_with_content(attribute) == 1:
         yield invalid(path, empty_lists, "exactly one value must be set")
 
@@ -165,7 +164,7 @@ def _validate_capacities(device: Device, path: FieldPath, context: ValidationCon
         if device.allow_multiple_allocations:
             yield from validate_request_policy(capacity, where, context.gates)
         else:
-            yield forbidden(where, "only a device with allowMultipleAllocations can have a request policy")
+            yield forbidden(where, "a request policy requires allowMultipleAllocations")
 
 
 def _validate_taints(device: Device, path: FieldPath) -> Iterator[FieldError]:
@@ -194,7 +193,7 @@ def _validate_counter_consumptions(
 
 
 def validate_counters(counters: Mapping[str, Counter], path: FieldPath) -> Iterator[FieldError]:
-    """At least one counter, with a good name. Any amount will do."""
+    """At least one counter, each with a valid name. Any amount is valid."""
     if not counters:
         yield required(path)
     for name in counters:
@@ -222,7 +221,7 @@ def _validate_placement(device: Device, path: FieldPath, *, chooses_nodes: bool)
     placements = (device.node_name, device.node_selector, device.all_nodes)
     if not chooses_nodes:
         if placements != (None, None, None):
-            detail = "nodeName, nodeSelector and allNodes of a device need perDeviceNodeSelection in the slice"
+            detail = "nodeName, nodeSelector and allNodes of a device require perDeviceNodeSelection in the slice"
             yield invalid(path, device.name, detail)
         return
     if device.node_name is not None:

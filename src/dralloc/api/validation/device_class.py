@@ -1,4 +1,4 @@
-"""DeviceClass: which devices a name stands for, and how drivers set them up."""
+"""DeviceClass: selectors and driver configuration under a name."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def validate_device_class(obj: DeviceClass, context: ValidationContext) -> Itera
 def validate_device_class_update(
     new: DeviceClass, old: DeviceClass, context: ValidationContext
 ) -> Iterator[FieldError]:
-    """Everything may change; lists that did not are taken as they are."""
+    """All fields may change; unchanged lists are not validated again."""
     yield from validate_metadata(new.metadata, namespaced=False, checks_generate_name=False)
     yield from validate_metadata_update(new.metadata, old.metadata)
     yield from _validate_spec(new.spec, old.spec, context)

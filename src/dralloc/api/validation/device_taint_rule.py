@@ -1,4 +1,4 @@
-"""DeviceTaintRule: a taint that an administrator puts on devices."""
+"""DeviceTaintRule: a taint that an administrator adds to devices."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def validate_device_taint_rule(rule: DeviceTaintRule) -> Iterator[FieldError]:
 
 
 def validate_device_taint_rule_update(new: DeviceTaintRule, old: DeviceTaintRule) -> Iterator[FieldError]:
-    """An effect that is stored stays, even one that this version does not know."""
+    """A stored effect is accepted, even one that this version does not know."""
     yield from validate_metadata_update(new.metadata, old.metadata)
     yield from _validate_selector(new.spec.device_selector)
     yield from validate_taint(new.spec.taint, SPEC.child("taint"))

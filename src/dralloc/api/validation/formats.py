@@ -1,4 +1,4 @@
-"""Texts and small values that several kinds hold: names of many sorts, raw JSON, lists without repeats."""
+"""Values that several kinds have: names, raw JSON, lists without duplicates."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def validate_required_subdomain(text: str, path: FieldPath) -> Iterator[FieldErr
 
 
 def validate_driver_name(text: str, path: FieldPath) -> Iterator[FieldError]:
-    """A DNS subdomain of at most 63 bytes, in either case."""
+    """A DNS subdomain of at most 63 bytes, in upper or lower case."""
     if not text:
         yield required(path)
         return
@@ -67,14 +67,14 @@ def validate_pool_name(text: str, path: FieldPath) -> Iterator[FieldError]:
 
 
 def is_plain_name(text: str) -> bool:
-    """Whether it is a qualified name without a domain, as nearly all are: a quick test for devices by the hundred."""
+    """True for a qualified name without a domain, the usual case: a fast test for hundreds of devices."""
     return _PLAIN_NAME.fullmatch(text) is not None
 
 
 def validate_qualified_name(text: str, path: FieldPath) -> Iterator[FieldError]:
-    """The name of an attribute or capacity: an identifier, perhaps with a domain before it.
+    """The name of an attribute or capacity: an identifier, optionally with a domain.
 
-    Kubernetes looks at no more than one slash, and so accepts whatever has two.
+    Kubernetes checks only the first slash, so a name with two is accepted.
     """
     match text.split("/"):
         case [identifier]:
@@ -91,7 +91,7 @@ def validate_qualified_name(text: str, path: FieldPath) -> Iterator[FieldError]:
 
 
 def validate_fully_qualified_name(text: str, path: FieldPath) -> Iterator[FieldError]:
-    """The name of an attribute with its domain, which unlike in a slice must be in lower case."""
+    """An attribute name with its domain, which unlike in a slice must be in lower case."""
     yield from validate_qualified_name(text, path)
     domain, slash, rest = text.partition("/")
     if not slash:
@@ -112,7 +112,7 @@ def validate_choice(text: str, path: FieldPath, choices: tuple[str, ...]) -> Ite
 
 
 def validate_json_object(text: msgspec.Raw, path: FieldPath, length_max: int | None) -> Iterator[FieldError]:
-    """A JSON object of at most so many bytes, as they were sent."""
+    """A JSON object of at most this many bytes, as sent."""
     written = bytes(text)
     if not written or text == NULL:
         yield required(path)
@@ -123,7 +123,7 @@ def validate_json_object(text: msgspec.Raw, path: FieldPath, length_max: int | N
 
 
 def validate_unique(items: Iterable[ItemT], path: FieldPath, key: Callable[[ItemT], Hashable]) -> Iterator[FieldError]:
-    """A fault for every item that repeats the key of an earlier one."""
+    """Yields an error for every item that repeats the key of an earlier one."""
     seen: set[Hashable] = set()
     for position, item in enumerate(items):
         value = key(item)
@@ -133,7 +133,7 @@ def validate_unique(items: Iterable[ItemT], path: FieldPath, key: Callable[[Item
 
 
 def shortened(key: str, length_max: int) -> str:
-    """A map key as it stands in a path: a long one loses its middle."""
+    """Returns a map key for a path: the middle of a long key is omitted."""
     raw = key.encode("utf-8", "surrogatepass")
     if len(raw) <= length_max:
         return key

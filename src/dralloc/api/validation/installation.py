@@ -1,4 +1,4 @@
-"""What programs are installed with: workloads, accounts, roles. Their faults are told here and not by the cluster that they are for."""
+"""Objects that install programs: workloads, accounts, roles."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _validate_workload_spec(workload: Workload) -> Iterator[FieldError]:
     if isinstance(spec, DeploymentSpec) and spec.replicas is not None and spec.replicas < 0:
         yield invalid(SPEC.child("replicas"), spec.replicas, "must be greater than or equal to 0")
     if spec.selector is None or not (spec.selector.match_labels or spec.selector.match_expressions):
-        yield required(SPEC.child("selector"), "it says which pods are its own")
+        yield required(SPEC.child("selector"), "required to select the workload's pods")
     elif not spec.selector.selects(spec.template.metadata.labels):
         labels = spec.template.metadata.labels
         yield invalid(template.child("metadata", "labels"), labels, "`selector` does not match template `labels`")
@@ -60,7 +60,7 @@ def validate_service_account_update(new: ServiceAccount, old: ServiceAccount) ->
 
 
 def _faults_of_name(text: str) -> tuple[str, ...]:
-    """The name of a role need only be usable in a URL."""
+    """The name of a role must only be usable in a URL."""
     if text in (".", ".."):
         return (f"may not be '{text}'",)
     return tuple(f"may not contain '{character}'" for character in "/%" if character in text)

@@ -1,6 +1,6 @@
-"""What of a job cannot change once it is there: which pods are its own, and what they are made of.
+"""The immutable fields of a Job: its selector and its pod template.
 
-The spec is compared as it was written, since a template holds much that we do not read.
+The spec is compared as plain JSON, since a template has more fields than we model.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def validate_job_spec_update(new: Spec, old: Spec, *, has_pods: bool) -> Iterato
 
 
 def _validate_completions(new: Spec, old: Spec) -> Iterator[FieldError]:
-    """A job whose pods have indexes grows and shrinks as a whole."""
+    """The completions of an indexed job change only together with its parallelism."""
     path, completions = SPEC.child("completions"), new.get("completions")
     if completions == old.get("completions"):
         return
@@ -47,7 +47,9 @@ def _validate_completions(new: Spec, old: Spec) -> Iterator[FieldError]:
 
 
 def _without_placement(template: Spec) -> dict[str, Any]:
-    """The template without what queues may decide while a job waits: on which nodes its pods go, and how much they ask for."""
+    """Returns the template without the fields that queues may set while a job is suspended: node placement and resource
+    requests.
+    """
     metadata, spec = dict(template.get("metadata") or {}), dict(template.get("spec") or {})
     affinity = dict(spec.pop("affinity", None) or {})
     for members, names in (

@@ -16,10 +16,10 @@ STANDARD_FINALIZERS: Final = ("kubernetes", "orphan", "foregroundDeletion")
 
 METADATA: Final = FieldPath.of("metadata")
 
-# Kinds that must not own anything, because they come and go.
+# Kinds that must not own objects, because they are ephemeral.
 BANNED_OWNERS: Final = frozenset({("v1", "Event")})
 
-# Members of a template's metadata that would mean nothing in the claims made from it, as Kubernetes spells them there.
+# Template metadata that has no meaning in the claims made from it, in Kubernetes' spelling.
 _NOT_IN_TEMPLATES: Final = {
     "name": "name",
     "generate_name": "generateName",
@@ -44,7 +44,7 @@ def validate_metadata(
     name_faults: Callable[[str], tuple[str, ...]] = names.dns_subdomain,
     checks_generate_name: bool = True,
 ) -> Iterator[FieldError]:
-    """The rules for a new object, whose name is generated already."""
+    """The rules for a new object, whose name is already generated."""
     if metadata.generate_name and checks_generate_name:
         for fault in name_faults(_as_if_completed(metadata.generate_name)):
             yield invalid(METADATA.child("generateName"), metadata.generate_name, fault)
@@ -61,7 +61,7 @@ def validate_metadata(
 
 
 def validate_metadata_update(new: ObjectMeta, old: ObjectMeta) -> Iterator[FieldError]:
-    """What an update may not change. What the server itself fills in is the same already."""
+    """Immutable metadata. The server-managed fields are already restored."""
     if old.deletion_timestamp is not None and (added := set(new.finalizers) - set(old.finalizers)):
         yield forbidden(
             METADATA.child("finalizers"),
@@ -76,7 +76,7 @@ def validate_metadata_update(new: ObjectMeta, old: ObjectMeta) -> Iterator[Field
 
 
 def validate_template_metadata(metadata: ObjectMeta, path: FieldPath) -> Iterator[FieldError]:
-    """Labels and annotations, and nothing else."""
+    """Only labels and annotations are allowed."""
     yield from validate_annotations(metadata.annotations, path.child("annotations"))
     yield from validate_labels(metadata.labels, path.child("labels"))
     for field, name in _NOT_IN_TEMPLATES.items():
@@ -101,7 +101,7 @@ def validate_annotations(annotations: Mapping[str, str], path: FieldPath) -> Ite
 
 
 def _as_if_completed(prefix: str) -> str:
-    # A generated name does not end where its prefix does, so the prefix may end in '-'.
+    # The prefix may end in '-', because the generated name continues after it.
     return f"{prefix[:-2]}a" if len(prefix) > 1 and prefix.endswith("-") else prefix
 
 

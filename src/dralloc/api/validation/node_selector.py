@@ -1,4 +1,4 @@
-"""Which nodes can reach devices."""
+"""Node selectors of devices."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Pods: everything about claims, and of the rest what users most often get wrong.
+"""Pods: all rules about claims, and the rules that users break most often.
 
-Kubernetes knows hundreds of rules for pods. Those about fields that we do not read are not held here.
+Kubernetes has hundreds of rules for pods. Rules about fields that we do not read are not checked.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def validate_pod_spec(spec: PodSpec, path: FieldPath) -> Iterator[FieldError]:
     yield from _validate_pod_claims(spec.resource_claims, path.child("resourceClaims"))
     yield from _validate_containers(spec, path)
     if spec.resources is not None and spec.resources.claims:
-        yield forbidden(path.child("resources", "claims"), "claims can be given to containers only")
+        yield forbidden(path.child("resources", "claims"), "claims are only allowed for containers")
     if spec.node_name:
         yield from validate_dns_subdomain(spec.node_name, path.child("nodeName"))
     if spec.restart_policy:
@@ -100,7 +100,7 @@ def _validate_pod_claims(claims: tuple[PodResourceClaim, ...], path: FieldPath) 
 def _validate_container_claims(
     claims: tuple[ContainerClaim, ...], known: frozenset[str], path: FieldPath
 ) -> Iterator[FieldError]:
-    """Whole claims, and single requests of them; not both of one claim."""
+    """Whole claims, or single requests of them; not both of one claim."""
     seen: set[tuple[str, str]] = set()
     for position, claim in enumerate(claims):
         where = path.index(position)
@@ -137,7 +137,7 @@ def _validate_containers(spec: PodSpec, path: FieldPath) -> Iterator[FieldError]
 
 
 def _validate_host_ports(container: Container, path: FieldPath) -> Iterator[FieldError]:
-    """A pod template may leave out the host's port, a pod has it by default."""
+    """A pod template may omit the host port; a pod has it by default."""
     for position, port in enumerate(container.ports):
         if port.host_port not in (0, port.container_port):
             where = path.index(position).child("hostPort")
@@ -268,7 +268,7 @@ def _validate_extended_claim(
             yield invalid(where.child("containerName"), mapping.container_name, "must be a container of the pod")
         if mapping.resource_name not in asked.get(mapping.container_name, {}):
             yield invalid(where.child("resourceName"), mapping.resource_name, "must be requested by the container")
-        # Kubernetes leaves the position out here.
+        # Kubernetes omits the position here.
         yield from validate_dns_label(mapping.request_name, path.child("requestName"))
         triple = (mapping.container_name, mapping.resource_name, mapping.request_name)
         if triple in seen:

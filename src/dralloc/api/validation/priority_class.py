@@ -1,4 +1,4 @@
-"""Priority classes: which names and values users may give, and what stays as it is."""
+"""Priority classes: allowed names and values, and immutable fields."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ def validate_priority_class(new: PriorityClass) -> Iterator[FieldError]:
     name = new.metadata.name
     if name.startswith(SYSTEM_PREFIX):
         if new.value != SYSTEM_CLASSES.get(name) or new.global_default:
-            yield forbidden(NAME, f"names that begin with '{SYSTEM_PREFIX}' are for classes of the system only")
+            yield forbidden(NAME, f"names that begin with '{SYSTEM_PREFIX}' are reserved for the system")
     elif new.value > USERS_HIGHEST:
-        yield forbidden(VALUE, f"the highest value of a class that is not the system's is {USERS_HIGHEST}")
+        yield forbidden(VALUE, f"the highest value of a user-defined class is {USERS_HIGHEST}")
     if new.preemption_policy is not None:
         yield from validate_choice(new.preemption_policy, PREEMPTION_POLICY, PREEMPTION_POLICIES)
 
 
 def validate_priority_class_update(new: PriorityClass, old: PriorityClass) -> Iterator[FieldError]:
-    """Pods have their priority from the day that they were made, so it must mean the same for ever."""
+    """Pods keep the priority of their creation, so a class must not change its meaning."""
     yield from validate_metadata_update(new.metadata, old.metadata)
     if new.value != old.value:
         yield forbidden(VALUE, "may not be changed in an update")

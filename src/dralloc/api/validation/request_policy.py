@@ -1,7 +1,7 @@
-"""How much of a shareable device's capacity a request may take (KEP-5075): the policy that a driver publishes.
+"""Request policies: how much of a shareable device's capacity a request may take (KEP-5075).
 
-Kubernetes calculates here with 64-bit integers, rounding fractions up, unless the gate
-DRAFractionalCapacityRange is on: then a policy with fractions is calculated in thousandths.
+Kubernetes uses 64-bit integers here and rounds fractions up, unless the gate DRAFractionalCapacityRange is on: then a
+policy with fractions is computed in thousandths.
 """
 
 from __future__ import annotations
@@ -20,22 +20,24 @@ VALID_VALUES_COUNT_MAX: Final = 10
 
 
 def validate_request_policy(capacity: DeviceCapacity, path: FieldPath, gates: FeatureGates) -> Iterator[FieldError]:
-    """The policy of a shareable device's capacity. One without values and without a range may say anything."""
+    """Validates the policy of a shareable device's capacity. A policy without values and without a range is always
+    valid.
+    """
     policy = capacity.request_policy
     assert policy is not None, "the caller looks for capacities that have a policy"
     if policy.valid_values and policy.valid_range is not None:
         yield forbidden(path, "validValues and validRange exclude each other")
     elif policy.valid_values:
         if policy.default is None:
-            yield required(path.child("default"), "required where there are validValues")
+            yield required(path.child("default"), "required when validValues is set")
         else:
             values = _Values(policy.valid_values, policy.default, capacity.value, path.child("validValues"))
             yield from _validate_values(values, is_exact="DRAFractionalCapacityRange" in gates)
     elif policy.valid_range is not None:
         if policy.default is None:
-            yield required(path.child("default"), "required where there is a validRange")
+            yield required(path.child("default"), "required when validRange is set")
         elif policy.valid_range.min is None:
-            yield required(path.child("validRange", "min"), "required where there is a validRange")
+            yield required(path.child("validRange", "min"), "required when validRange is set")
         else:
             yield from _Range.of(policy, policy.default, policy.valid_range.min, capacity.value, path, gates).validate()
 
@@ -58,15 +60,16 @@ def _validate_values(policy: _Values, *, is_exact: bool) -> Iterator[FieldError]
             yield invalid(path.index(position), values[position], "values must be in ascending order")
     if len(values) > VALID_VALUES_COUNT_MAX:
         yield too_many(path, len(values), VALID_VALUES_COUNT_MAX)
-        # Kubernetes looks for the default while it looks at the values, and here it does not.
-        yield invalid(path, policy.default, "must hold the default")
+        # Kubernetes searches for the default in the same loop as it checks the values; the reported errors are the
+        # same.
+        yield invalid(path, policy.default, "must contain the default")
         return
     for position, value in enumerate(values):
         if value > policy.capacity:
             yield invalid(path.index(position), value, f"is larger than the capacity, {policy.capacity}")
     yield from validate_unique(values, path, _as_decimal if is_exact else _rounded_up)
     if policy.default not in values:
-        yield invalid(path, policy.default, "must hold the default")
+        yield invalid(path, policy.default, "must contain the default")
 
 
 def _rounded_up(value: Quantity) -> int:
@@ -83,7 +86,7 @@ def _as_decimal(value: Quantity) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """A range with its default, the capacity it is a part of, and the path that its faults have."""
+    """A range with its default, the capacity it belongs to, and the path for its errors."""
 
     default: Quantity
     min: Quantity
@@ -155,7 +158,7 @@ class _Range:
         for amount in (self.default, self.max):
             if amount is not None and (self._count(amount) - self._count(self.min)) % self._count(step):
                 yield invalid(
-                    self.path.child("step"), amount, f"is not a multiple of the step {step} away from min, {self.min}"
+                    self.path.child("step"), amount, f"is not min ({self.min}) plus a multiple of the step, {step}"
                 )
 
     def _count(self, amount: Quantity) -> int:
@@ -173,7 +176,7 @@ class _Range:
     def _validate_thousandths(self) -> Iterator[FieldError]:
         for name, amount in self._amounts():
             if amount.milli is None:
-                yield invalid(self.path.child(name), amount, "must be a number of thousandths that fits 64 bits")
+                yield invalid(self.path.child(name), amount, "must be a multiple of 1m that fits 64 bits")
 
     def _validate_integers(self) -> Iterator[FieldError]:
         for name, amount in self._amounts():

@@ -1,4 +1,4 @@
-"""ResourceClaim: what it asks for. What it got is in `resource_claim_status`."""
+"""ResourceClaim: the spec. The status is in `resource_claim_status`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def validate_resource_claim(claim: ResourceClaim, context: ValidationContext) ->
 
 
 def validate_resource_claim_update(new: ResourceClaim, old: ResourceClaim) -> Iterator[FieldError]:
-    """The spec cannot change, so it is not judged again: rules may have become stricter since it was stored."""
+    """The spec is immutable, so it is not validated again: rules may have become stricter since it was stored."""
     yield from validate_metadata(new.metadata, namespaced=True)
     yield from validate_metadata_update(new.metadata, old.metadata)
     if new.spec != old.spec:
@@ -96,7 +96,7 @@ def _validate_request(request: DeviceRequest, path: FieldPath, context: Validati
     if exactly is None and not alternatives:
         yield required(path, "one of exactly and firstAvailable is required")
     elif exactly is not None and alternatives:
-        yield invalid(path, request.name, "exactly and firstAvailable exclude each other")
+        yield invalid(path, request.name, "exactly and firstAvailable are mutually exclusive")
     elif exactly is not None:
         yield from _validate_exact(exactly, path.child("exactly"), context)
     elif len(alternatives) <= ALTERNATIVES_COUNT_MAX:
@@ -155,7 +155,7 @@ def _validate_ask(
 
 
 class RequestNames:
-    """What constraints, configuration and results can refer to: requests, and their alternatives as `main/sub`."""
+    """The names that constraints, configuration and results can refer to: requests, and alternatives as `main/sub`."""
 
     __slots__ = ("_alternatives",)
 
@@ -201,7 +201,7 @@ def _validate_constraints(
 def _validate_attributes(
     constraint: DeviceConstraint, path: FieldPath, context: ValidationContext
 ) -> Iterator[FieldError]:
-    """Kubernetes accepts a constraint with both attributes; admission warns of it."""
+    """Kubernetes accepts a constraint with both attributes; admission warns about it."""
     if constraint.match_attribute is not None:
         yield from validate_fully_qualified_name(constraint.match_attribute, path.child("matchAttribute"))
     if constraint.distinct_attribute is not None:

@@ -1,4 +1,4 @@
-"""ResourceClaim status: the devices that a claim got, who may use them, and what drivers say about them."""
+"""ResourceClaim status: allocation, reservations, and the device status from drivers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from dralloc.primitives.field_errors import FieldError, FieldPath, forbidden, in
 from dralloc.primitives.names import length_in_bytes
 
 RESULTS_COUNT_MAX: Final = 32
-# Those of the classes and those of the claim.
+# From the classes and from the claim.
 ALLOCATION_CONFIG_COUNT_MAX: Final = 2 * CONFIG_COUNT_MAX
 RESERVED_FOR_COUNT_MAX: Final = 256
 DEVICE_CONDITIONS_COUNT_MAX: Final = 8
@@ -56,7 +56,7 @@ ALLOCATION: Final = STATUS.child("allocation")
 
 
 class AllocatedDeviceKey(NamedTuple):
-    """A device, or one share of it, as a claim holds it. Without a share ID and with an empty one are the same."""
+    """A device, or one share of it, in a claim's allocation. An absent share ID equals an empty one."""
 
     driver: str
     pool: str
@@ -106,14 +106,14 @@ def _validate_reservations(new: ResourceClaim, old: ResourceClaim) -> Iterator[F
     elif new.metadata.deletion_timestamp is not None and any(
         consumer not in old.status.reserved_for for consumer in consumers
     ):
-        yield forbidden(path, "a claim that is being deleted takes no new consumers")
+        yield forbidden(path, "a claim that is being deleted cannot be reserved for new consumers")
 
 
 # --- Allocation ------------------------------------------------------------------------------------------------
 
 
 def _validate_allocation(allocation: AllocationResult, claim: ResourceClaim) -> Iterator[FieldError]:
-    """Only a new allocation is judged: rules may have become stricter since an old one was made."""
+    """Validates only a new allocation: rules may have become stricter since an old one was made."""
     request_names = RequestNames(claim.spec.devices)
     results, path = allocation.devices.results, ALLOCATION.child("devices", "results")
     if len(results) > RESULTS_COUNT_MAX:
@@ -126,7 +126,7 @@ def _validate_allocation(allocation: AllocationResult, claim: ResourceClaim) -> 
     if allocation.node_selector is not None:
         yield from validate_node_selector(allocation.node_selector, ALLOCATION.child("nodeSelector"))
     if allocation.reserved_for_any_pod and claim.spec.reserved_for is None:
-        yield forbidden(ALLOCATION.child("reservedForAnyPod"), "the claim names no workload in spec.reservedFor")
+        yield forbidden(ALLOCATION.child("reservedForAnyPod"), "spec.reservedFor of the claim names no workload")
 
 
 def _validate_result(
@@ -175,7 +175,7 @@ def _validate_devices(status: ResourceClaimStatus) -> Iterator[FieldError]:
         where = path.index(position)
         yield from _validate_device(device, where)
         if AllocatedDeviceKey.of(device) not in allocated:
-            yield invalid(where, device.device, "must be a device that the claim got, with the same share ID")
+            yield invalid(where, device.device, "must be an allocated device of the claim, with the same share ID")
     yield from validate_unique(status.devices, path, AllocatedDeviceKey.of)
 
 

@@ -1,4 +1,4 @@
-"""ResourceClaimTemplate: a claim to be, and the labels and annotations that it gets."""
+"""ResourceClaimTemplate: the spec of future claims, and their labels and annotations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def validate_resource_claim_template(
 def validate_resource_claim_template_update(
     new: ResourceClaimTemplate, old: ResourceClaimTemplate, *, spec_changed: bool, context: ValidationContext
 ) -> Iterator[FieldError]:
-    """Unlike a claim, a template is judged again as if it were new, although its spec cannot change."""
+    """Unlike a claim, a template is validated again as if it were new, although its spec is immutable."""
     yield from validate_resource_claim_template(new, context)
     yield from validate_metadata_update(new.metadata, old.metadata)
     if spec_changed:

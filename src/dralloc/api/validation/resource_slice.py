@@ -1,4 +1,4 @@
-"""ResourceSlice: some or all devices of a pool, or the counters that they share."""
+"""ResourceSlice: some or all devices of a pool, or their shared counters."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from dralloc.api.validation.node_selector import validate_node_selector
 from dralloc.primitives.field_errors import FieldError, FieldPath, forbidden, invalid, required, too_many
 
 DEVICES_COUNT_MAX: Final = 128
-# Devices with taints, counters or lists cost readers more.
+# Devices with taints, counters or lists are more expensive for consumers.
 ADVANCED_DEVICES_COUNT_MAX: Final = 64
 COUNTER_SETS_COUNT_MAX: Final = 8
 
@@ -64,7 +64,9 @@ def _validate_spec(
     yield from _validate_pool(spec.pool, SPEC.child("pool"))
     yield from _validate_nodes(spec)
     if spec.devices is not None and spec.shared_counters is not None:
-        yield invalid(SPEC, "", "devices and sharedCounters exclude each other: publish them in two slices of the pool")
+        yield invalid(
+            SPEC, "", "devices and sharedCounters are mutually exclusive: publish them in two slices of the pool"
+        )
     yield from _validate_devices(spec, old, context)
     yield from _validate_counter_sets(spec.shared_counters or (), SPEC.child("sharedCounters"))
     yield from _validate_partition_type(spec, old, context)
@@ -83,7 +85,7 @@ def _validate_pool(pool: ResourcePool, path: FieldPath) -> Iterator[FieldError]:
 
 
 def _validate_nodes(spec: ResourceSliceSpec) -> Iterator[FieldError]:
-    """Exactly one way to say from where the devices can be reached."""
+    """Exactly one way to select the nodes that can access the devices."""
     if spec.node_name is not None:
         if spec.node_name:
             yield from validate_dns_subdomain(spec.node_name, SPEC.child("nodeName"))
@@ -126,7 +128,7 @@ def _validate_devices(
 
 
 def is_advanced(device: Device) -> bool:
-    """Whether a slice with this device takes fewer of them."""
+    """True if a slice with this device has a lower device limit."""
     return bool(device.taints or device.consumes_counters) or any(map(has_list, device.attributes.values()))
 
 
@@ -151,7 +153,7 @@ def _validate_counter_sets(sets: tuple[CounterSet, ...], path: FieldPath) -> Ite
 def _validate_partition_type(
     spec: ResourceSliceSpec, old: ResourceSliceSpec | None, context: ValidationContext
 ) -> Iterator[FieldError]:
-    """Every partition says of which type it is, in the attribute that the slice names."""
+    """Every partition has its type in the attribute that the slice names."""
     name, path = spec.partition_type_attribute, SPEC.child("partitionTypeAttribute")
     if name is None:
         return
@@ -179,6 +181,6 @@ def _validate_type_of(device: Device, name: str, driver: str, path: FieldPath) -
         attribute = device.attributes.get(identifier)
     where = path.child("attributes").key(name)
     if attribute is None:
-        yield required(where, "the attribute that partitionTypeAttribute names")
+        yield required(where, "the attribute named by partitionTypeAttribute is required")
     elif attribute.string is None:
         yield invalid(where, name, "the type of a partition must be a string")

@@ -1,4 +1,4 @@
-"""Selectors and derived attributes: expressions that users write into claims and classes."""
+"""Selectors and derived attributes: expressions in claims and classes."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def validate_selectors_size(selectors: tuple[DeviceSelector, ...], path: FieldPa
 def validate_selectors(
     selectors: tuple[DeviceSelector, ...], path: FieldPath, context: ValidationContext, *, stored: bool = False
 ) -> Iterator[FieldError]:
-    """Every selector has an expression, and a good one unless it was stored before, when the rules may have been others.
+    """Every selector has an expression, which must be valid unless it is stored: older rules may have accepted it.
 
-    A list that is too long is not looked into.
+    A list that is too long is not validated further.
     """
     if len(selectors) > SELECTORS_COUNT_MAX:
         return

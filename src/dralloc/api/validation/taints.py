@@ -1,4 +1,4 @@
-"""Taints of devices, and what requests tolerate."""
+"""Taints of devices, and tolerations of requests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OPERATORS: Final = (EQUAL, EXISTS)
 
 
 def validate_taint(taint: DeviceTaint, path: FieldPath) -> Iterator[FieldError]:
-    """Key and value; the effect has a rule of its own, because it is looked at on other occasions."""
+    """Key and value; the effect is validated separately, because it has different conditions."""
     yield from validate_format(taint.key, path.child("key"), names.label_key)
     yield from validate_format(taint.value, path.child("value"), names.label_value)
 
@@ -36,7 +36,7 @@ def validate_effect(taint: DeviceTaint, path: FieldPath) -> Iterator[FieldError]
 
 
 def validate_toleration_choices(toleration: DeviceToleration, path: FieldPath) -> Iterator[FieldError]:
-    """Key, operator and effect, which declared rules judge."""
+    """Key, operator and effect, which have declared rules."""
     if toleration.key:
         yield from validate_format(toleration.key, path.child("key"), names.label_key)
     if toleration.operator:
