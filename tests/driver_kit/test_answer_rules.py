@@ -13,7 +13,8 @@ from dralloc.api.meta_v1 import ObjectMeta, OwnerReference
 from dralloc.api.resource_v1 import Device, ResourceSlice
 from dralloc.driver_kit.answer_rules import judge_devices, judge_info
 from dralloc.driver_kit.caller import AnsweredClaim, AnsweredDevice, PluginInfo
-from dralloc.driver_kit.checking import Check, CheckResult, Finding, Remark, Violation
+from dralloc.driver_kit.check import Check, CheckResult
+from dralloc.driver_kit.findings import Finding, Remark, Violation
 from dralloc.driver_kit.report import junit_of, lines_of, summary_of
 from dralloc.driver_kit.slice_rules import SliceHistory, are_complete, judge_published
 from dralloc.testing.builders import DRIVER, allocation, claim, device, held, request, resource_slice
@@ -195,7 +196,7 @@ def test_lines_say_what_was_found_and_why_it_matters() -> None:
     assert list(summary_of([PASSED, REMARKED, FAILED, SKIPPED])) == [
         "2 of 4 checks passed (1 with remarks), 1 failed, 1 skipped"
     ]
-    assert list(summary_of([PASSED, CheckResult(SKIPPED.check, skipped="no server", is_asked=False)])) == [
+    assert list(summary_of([PASSED, CheckResult(SKIPPED.check, skipped="no server", is_testable=False)])) == [
         "1 of 2 checks passed (0 with remarks), 0 failed, 1 skipped",
         "this is not a pass: 1 checks were not asked, because no server",
     ]

@@ -25,11 +25,12 @@ from dralloc.driver import (
     device,
 )
 from dralloc.driver.settings import Settings
+from dralloc.driver_kit.check import Check, CheckOutcome, CheckResult
 from dralloc.driver_kit.check_runner import run_checks
-from dralloc.driver_kit.checking import Check, CheckOutcome, CheckResult, Finding, Remark
 from dralloc.driver_kit.checks import ALL
 from dralloc.driver_kit.claim_maker import exactly
 from dralloc.driver_kit.driver_under_test import DriverUnderTest, Patience
+from dralloc.driver_kit.findings import Finding, Remark
 from dralloc.primitives.errors import NotFound
 from dralloc.rpc.plugin_services import DRA_V1, DRA_V1BETA1
 from dralloc.testing.driver_bench import NODE, bench_server, bench_settings

@@ -106,7 +106,7 @@ def _run(settings: KitSettings, junit: Path | None, output: OutputFormat, *, str
     from dralloc.cli.termination import run_until_terminated
     from dralloc.client.kubeconfig import BadKubeconfig
     from dralloc.client.transport import TransportError
-    from dralloc.driver_kit.checking import CheckOutcome
+    from dralloc.driver_kit.check import CheckOutcome
     from dralloc.driver_kit.driver_process import CommandFailed
     from dralloc.driver_kit.driver_under_test import DriverNotFound
     from dralloc.driver_kit.kit import BadSetup, run_kit
@@ -134,7 +134,7 @@ def _run(settings: KitSettings, junit: Path | None, output: OutputFormat, *, str
         except OSError as error:
             fail(f"{junit}: {error.strerror or error}")
     bad = {CheckOutcome.FAILED, CheckOutcome.REMARKED, CheckOutcome.SKIPPED} if strict else {CheckOutcome.FAILED}
-    if any(verdict.outcome in bad or not verdict.is_asked for verdict in result.verdicts):
+    if any(verdict.outcome in bad or not verdict.is_testable for verdict in result.verdicts):
         raise typer.Exit(FINDINGS)
 
 
@@ -148,7 +148,7 @@ def _values(result: KitResult) -> dict[str, Any]:
                 "outcome": verdict.outcome.value,
                 "findings": [finding.text for finding in verdict.findings],
                 "skipped": verdict.skipped or None,
-                "asked": verdict.is_asked,
+                "asked": verdict.is_testable,
                 "seconds": verdict.seconds,
             }
             for verdict in result.verdicts

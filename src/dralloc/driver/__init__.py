@@ -16,7 +16,8 @@ from dralloc.driver.claims import (
     PreparedDevice,
 )
 from dralloc.driver.devices import Pool, counter_set, device, taint
-from dralloc.driver.driver import Driver, DriverFunctions
+from dralloc.driver.driver import Driver
+from dralloc.driver.driver_functions import DriverFunctions
 from dralloc.driver.health import DeviceHealth, Health
 from dralloc.driver.plugin import Plugin
 from dralloc.driver.program import run

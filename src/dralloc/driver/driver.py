@@ -10,18 +10,14 @@ import asyncio
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from dralloc.api.resource_v1 import Device
 from dralloc.driver.claims import AllocatedClaim, PreparedDevice
 from dralloc.driver.devices import Pool
 from dralloc.driver.health import DeviceHealth
 
-if TYPE_CHECKING:
-    from dralloc.driver.plugin import Plugin
-
 Result = TypeVar("Result")
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 # What `devices` may give: pools, or devices that make one pool named after the node.
 Inventory = Iterable[Pool | Device]
@@ -53,65 +49,12 @@ class Driver(ABC):
         """The health of all devices, asked every few seconds. A driver that does not override it reports none."""
         return None
 
-    async def monitor(self, plugin: Plugin) -> None:  # noqa: B027 - most drivers need none
-        """Runs beside everything else: watch the hardware, and call `plugin.republish` or `plugin.check_health`."""
+    async def monitor(self, plugin: Any) -> None:  # noqa: B027 - most drivers need none
+        """Runs concurrently: watch the hardware, and call `republish` or `check_health` of the `Plugin` that is passed."""
 
     @property
     def reports_health(self) -> bool:
         return type(self).health is not Driver.health
-
-
-class DriverFunctions:
-    """A driver made of functions.
-
-    driver = DriverFunctions("gpu.example.com")
-
-    @driver.devices
-    def devices(): ...
-
-    @driver.prepare
-    def prepare(claim): ...
-
-    driver.run()
-    """
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self._functions: dict[str, Callable[..., Any]] = {}
-
-    def devices(self, function: Function) -> Function:
-        return self._take("devices", function)
-
-    def prepare(self, function: Function) -> Function:
-        return self._take("prepare", function)
-
-    def unprepare(self, function: Function) -> Function:
-        return self._take("unprepare", function)
-
-    def health(self, function: Function) -> Function:
-        return self._take("health", function)
-
-    def monitor(self, function: Function) -> Function:
-        return self._take("monitor", function)
-
-    def driver(self) -> Driver:
-        """The driver that the functions make; raises `TypeError` where one that it needs is not there."""
-        if missing := [name for name in ("devices", "prepare") if name not in self._functions]:
-            raise TypeError(f"driver {self.name} has no function for {' and '.join(missing)}")
-        methods = {name: staticmethod(function) for name, function in self._functions.items()}
-        return cast("Driver", type("FunctionDriver", (Driver,), {"name": self.name, **methods})())
-
-    def run(self) -> None:
-        """Run the driver as a program."""
-        from dralloc.driver.program import run
-
-        run(self.driver())
-
-    def _take(self, name: str, function: Function) -> Function:
-        if name in self._functions:
-            raise TypeError(f"driver {self.name} has two functions for {name}")
-        self._functions[name] = function
-        return function
 
 
 async def call(function: Callable[..., Result | Awaitable[Result]], *arguments: Any) -> Result:

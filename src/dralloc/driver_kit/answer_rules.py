@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dralloc.api.resource_v1 import DeviceRequestAllocationResult, ResourceClaim
 from dralloc.api.validation.formats import validate_driver_name
 from dralloc.driver_kit.caller import AnsweredClaim, AnsweredDevice, ClaimName, PluginInfo
-from dralloc.driver_kit.checking import Finding, Remark, Violation
+from dralloc.driver_kit.findings import Finding, Remark, Violation
 from dralloc.kubelet.cdi import is_cdi_name
 from dralloc.kubelet.plugin_sockets import SOCKET_PATH_LENGTH_MAX
 from dralloc.primitives.field_errors import FieldPath

@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Sequence
 
 from dralloc.client.transport import TransportError
 from dralloc.driver_kit.caller import RpcFailed
-from dralloc.driver_kit.checking import Check, CheckResult, Finding, NotTestable, Skip, Violation
+from dralloc.driver_kit.check import Check, CheckResult
 from dralloc.driver_kit.driver_under_test import LOOK_AGAIN_S, DriverNotFound, DriverUnderTest
+from dralloc.driver_kit.findings import Finding, NotTestable, Skip, Violation
 from dralloc.driver_kit.slice_rules import are_complete
 from dralloc.primitives.errors import ApiError
 
@@ -38,11 +39,11 @@ async def _run(check: Check, subject: DriverUnderTest) -> CheckResult:
     loop = asyncio.get_running_loop()
     begun_s = loop.time()
     findings: tuple[Finding, ...] = ()
-    skipped, is_asked = "", True
+    skipped, is_testable = "", True
     try:
         findings = tuple(await check.run(subject))
     except Skip as reason:
-        skipped, is_asked = str(reason), not isinstance(reason, NotTestable)
+        skipped, is_testable = str(reason), not isinstance(reason, NotTestable)
     except RpcFailed as error:
         findings = (Violation(f"a call failed: {error}"),)
     except DriverNotFound as error:
@@ -50,7 +51,7 @@ async def _run(check: Check, subject: DriverUnderTest) -> CheckResult:
     except (ApiError, TransportError) as error:
         skipped = f"the server did not do as asked: {error}"
     problem = await _clear_away(subject)
-    return CheckResult(check, (*findings, *problem), skipped if not problem else "", loop.time() - begun_s, is_asked)
+    return CheckResult(check, (*findings, *problem), skipped if not problem else "", loop.time() - begun_s, is_testable)
 
 
 async def _clear_away(subject: DriverUnderTest) -> tuple[Finding, ...]:

@@ -22,8 +22,8 @@ from dralloc.api.resource_v1 import (
 from dralloc.client.async_client import AsyncClient
 from dralloc.driver_kit.answer_rules import health_services_in, services_in
 from dralloc.driver_kit.caller import Caller, ClaimName, PluginInfo, RpcFailed, calling
-from dralloc.driver_kit.checking import NotTestable, Skip
 from dralloc.driver_kit.claim_maker import CannotAllocate, ClaimMaker, exactly
+from dralloc.driver_kit.findings import NotTestable, Skip
 from dralloc.driver_kit.slice_rules import SliceHistory
 from dralloc.kubelet.plugin_sockets import find_sockets
 from dralloc.rpc.plugin_services import DRA_SERVICES, DRA_V1, Service

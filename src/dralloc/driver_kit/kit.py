@@ -20,11 +20,12 @@ from dralloc.apiserver.server_process import ServerSettings, run_server
 from dralloc.client.async_client import AsyncClient, connect_async
 from dralloc.client.http_transport import HttpTransport
 from dralloc.client.kubeconfig import BadKubeconfig, find_connection
+from dralloc.driver_kit.check import Check, CheckResult
 from dralloc.driver_kit.check_runner import run_checks
-from dralloc.driver_kit.checking import Check, CheckResult, Skip
 from dralloc.driver_kit.checks import ALL
 from dralloc.driver_kit.driver_process import DriverProcess, RestartCommand, filled_in
 from dralloc.driver_kit.driver_under_test import ClaimShape, DriverNotFound, DriverUnderTest, Patience
+from dralloc.driver_kit.findings import Skip
 from dralloc.primitives.errors import AlreadyExists, NotFound
 
 LAST_LINES: Final = 10

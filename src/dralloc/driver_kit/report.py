@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 from xml.etree import ElementTree
 
-from dralloc.driver_kit.checking import CheckOutcome, CheckResult, Violation
+from dralloc.driver_kit.check import CheckOutcome, CheckResult
+from dralloc.driver_kit.findings import Violation
 
 MARKS: Final = {
     CheckOutcome.PASSED: "ok",
@@ -37,7 +38,7 @@ def summary_of(verdicts: Sequence[CheckResult]) -> Iterator[str]:
         f"{passed} of {len(verdicts)} checks passed ({counts[CheckOutcome.REMARKED]} with remarks), "
         f"{counts[CheckOutcome.FAILED]} failed, {counts[CheckOutcome.SKIPPED]} skipped"
     )
-    if left_out := [verdict for verdict in verdicts if not verdict.is_asked]:
+    if left_out := [verdict for verdict in verdicts if not verdict.is_testable]:
         yield f"this is not a pass: {len(left_out)} checks were not asked, because {left_out[0].skipped}"
 
 

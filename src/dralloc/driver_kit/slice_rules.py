@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from dralloc.api.resource_v1 import ResourceSlice
 from dralloc.devices.pool_generation import is_complete, newest_generation, newest_slices
-from dralloc.driver_kit.checking import Finding, Remark, Violation
+from dralloc.driver_kit.findings import Finding, Remark, Violation
 
 
 def pools_of(slices: Iterable[ResourceSlice]) -> dict[str, list[ResourceSlice]]:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from dralloc.driver_kit.checking import Check
+from dralloc.driver_kit.check import Check
 from dralloc.driver_kit.checks import health, prepare, registration, restart, slices, unprepare
 
 ALL: Final[tuple[Check, ...]] = (

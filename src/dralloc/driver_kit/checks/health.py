@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import aclosing
 from typing import Any, Final
 
-from dralloc.driver_kit.checking import Check, Finding, Remark, Skip, Violation
+from dralloc.driver_kit.check import Check
 from dralloc.driver_kit.driver_under_test import DriverUnderTest
+from dralloc.driver_kit.findings import Finding, Remark, Skip, Violation
 from dralloc.kubelet.plugin_limits import HEALTH_MESSAGE_LENGTH_MAX
 from dralloc.rpc.plugin_services import Service
 

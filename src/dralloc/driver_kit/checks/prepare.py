@@ -13,9 +13,10 @@ from msgspec.structs import replace
 from dralloc.api.resource_v1 import DeviceRequestAllocationResult, ResourceClaim
 from dralloc.driver_kit.answer_rules import judge_devices, judge_entries, judge_same, judge_success
 from dralloc.driver_kit.caller import AnsweredClaim, ClaimName, RpcFailed
-from dralloc.driver_kit.checking import Check, Finding, Remark, Skip, Violation
+from dralloc.driver_kit.check import Check
 from dralloc.driver_kit.claim_maker import NAMESPACE, exactly
 from dralloc.driver_kit.driver_under_test import DriverUnderTest, name_of
+from dralloc.driver_kit.findings import Finding, Remark, Skip, Violation
 from dralloc.kubelet.cdi_registry import CdiRegistry
 from dralloc.rpc.plugin_services import DRA_V1
 

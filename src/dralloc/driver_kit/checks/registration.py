@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from dralloc.driver_kit.answer_rules import judge_info
-from dralloc.driver_kit.checking import Check, Finding, Violation
+from dralloc.driver_kit.check import Check
 from dralloc.driver_kit.driver_under_test import DriverUnderTest
+from dralloc.driver_kit.findings import Finding, Violation
 
 
 async def _info(subject: DriverUnderTest) -> Iterable[Finding]:

@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from typing import Final
 
 from dralloc.driver_kit.answer_rules import judge_same
-from dralloc.driver_kit.checking import Check, Finding, Violation
+from dralloc.driver_kit.check import Check
 from dralloc.driver_kit.checks.prepare import judge, prepared
 from dralloc.driver_kit.checks.unprepare import released
 from dralloc.driver_kit.driver_under_test import LOOK_AGAIN_S, DriverUnderTest, name_of
+from dralloc.driver_kit.findings import Finding, Violation
 from dralloc.driver_kit.slice_rules import are_complete, pools_of
 
 

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from dralloc.api.resource_v1 import ResourceSlice
-from dralloc.driver_kit.checking import Check, Finding, Skip, Violation
+from dralloc.driver_kit.check import Check
 from dralloc.driver_kit.driver_under_test import LOOK_AGAIN_S, DriverUnderTest
+from dralloc.driver_kit.findings import Finding, Skip, Violation
 from dralloc.driver_kit.slice_rules import are_complete, judge_published, pools_of
 from dralloc.primitives.errors import NotFound
 

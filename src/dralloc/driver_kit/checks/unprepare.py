@@ -8,10 +8,11 @@ from uuid import uuid4
 
 from dralloc.driver_kit.answer_rules import judge_entries, judge_success
 from dralloc.driver_kit.caller import ClaimName
-from dralloc.driver_kit.checking import Check, Finding
+from dralloc.driver_kit.check import Check
 from dralloc.driver_kit.checks.prepare import judge, prepared
 from dralloc.driver_kit.claim_maker import NAMESPACE
 from dralloc.driver_kit.driver_under_test import DriverUnderTest, name_of
+from dralloc.driver_kit.findings import Finding
 
 
 async def released(subject: DriverUnderTest, claim: ClaimName, doing: str = "unpreparing") -> list[Finding]:
