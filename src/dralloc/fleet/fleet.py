@@ -27,7 +27,8 @@ from dralloc.devices.identity import PoolId
 from dralloc.fleet.profiles import PROFILE_LABEL, FleetProfile, SimulatedNode, classes_of, nodes_of, shared_slices
 from dralloc.fleet.simulated_pods import FIELD_MANAGER, TOGETHER, SimulatedPods
 from dralloc.kubelet.pool_plan import CreateSlice, DeleteSlice, UpdateSlice, WantedPool, plan_pool
-from dralloc.node.node_object import NodeHeartbeat, NodeShape
+from dralloc.node.heartbeat import NodeHeartbeat
+from dralloc.node.node_object import NodeShape
 from dralloc.node.retry import in_time, until_done
 from dralloc.node.timings import DEFAULT_TIMINGS, Timings
 from dralloc.primitives.clock import Clock
@@ -94,7 +95,7 @@ class Fleet:
     async def _publish_node(self, node: SimulatedNode, existing: Mapping[PoolId, Sequence[ResourceSlice]]) -> None:
         labels = {**node.shape.labels, PROFILE_LABEL: self._settings.profile_name}
         shape = NodeShape(name=node.shape.name, labels=labels, capacity=node.shape.capacity)
-        uid = await self._heart(shape).register()
+        uid = await self._heartbeat(shape).register()
         owner = OwnerReference(api_version="v1", kind="Node", name=shape.name, uid=uid, controller=True)
         slices = [self._marked(item, owner) for item in node.slices]
         for _, pool in groupby(slices, key=PoolId.of_slice):
@@ -143,13 +144,13 @@ class Fleet:
 
     async def _beat(self) -> None:
         """Renew the leases of all nodes, over and over, a beat apart."""
-        hearts = [self._heart(NodeShape(name=name)) for name in self.names]
+        heartbeats = [self._heartbeat(NodeShape(name=name)) for name in self.names]
         while True:
             started = asyncio.get_running_loop().time()
-            await _together(heart.beat_once() for heart in hearts)
+            await _together(heartbeat.beat_once() for heartbeat in heartbeats)
             took_s = asyncio.get_running_loop().time() - started
             if took_s > self._settings.timings.lease_s:
-                _logger.warning("renewing %d leases took %.0f s: nodes will be taken for dead", len(hearts), took_s)
+                _logger.warning("renewing %d leases took %.0f s: nodes will be taken for dead", len(heartbeats), took_s)
             await asyncio.sleep(max(self._settings.timings.heartbeat_s - took_s, 0.0))
 
     async def _leave(self) -> None:
@@ -167,13 +168,13 @@ class Fleet:
 
     async def _keep_pods_away(self, node: Node) -> None:
         with suppress(NotFound):
-            await self._heart(NodeShape(name=node.metadata.name)).keep_pods_away(node)
+            await self._heartbeat(NodeShape(name=node.metadata.name)).keep_pods_away(node)
 
     async def _leave_node(self, node: Node) -> None:
         with suppress(NotFound):
-            await self._heart(NodeShape(name=node.metadata.name)).leave()
+            await self._heartbeat(NodeShape(name=node.metadata.name)).leave()
 
-    def _heart(self, shape: NodeShape) -> NodeHeartbeat:
+    def _heartbeat(self, shape: NodeShape) -> NodeHeartbeat:
         return NodeHeartbeat(self._calls, shape, self._clock, self._settings.timings, since=self._since)
 
 

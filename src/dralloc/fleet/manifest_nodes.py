@@ -18,7 +18,8 @@ from dralloc.client.reflector import Reflector
 from dralloc.client.transport import Transport
 from dralloc.fleet.profiles import PROFILE_LABEL
 from dralloc.fleet.simulated_pods import FIELD_MANAGER, SimulatedPods
-from dralloc.node.node_object import NodeHeartbeat, NodeShape
+from dralloc.node.heartbeat import NodeHeartbeat
+from dralloc.node.node_object import NodeShape
 from dralloc.node.retry import until_done
 from dralloc.node.timings import DEFAULT_TIMINGS, Timings
 from dralloc.primitives.clock import Clock
@@ -62,9 +63,9 @@ class ManifestNodes:
         """Make the node ready, with what it says that it has, and let pods live there."""
         name = node.metadata.name
         shape = NodeShape(name=name, labels=node.metadata.labels, capacity=_capacity(node))
-        heart = NodeHeartbeat(self._calls, shape, self._clock, self._timings)
+        heartbeat = NodeHeartbeat(self._calls, shape, self._clock, self._timings)
         try:
-            await until_done(f"node {name} is not ready yet", heart.register, self._timings.reach_again)
+            await until_done(f"node {name} is not ready yet", heartbeat.register, self._timings.reach_again)
         except NotFound:
             return
         self._pods.add_node(name)

@@ -34,8 +34,9 @@ from dralloc.node.claims import ClaimsFailed, NodeClaims
 from dralloc.node.driver_calls import GrpcDriverCalls
 from dralloc.node.drivers import DriverInstance, Drivers
 from dralloc.node.health import HealthWatch
+from dralloc.node.heartbeat import NodeHeartbeat
 from dralloc.node.metrics import NodeMetrics
-from dralloc.node.node_object import NodeHeartbeat, NodeShape
+from dralloc.node.node_object import NodeShape
 from dralloc.node.pod_sync import PodSync, PodSyncContext
 from dralloc.node.pod_view import NODE_PODS, NodePod
 from dralloc.node.process_runtime import ProcessRuntime
@@ -115,7 +116,7 @@ class Agent:
             )
         )
         self._driver_came = asyncio.Event()
-        self._heart = NodeHeartbeat(calls, settings.shape, clock, timings)
+        self._heartbeat = NodeHeartbeat(calls, settings.shape, clock, timings)
 
     async def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
         """Be the node until cancelled."""
@@ -127,11 +128,11 @@ class Agent:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._events.run())
                 waiting = f"node {name} is not registered yet"
-                await until_done(waiting, self._heart.register, timings.reach_again)
+                await until_done(waiting, self._heartbeat.register, timings.reach_again)
                 is_registered = True
                 self._wiper.wipe_all()
                 self._health.load()
-                tasks.create_task(self._heart.beat())
+                tasks.create_task(self._heartbeat.beat())
                 tasks.create_task(self._health.run())
                 tasks.create_task(self._plugins.run())
                 reflector = Reflector(self._calls, NODE_PODS, informer, field_selector=f"spec.nodeName={name}")
@@ -144,7 +145,7 @@ class Agent:
                 on_ready()
         finally:
             if is_registered:
-                await in_time(f"node {name} does not say that it ends", self._heart.leave(), timings.leave_s)
+                await in_time(f"node {name} does not say that it ends", self._heartbeat.leave(), timings.leave_s)
             await self._close()
 
     async def _reconcile(self) -> None:

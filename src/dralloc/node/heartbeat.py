@@ -1,0 +1,135 @@
+"""The heartbeat of a node: registers it, renews its lease and status, and marks it not ready when its agent ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from datetime import datetime
+from typing import Any, Final
+
+from dralloc.api.coordination_v1 import Lease
+from dralloc.api.core_v1 import Node, Taint
+from dralloc.client.api_calls import ApiCalls, PatchType
+from dralloc.client.known_resources import resource_for
+from dralloc.client.transport import TransportError
+from dralloc.client.typed_resource import ObjectKey
+from dralloc.node.node_object import NodeShape, node_document, node_status
+from dralloc.node.timings import Timings
+from dralloc.primitives.clock import Clock
+from dralloc.primitives.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
+
+_logger = logging.getLogger(__name__)
+
+LEASES: Final = "kube-node-lease"
+# Schedulers read the taint, users the condition.
+NOT_READY: Final = Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")
+_NOT_READY: Final = (NOT_READY.key, NOT_READY.effect)
+
+
+class NodeHeartbeat:
+    """Registers a node, and keeps saying that it is alive: often by its lease, now and then by its status."""
+
+    def __init__(
+        self, calls: ApiCalls, shape: NodeShape, clock: Clock, timings: Timings, *, since: datetime | None = None
+    ) -> None:
+        self._calls = calls
+        self._shape = shape
+        self._clock = clock
+        self._timings = timings
+        self._since = since or clock.now()
+        self._is_ready = True
+
+    async def register(self) -> str:
+        """Make the node be there as we describe it; its UID."""
+        nodes, key = resource_for(Node), ObjectKey("", self._shape.name)
+        document = node_document(self._shape)
+        try:
+            node = await self._calls.create(nodes, {**document, "status": self._status()})
+        except AlreadyExists:
+            metadata = {name: value for name, value in document["metadata"].items() if name != "name"}
+            await self._calls.patch(nodes, key, {"metadata": metadata})
+            node = await self._show()
+        # Servers take the status of a new node as it comes; one that does not gets it in a second write.
+        return (node if node.status.conditions else await self._show()).metadata.uid
+
+    async def leave(self) -> None:
+        """Say that nobody looks after the node any more: pods would be sent there, and wait for ever."""
+        self._since, self._is_ready = self._clock.now(), False
+        await self._show()
+
+    async def keep_pods_away(self, node: Node) -> None:
+        """The half of leaving that must not be late, for the node as it was last seen; one that has changed since is left to `leave`."""
+        self._is_ready = False
+        with suppress(Conflict):
+            await self._taint(node)
+
+    async def _show(self) -> Node:
+        """Write the status, and the taint that goes with it, among those that others have put there."""
+        while True:
+            try:
+                return await self._taint(await self._send_status())
+            except Conflict:
+                # Somebody else has changed the node; perhaps its taints.
+                continue
+
+    async def _taint(self, node: Node) -> Node:
+        taints = [taint for taint in node.spec.taints if (taint.key, taint.effect) != _NOT_READY]
+        if not self._is_ready:
+            taints.append(NOT_READY)
+        if len(taints) == len(node.spec.taints):
+            return node
+        change = {
+            "metadata": {"resourceVersion": node.metadata.resource_version},
+            "spec": {"taints": taints or None},
+        }
+        try:
+            return await self._calls.patch(resource_for(Node), ObjectKey("", self._shape.name), change)
+        except Forbidden:
+            # A cluster that keeps nodes from changing taints does it itself, by the condition.
+            return node
+
+    async def beat(self) -> None:
+        """Until cancelled."""
+        loop = asyncio.get_running_loop()
+        status_at = loop.time() + self._timings.node_status_s
+        while True:
+            await self.beat_once(with_status=loop.time() >= status_at)
+            if loop.time() >= status_at:
+                status_at = loop.time() + self._timings.node_status_s
+            await asyncio.sleep(self._timings.heartbeat_s)
+
+    async def beat_once(self, *, with_status: bool = False) -> None:
+        """Say once that the node is alive. What fails is tried again at the next beat."""
+        try:
+            await self._renew_lease()
+            if with_status:
+                await self._send_status()
+        except (ApiError, TransportError) as error:
+            _logger.warning("node %s cannot say that it is alive: %s", self._shape.name, error)
+
+    async def _send_status(self) -> Node:
+        return await self._calls.patch(
+            resource_for(Node),
+            ObjectKey("", self._shape.name),
+            {"status": self._status()},
+            type=PatchType.STRATEGIC,
+            subresource="status",
+        )
+
+    def _status(self) -> dict[str, Any]:
+        return node_status(self._shape, self._clock.now(), self._since, is_ready=self._is_ready)
+
+    async def _renew_lease(self) -> None:
+        moment = self._clock.now().isoformat(timespec="microseconds").replace("+00:00", "Z")
+        spec = {
+            "holderIdentity": self._shape.name,
+            "leaseDurationSeconds": self._timings.lease_s,
+            "renewTime": moment,
+        }
+        leases, key = resource_for(Lease), ObjectKey(LEASES, self._shape.name)
+        try:
+            await self._calls.patch(leases, key, {"spec": spec})
+        except NotFound:
+            metadata = {"name": self._shape.name, "namespace": LEASES}
+            await self._calls.create(leases, {"metadata": metadata, "spec": spec})
