@@ -42,7 +42,7 @@ def test_a_claim_is_made_used_given_back_and_deleted_with_its_pods_end() -> None
         await cluster.client.create(claim_template("t", request()))
         await cluster.client.create(pod("p", {"gpu": template("t")}))
         await cluster.settle()
-        made = await cluster.own_claim("p", "gpu")
+        made = await cluster.claim_of("p", "gpu")
         await cluster.schedule("p", made.metadata.name)
         await cluster.settle()
         assert (await cluster.claim(made.metadata.name)).status.reserved_for == (pod_reference(await cluster.pod("p")),)
@@ -58,7 +58,7 @@ def test_names_of_63_characters_make_a_claim_that_works() -> None:
         await cluster.client.create(claim_template("t", request()))
         await cluster.client.create(pod("p" * 63, {"c" * 63: template("t")}))
         await cluster.settle()
-        made = await cluster.own_claim("p" * 63, "c" * 63)
+        made = await cluster.claim_of("p" * 63, "c" * 63)
         assert len(made.metadata.name) == 62
 
     play(scenario)
@@ -72,7 +72,7 @@ def test_a_template_that_comes_later_is_used_and_until_then_the_pod_says_what_it
         assert await events_about(cluster, "p") == [("FailedResourceClaimCreation", message, 1)]
         await cluster.client.create(claim_template("t", request()))
         await cluster.settle()
-        assert (await cluster.own_claim("p", "gpu")).metadata.name.startswith("p-gpu-")
+        assert (await cluster.claim_of("p", "gpu")).metadata.name.startswith("p-gpu-")
 
     play(scenario)
 
@@ -91,7 +91,7 @@ def test_a_claim_that_the_server_refuses_is_told_and_tried_again() -> None:
         assert count == 1
         await cluster.remove_pod("first")
         await cluster.settle(120)
-        assert await cluster.own_claim("second", "gpu")
+        assert await cluster.claim_of("second", "gpu")
         assert "resourceclaim_controller_create_failures_total" in cluster.metrics
 
     play(scenario)
@@ -102,10 +102,10 @@ def test_a_claim_that_vanishes_is_made_anew_under_another_name() -> None:
         await cluster.client.create(claim_template("t", request()))
         await cluster.client.create(pod("p", {"gpu": template("t")}))
         await cluster.settle()
-        old = await cluster.own_claim("p", "gpu")
+        old = await cluster.claim_of("p", "gpu")
         await cluster.client.delete(ResourceClaim, old.metadata.name)
         await cluster.settle()
-        new = await cluster.own_claim("p", "gpu")
+        new = await cluster.claim_of("p", "gpu")
         assert new.metadata.name != old.metadata.name
         assert len(await cluster.claims()) == 1
 
@@ -232,7 +232,7 @@ def test_what_ended_while_no_controller_ran_is_cleaned_up_when_one_does() -> Non
         await cluster.client.create(claim("shared", request()))
         await cluster.client.create(pod("p", {"own": template("t"), "gpu": existing("shared")}))
         await cluster.settle()
-        own = (await cluster.own_claim("p", "own")).metadata.name
+        own = (await cluster.claim_of("p", "own")).metadata.name
         reference = pod_reference(await cluster.pod("p"))
         for name, device in ((own, "gpu-0"), ("shared", "gpu-1")):
             await cluster.protect(name)
@@ -366,7 +366,7 @@ def test_metrics_tell_claims_with_alternatives_from_others() -> None:
         )
         await cluster.settle()
         await cluster.schedule(
-            "p", (await cluster.own_claim("p", "b")).metadata.name, allocation(held("gpu-0", request="r/a"))
+            "p", (await cluster.claim_of("p", "b")).metadata.name, allocation(held("gpu-0", request="r/a"))
         )
         await cluster.settle()
         lines = cluster.metrics.splitlines()

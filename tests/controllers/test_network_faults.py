@@ -53,7 +53,7 @@ async def disturb(cluster: ControlledCluster, random: Random, number: int) -> No
     try:
         match random.choice(["schedule", "end", "remove"]):
             case "schedule":
-                claim_name = "shared" if number % 2 else (await cluster.own_claim(name, "own")).metadata.name
+                claim_name = "shared" if number % 2 else (await cluster.claim_of(name, "own")).metadata.name
                 result = allocation(held(f"gpu-{number}"))
                 item = await cluster.pod(name)
                 if not item.is_finished and not item.spec.node_name:

@@ -49,7 +49,7 @@ async def test_C1_a_pod_that_needs_more_capacity_than_available_runs_after_a_rel
     await create_user(cluster, "another-four", "4Gi")
     await cluster.running("another-four")
     await cluster.delete_pod("four")
-    await cluster.claim("four", is_free)
+    await cluster.claim_where("four", is_free)
     await cluster.delete_pod("another-four")
     await cluster.running("eight")
 

@@ -206,7 +206,7 @@ async def test_P11_a_completed_pod_is_removed_from_reservedFor(cluster: RunningC
     await cluster.create(claim("c", request()), our_pod("p", "c"))
     await cluster.running("p")
     await cluster.end_pod("p")
-    await cluster.claim("c", is_free)
+    await cluster.claim_where("c", is_free)
     assert (await cluster.client.get(Pod, "p")).status.phase == "Succeeded"
 
 
@@ -217,7 +217,7 @@ async def test_P12_a_claim_from_a_template_is_deleted_when_its_pod_completes(clu
     await cluster.running("p")
     made = await cluster.claim_of("p", "gpu")
     await cluster.end_pod("p")
-    await cluster.gone(ResourceClaim, made.metadata.name)
+    await cluster.until_gone(made.metadata.name, ResourceClaim)
 
 
 @in_running_cluster
@@ -234,7 +234,7 @@ async def test_P13_a_claim_from_a_template_stays_while_containers_restart(cluste
     await cluster.create(templated_pod("later"))
     await cluster.running("later")
     await cluster.end_pod("later")
-    await cluster.gone(ResourceClaim, (await cluster.claim_of("later", "gpu")).metadata.name)
+    await cluster.until_gone((await cluster.claim_of("later", "gpu")).metadata.name, ResourceClaim)
     after = await cluster.claim_of("p", "gpu")
     assert after == before
 
@@ -258,7 +258,7 @@ async def test_P25_a_claim_is_deallocated_after_its_pod_is_deleted(cluster: Runn
     await cluster.create(claim("c", request()), our_pod("p", "c"))
     await cluster.running("p")
     await cluster.delete_pod("p")
-    stored = await cluster.claim("c", is_free)
+    stored = await cluster.claim_where("c", is_free)
     assert stored.metadata.deletion_timestamp is None
 
 
@@ -267,7 +267,7 @@ async def test_P25_a_claim_is_deallocated_after_its_pod_is_deleted(cluster: Runn
 
 async def report(cluster: RunningCluster, name: str, condition: str) -> None:
     """The driver says of the claim's device that a condition holds."""
-    stored = await cluster.claim(name, lambda item: item.status.allocation is not None)
+    stored = await cluster.claim_where(name, lambda item: item.status.allocation is not None)
     assert stored.status.allocation is not None
     (result,) = stored.status.allocation.devices.results
     conditions = [
@@ -291,7 +291,7 @@ def slow_gpu(node_name: str) -> ResourceSlice:
 @in_running_cluster
 async def test_B1_a_pod_is_bound_when_its_binding_conditions_are_met(cluster: RunningCluster) -> None:
     await cluster.create(device_class(), node("node-a"), slow_gpu("node-a"), claim("c", request()), our_pod("p", "c"))
-    await cluster.claim("c", lambda item: item.status.allocation is not None)
+    await cluster.claim_where("c", lambda item: item.status.allocation is not None)
     assert (await cluster.client.get(Pod, "p")).spec.node_name == ""
     await report(cluster, "c", "ready")
     await cluster.running("p")
@@ -302,7 +302,7 @@ async def test_B1_a_device_whose_binding_fails_is_deallocated_and_another_one_is
     cluster: RunningCluster,
 ) -> None:
     await cluster.create(device_class(), node("node-a"), slow_gpu("node-a"), claim("c", request()), our_pod("p", "c"))
-    await cluster.claim("c", lambda item: item.status.allocation is not None)
+    await cluster.claim_where("c", lambda item: item.status.allocation is not None)
     await cluster.create(node("node-b"), gpus("node-b"))
     await report(cluster, "c", "failed")
     assert (await cluster.running("p")).spec.node_name == "node-b"

@@ -68,7 +68,7 @@ async def test_X3_a_taint_rule_for_a_driver_evicts_the_pods_that_use_its_devices
 
     await cluster.until(Pod, "p", is_gone)
     assert disrupted[0].reason == "DeletionByDeviceTaintManager"
-    await cluster.claim("p", lambda stored: stored.status.allocation is None)
+    await cluster.claim_where("p", lambda stored: stored.status.allocation is None)
 
 
 @in_running_cluster

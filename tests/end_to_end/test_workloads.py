@@ -92,10 +92,10 @@ async def test_R4_a_claim_is_deallocated_when_its_workload_released_it_and_no_po
     await cluster.create(claim("later", request()), our_pod("later", "later"))
     await cluster.running("later")
     await cluster.delete_pod("later")
-    await cluster.claim("later", is_free)
+    await cluster.claim_where("later", is_free)
     assert (await cluster.claim("c")).status.reserved_for == (TRAINING,), "only its owner speaks for it"
     await give_up(cluster)
-    await cluster.claim("c", is_free)
+    await cluster.claim_where("c", is_free)
 
 
 @in_running_cluster
@@ -113,7 +113,7 @@ async def test_R4_a_job_reserves_the_claim_for_its_pods_and_releases_it_when_it_
     for item in pods:
         await cluster.end_pod(item.metadata.name)
     await cluster.until(Job, "train", lambda item: item is not None and item.is_finished)
-    await cluster.claim("gpu", is_free)
+    await cluster.claim_where("gpu", is_free)
 
 
 @in_running_cluster
@@ -154,10 +154,10 @@ async def test_R8_a_claim_reserved_for_pods_and_a_workload_is_deallocated_when_b
     await give_up(cluster)
     for name in ("before", "after"):
         await cluster.end_pod(name)
-    await cluster.claim("c", lambda stored: stored.status.reserved_for == (listed,))
+    await cluster.claim_where("c", lambda stored: stored.status.reserved_for == (listed,))
     assert (await cluster.claim("c")).status.allocation is not None
     await cluster.end_pod("meanwhile")
-    await cluster.claim("c", is_free)
+    await cluster.claim_where("c", is_free)
 
 
 @in_running_cluster
@@ -170,4 +170,4 @@ async def test_R7_pods_that_reservedFor_does_not_list_are_evicted_from_a_tainted
         await cluster.running(name)
     await cluster.create(taint_rule("drain", taint("drain", effect="NoExecute"), driver=DRIVER))
     for name in ("first", "second"):
-        await cluster.gone(Pod, name)
+        await cluster.until_gone(name, Pod)

@@ -59,7 +59,7 @@ def output(world: NodeCluster, pod: NodePod, container: str = "main") -> str:
 async def printed(world: NodeCluster, name: str) -> str:
     """What a running pod has written, as soon as there is a line: it may run for a while before it writes."""
     pod = await world.pod_in("Running", name)
-    await world.until(lambda: output(world, pod).endswith("\n"))
+    await world.eventually(lambda: output(world, pod).endswith("\n"))
     return output(world, pod)
 
 
@@ -86,11 +86,11 @@ def test_a_pod_is_prepared_sees_its_devices_and_is_taken_back_when_it_is_deleted
         pod = await world.pod_in("Running")
         assert read_checkpoint(world.directory / "dra_manager_state")[0].pods == {pod.metadata.uid}
         assert len(driver.prepared) == 1
-        await world.delete_pod("pod", grace_s=5)
+        await world.start_deletion("pod", grace_s=5)
         await world.until_gone()
         assert driver.prepared == set()
         assert read_checkpoint(world.directory / "dra_manager_state") == ()
-        await world.until(lambda: not (world.directory / "pods" / pod.metadata.uid).exists())
+        await world.eventually(lambda: not (world.directory / "pods" / pod.metadata.uid).exists())
         assert [call.method for call in driver.calls] == [NODE_PREPARE_RESOURCES, NODE_UNPREPARE_RESOURCES]
         assert world.agent is not None
         shown = exposition(world.agent.metrics.all())
@@ -110,7 +110,7 @@ def test_a_pod_that_ends_by_itself_is_taken_back_and_stays_to_be_looked_at() -> 
         assert exit_codes(pod) == [3]
         assert output(world, pod) == "gpu 7\n"
         assert driver.prepared == set()
-        await world.delete_pod("pod")
+        await world.start_deletion("pod")
         await world.until_gone()
 
     play(scenario)
@@ -168,9 +168,9 @@ def test_a_container_that_does_not_listen_is_killed_after_its_grace_with_all_tha
     async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         await world.run_pod("pod", command=script("trap '' TERM; sleep 1000 & echo $!; wait; wait"))
         child = int(await printed(world, "pod"))
-        await world.delete_pod("pod", grace_s=1)
+        await world.start_deletion("pod", grace_s=1)
         await world.until_gone()
-        await world.until(lambda: not is_alive(child))
+        await world.eventually(lambda: not is_alive(child))
 
     play(scenario)
 
@@ -198,7 +198,7 @@ def test_a_container_that_cannot_start_says_why(container: dict[str, Any], reaso
 
         assert (await world.pod_where("pod", waits)).status.phase == "Pending"
         await world.event_where(lambda event: event.reason == "Failed" and text in event.message)
-        await world.delete_pod("pod")
+        await world.start_deletion("pod")
         await world.until_gone()
         assert world.agent is not None
         assert f'kubelet_started_containers_errors_total{{container_type="container",code="{reason}"}}' in exposition(
@@ -268,7 +268,7 @@ def test_force_deleted_pods_are_taken_back_and_a_new_claim_of_the_same_name_wait
         await world.run_pod("pod", "claim", command=["sleep", "1000"])
         await world.pod_in("Running")
         (first,) = driver.prepared
-        await world.delete_pod("pod", grace_s=0)
+        await world.start_deletion("pod", grace_s=0)
         await world.until_gone()
         await world.allocate("claim", None)
         await world.client.delete(ResourceClaim, "claim")
@@ -353,13 +353,13 @@ def test_an_agent_that_starts_again_takes_up_its_containers_and_forgets_no_claim
         await world.run_pod("dropped", "dropped", command=script("echo $$$$; exec sleep 1000"))
         pids = [int(await printed(world, name)) for name in ("kept", "dropped")]
         await world.stop_agent()
-        await world.delete_pod("dropped", grace_s=0)
+        await world.start_deletion("dropped", grace_s=0)
         await world.start_agent()
         await driver.until(lambda: len(driver.prepared) == 1)
-        await world.until(lambda: not is_alive(pids[1]))
+        await world.eventually(lambda: not is_alive(pids[1]))
         assert is_alive(pids[0])
         assert (await world.pod_in("Running", "kept")).status.container_statuses[0].restart_count == 0
-        await world.delete_pod("kept", grace_s=2)
+        await world.start_deletion("kept", grace_s=2)
         await world.until_gone("kept")
         assert driver.prepared == set()
 
@@ -394,7 +394,7 @@ def test_what_is_held_for_pods_that_are_no_more_is_taken_back_as_soon_as_the_dri
         await world.run_pod("pod", "claim", command=["sleep", "1000"])
         await world.pod_in("Running")
         await world.stop_agent()
-        await world.delete_pod("pod", grace_s=0)
+        await world.start_deletion("pod", grace_s=0)
         await driver.stop()
         await world.start_agent()
         await driver.start()
@@ -487,7 +487,7 @@ def test_a_hundred_pods_of_a_workload_use_one_claim_that_lists_none_of_them() ->
             await world.pod_in("Running", name)
         assert len(driver.calls_of(NODE_PREPARE_RESOURCES)) == 1
         for name in names:
-            await world.delete_pod(name)
+            await world.start_deletion(name)
         for name in names:
             await world.until_gone(name)
         assert len(driver.calls_of(NODE_UNPREPARE_RESOURCES)) == 1

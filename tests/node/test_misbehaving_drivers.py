@@ -136,7 +136,7 @@ def test_a_pod_that_is_deleted_while_its_driver_hangs_does_not_wait_for_the_driv
         await world.create_claim("claim")
         await world.run_pod("pod", "claim")
         await driver.until(lambda: bool(driver.calls))
-        await world.delete_pod("pod")
+        await world.start_deletion("pod")
         await world.until_gone()
         # It may have been prepared, so it is taken back.
         assert driver.calls_of(NODE_UNPREPARE_RESOURCES)
@@ -154,7 +154,7 @@ def test_a_pod_is_not_gone_before_its_claims_are_taken_back() -> None:
         await world.create_claim("claim")
         await world.run_pod("pod", "claim")
         await world.pod_in("Running")
-        await world.delete_pod("pod")
+        await world.start_deletion("pod")
         await world.event_where(lambda event: event.reason == "FailedUnprepareDynamicResources")
         pod = await world.pod_where("pod", lambda pod: pod.is_terminating)
         assert pod.status.phase == "Running"

@@ -67,7 +67,7 @@ def test_a_driver_in_go_registers_and_prepares_shares_for_our_node() -> None:
             (record,) = read_checkpoint(world.directory / "dra_manager_state")
             (prepared,) = record.drivers["gpu.example.com"].devices
             assert (prepared.device, prepared.share_id) == ("gpu-0", SHARE)
-            await world.delete_pod("pod")
+            await world.start_deletion("pod")
             assert await next_words(driver) == ["unprepare", *names]
             await world.until_gone()
 
@@ -95,7 +95,7 @@ def test_a_driver_in_go_that_speaks_the_beta_prepares_whole_devices_and_is_told_
             await world.run_pod("pod", "whole")
             assert await next_words(driver) == ["prepare-beta", "default", "whole", claim.metadata.uid]
             await world.pod_in("Running")
-            await world.delete_pod("pod")
+            await world.start_deletion("pod")
             assert await next_words(driver) == ["unprepare-beta", "default", "whole", claim.metadata.uid]
             await world.until_gone()
 

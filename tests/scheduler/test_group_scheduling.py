@@ -33,7 +33,7 @@ async def waiting(cluster: ScheduledCluster) -> list[str]:
 
 
 async def free_one_device(cluster: ScheduledCluster) -> None:
-    await cluster.delete_pod("first")
+    await cluster.remove_pod("first")
     await cluster.release("first")
 
 
@@ -99,7 +99,7 @@ async def test_a_pod_with_a_reservation_is_not_in_a_group_with_pods_without_one(
         await cluster.create(resource_slice(name, device("gpu-0"), pool=name, node_name=name))
     await cluster.create(claim("c", request()), our_pod("before", "c"))
     await cluster.settle()
-    await cluster.delete_pod("before")
+    await cluster.remove_pod("before")
     holder = our_pod("holder", "c", requests={"cpu": "1"})
     holder["spec"]["schedulingGates"] = [{"name": "example.com/wait"}]
     await cluster.create(our_pod("filler", requests={"cpu": "1"}), holder)

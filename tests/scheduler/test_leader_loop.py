@@ -98,7 +98,7 @@ async def test_metrics_count_attempts_pods_and_claims(cluster: ScheduledCluster)
         'scheduler_plugin_execution_duration_seconds_count{plugin="DynamicResources",extension_point="PreBind",status="Success"} 2',
     ):
         assert line in text.splitlines(), line
-    await cluster.delete_pod("big")
+    await cluster.remove_pod("big")
     await cluster.client.patch(Pod, "held-back", {"spec": {"schedulingGates": None}})
     await cluster.settle()
     text = cluster.schedulers[0].counters.text()

@@ -86,7 +86,7 @@ def test_a_failed_deallocation_is_retried() -> None:
         await cluster.create(our_pod("first", "c"))
         await cluster.settle()
         left = await cluster.node_of("first")
-        await cluster.delete_pod("first")
+        await cluster.remove_pod("first")
         await cluster.client.patch(ResourceClaim, "c", {"status": {"reservedFor": None}}, subresource="status")
         await cluster.client.patch(Node, left, {"spec": {"unschedulable": True}})
         await cluster.settle()

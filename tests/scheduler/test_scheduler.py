@@ -229,7 +229,7 @@ async def test_a_pod_waits_until_enough_capacity_is_released(cluster: ScheduledC
         await cluster.settle()
     assert [await cluster.node_of(name) for name in ("one", "two", "three")] == ["node-a", "", "node-a"]
     for name in ("one", "three"):
-        await cluster.delete_pod(name)
+        await cluster.remove_pod(name)
         await cluster.release(name)
     await cluster.settle(15)
     assert await cluster.node_of("two") == "node-a"
@@ -340,7 +340,7 @@ async def test_a_pod_is_scheduled_when_another_pod_ends_or_a_node_is_added(clust
     assert len(placed) == 1
     waiting = next(name for name in ("p", "q", "r") if name not in placed)
     assert (await cluster.condition(waiting)).message == "0/1 nodes are available: 1 node: insufficient cpu"
-    await cluster.delete_pod(placed[0])
+    await cluster.remove_pod(placed[0])
     await cluster.settle(10)
     assert sum([bool(await cluster.node_of(name)) for name in ("p", "q", "r") if name not in placed]) == 1
     await cluster.create(node("node-b", cpu="1"))

@@ -69,7 +69,7 @@ def test_256_pods_share_a_claim_in_few_writes_and_the_257th_is_rejected() -> Non
             assert message == "claim default/c is in use by 256 pods, the most that can share it"
 
             listed = (await cluster.claim("c")).status.reserved_for
-            await cluster.delete_pod(listed[0].name)
+            await cluster.remove_pod(listed[0].name)
             patch = {"status": {"reservedFor": listed[1:]}}
             await cluster.client.patch(ResourceClaim, "c", patch, subresource="status")
             await cluster.settle(10)
@@ -143,7 +143,7 @@ async def claim_on_a_full_node(cluster: ScheduledCluster, wanted: object) -> Non
         await cluster.create(resource_slice(f"gpus-{name}", device("gpu"), pool=name, node_name=name))
     await cluster.create(wanted, our_pod("first", "c"))
     await cluster.settle()
-    await cluster.delete_pod("first")
+    await cluster.remove_pod("first")
     await cluster.create(our_pod("filler", requests={"cpu": "1"}))
     await cluster.settle()
     await cluster.create(node("node-b"))
@@ -184,7 +184,7 @@ async def test_an_unused_claim_stays_allocated_if_a_used_claim_blocks_the_pod_an
         first["spec"]["nodeSelector"] = {"kubernetes.io/hostname": name}
         await cluster.create(claim(f"on-{name}", request()), first)
     await cluster.settle()
-    await cluster.delete_pod("node-a")
+    await cluster.remove_pod("node-a")
     idle = {"status": {"reservedFor": None}}
     await cluster.client.patch(ResourceClaim, "on-node-a", idle, subresource="status")
     await cluster.create(node("node-c"), our_pod("p", "on-node-a", "on-node-b", requests={"cpu": "1"}))
@@ -223,11 +223,11 @@ async def test_running_pods_keep_their_devices_after_the_workload_gave_up_the_re
     await cluster.create(waiting)
     await cluster.settle(20)
     assert await pools_of(cluster, "c") == [home]
-    await cluster.delete_pod("first")
+    await cluster.remove_pod("first")
     await cluster.settle(20)
     assert await pools_of(cluster, "c") == [home]
     assert await cluster.node_of("third") == ""
-    await cluster.delete_pod("second")
+    await cluster.remove_pod("second")
     await cluster.settle(20)
     assert await pools_of(cluster, "c") == [away]
     assert await cluster.node_of("third") == away

@@ -11,21 +11,19 @@ import os
 import signal
 import sys
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.apiserver.server_process import ServerSettings, run_server
-from dralloc.client.api_calls import ApiCalls
-from dralloc.client.async_client import AsyncClient, connect_async
 from dralloc.client.http_transport import HttpTransport
-from dralloc.client.known_resources import resource_for
 from dralloc.client.kubeconfig import read_kubeconfig
-from dralloc.client.typed_resource import Object
+from dralloc.client.transport import Transport
 from dralloc.client.work_queue import Backoff
 from dralloc.controllers.controller_set import ControllerSet
 from dralloc.driver_kit.driver_process import DriverProcess
@@ -38,25 +36,23 @@ from dralloc.node.timings import DEFAULT_TIMINGS
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.scheduler import Scheduler
 from dralloc.scheduler.settings import NAME
-from dralloc.system_clock import SystemClock
+from tests.support.cluster import DEADLINE_S, TestCluster
 from tests.support.node_process import kill, start_node_process
 from tests.support.workloads import existing, pod
 
 NODE: Final = "node-a"
-# Far beyond what anything takes that works.
-DEADLINE_S: Final = 60.0
 SOON: Final = Backoff(first_s=0.05, most_s=0.5)
 
 
-@dataclass(slots=True)
-class DriverCluster:
-    """The cluster as its user and its administrator see it."""
+class DriverCluster(TestCluster):
+    """A cluster of one node, for drivers that are processes."""
 
-    client: AsyncClient
-    kubeconfig: Path
-    directory: Path
-    _stack: AsyncExitStack
-    _node: Process | None = None
+    def __init__(self, transport: Transport, kubeconfig: Path, directory: Path, stack: AsyncExitStack) -> None:
+        super().__init__(transport)
+        self.kubeconfig = kubeconfig
+        self.directory = directory
+        self._stack = stack
+        self._node: Process | None = None
 
     # --- The node, where it is a process of its own ---------------------------------------------------------------
 
@@ -126,39 +122,6 @@ class DriverCluster:
         assert found is not None, "it was seen"
         return found
 
-    async def delete_pod(self, name: str) -> None:
-        """Delete the pod, and wait until it is gone."""
-        await self.client.delete(Pod, name)
-        await self.until(Pod, name, lambda seen: seen is None)
-
-    async def until(
-        self,
-        object_type: type[Object],
-        name: str,
-        holds: Callable[[Object | None], bool],
-        *,
-        within_s: float = DEADLINE_S,
-    ) -> Object | None:
-        """The object as soon as this holds of it; None where it is gone, or not there yet."""
-        calls, resource, selector = self.client.calls, resource_for(object_type), f"metadata.name={name}"
-        latest: Object | None = None
-        try:
-            async with asyncio.timeout(within_s):
-                found, revision = await calls.list_all(resource, field_selector=selector)
-                latest = found[0] if found else None
-                if holds(latest):
-                    return latest
-                async for event in calls.watch(
-                    resource, resource_version=revision, timeout_s=int(within_s) * 2, field_selector=selector
-                ):
-                    if event.type != "BOOKMARK":
-                        latest = None if event.type == "DELETED" else event.object
-                    if holds(latest):
-                        return latest
-        except TimeoutError:
-            raise AssertionError(f"not so within {within_s} s: {latest}") from None
-        raise AssertionError("the watch ended")
-
     async def claim_is_free(self, name: str) -> None:
         """Wait until the claim has no devices any more."""
         await self.until(ResourceClaim, name, lambda seen: seen is None or seen.status.allocation is None)
@@ -172,28 +135,22 @@ async def driver_cluster(
     async with AsyncExitStack() as stack:
         settings = ServerSettings(data_dir=directory / "server", port=0, store="memory://")
         await stack.enter_async_context(run_server(settings))
-        client = await stack.enter_async_context(connect_async(settings.kubeconfig_path))
         transport = HttpTransport(read_kubeconfig(settings.kubeconfig_path))
         stack.push_async_callback(transport.close)
-        clock, gates = SystemClock(), FeatureGates.defaults()
-        components = [
-            asyncio.create_task(Scheduler(ApiCalls(transport, field_manager="scheduler"), clock).run()),
-            asyncio.create_task(ControllerSet(transport, clock=clock, gates=gates).run()),
-        ]
-        stack.push_async_callback(_end, components)
-        cluster = DriverCluster(client, settings.kubeconfig_path, directory / "kubelet", stack)
+        cluster = DriverCluster(transport, settings.kubeconfig_path, directory / "kubelet", stack)
+        components = await stack.enter_async_context(cluster.components)
+        components.start("scheduler", Scheduler(cluster.calls("scheduler"), cluster.clock).run)
+        controllers = ControllerSet(cluster.network, clock=cluster.clock, gates=FeatureGates.defaults())
+        components.start("controllers", controllers.run)
         if node_is_a_process:
             stack.push_async_callback(cluster.end_node)
             await cluster.start_node()
         else:
-            agent = Agent(transport, _agent_settings(cluster.directory, runs_processes=runs_processes), clock)
-            ready = asyncio.Event()
-            components.append(asyncio.create_task(agent.run(ready.set)))
-            await ready.wait()
+            agent_settings = _agent_settings(cluster.directory, runs_processes=runs_processes)
+            agent, ready = Agent(cluster.network, agent_settings, cluster.clock), asyncio.Event()
+            components.start("agent", partial(agent.run, ready.set))
+            await components.guard(ready.wait())
         yield cluster
-        for component in components:
-            if component.done():
-                component.result()
 
 
 def _agent_settings(directory: Path, *, runs_processes: bool) -> AgentSettings:
@@ -204,9 +161,3 @@ def _agent_settings(directory: Path, *, runs_processes: bool) -> AgentSettings:
         cdi_directories=(directory / "cdi",),
         timings=replace(DEFAULT_TIMINGS, look_s=0.05, register_again=SOON, pod_again=SOON, health_reopen_s=0.2),
     )
-
-
-async def _end(components: list[asyncio.Task[None]]) -> None:
-    for component in components:
-        component.cancel()
-    await asyncio.gather(*components, return_exceptions=True)

@@ -11,18 +11,16 @@ import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from dralloc.api.core_v1 import Event
-from dralloc.api.pod_claims import pod_reference
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import AllocationResult, ResourceClaim
-from dralloc.client.async_client import AsyncClient
-from dralloc.client.in_process_transport import InProcessTransport
 from dralloc.client.known_resources import resource_for
 from dralloc.client.transport import Transport
 from dralloc.client.typed_resource import ObjectKey
@@ -32,9 +30,8 @@ from dralloc.node.node_object import NodeShape
 from dralloc.node.pod_view import NODE_PODS, NodePod
 from dralloc.node.timings import Timings
 from dralloc.primitives.errors import NotFound
-from dralloc.system_clock import SystemClock
 from dralloc.testing.builders import CLASS, NODE, allocation, claim, device_class, held, request
-from tests.support.api_server import TOKEN, api_application
+from tests.support.cluster import DEADLINE_S, TestCluster, cluster_on
 from tests.support.workloads import existing
 from tests.support.workloads import pod as pod_document
 
@@ -53,7 +50,6 @@ QUICK: Final = Timings(
     crash_most_s=0.2,
     heartbeat_s=1.0,
 )
-PATIENCE_S: Final = 60.0
 LOOK_S: Final = 0.01
 
 
@@ -67,15 +63,13 @@ def short_directory() -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-@dataclass
-class NodeCluster:
-    """The cluster as a test sees it."""
+class NodeCluster(TestCluster):
+    """A cluster whose only component is the agent of one node."""
 
-    client: AsyncClient
-    transport: Transport
-    settings: AgentSettings
-    agent: Agent | None = None
-    _running: asyncio.Task[None] | None = None
+    def __init__(self, transport: Transport, *, settings: AgentSettings) -> None:
+        super().__init__(transport)
+        self.settings = settings
+        self.agent: Agent | None = None
 
     @property
     def directory(self) -> Path:
@@ -83,19 +77,13 @@ class NodeCluster:
 
     async def start_agent(self) -> Agent:
         ready = asyncio.Event()
-        self.agent = Agent(self.transport, self.settings, SystemClock())
-        self._running = asyncio.create_task(self.agent.run(ready.set))
-        waiting = asyncio.create_task(ready.wait())
-        await asyncio.wait((waiting, self._running), return_when=asyncio.FIRST_COMPLETED)
-        if self._running.done():
-            self._running.result()
+        self.agent = Agent(self.network, self.settings, self.clock)
+        self.components.start("agent", partial(self.agent.run, ready.set))
+        await self.components.guard(ready.wait())
         return self.agent
 
     async def stop_agent(self) -> None:
-        if self._running is not None:
-            self._running.cancel()
-            await asyncio.gather(self._running, return_exceptions=True)
-            self._running = None
+        await self.components.end("agent")
 
     # --- What a user and a scheduler do ---------------------------------------------------------------------------
 
@@ -128,22 +116,14 @@ class NodeCluster:
         created: Pod = await self.client.create(document)
         return created
 
-    async def reserve(self, name: str, pod: Pod) -> None:
-        reserved = (await self.client.get(ResourceClaim, name)).status.reserved_for
-        patch = {"status": {"reservedFor": [*reserved, pod_reference(pod)]}}
-        await self.client.patch(ResourceClaim, name, patch, subresource="status")
-
-    async def bind(self, pod: str) -> None:
-        body = {"target": {"kind": "Node", "name": self.settings.shape.name}}
-        await self.client.calls.post(resource_for(Pod), ObjectKey("default", pod), "binding", body)
-
-    async def delete_pod(self, pod: str, grace_s: int | None = None) -> None:
+    async def start_deletion(self, pod: str, grace_s: int | None = None) -> None:
+        """Delete the pod without waiting until it is gone."""
         await self.client.calls.delete(resource_for(Pod), ObjectKey("default", pod), grace_period_s=grace_s)
 
     # --- What a test waits for ------------------------------------------------------------------------------------
 
     async def pod_where(
-        self, name: str, condition: Callable[[NodePod], bool], timeout_s: float = PATIENCE_S
+        self, name: str, condition: Callable[[NodePod], bool], timeout_s: float = DEADLINE_S
     ) -> NodePod:
         """The pod, as soon as the condition holds for it."""
         calls, selector = self.client.calls, f"metadata.name={name}"
@@ -165,22 +145,13 @@ class NodeCluster:
     async def pod_in(self, phase: str, name: str = "pod") -> NodePod:
         return await self.pod_where(name, lambda pod: pod.status.phase == phase)
 
-    async def until_gone(self, name: str = "pod", object_type: Any = Pod) -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            while True:
-                try:
-                    await self.client.get(object_type, name)
-                except NotFound:
-                    return
-                await asyncio.sleep(LOOK_S)
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(PATIENCE_S):
+    async def eventually(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(DEADLINE_S):
             while not condition():
                 await asyncio.sleep(LOOK_S)
 
     async def event_where(self, condition: Callable[[Event], bool]) -> Event:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(DEADLINE_S):
             async for change in self.client.watch(Event):
                 if condition(change.object):
                     return change.object
@@ -204,21 +175,15 @@ def replace_uid(made: ResourceClaim) -> ResourceClaim:
 async def node_cluster(
     directory: Path, *, timings: Timings = QUICK, starts_agent: bool = True, **settings: Any
 ) -> AsyncIterator[NodeCluster]:
-    """A server with one class and one node whose agent runs inside the block."""
-    async with api_application() as application:
-        transport = InProcessTransport(application, token=TOKEN)
-        client = AsyncClient(transport)
-        await client.create(device_class(CLASS))
-        chosen = AgentSettings(
-            shape=NodeShape(name=NODE, capacity={"cpu": "8", "memory": "32Gi", "pods": "110"}),
-            directory=directory,
-            cdi_directories=(directory / "cdi",),
-            timings=timings,
-        )
-        world = NodeCluster(client, transport, replace(chosen, **settings))
-        try:
-            if starts_agent:
-                await world.start_agent()
-            yield world
-        finally:
-            await world.stop_agent()
+    """A cluster with one device class and one node whose agent runs inside the block."""
+    defaults = AgentSettings(
+        shape=NodeShape(name=NODE, capacity={"cpu": "8", "memory": "32Gi", "pods": "110"}),
+        directory=directory,
+        cdi_directories=(directory / "cdi",),
+        timings=timings,
+    )
+    async with cluster_on(partial(NodeCluster, settings=replace(defaults, **settings))) as cluster:
+        await cluster.create(device_class(CLASS))
+        if starts_agent:
+            await cluster.start_agent()
+        yield cluster

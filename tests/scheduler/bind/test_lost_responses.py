@@ -122,7 +122,7 @@ def test_a_pod_does_not_use_a_claim_that_is_being_deallocated_for_it() -> None:
                 node("node-a"), device_class(), *slices, claim("nic", request()), our_pod("before", "nic")
             )
             await cluster.settle()
-            await cluster.delete_pod("before")
+            await cluster.remove_pod("before")
             waiting = our_pod("p", "nic")
             waiting["spec"]["schedulingGates"] = [{"name": "example.com/wait"}]
             await cluster.create(node("node-b"), waiting)
