@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from dralloc.api.meta_v1 import Condition
+from dralloc.api.request_name import RequestName
 from dralloc.api.resource_v1 import (
     NULL,
     AllocatedDeviceStatus,
@@ -210,11 +211,11 @@ def allocated_claim(claim: ResourceClaim, driver: str) -> AllocatedClaim:
 
 
 def _device(result: DeviceRequestAllocationResult, configs: Iterable[DeviceAllocationConfiguration]) -> AllocatedDevice:
-    request, _, alternative = result.request.partition("/")
+    name = RequestName.parse(result.request)
     return AllocatedDevice(
         key=DeviceKey(result.pool, result.device, result.share_id),
-        request=request,
-        alternative=alternative or None,
+        request=name.main,
+        alternative=name.sub,
         consumed=result.consumed_capacity,
         configs=tuple(_configs_for(result, configs)),
         admin_access=bool(result.admin_access),
@@ -226,9 +227,9 @@ def _configs_for(
     result: DeviceRequestAllocationResult, configs: Iterable[DeviceAllocationConfiguration]
 ) -> Iterator[Config]:
     """Those for all requests, for this one, or for the main request of this alternative."""
-    names = {result.request, result.request.partition("/")[0]}
+    name = RequestName.parse(result.request)
     for config in configs:
-        is_meant = not config.requests or not names.isdisjoint(config.requests)
+        is_meant = not config.requests or name.is_in(tuple(map(RequestName.parse, config.requests)))
         if is_meant and config.opaque is not None and config.opaque.driver == result.driver:
             yield Config(config.source, config.opaque.parameters)
 

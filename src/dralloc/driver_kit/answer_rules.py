@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 
+from dralloc.api.request_name import RequestName
 from dralloc.api.resource_v1 import DeviceRequestAllocationResult, ResourceClaim
 from dralloc.api.validation.formats import validate_driver_name
 from dralloc.driver_kit.caller import AnsweredClaim, AnsweredDevice, ClaimName, PluginInfo
@@ -98,7 +99,7 @@ def _judge_device(
     if not meant:
         yield Violation(f"{shown} was not allocated to the claim from this driver")
         return
-    requests = {result.request.partition("/")[0] for result in meant}
+    requests = {RequestName.parse(result.request).main for result in meant}
     for request in device.requests:
         if "/" in request:
             yield Violation(f"{shown}: request {request!r} names an alternative; containers know the main request only")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from dralloc.api.request_name import RequestName
 from dralloc.api.resource_v1 import DeviceClaim, DeviceConstraint, DeviceDerivedAttribute
 from dralloc.api.validation.context import ValidationContext
 from dralloc.api.validation.formats import validate_fully_qualified_name, validate_unique
@@ -27,7 +28,7 @@ def validate_derived_attributes(
             yield from attributes.validate(where.child("exactly", "derivedAttributes"), declared, context, costs)
         for index, sub in enumerate(request.first_available):
             if sub.derived_attributes:
-                references = (request.name, f"{request.name}/{sub.name}")
+                references = (request.name, str(RequestName(request.name, sub.name)))
                 attributes = _Attributes(sub.derived_attributes, references, devices.constraints)
                 place = where.child("firstAvailable").index(index).child("derivedAttributes")
                 yield from attributes.validate(place, place, context, costs)
