@@ -1,1 +1,1 @@
-"""What keeps the cluster as its objects say: each controller plans from values (`plan*.py`) and applies (`controller.py`)."""
+"""The controllers. Each folder has pure plans (`plan*.py`: values in, actions out) and a `controller.py` that applies them."""

@@ -1,8 +1,8 @@
-"""What the controllers count, by the names that dashboards know: those of the KEPs, and those of Kubernetes 1.37."""
+"""Metrics of the controllers, with the names of the KEPs and of Kubernetes 1.37."""
 
 from __future__ import annotations
 
-from collections import Counter as Tally
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -10,13 +10,13 @@ from dralloc.api.pod_claims import EXTENDED_RESOURCE_CLAIM, POD_CLAIM_NAME
 from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimSpec
 from dralloc.primitives.metrics import CounterMetric, GaugeMetric, HistogramMetric, LabelValues, Metric, exposition
 
-# Seconds: 10 ns to 10 s in steps of ten, as Kubernetes has them for every work queue.
+# 10 ns to 10 s in powers of ten: the buckets of Kubernetes' work queues.
 QUEUE_BUCKETS_S: Final = tuple(10.0**exponent for exponent in range(-8, 2))
 EVICTION_BUCKETS_S: Final = (0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 30.0, 60.0, 120.0, 180.0, 240.0)
 
 
 class SpecLabels(NamedTuple):
-    """What dashboards tell claims apart by; the second is what KEP-4816 promises."""
+    """Labels from a claim's spec; `prioritized_list` is defined by KEP-4816."""
 
     admin_access: str
     prioritized_list: str
@@ -29,7 +29,7 @@ class SpecLabels(NamedTuple):
 
 
 class ClaimLabels(NamedTuple):
-    """How a claim is counted among those that exist."""
+    """The labels of a claim in gauges of existing claims."""
 
     allocated: str
     admin_access: str
@@ -48,7 +48,7 @@ class ClaimLabels(NamedTuple):
 
 
 class QueueReading(NamedTuple):
-    """A work queue at this moment: how many keys wait, and how long each key in work has been there."""
+    """The state of a work queue: the number of waiting keys, and how long each key has been processed."""
 
     name: str
     waiting: int
@@ -56,31 +56,31 @@ class QueueReading(NamedTuple):
 
 
 class QueueMetrics:
-    """Of all work queues. Several may have one name: they are then one to whoever looks."""
+    """Metrics of all work queues. Queues of the same name are reported together."""
 
     def __init__(self) -> None:
-        self.adds = CounterMetric("workqueue_adds_total", "Keys that were added.", ("name",))
-        self.retries = CounterMetric("workqueue_retries_total", "Keys that came back after a failure.", ("name",))
+        self.adds = CounterMetric("workqueue_adds_total", "Keys added.", ("name",))
+        self.retries = CounterMetric("workqueue_retries_total", "Keys retried after a failure.", ("name",))
         self.waited = HistogramMetric(
-            "workqueue_queue_duration_seconds", "How long keys waited.", ("name",), QUEUE_BUCKETS_S
+            "workqueue_queue_duration_seconds", "Time that keys waited in the queue.", ("name",), QUEUE_BUCKETS_S
         )
         self.worked = HistogramMetric(
-            "workqueue_work_duration_seconds", "How long keys took.", ("name",), QUEUE_BUCKETS_S
+            "workqueue_work_duration_seconds", "Time that keys took to process.", ("name",), QUEUE_BUCKETS_S
         )
         self.readings: list[Callable[[], QueueReading]] = []
 
     def all(self) -> Iterator[Metric]:
         yield from (self.adds, self.retries, self.waited, self.worked)
-        yield self._gauge("workqueue_depth", "Keys that wait.", lambda reading: reading.waiting, sum)
+        yield self._gauge("workqueue_depth", "Keys waiting.", lambda reading: reading.waiting, sum)
         yield self._gauge(
             "workqueue_unfinished_work_seconds",
-            "Time spent so far on keys in work.",
+            "Time spent so far on keys being processed.",
             lambda reading: sum(reading.working_s),
             sum,
         )
         yield self._gauge(
             "workqueue_longest_running_processor_seconds",
-            "Time spent so far on the oldest of them.",
+            "Time spent so far on the oldest key being processed.",
             lambda reading: max(reading.working_s, default=0.0),
             max,
         )
@@ -103,19 +103,19 @@ class QueueMetrics:
 
 
 class ControllerMetrics:
-    """One of these lives as long as the process, however often it comes to be in charge."""
+    """Lives as long as the process, across terms of leadership."""
 
     def __init__(self) -> None:
         self.queues = QueueMetrics()
         self.creates = CounterMetric(
-            "resourceclaim_controller_create_total", "Claims made from templates.", ("prioritized_list",)
+            "resourceclaim_controller_create_total", "Claims created from templates.", ("prioritized_list",)
         )
         self.create_failures = CounterMetric(
-            "resourceclaim_controller_create_failures_total", "Claims that could not be made.", ("prioritized_list",)
+            "resourceclaim_controller_create_failures_total", "Claims that could not be created.", ("prioritized_list",)
         )
         self.create_attempts = CounterMetric(
             "dynamic_resource_allocation_resourceclaim_creates_total",
-            "Claims made, and attempts that failed.",
+            "Created claims and failed attempts.",
             ("status", "admin_access", "owner_api_group", "owner_api_kind", "prioritized_list"),
         )
         self.evictions = CounterMetric(
@@ -123,10 +123,10 @@ class ControllerMetrics:
         )
         self.eviction_delays = HistogramMetric(
             "device_taint_eviction_controller_pod_deletion_duration_seconds",
-            "From the moment when a pod had to go until it was deleted.",
+            "Time from the moment when a pod had to be evicted until it was deleted.",
             buckets=EVICTION_BUCKETS_S,
         )
-        # Every claim there is, as it is counted; set by whoever watches claims.
+        # The labels of all claims; set by the claim lifecycle controller.
         self.claims: Callable[[], Iterable[ClaimLabels]] = tuple
 
     def claim_created(self, labels: SpecLabels, *, owner_group: str, owner_kind: str) -> None:
@@ -152,10 +152,10 @@ class ControllerMetrics:
         return exposition(self.all())
 
     def _claim_gauges(self) -> Iterator[GaugeMetric]:
-        """Counted when somebody looks."""
-        claims = Tally(self.claims())
-        total: Tally[LabelValues] = Tally()
-        allocated: Tally[LabelValues] = Tally()
+        """Counted when the metrics are read."""
+        claims = Counter(self.claims())
+        total: Counter[LabelValues] = Counter()
+        allocated: Counter[LabelValues] = Counter()
         for labels, count in claims.items():
             total[(labels.prioritized_list,)] += count
             allocated[(labels.prioritized_list,)] += count if labels.allocated == "true" else 0
@@ -170,7 +170,7 @@ class ControllerMetrics:
         )
         yield GaugeMetric(
             "dynamic_resource_allocation_resource_claims",
-            "Claims that exist, by what became of them and where they come from.",
+            "Existing claims by allocation state and source.",
             ClaimLabels._fields,
             claims.items,
         )

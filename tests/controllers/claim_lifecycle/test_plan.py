@@ -44,7 +44,7 @@ def a_claim(
 
 
 def gone(*consumers: ConsumerReference, **others: Any) -> ConsumerFacts:
-    return ConsumerFacts(departed=frozenset(consumer.uid for consumer in consumers), **others)
+    return ConsumerFacts(gone=frozenset(consumer.uid for consumer in consumers), **others)
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ CLAIMS = st.builds(
 )
 HOLDERS = st.builds(
     ConsumerFacts,
-    departed=st.sets(st.sampled_from(["uid-a", "uid-b", "uid-job"])).map(frozenset),
+    gone=st.sets(st.sampled_from(["uid-a", "uid-b", "uid-job"])).map(frozenset),
     in_use=st.booleans(),
     owner_is_done=st.booleans(),
 )
@@ -214,7 +214,7 @@ def test_whoever_holds_a_claim_keeps_it(item: ResourceClaim, holders: ConsumerFa
     after: ResourceClaim | None = item
     for action in plan_claim(item, holders):
         after = carried_out(after, action)
-    holding = [consumer for consumer in item.status.reserved_for if consumer.uid not in holders.departed]
+    holding = [consumer for consumer in item.status.reserved_for if consumer.uid not in holders.gone]
     if holding or (holders.in_use and item.status.allocation is not None):
         assert after is not None
         assert after.status.allocation == item.status.allocation

@@ -88,7 +88,7 @@ class Case:
 
 
 def case(id: str, job: Job, count: PodCounts, *want: str, look_again_s: float | None = None, **facts: Any) -> Case:
-    return Case(id, job, JobFacts(count=count, **facts), want, look_again_s)
+    return Case(id, job, JobFacts(counts=count, **facts), want, look_again_s)
 
 
 THREE: dict[str, Any] = {"parallelism": 3, "completions": 3}
@@ -240,7 +240,7 @@ def test_plan_job(case: Case) -> None:
 def test_a_job_that_is_being_deleted_is_left_alone() -> None:
     job = a_job(**THREE)
     leaving = replace(job, metadata=replace(job.metadata, deletion_timestamp=STARTED))
-    assert plan_job(leaving, JobFacts(count=PodCounts()), NOW).actions == ()
+    assert plan_job(leaving, JobFacts(counts=PodCounts()), NOW).actions == ()
 
 
 @given(
@@ -260,7 +260,7 @@ def test_a_job_whose_plan_is_carried_out_settles_and_never_creates_and_deletes_a
 ) -> None:
     job = a_job(**spec)
     for _ in range(6):
-        actions = plan_job(job, JobFacts(count=count), NOW).actions
+        actions = plan_job(job, JobFacts(counts=count), NOW).actions
         kinds = {type(action) for action in actions}
         assert not {CreatePods, DeletePods} <= kinds
         if not actions:
@@ -273,7 +273,7 @@ def test_a_job_whose_plan_is_carried_out_settles_and_never_creates_and_deletes_a
                     count = count._replace(active=count.active + number)
                 case DeletePods(number):
                     count = count._replace(active=count.active - number)
-    assert plan_job(job, JobFacts(count=count), NOW).actions == ()
+    assert plan_job(job, JobFacts(counts=count), NOW).actions == ()
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,7 @@ def test_a_rule_that_is_made_again_counts_anew() -> None:
             shown = await condition(cluster)
             assert (shown.reason, shown.message) == (
                 "PodsPendingEviction",
-                "1 pod in 1 namespace still to be evicted.",
+                "1 pod in 1 namespace pending eviction.",
             )
             await cluster.client.delete(DeviceTaintRule, "rule")
             await cluster.settle()
@@ -217,7 +217,7 @@ def test_a_rule_tells_how_far_it_is_and_does_not_write_all_the_time() -> None:
         assert written[0][1] == "PodsPendingEviction"
         assert written[-1][1:] == (
             "Completed",
-            "No pod is left to be evicted. 3 pods evicted since the controller started.",
+            "No pods are pending eviction. 3 pods evicted since the controller started.",
         )
         times = [time for time, _, _ in written]
         assert all(later - earlier >= 10 for earlier, later in pairwise(times))

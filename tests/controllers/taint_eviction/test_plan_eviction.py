@@ -384,23 +384,23 @@ def written(rule: DeviceTaintRule, known: RuleFacts, now: datetime = NOW) -> Con
 @pytest.mark.parametrize(
     ("effect", "known", "want"),
     [
-        (NO_EXECUTE, facts(), ("False", "NotStarted", "No pod has to be evicted.")),
-        (NO_EXECUTE, facts(3, 2), ("True", "PodsPendingEviction", "3 pods in 2 namespaces still to be evicted.")),
+        (NO_EXECUTE, facts(), ("False", "NotStarted", "No pods need to be evicted.")),
+        (NO_EXECUTE, facts(3, 2), ("True", "PodsPendingEviction", "3 pods in 2 namespaces pending eviction.")),
         (
             NO_EXECUTE,
             facts(1, 1, evicted=2),
             (
                 "True",
                 "PodsPendingEviction",
-                "1 pod in 1 namespace still to be evicted. 2 pods evicted since the controller started.",
+                "1 pod in 1 namespace pending eviction. 2 pods evicted since the controller started.",
             ),
         ),
         (
             NO_EXECUTE,
             facts(evicted=1),
-            ("False", "Completed", "No pod is left to be evicted. 1 pod evicted since the controller started."),
+            ("False", "Completed", "No pods are pending eviction. 1 pod evicted since the controller started."),
         ),
-        (NO_SCHEDULE, facts(), ("False", "OtherEffect", "Pods stay: the effect is NoSchedule.")),
+        (NO_SCHEDULE, facts(), ("False", "OtherEffect", "The effect NoSchedule evicts no pods.")),
         (
             EFFECT_NONE,
             facts(),
@@ -408,7 +408,7 @@ def written(rule: DeviceTaintRule, known: RuleFacts, now: datetime = NOW) -> Con
                 "False",
                 "NoEffect",
                 "The rule selects 3 published devices; 1 selected device allocated. With the effect NoExecute, "
-                "2 pods in 1 namespace would be evicted. This was so when the rule was last changed.",
+                "2 pods in 1 namespace would be evicted. Computed when the rule was last changed.",
             ),
         ),
     ],

@@ -1,1 +1,1 @@
-"""Claims after their users: references that ended are dropped, devices given back, what nobody needs deleted."""
+"""Removes finished consumers from claims, deallocates unused claims and deletes claims of finished pods."""

@@ -1,4 +1,4 @@
-"""Watches claims and pods, and takes claims from those who are done with them."""
+"""Removes finished consumers from claims, and deallocates and deletes claims that are no longer needed."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ FIELD_MANAGER: Final = "resource-claim-controller"
 PODS: Final = resource_for(Pod)
 CLAIMS: Final = resource_for(ResourceClaim)
 
-# WorkloadLookup are not watched: that they are gone is noticed after this long at the latest.
+# Workloads are not watched, but checked at this interval.
 WORKLOAD_CHECK_S: Final = 60.0
-DEPARTED_REMEMBERED_MAX: Final = 10_000
+GONE_REMEMBERED_MAX: Final = 10_000
 
 
 class ClaimLifecycleController(Controller[ObjectKey, ClaimAction]):
@@ -53,27 +53,27 @@ class ClaimLifecycleController(Controller[ObjectKey, ClaimAction]):
         self._pods = context.informers.informer_for(PODS)
         self._claim_informer = context.informers.informer_for(CLAIMS)
         self._claims = MutationCache(self._claim_informer)
-        # UIDs of pods that we saw go: no need to ask the server about them.
-        self._departed: OrderedDict[str, None] = OrderedDict()
-        # When the workloads behind references were last looked for.
+        # The UIDs of deleted pods, so that the server need not be asked about them.
+        self._gone: OrderedDict[str, None] = OrderedDict()
+        # When each workload, by UID, was last found to exist.
         self._checked_s: dict[str, float] = {}
         context.metrics.claims = lambda: map(ClaimLabels.of, self._claim_informer.all())
         self._pods.subscribe(self._on_pod)
         self._claim_informer.subscribe(self._on_claim)
 
-    # --- what brings a claim up ---------------------------------------------------------------------------------
+    # --- Events ---------------------------------------------------------------------------------------------------
 
     def _on_pod(self, before: Pod | None, after: Pod | None) -> None:
         pod = after or before
         assert pod is not None, "a change has an object"
         if after is None:
-            self._departed[pod.metadata.uid] = None
-            if len(self._departed) > DEPARTED_REMEMBERED_MAX:
-                self._departed.popitem(last=False)
+            self._gone[pod.metadata.uid] = None
+            if len(self._gone) > GONE_REMEMBERED_MAX:
+                self._gone.popitem(last=False)
         if after is None or is_done(after):
             for use in claims_of(pod):
                 self.queue.add(ObjectKey(pod.metadata.namespace, use.claim))
-            # Those that were made for it and not recorded: whoever made them died in between.
+            # Claims that were created for the pod but not recorded in its status, because of a crash in between.
             for claim in self._claim_informer.by("controller", pod.metadata.uid):
                 self.queue.add(key_of(claim))
 
@@ -84,31 +84,31 @@ class ClaimLifecycleController(Controller[ObjectKey, ClaimAction]):
             for consumer in before.status.reserved_for:
                 self._checked_s.pop(consumer.uid, None)
 
-    # --- plan and apply -----------------------------------------------------------------------------------------
+    # --- Plan and apply -------------------------------------------------------------------------------------------
 
     async def plan(self, key: ObjectKey) -> PlannedActions[ClaimAction]:
         claim = self._claims.get(key.name, key.namespace)
         if claim is None:
             return PlannedActions()
         listed = claim.status.reserved_for
-        departed = frozenset([consumer.uid for consumer in listed if await self._has_departed(key.namespace, consumer)])
-        holders = ConsumerFacts(
-            departed=departed,
-            # Asked only where nobody is left on the list: a claim may have thousands of users.
-            in_use=len(departed) == len(listed) and self._is_in_use(claim),
+        gone = frozenset([consumer.uid for consumer in listed if await self._is_gone(key.namespace, consumer)])
+        consumers = ConsumerFacts(
+            gone=gone,
+            # Checked only if no consumer is left: a claim may have thousands of users.
+            in_use=len(gone) == len(listed) and self._is_in_use(claim),
             owner_is_done=await self._owner_is_done(claim),
         )
         is_held_by_workload = any(not is_pod(consumer) for consumer in listed)
-        return PlannedActions(plan_claim(claim, holders), WORKLOAD_CHECK_S if is_held_by_workload else None)
+        return PlannedActions(plan_claim(claim, consumers), WORKLOAD_CHECK_S if is_held_by_workload else None)
 
-    async def _has_departed(self, namespace: str, consumer: ConsumerReference) -> bool:
+    async def _is_gone(self, namespace: str, consumer: ConsumerReference) -> bool:
         if not is_pod(consumer):
             return await self._workload_is_gone(namespace, consumer)
         return await self._pod_is_done(ObjectKey(namespace, consumer.name), consumer.uid)
 
     async def _pod_is_done(self, key: ObjectKey, uid: str) -> bool:
-        """Whether the very pod is done or gone. If our copies do not show it, it may be too new for them: we ask."""
-        if uid in self._departed:
+        """True if the pod with this UID is done or gone. Asks the server if the informer lacks it: it may be stale."""
+        if uid in self._gone:
             return True
         pod = self._pods.get(key.name, key.namespace)
         if pod is None or pod.metadata.uid != uid:
@@ -138,9 +138,9 @@ class ClaimLifecycleController(Controller[ObjectKey, ClaimAction]):
         )
 
     async def _owner_is_done(self, claim: ResourceClaim) -> bool:
-        """Whether the pod that the claim was made for has ended, or another one has its name.
+        """True if the pod that the claim was created for is done, or was replaced by another pod of the same name.
 
-        If there is none of that name, its claims go with it anyway.
+        If no pod has that name, garbage collection deletes the claim.
         """
         owner, namespace = controller_of(claim.metadata), claim.metadata.namespace
         if owner is None or owner.kind != "Pod" or owner.api_version != PODS.api_version:
@@ -156,16 +156,16 @@ class ClaimLifecycleController(Controller[ObjectKey, ClaimAction]):
             case Deallocate(claim):
                 claim = await write_status(self._calls, claim, DEALLOCATED)
                 self._claims.keep(claim)
-                await self._unprotect(claim)
+                await self._remove_finalizer(claim)
             case RemoveFinalizer(claim):
-                await self._unprotect(claim)
+                await self._remove_finalizer(claim)
             case DeleteClaim(claim):
                 await self._calls.delete(CLAIMS, key_of(claim), uid=claim.metadata.uid)
             case _:
                 assert_never(action)
 
-    async def _unprotect(self, claim: ResourceClaim) -> None:
-        """Whoever allocates the claim again between our two writes makes the second one fail, as it must."""
+    async def _remove_finalizer(self, claim: ResourceClaim) -> None:
+        """Fails with a conflict if the claim was allocated again since the previous write."""
         kept = [finalizer for finalizer in claim.metadata.finalizers if finalizer != CLAIM_FINALIZER]
         try:
             self._claims.keep(await write_finalizers(self._calls, claim, kept))

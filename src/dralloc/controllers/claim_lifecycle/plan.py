@@ -1,4 +1,4 @@
-"""What a claim needs once those who hold it are done with it."""
+"""Which consumers to remove from a claim, and when to deallocate or delete it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 
 @dataclass(frozen=True, slots=True)
 class RemoveConsumers:
-    """Keep only these of those who hold the claim. What it got stays with it."""
+    """Write the shortened `reservedFor` list. The allocation stays."""
 
     claim: ResourceClaim
     kept: tuple[ConsumerReference, ...]
@@ -19,21 +19,21 @@ class RemoveConsumers:
 
 @dataclass(frozen=True, slots=True)
 class Deallocate:
-    """Nobody holds the claim: give its devices back, then take the protection off."""
+    """Remove the allocation of a claim without consumers, then its finalizer."""
 
     claim: ResourceClaim
 
 
 @dataclass(frozen=True, slots=True)
 class RemoveFinalizer:
-    """Let a claim go that has nothing and is on its way out."""
+    """Remove the finalizer of a claim that is not allocated and is being deleted."""
 
     claim: ResourceClaim
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteClaim:
-    """Delete a claim that was made for a pod which is done."""
+    """Delete a claim that was created for a pod that is done."""
 
     claim: ResourceClaim
 
@@ -43,34 +43,33 @@ ClaimAction = RemoveConsumers | Deallocate | RemoveFinalizer | DeleteClaim
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerFacts:
-    """What is known of those who hold a claim."""
+    """What is known about the consumers of a claim."""
 
-    # UIDs of those on its list that are done or proven gone.
-    departed: frozenset[str] = frozenset()
-    # Whether a pod that has a node and has not ended uses the claim, listed or not.
+    # The UIDs in `reservedFor` of consumers that are done or known to be gone.
+    gone: frozenset[str] = frozenset()
+    # True if a pod with a node that has not finished uses the claim, reserved or not.
     in_use: bool = False
-    # Whether the pod that the claim was made for is done.
+    # True if the pod that the claim was created for is done.
     owner_is_done: bool = False
 
 
 def is_done(pod: Pod) -> bool:
-    """Whether the pod will never use its claims again: it has ended, or is deleted before it got a node.
+    """True if the pod will never use its claims again: it has finished, or is being deleted without a node.
 
-    A pod that has a node and is being deleted may still be running there.
+    A pod that has a node may still run while it is being deleted.
     """
     return pod.is_finished or (pod.is_terminating and not pod.spec.node_name)
 
 
-def plan_claim(claim: ResourceClaim, holders: ConsumerFacts) -> tuple[ClaimAction, ...]:
-    """What to do with the claim, in this order.
+def plan_claim(claim: ResourceClaim, consumers: ConsumerFacts) -> tuple[ClaimAction, ...]:
+    """The actions for the claim, in their order.
 
-    An empty list does not yet mean that a claim is free: where a workload held it, its pods were never listed, and
-    some may still run. And a claim that is allocated without protection was allocated by hand: no scheduler gave it
-    to anybody, so nobody gives it back.
+    A claim with an empty `reservedFor` list may still be in use: if a workload was listed, its pods never were, and
+    some may still run. An allocated claim without the finalizer was allocated by hand, so it is not deallocated.
     """
     listed = claim.status.reserved_for
-    kept = tuple(consumer for consumer in listed if consumer.uid not in holders.departed)
-    if kept or holders.in_use:
+    kept = tuple(consumer for consumer in listed if consumer.uid not in consumers.gone)
+    if kept or consumers.in_use:
         return (RemoveConsumers(claim, kept),) if kept != listed else ()
     is_protected = CLAIM_FINALIZER in claim.metadata.finalizers
     is_deleted = claim.metadata.deletion_timestamp is not None
@@ -79,8 +78,8 @@ def plan_claim(claim: ResourceClaim, holders: ConsumerFacts) -> tuple[ClaimActio
         actions.append(Deallocate(claim))
     elif listed:
         actions.append(RemoveConsumers(claim, ()))
-    elif is_protected and (is_deleted or holders.owner_is_done):
+    elif is_protected and (is_deleted or consumers.owner_is_done):
         actions.append(RemoveFinalizer(claim))
-    if holders.owner_is_done and not is_deleted:
+    if consumers.owner_is_done and not is_deleted:
         actions.append(DeleteClaim(claim))
     return tuple(actions)

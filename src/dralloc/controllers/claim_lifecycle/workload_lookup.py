@@ -1,8 +1,7 @@
-"""Whether the workload that holds a claim is gone, where we may look.
+"""Finds out whether a workload that a claim is reserved for still exists.
 
-A workload can be of any kind, also of one that we know nothing about, so it is asked for by its group and resource
-alone. Only an answer that says so proves that it is gone: not being allowed to look proves nothing, and neither does
-a server that does not serve the kind.
+A workload can be of any kind, even an unknown one, so it is requested by API group and resource alone. Only a
+NotFound for the object itself proves that it is gone; Forbidden, or a server without that kind, proves nothing.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ class _ApiGroup(msgspec.Struct, rename="camel"):
 
 
 class WorkloadLookup:
-    """Looks for workloads on the server."""
+    """Asks the server for workloads."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
-        # By group; those that are not served are asked for again.
+        # By API group. Groups that are not served are requested again.
         self._versions: dict[str, str] = {"": CORE_VERSION}
 
     async def is_gone(self, namespace: str, reference: ConsumerReference) -> bool:
-        """Whether the very object that the reference means is proven to be gone."""
+        """True if the object with the UID of the reference is known to be gone."""
         version = await self._version(reference.api_group)
         if version is None:
             return False
@@ -48,7 +47,7 @@ class WorkloadLookup:
         if response.status == 200:
             return decode(response.body, ApiObject).metadata.uid != reference.uid
         error = error_of_response(response.status, response.body)
-        # An unknown resource is "not found" as well, but then the answer names no object.
+        # An unknown resource is NotFound as well, but then the status names no object.
         return isinstance(error, NotFound) and error.details is not None and error.details.name == reference.name
 
     async def _version(self, group: str) -> str | None:

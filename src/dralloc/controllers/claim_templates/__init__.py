@@ -1,1 +1,1 @@
-"""Claims for pods: made from templates, recorded in the pod's status, reserved for pods that got a node without them."""
+"""Creates claims for pods from templates, records them in the pods' statuses, and reserves claims for bound pods."""

@@ -1,1 +1,1 @@
-"""Jobs: pods until enough of them succeeded, and claims that a job holds for all its pods and gives up when it ends."""
+"""Runs jobs: creates pods until enough of them succeed, and reserves claims for the job while it runs."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-# Texts that are not ours are read with a bound: a range is a few characters and may mean billions.
+# A bound for texts from the API: a range of a few characters may mean billions of indexes.
 INDEX_MAX: Final = 1_000_000
 
 
@@ -20,7 +20,7 @@ def print_indexes(indexes: Iterable[int]) -> str:
 
 
 def parse_indexes(text: str) -> set[int]:
-    """The indexes that the text names; what cannot be read names none."""
+    """The indexes in the text; parts that cannot be parsed are ignored."""
     indexes: set[int] = set()
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")

@@ -1,4 +1,4 @@
-"""Watches jobs, their pods and the claims that jobs hold, and has done what each job needs."""
+"""Runs jobs: creates and deletes their pods, creates and releases their claims, writes their statuses."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ from dralloc.primitives.errors import AlreadyExists, ApiError, NotFound
 NAME: Final = "job-controller"
 CLAIMS: Final = resource_for(ResourceClaim)
 
-# Templates say nothing to the jobs that wait for them.
+# New templates do not queue the jobs that wait for them.
 TEMPLATE_CHECK_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class JobKey:
-    """One job, and not another one that got its name later."""
+    """A job by name and UID, to distinguish it from a later job of the same name."""
 
     namespace: str
     name: str
@@ -62,7 +62,7 @@ class JobKey:
 
 @dataclass(frozen=True, slots=True)
 class JobStep:
-    """Something to do for a job that is there."""
+    """An action for an existing job."""
 
     job: UnstructuredObject
     action: JobAction | ClaimAction
@@ -70,13 +70,13 @@ class JobStep:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseClaimsOfGoneJob:
-    """A job that is gone holds no claims."""
+    """Release the claims of a deleted job."""
 
     key: JobKey
 
 
 class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
-    """Keys are jobs, also those that are gone and may still stand on the lists of claims."""
+    """Keys are jobs, including deleted ones that claims may still be reserved for."""
 
     queue_name: ClassVar[str] = "job"
 
@@ -92,20 +92,20 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
         self._templates = context.informers.informer_for(TEMPLATES)
         jobs = context.informers.informer_for(JOBS)
         self._jobs = MutationCache(jobs)
-        # By the UIDs of jobs. Pods may be shown before their job, and outlive it.
-        self._tallies: dict[str, PodTracker] = {}
-        self._crews: dict[str, PodWorkerPool] = {}
+        # By the UIDs of jobs. The informers may show pods before their job and after its deletion.
+        self._trackers: dict[str, PodTracker] = {}
+        self._pools: dict[str, PodWorkerPool] = {}
         self._pods.subscribe(self._on_pod)
         self._claims.subscribe(self._on_claim)
         jobs.subscribe(self._on_job)
 
-    # --- what brings a job up -----------------------------------------------------------------------------------
+    # --- Events ---------------------------------------------------------------------------------------------------
 
     def _on_job(self, before: UnstructuredObject | None, after: UnstructuredObject | None) -> None:
         job = after or before
         assert job is not None, "a change has an object"
         if after is None:
-            self._crews.pop(job.metadata.uid, None)
+            self._pools.pop(job.metadata.uid, None)
         self.queue.add(JobKey(job.metadata.namespace, job.metadata.name, job.metadata.uid))
 
     def _on_pod(self, before: Pod | None, after: Pod | None) -> None:
@@ -114,13 +114,13 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
         owner = controller_of(pod.metadata)
         if owner is None or owner.kind != JOBS.kind:
             return
-        tally = self._tallies.setdefault(owner.uid, PodTracker())
+        tracker = self._trackers.setdefault(owner.uid, PodTracker())
         if after is not None:
-            tally.put(after, self._clock.now())
+            tracker.put(after, self._clock.now())
         else:
-            tally.remove(pod, self._clock.now())
-        if (crew := self._crews.get(owner.uid)) is not None:
-            crew.unmade.pop(pod.metadata.name, None)
+            tracker.remove(pod, self._clock.now())
+        if (pool := self._pools.get(owner.uid)) is not None:
+            pool.unconfirmed.pop(pod.metadata.name, None)
         self.queue.add(JobKey(pod.metadata.namespace, owner.name, owner.uid))
 
     def _on_claim(self, before: ResourceClaim | None, after: ResourceClaim | None) -> None:
@@ -133,22 +133,22 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
             if is_job(consumer):
                 self.queue.add(JobKey(claim.metadata.namespace, consumer.name, consumer.uid))
 
-    # --- plan ---------------------------------------------------------------------------------------------------
+    # --- Plan -----------------------------------------------------------------------------------------------------
 
     async def plan(self, key: JobKey) -> PlannedActions[JobStep | ReleaseClaimsOfGoneJob]:
         job = self._jobs.get(key.name, key.namespace)
         if job is None or job.metadata.uid != key.uid:
             return await self._plan_gone(key)
-        crew, now = self._crew_of(job), self._clock.now()
-        known = crew.view_of(job)
+        pool, now = self._pool_of(job), self._clock.now()
+        known = pool.view_of(job)
         if known.spec.managed_by not in MANAGERS:
             return PlannedActions()
-        crew.tally.adopt(known.status)
+        pool.tracker.adopt(known.status)
         facts = JobFacts(
-            count=crew.tally.count(now),
-            completed_indexes=partial(_completed, known, crew.tally),
-            resume_at=crew.tally.resume_at(),
-            written_at=crew.written_at,
+            counts=pool.tracker.count(now),
+            completed_indexes=partial(_completed, known, pool.tracker),
+            resume_at=pool.tracker.resume_at(),
+            written_at=pool.written_at,
             not_supported=unsupported_field(job.member("spec")),
             holds_claims=bool(self._claims.by("workload", key.uid)),
         )
@@ -168,11 +168,11 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
         return tuple(plan_claims(job, find_claim, find_template, for_workloads=self._for_workloads))
 
     async def _plan_gone(self, key: JobKey) -> PlannedActions[JobStep | ReleaseClaimsOfGoneJob]:
-        """Our copy may only be too old to show the job, so before anything is taken from it, the server is asked."""
-        self._crews.pop(key.uid, None)
+        """Ask the server before claims are released: the informer may be stale."""
+        self._pools.pop(key.uid, None)
         if not self._claims.by("workload", key.uid):
-            if key.uid in self._tallies and not self._tallies[key.uid].fates:
-                del self._tallies[key.uid]
+            if key.uid in self._trackers and not self._trackers[key.uid].outcomes:
+                del self._trackers[key.uid]
             return PlannedActions()
         try:
             job = await self._calls.get(JOBS, ObjectKey(key.namespace, key.name))
@@ -180,28 +180,28 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
             return PlannedActions([ReleaseClaimsOfGoneJob(key)])
         if job.metadata.uid != key.uid:
             return PlannedActions([ReleaseClaimsOfGoneJob(key)])
-        # It will be shown, and that brings it up again.
+        # The informer will show the job, which queues it again.
         return PlannedActions()
 
-    def _crew_of(self, job: UnstructuredObject) -> PodWorkerPool:
+    def _pool_of(self, job: UnstructuredObject) -> PodWorkerPool:
         uid, namespace = job.metadata.uid, job.metadata.namespace
-        if uid not in self._crews:
-            tally = self._tallies.setdefault(uid, PodTracker())
+        if uid not in self._pools:
+            tracker = self._trackers.setdefault(uid, PodTracker())
 
             def is_taken(name: str) -> bool:
-                return name in tally.expected or self._pods.get(name, namespace) is not None
+                return name in tracker.expected or self._pods.get(name, namespace) is not None
 
-            self._crews[uid] = PodWorkerPool(self._calls, self._clock, self._pods, tally, PodNames(job, is_taken))
-        return self._crews[uid]
+            self._pools[uid] = PodWorkerPool(self._calls, self._clock, self._pods, tracker, PodNames(job, is_taken))
+        return self._pools[uid]
 
-    # --- apply --------------------------------------------------------------------------------------------------
+    # --- Apply ----------------------------------------------------------------------------------------------------
 
     async def apply(self, action: JobStep | ReleaseClaimsOfGoneJob) -> None:
         match action:
             case JobStep(job, step):
                 await self._apply_to_job(job, step)
             case ReleaseClaimsOfGoneJob(key):
-                await self._give_up_claims(key.uid)
+                await self._release_claims(key.uid)
             case _:
                 assert_never(action)
 
@@ -210,17 +210,17 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
             case CreatePods(count):
                 await self._create_pods(job, count)
             case DeletePods(count):
-                await self._crew_of(job).dismiss(job, count)
+                await self._pool_of(job).delete(job, count)
             case WriteJobStatus(status):
                 await self._write(job, status)
             case ReleaseClaims():
-                await self._give_up_claims(job.metadata.uid)
+                await self._release_claims(job.metadata.uid)
             case DeleteJob():
                 await self._calls.delete(JOBS, key_of(job), uid=job.metadata.uid, propagation="Background")
             case CreateClaim():
                 await self._create_claim(job, action)
             case ReportProblem(_, message):
-                self._tell(job, "FailedResourceClaimCreation", message)
+                self._report(job, "FailedResourceClaimCreation", message)
             case _:
                 assert_never(action)
 
@@ -228,37 +228,37 @@ class JobController(Controller[JobKey, JobStep | ReleaseClaimsOfGoneJob]):
         try:
             await self._calls.create(CLAIMS, action.document)
         except AlreadyExists:
-            # Whoever was faster made the same one; if not, the next plan says so.
+            # Usually this job's own claim from an earlier attempt; otherwise the next plan reports a problem.
             return
         except ApiError as refusal:
             self._metrics.claim_refused(action.labels, owner_group=GROUP, owner_kind=JOBS.kind)
-            self._tell(job, "FailedResourceClaimCreation", str(refusal))
+            self._report(job, "FailedResourceClaimCreation", str(refusal))
             raise
         self._metrics.claim_created(action.labels, owner_group=GROUP, owner_kind=JOBS.kind)
 
     async def _create_pods(self, job: UnstructuredObject, count: int) -> None:
         try:
-            await self._crew_of(job).create(job, count)
+            await self._pool_of(job).create(job, count)
         except ApiError as refusal:
-            self._tell(job, "FailedCreate", f"cannot create pods: {refusal}")
+            self._report(job, "FailedCreate", f"cannot create pods: {refusal}")
             raise
 
     async def _write(self, job: UnstructuredObject, status: JobStatus) -> None:
         metadata = {"uid": job.metadata.uid, "resourceVersion": job.metadata.resource_version}
         patch = {"metadata": metadata, "status": _document(status)}
         self._jobs.keep(await self._calls.patch(JOBS, key_of(job), patch, subresource="status"))
-        self._crew_of(job).written_at = self._clock.now()
+        self._pool_of(job).written_at = self._clock.now()
 
-    async def _give_up_claims(self, uid: str) -> None:
+    async def _release_claims(self, uid: str) -> None:
         for claim in self._claims.by("workload", uid):
             kept = tuple(consumer for consumer in claim.status.reserved_for if consumer.uid != uid)
             await write_status(self._calls, claim, {"reservedFor": kept or None})
 
-    def _tell(self, job: UnstructuredObject, reason: str, message: str) -> None:
-        """Tell the job's owner; the same thing once."""
-        told = self._crew_of(job).told
-        if told.get(reason) != message:
-            told[reason] = message
+    def _report(self, job: UnstructuredObject, reason: str, message: str) -> None:
+        """Record an event for the job, unless the last one with this reason was the same."""
+        reported = self._pool_of(job).reported
+        if reported.get(reason) != message:
+            reported[reason] = message
             self._recorder.report(Report(reference_to(job, JOBS.api_version, JOBS.kind), "Warning", reason, message))
 
 
@@ -266,12 +266,12 @@ def is_job(consumer: ConsumerReference) -> bool:
     return consumer.api_group == GROUP and consumer.resource == JOBS.plural
 
 
-def _completed(job: Job, tally: PodTracker) -> str:
-    return print_indexes(tally.slots.succeeded) if job.spec.completion_mode == INDEXED else ""
+def _completed(job: Job, tracker: PodTracker) -> str:
+    return print_indexes(tracker.slots.succeeded) if job.spec.completion_mode == INDEXED else ""
 
 
 def _document(status: JobStatus) -> dict[str, Any]:
-    """The status as a merge patch; what it does not have is taken out."""
+    """The status as a merge patch that removes absent members."""
     return {
         "active": status.active,
         "succeeded": status.succeeded,

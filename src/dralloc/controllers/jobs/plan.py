@@ -1,7 +1,7 @@
-"""What a job needs: pods, or fewer of them, or a word about how it ended.
+"""Which pods a job creates or deletes, and its status.
 
-An end comes in two steps, as in Kubernetes: first it is decided and written down (`SuccessCriteriaMet`, `FailureTarget`),
-then, when no pod is left, it is final (`Complete`, `Failed`). Whoever dies in between finds the decision again.
+As in Kubernetes, a job ends in two steps: first the decision is written (`SuccessCriteriaMet`, `FailureTarget`), then, when
+no pod is left, the end (`Complete`, `Failed`). After a crash in between, the decision stands in the status.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from dralloc.controllers.jobs.pod_tracker import PodCounts
 INDEXED: Final = "Indexed"
 NON_INDEXED: Final = "NonIndexed"
 
-# Who runs a job is said in `managedBy`; nothing means whoever is there.
+# Values of `managedBy` for which this controller runs the job.
 MANAGERS: Final = frozenset({None, "kubernetes.io/job-controller", "dralloc.io/job-controller"})
-# What changes when pods start, end or fail. A job with one of these would run otherwise than it says.
+# Fields that change how a job runs. A job with one of them fails instead of ignoring it.
 NOT_SUPPORTED: Final = ("podFailurePolicy", "successPolicy", "backoffLimitPerIndex", "maxFailedIndexes")
 
-# Pods created or deleted at a time, so that a job that is changed meanwhile does not go on as if it were not.
+# Pods created or deleted per plan, so that changes of the job take effect in between.
 PODS_AT_ONCE: Final = 500
-# Between two writes that change nothing but numbers.
+# The minimum between two writes that change only numbers.
 STATUS_PAUSE: Final = timedelta(seconds=1)
 
 
@@ -38,7 +38,7 @@ class CreatePods:
 
 @dataclass(frozen=True, slots=True)
 class DeletePods:
-    """Delete so many of the active pods."""
+    """Delete this many active pods."""
 
     count: int
 
@@ -50,12 +50,12 @@ class WriteJobStatus:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseClaims:
-    """Take the job off the lists of those who hold claims."""
+    """Remove the job from the `reservedFor` lists of claims."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteJob:
-    """It ended long enough ago."""
+    """The job's `ttlSecondsAfterFinished` has passed."""
 
 
 JobAction = CreatePods | DeletePods | WriteJobStatus | ReleaseClaims | DeleteJob
@@ -63,16 +63,16 @@ JobAction = CreatePods | DeletePods | WriteJobStatus | ReleaseClaims | DeleteJob
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFacts:
-    """What is known of a job besides itself."""
+    """What the plan depends on besides the job."""
 
-    count: PodCounts
-    # Which indexes are done, as text. Ten thousand of them are not printed at every look.
+    counts: PodCounts
+    # The succeeded indexes as text. Lazy, because there may be ten thousand.
     completed_indexes: Callable[[], str] = str
-    # Until when pods that failed are not replaced.
+    # When failed pods may be replaced.
     resume_at: datetime | None = None
     # When the status was last written.
     written_at: datetime | None = None
-    # What the job asks for and we do not have.
+    # A field of the spec that is not supported.
     not_supported: str | None = None
     holds_claims: bool = False
 
@@ -84,7 +84,7 @@ class JobPlan:
 
 
 def unsupported_field(spec: dict[str, Any]) -> str | None:
-    """The first field of a job's spec that we would have to ignore."""
+    """The first field of a job's spec that is not supported."""
     if spec.get("completionMode") not in (None, INDEXED, NON_INDEXED):
         return "completionMode"
     if spec.get("podReplacementPolicy") not in (None, "TerminatingOrFailed"):
@@ -100,7 +100,7 @@ def plan_job(job: Job, facts: JobFacts, now: datetime) -> JobPlan:
     status = _next_status(job, facts, now)
     moments: list[datetime | None] = [_deadline(job)]
     actions: list[JobAction] = []
-    # First the status: what is decided is written down before it is done.
+    # The status comes first: decisions are written before they are carried out.
     if status != job.status:
         write_at = now if facts.written_at is None else facts.written_at + STATUS_PAUSE
         if write_at <= now or status.conditions != job.status.conditions:
@@ -108,7 +108,7 @@ def plan_job(job: Job, facts: JobFacts, now: datetime) -> JobPlan:
         else:
             moments.append(write_at)
     if _decision(status) is not None or job.spec.suspend:
-        actions.extend(_plan_dismissal(facts))
+        actions.extend(_plan_deletion_of_pods(facts))
     else:
         actions.extend(_plan_pods(job, facts, now))
         moments.append(facts.resume_at)
@@ -116,9 +116,9 @@ def plan_job(job: Job, facts: JobFacts, now: datetime) -> JobPlan:
 
 
 def _plan_finished(job: Job, facts: JobFacts, now: datetime) -> JobPlan:
-    """Claims go when no pod is left that could use them, and the job itself when its time is over."""
-    actions: list[JobAction] = [*_plan_dismissal(facts)]
-    if facts.holds_claims and not (facts.count.active or facts.count.terminating):
+    """Release the claims when no pod is left, and delete the job after its `ttlSecondsAfterFinished`."""
+    actions: list[JobAction] = [*_plan_deletion_of_pods(facts)]
+    if facts.holds_claims and not (facts.counts.active or facts.counts.terminating):
         actions.append(ReleaseClaims())
     ttl_s = job.spec.ttl_seconds_after_finished
     if ttl_s is None or job.metadata.deletion_timestamp is not None:
@@ -129,39 +129,39 @@ def _plan_finished(job: Job, facts: JobFacts, now: datetime) -> JobPlan:
     return JobPlan(tuple(actions), gone_at)
 
 
-def _plan_dismissal(facts: JobFacts) -> Iterator[JobAction]:
-    if facts.count.active:
-        yield DeletePods(min(facts.count.active, PODS_AT_ONCE))
+def _plan_deletion_of_pods(facts: JobFacts) -> Iterator[JobAction]:
+    if facts.counts.active:
+        yield DeletePods(min(facts.counts.active, PODS_AT_ONCE))
 
 
 def _plan_pods(job: Job, facts: JobFacts, now: datetime) -> Iterator[JobAction]:
-    missing = _wanted(job, facts.count) - facts.count.active
+    missing = _wanted(job, facts.counts) - facts.counts.active
     if missing < 0:
         yield DeletePods(min(-missing, PODS_AT_ONCE))
     elif missing > 0 and (facts.resume_at is None or facts.resume_at <= now):
         yield CreatePods(min(missing, PODS_AT_ONCE))
 
 
-def _wanted(job: Job, count: PodCounts) -> int:
-    """How many pods should be active."""
+def _wanted(job: Job, counts: PodCounts) -> int:
+    """The number of pods that should be active."""
     parallelism = 1 if job.spec.parallelism is None else job.spec.parallelism
     if job.spec.completions is None:
-        # Pods share out the work among themselves: once one has succeeded, the others finish what they have.
-        return parallelism if not count.succeeded else min(count.active, parallelism)
-    return min(parallelism, max(job.spec.completions - count.succeeded, 0))
+        # A work queue: after the first success no pods are added, and the others finish.
+        return parallelism if not counts.succeeded else min(counts.active, parallelism)
+    return min(parallelism, max(job.spec.completions - counts.succeeded, 0))
 
 
 # --- Status -----------------------------------------------------------------------------------------------------
 
 
 def _next_status(job: Job, facts: JobFacts, now: datetime) -> JobStatus:
-    count, status = facts.count, job.status
+    counts, status = facts.counts, job.status
     status = replace(
         status,
-        active=count.active,
-        succeeded=count.succeeded,
-        failed=count.failed,
-        terminating=count.terminating or None,
+        active=counts.active,
+        succeeded=counts.succeeded,
+        failed=counts.failed,
+        terminating=counts.terminating or None,
         start_time=None if job.spec.suspend else status.start_time or print_timestamp(now),
     )
     status = _with_suspension(job, status, now)
@@ -169,7 +169,7 @@ def _next_status(job: Job, facts: JobFacts, now: datetime) -> JobStatus:
     if decided is None:
         return status
     status = _with_condition(status, decided)
-    if count.active or count.terminating:
+    if counts.active or counts.terminating:
         return status
     return _with_end(status, decided, now)
 
@@ -186,23 +186,23 @@ def _decision(status: JobStatus) -> JobCondition | None:
 
 
 def _decide(job: Job, status: JobStatus, facts: JobFacts, now: datetime) -> JobCondition | None:
-    """How the job ends, if it ends."""
-    count = facts.count
+    """The condition that ends the job, or None if it continues."""
+    counts = facts.counts
     if facts.not_supported is not None:
         return _condition("FailureTarget", "NotSupported", f"spec.{facts.not_supported} is not supported", now)
     limit = 6 if job.spec.backoff_limit is None else job.spec.backoff_limit
-    if count.failed > limit:
-        message = f"{count.failed} pods failed; {limit} may"
+    if counts.failed > limit:
+        message = f"{counts.failed} pods failed, more than the backoffLimit of {limit}"
         return _condition("FailureTarget", "BackoffLimitExceeded", message, now)
     if job.spec.completions is None:
-        is_complete = count.succeeded > 0 and not count.active
+        is_complete = counts.succeeded > 0 and not counts.active
     else:
-        is_complete = count.succeeded >= job.spec.completions
+        is_complete = counts.succeeded >= job.spec.completions
     if is_complete:
-        return _condition("SuccessCriteriaMet", "CompletionsReached", f"{count.succeeded} pods succeeded", now)
+        return _condition("SuccessCriteriaMet", "CompletionsReached", f"{counts.succeeded} pods succeeded", now)
     deadline = _deadline(replace(job, status=status))
     if deadline is not None and deadline <= now:
-        message = f"it ran for {job.spec.active_deadline_seconds} s, the longest that it may"
+        message = f"the job was active longer than activeDeadlineSeconds ({job.spec.active_deadline_seconds} s)"
         return _condition("FailureTarget", "DeadlineExceeded", message, now)
     return None
 
@@ -210,9 +210,9 @@ def _decide(job: Job, status: JobStatus, facts: JobFacts, now: datetime) -> JobC
 def _with_suspension(job: Job, status: JobStatus, now: datetime) -> JobStatus:
     is_known = any(entry.type == "Suspended" and entry.status == "True" for entry in status.conditions)
     if job.spec.suspend and not is_known:
-        return _with_condition(status, _condition("Suspended", "JobSuspended", "the job waits", now))
+        return _with_condition(status, _condition("Suspended", "JobSuspended", "the job is suspended", now))
     if not job.spec.suspend and is_known:
-        resumed = replace(_condition("Suspended", "JobResumed", "the job goes on", now), status="False")
+        resumed = replace(_condition("Suspended", "JobResumed", "the job is resumed", now), status="False")
         return _with_condition(status, resumed)
     return status
 

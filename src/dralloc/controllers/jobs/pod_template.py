@@ -1,4 +1,4 @@
-"""The pods of a job: made from its template, told apart by their names, and by an index where the job wants that."""
+"""The documents and names of a job's pods, from the job's pod template."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Document = dict[str, Any]
 
 
 class PodNames:
-    """Names for the pods of one job, each handed out once; those of pods that exist are passed over."""
+    """Unused names for the pods of one job, each returned once."""
 
     def __init__(self, job: UnstructuredObject, is_taken: Callable[[str], bool]) -> None:
         self._job = job.metadata.name
@@ -26,7 +26,7 @@ class PodNames:
         self._serial = 0
 
     def next(self, index: int | None) -> str:
-        # Bounded by the pods that there are: each taken name is one of theirs.
+        # Bounded: every name that is skipped belongs to an existing pod.
         while True:
             name = f"{name_base(self._job, index)}{suffix(self._uid, self._serial)}"
             self._serial += 1
@@ -35,7 +35,7 @@ class PodNames:
 
 
 def name_base(job: str, index: int | None) -> str:
-    """How names of the job's pods begin. They are host names as well, so there is a limit, and the index stays whole."""
+    """The prefix of the pod's name, short enough for a host name. The index is never cut."""
     ending = "-" if index is None else f"-{index}-"
     return f"{job[: LENGTH_MAX - SUFFIX_LENGTH - len(ending)].rstrip('.-')}{ending}"
 
@@ -73,7 +73,7 @@ def pod_document(job: UnstructuredObject, name: str, index: int | None) -> Docum
 
 
 def _indexed(document: Document, job: str, index: int) -> Document:
-    """The pod with its index: where programs and people look for it."""
+    """The document with the completion index as label, annotation, host name and environment variable."""
     metadata, spec, text = document["metadata"], document["spec"], str(index)
     containers = {
         member: [_with_variable(container, text) for container in spec[member]]

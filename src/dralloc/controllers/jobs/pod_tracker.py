@@ -1,7 +1,7 @@
-"""How a job's pods fare, counted change by change: a job may have ten thousand of them.
+"""Counts the pods of a job by outcome, updated by each change: a job may have ten thousand pods.
 
-What succeeded or failed stays counted when its pod is deleted. Pods that were created and are not seen yet count as
-active, or a job would create too many of them.
+Successes and failures stay counted after their pods are deleted. Pods that were created but are not in the informer yet
+count as active (client-go's expectations); otherwise the job would create too many.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from dralloc.controllers.jobs.completion_indexes import parse_indexes
 
 COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 
-# A pod that was created and is not shown for so long was deleted where we did not see it.
+# A created pod that the informer does not show for so long was deleted unseen.
 EXPECTED_MAX: Final = timedelta(seconds=60)
 BACKOFF_FIRST: Final = timedelta(seconds=10)
 BACKOFF_MOST: Final = timedelta(seconds=360)
 
 
 class PodOutcome(Enum):
-    """How a pod stands with its job."""
+    """What a pod counts as for its job."""
 
     ACTIVE = "active"
-    # Deleted by somebody else before it succeeded: it counts as failed, because it will never tell.
+    # Deleted by others before it succeeded; counts as failed.
     TERMINATING = "terminating"
-    # Deleted by the job itself, so that it does not matter how it ends.
+    # Deleted by the job itself; counts as neither success nor failure.
     DISMISSED = "dismissed"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
 
 
 class PodCounts(NamedTuple):
-    """A job's pods in numbers; `active` includes those not seen yet."""
+    """Numbers of pods. `active` includes expected pods."""
 
     active: int = 0
     terminating: int = 0
@@ -48,15 +48,16 @@ class PodCounts(NamedTuple):
 
 @dataclass(slots=True)
 class PodTracker:
-    """Of one job."""
+    """The pods of one job."""
 
-    fates: dict[str, PodOutcome] = field(default_factory=dict)
+    # By UID.
+    outcomes: dict[str, PodOutcome] = field(default_factory=dict)
     live: Counter[PodOutcome] = field(default_factory=Counter)
-    # Of pods that are gone.
-    departed: Counter[PodOutcome] = field(default_factory=Counter)
-    # UIDs of pods that the job deletes.
+    # Outcomes of deleted pods.
+    deleted: Counter[PodOutcome] = field(default_factory=Counter)
+    # The UIDs of pods that the job deletes.
     dismissed: set[str] = field(default_factory=set)
-    # Names of pods that were created and not seen yet, and until when we wait for them.
+    # The names of created pods that the informer does not show yet, and until when they are expected.
     expected: dict[str, datetime] = field(default_factory=dict)
     failures_in_a_row: int = 0
     last_failure: datetime | None = None
@@ -64,11 +65,11 @@ class PodTracker:
     is_adopted: bool = False
 
     def adopt(self, status: JobStatus) -> None:
-        """Begin where whoever counted before us ended: what they counted and we cannot see is gone."""
+        """Start from the counts in the status: pods that it counts and that do not exist were deleted."""
         if not self.is_adopted:
             self.is_adopted = True
-            for fate, counted in ((PodOutcome.SUCCEEDED, status.succeeded), (PodOutcome.FAILED, status.failed)):
-                self.departed[fate] = max(self.departed[fate], counted - self.live[fate])
+            for outcome, counted in ((PodOutcome.SUCCEEDED, status.succeeded), (PodOutcome.FAILED, status.failed)):
+                self.deleted[outcome] = max(self.deleted[outcome], counted - self.live[outcome])
             self.slots.succeeded |= parse_indexes(status.completed_indexes)
 
     def count(self, now: datetime) -> PodCounts:
@@ -77,18 +78,18 @@ class PodTracker:
         return PodCounts(
             active=self.live[PodOutcome.ACTIVE] + len(self.expected),
             terminating=self.live[PodOutcome.TERMINATING] + self.live[PodOutcome.DISMISSED],
-            succeeded=self.live[PodOutcome.SUCCEEDED] + self.departed[PodOutcome.SUCCEEDED],
-            failed=self.live[PodOutcome.FAILED] + self.live[PodOutcome.TERMINATING] + self.departed[PodOutcome.FAILED],
+            succeeded=self.live[PodOutcome.SUCCEEDED] + self.deleted[PodOutcome.SUCCEEDED],
+            failed=self.live[PodOutcome.FAILED] + self.live[PodOutcome.TERMINATING] + self.deleted[PodOutcome.FAILED],
         )
 
     def resume_at(self) -> datetime | None:
-        """Until when no pod takes the place of one that failed: later and later, as long as none succeeds."""
+        """When failed pods may be replaced: after an exponential backoff, which a success resets."""
         if self.last_failure is None or not self.failures_in_a_row:
             return None
-        # The exponent is bounded, so that a job that fails for days does not make huge numbers.
+        # The exponent is bounded, so that long series of failures do not make huge numbers.
         return self.last_failure + min(BACKOFF_FIRST * (1 << min(self.failures_in_a_row - 1, 16)), BACKOFF_MOST)
 
-    # --- changes --------------------------------------------------------------------------------------------------
+    # --- Changes --------------------------------------------------------------------------------------------------
 
     def expect(self, name: str, index: int | None, now: datetime) -> None:
         """A pod of this name is being created."""
@@ -96,32 +97,32 @@ class PodTracker:
         self.slots.take(name, index)
 
     def forget(self, name: str) -> None:
-        """It was not."""
+        """The pod was not created."""
         if self.expected.pop(name, None) is not None:
             self.slots.give_back(name)
 
     def put(self, pod: Pod, now: datetime) -> None:
-        """The pod came, or changed."""
+        """The pod was added or changed."""
         metadata = pod.metadata
-        was = self.fates.get(metadata.uid)
-        fate = self._fate(pod, was)
+        was = self.outcomes.get(metadata.uid)
+        outcome = self._outcome(pod, was)
         if was is None:
             self.expected.pop(metadata.name, None)
             self.slots.take(metadata.name, index_of(pod))
         else:
             self.live[was] -= 1
-        self.fates[metadata.uid] = fate
-        self.live[fate] += 1
-        if fate is PodOutcome.SUCCEEDED and was is not PodOutcome.SUCCEEDED:
+        self.outcomes[metadata.uid] = outcome
+        self.live[outcome] += 1
+        if outcome is PodOutcome.SUCCEEDED and was is not PodOutcome.SUCCEEDED:
             self.failures_in_a_row = 0
             self.slots.finish(metadata.name, index_of(pod))
-        elif was in (None, PodOutcome.ACTIVE) and fate is not PodOutcome.ACTIVE:
-            self._lose(metadata.name, fate, now)
+        elif was in (None, PodOutcome.ACTIVE) and outcome is not PodOutcome.ACTIVE:
+            self._lose(metadata.name, outcome, now)
 
     def remove(self, pod: Pod, now: datetime) -> None:
-        """The pod is gone. One that was active until then was deleted, too."""
+        """The pod was deleted. If it was active, its deletion was not seen before."""
         uid = pod.metadata.uid
-        was = self.fates.pop(uid, None)
+        was = self.outcomes.pop(uid, None)
         if was is None:
             return
         self.live[was] -= 1
@@ -130,10 +131,10 @@ class PodTracker:
             last = PodOutcome.DISMISSED if uid in self.dismissed else PodOutcome.TERMINATING
             self._lose(pod.metadata.name, last, now)
         if last is not PodOutcome.DISMISSED:
-            self.departed[PodOutcome.SUCCEEDED if last is PodOutcome.SUCCEEDED else PodOutcome.FAILED] += 1
+            self.deleted[PodOutcome.SUCCEEDED if last is PodOutcome.SUCCEEDED else PodOutcome.FAILED] += 1
         self.dismissed.discard(uid)
 
-    def _fate(self, pod: Pod, was: PodOutcome | None) -> PodOutcome:
+    def _outcome(self, pod: Pod, was: PodOutcome | None) -> PodOutcome:
         if (
             pod.is_terminating
             and pod.metadata.uid in self.dismissed
@@ -144,27 +145,27 @@ class PodTracker:
             return PodOutcome.SUCCEEDED if pod.status.phase == SUCCEEDED else PodOutcome.FAILED
         return PodOutcome.TERMINATING if pod.is_terminating else PodOutcome.ACTIVE
 
-    def _lose(self, name: str, fate: PodOutcome, now: datetime) -> None:
-        """The pod is active no more and did not succeed."""
+    def _lose(self, name: str, outcome: PodOutcome, now: datetime) -> None:
+        """The pod is no longer active and did not succeed."""
         self.slots.give_back(name)
-        if fate is not PodOutcome.DISMISSED:
+        if outcome is not PodOutcome.DISMISSED:
             self.failures_in_a_row += 1
             self.last_failure = now
 
 
 class IndexSlots:
-    """Which completion indexes are taken, for a job whose pods each have one; of all others, it knows nothing."""
+    """Which completion indexes of an Indexed job are in use or done."""
 
     def __init__(self) -> None:
         self.succeeded: set[int] = set()
         self._index_of: dict[str, int] = {}
         self._taken: Counter[int] = Counter()
-        # Indexes that may be vacant below `_next`; from there on, none was ever looked at.
+        # Indexes below `_next` that may be vacant. Indexes from `_next` on were never used.
         self._returned: list[int] = []
         self._next = 0
 
     def vacant(self, most: int, completions: int) -> list[int]:
-        """The first indexes that nobody works on and that are not done. They stay vacant until one is taken."""
+        """The lowest indexes that no pod works on and that have not succeeded. They stay vacant until taken."""
         found: list[int] = []
         while self._returned and len(found) < most:
             index = heapq.heappop(self._returned)

@@ -1,4 +1,4 @@
-"""The pods of one job as its controller works on them: created and deleted many at a time, none of them twice."""
+"""Creates and deletes the pods of one job with bounded concurrency, each pod once."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from dralloc.primitives.errors import AlreadyExists, ApiError, NotFound
 
 PODS: Final = resource_for(Pod)
 
-# Requests of one job under way at a time.
-TOGETHER_MAX: Final = 32
+# Concurrent requests of one job.
+CONCURRENCY_MAX: Final = 32
 
 Item = TypeVar("Item")
 Place = tuple[str, int | None]
@@ -35,23 +35,23 @@ Place = tuple[str, int | None]
 
 @dataclass(slots=True)
 class PodWorkerPool:
-    """Of one job, for as long as we are in charge of it."""
+    """Of one job, for one term of leadership."""
 
     calls: ApiCalls
     clock: Clock
     pods: Informer[Pod]
-    tally: PodTracker
+    tracker: PodTracker
     names: PodNames
-    # Pods that were refused, or whose creation was not answered, with their indexes. They are the next to be created:
-    # then shows whether they exist.
-    unmade: dict[str, int | None] = field(default_factory=dict)
-    # When the job's status was last written, and what was last told about it, by reason.
+    # Pods, with their indexes, whose creation failed or was not answered. They are created first; AlreadyExists then
+    # shows which of them exist.
+    unconfirmed: dict[str, int | None] = field(default_factory=dict)
+    # When the job's status was last written, and the last event message by reason.
     written_at: datetime | None = None
-    told: dict[str, str] = field(default_factory=dict)
+    reported: dict[str, str] = field(default_factory=dict)
     _view: Job | None = None
 
     def view_of(self, job: UnstructuredObject) -> Job:
-        """What we know of the job. It is asked at every change of a pod, and changes far less often."""
+        """The typed view of the job, cached: it is needed for every change of a pod, and changes far less often."""
         if self._view is None or self._view.metadata.resource_version != job.metadata.resource_version:
             self._view = view(job, Job)
         return self._view
@@ -65,57 +65,57 @@ class PodWorkerPool:
         await _many(create, places)
 
     def _places(self, job: UnstructuredObject, count: int) -> list[Place]:
-        """Names for the next pods, and their indexes where the job counts them."""
+        """The names of the next pods, and their indexes if the job is Indexed."""
         spec = self.view_of(job).spec
         if spec.completion_mode != INDEXED:
-            tried = [*self.unmade.items()][:count]
+            tried = [*self.unconfirmed.items()][:count]
             return tried + [(self.names.next(None), None) for _ in range(count - len(tried))]
-        names = {index: name for name, index in self.unmade.items()}
-        vacant = self.tally.slots.vacant(count, spec.completions or 0)
+        names = {index: name for name, index in self.unconfirmed.items()}
+        vacant = self.tracker.slots.vacant(count, spec.completions or 0)
         return [(names.get(index) or self.names.next(index), index) for index in vacant]
 
     async def _create_pod(self, job: UnstructuredObject, name: str, index: int | None) -> None:
-        self.tally.expect(name, index, self.clock.now())
-        self.unmade[name] = index
+        self.tracker.expect(name, index, self.clock.now())
+        self.unconfirmed[name] = index
         try:
             await self.calls.create(PODS, pod_document(job, name, index))
         except AlreadyExists:
-            # Created before, and the answer was lost; or it is another's, and the next one gets another name.
+            # The pod was created before and the answer was lost, or another owner has the name and the next pod gets another.
             pod = await self.calls.get(PODS, ObjectKey(job.metadata.namespace, name))
             owner = controller_of(pod.metadata)
             if owner is None or owner.uid != job.metadata.uid:
-                self.tally.forget(name)
+                self.tracker.forget(name)
         except (ApiError, TransportError):
-            self.tally.forget(name)
+            self.tracker.forget(name)
             raise
-        self.unmade.pop(name, None)
+        self.unconfirmed.pop(name, None)
         if self.pods.get(name, job.metadata.namespace) is not None:
-            # Shown before the server answered.
-            self.tally.expected.pop(name, None)
+            # The informer showed the pod before the server answered.
+            self.tracker.expected.pop(name, None)
 
-    async def dismiss(self, job: UnstructuredObject, count: int) -> None:
-        """Delete active pods: those that wait for a node first, they have done the least."""
+    async def delete(self, job: UnstructuredObject, count: int) -> None:
+        """Delete active pods, first those without a node, which have done no work."""
         active = [
             pod
             for pod in self.pods.by("controller", job.metadata.uid)
             if not pod.is_finished and not pod.is_terminating
         ]
-        # Before all others those that were to be deleted already: where our copy is old or an answer was lost, others
-        # must not be deleted in their place.
-        active.sort(key=lambda pod: (pod.metadata.uid not in self.tally.dismissed, bool(pod.spec.node_name)))
+        # Pods that were chosen before come first: after a lost answer or with a stale informer, no other pods may be
+        # deleted in their place.
+        active.sort(key=lambda pod: (pod.metadata.uid not in self.tracker.dismissed, bool(pod.spec.node_name)))
 
-        async def delete(pod: Pod) -> None:
-            self.tally.dismissed.add(pod.metadata.uid)
+        async def delete_pod(pod: Pod) -> None:
+            self.tracker.dismissed.add(pod.metadata.uid)
             with suppress(NotFound):
                 await self.calls.delete(PODS, key_of(pod), uid=pod.metadata.uid)
 
-        await _many(delete, active[:count])
+        await _many(delete_pod, active[:count])
 
 
 async def _many(do: Callable[[Item], Awaitable[None]], items: Sequence[Item]) -> None:
-    """Do it to all, several at a time; after a failure no more are begun."""
+    """Apply to all items, in batches; after a failure, starts no further batch."""
     done = 0
-    for size in batches(len(items), TOGETHER_MAX):
+    for size in batches(len(items), CONCURRENCY_MAX):
         outcomes = await asyncio.gather(*map(do, items[done : done + size]), return_exceptions=True)
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
@@ -124,7 +124,7 @@ async def _many(do: Callable[[Item], Awaitable[None]], items: Sequence[Item]) ->
 
 
 def batches(count: int, most: int) -> Iterator[int]:
-    """How many to do at a time: few at first, so that what cannot be done is not tried hundreds of times at once."""
+    """Batch sizes: 1, doubled up to `most`, so that a failing request is not repeated hundreds of times (slow start)."""
     size = 1
     while count > 0:
         now = min(size, count)

@@ -1,1 +1,1 @@
-"""What quotas say is used. Limits are held by the API server; here is only counted, for people and dashboards."""
+"""Writes the usage into the statuses of quotas. The limits are enforced by the API server."""

@@ -1,4 +1,4 @@
-"""Watches what quotas count, and keeps their statuses."""
+"""Keeps the statuses of resource quotas up to date."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ FIELD_MANAGER: Final = "resource-quota-controller"
 QUOTAS: Final = resource_for(ResourceQuota)
 CLAIMS: Final = resource_for(ResourceClaim)
 CLASSES: Final = resource_for(DeviceClass)
-# Of which quotas count the objects. Claims are charged for more than their number.
+# Kinds whose objects are counted. Claims are charged for their devices as well.
 COUNTED: Final[tuple[TypedResource[Any], ...]] = (resource_for(Pod), TEMPLATES, JOBS, QUOTAS)
 
-# Claims come by the hundred; whoever reads a quota wants to know soon, not at once.
+# The minimum between two writes of a status: claims may be created by the hundred.
 WRITE_PAUSE_S: Final = 1.0
 
 
@@ -42,34 +42,34 @@ class QuotaController(Controller[ObjectKey, WriteUsage]):
         self._calls = context.calls(FIELD_MANAGER)
         self._usage = NamespaceUsage(counts_extended="DRAExtendedResource" in context.gates)
         self._written_s: dict[ObjectKey, float] = {}
-        watched = context.informers
-        self._quota_informer, self._claims = watched.informer_for(QUOTAS), watched.informer_for(CLAIMS)
+        informers = context.informers
+        self._quota_informer, self._claims = informers.informer_for(QUOTAS), informers.informer_for(CLAIMS)
         self._quotas = MutationCache(self._quota_informer)
-        watched.informer_for(CLASSES).subscribe(self._on_class)
+        informers.informer_for(CLASSES).subscribe(self._on_class)
         self._claims.subscribe(self._on_claim)
         for resource in COUNTED:
             name = f"count/{resource.plural}{'.' + resource.group if resource.group else ''}"
             self._usage.count_objects(name)
-            watched.informer_for(resource).subscribe(partial(self._on_object, name))
+            informers.informer_for(resource).subscribe(partial(self._on_object, name))
         self._quota_informer.subscribe(self._on_quota)
 
-    # --- what brings a quota up ---------------------------------------------------------------------------------
+    # --- Events ---------------------------------------------------------------------------------------------------
 
     def _on_claim(self, before: ResourceClaim | None, after: ResourceClaim | None) -> None:
         if before is None and after is not None:
             self._usage.change_claim(after, 1)
-            self._look_at(after.metadata.namespace)
+            self._queue_quotas(after.metadata.namespace)
         elif after is None and before is not None:
             self._usage.change_claim(before, -1)
-            self._look_at(before.metadata.namespace)
+            self._queue_quotas(before.metadata.namespace)
 
     def _on_object(self, name: str, before: ApiObject | None, after: ApiObject | None) -> None:
         if before is None and after is not None:
             self._usage.change_object(name, after.metadata.namespace, 1)
-            self._look_at(after.metadata.namespace)
+            self._queue_quotas(after.metadata.namespace)
         elif after is None and before is not None:
             self._usage.change_object(name, before.metadata.namespace, -1)
-            self._look_at(before.metadata.namespace)
+            self._queue_quotas(before.metadata.namespace)
 
     def _on_class(self, before: DeviceClass | None, after: DeviceClass | None) -> None:
         if self._usage.change_class(before, after):
@@ -83,11 +83,11 @@ class QuotaController(Controller[ObjectKey, WriteUsage]):
         elif before is not None:
             self._written_s.pop(key_of(before), None)
 
-    def _look_at(self, namespace: str) -> None:
+    def _queue_quotas(self, namespace: str) -> None:
         for quota in self._quota_informer.by("namespace", namespace):
             self.queue.add(key_of(quota))
 
-    # --- plan and apply -----------------------------------------------------------------------------------------
+    # --- Plan and apply -------------------------------------------------------------------------------------------
 
     async def plan(self, key: ObjectKey) -> PlannedActions[WriteUsage]:
         quota = self._quotas.get(key.name, key.namespace)

@@ -1,4 +1,4 @@
-"""How much of what each namespace uses, kept up to date change by change: a namespace may hold thousands of claims."""
+"""What each namespace uses of its quotas, updated by each change: a namespace may have thousands of claims."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _ONE: Final = Quantity.of(1)
 
 
 class NamespaceUsage:
-    """What is used, by namespace and quota name."""
+    """Usage by namespace and resource name."""
 
     def __init__(self, *, counts_extended: bool) -> None:
         self._counts_extended = counts_extended
-        # Which extended resource each class stands for.
+        # The extended resource of each device class.
         self._extended: dict[str, str] = {}
         self._claims: defaultdict[str, dict[str, Quantity]] = defaultdict(dict)
         self._objects: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._object_names: set[str] = set()
 
     def of(self, namespace: str, names: Iterable[str]) -> dict[str, Quantity]:
-        """What the namespace uses of these names; those that nobody counts are left out."""
+        """The usage of these resources in the namespace; resources that are not counted are left out."""
         claims, objects = self._claims.get(namespace, {}), self._objects.get(namespace, Counter())
         used = {}
         for name in names:
@@ -37,21 +37,21 @@ class NamespaceUsage:
         return used
 
     def count_objects(self, name: str) -> None:
-        """Objects are counted under this name, even while there are none."""
+        """Count objects under this name, even while there are none."""
         self._object_names.add(name)
 
     def change_object(self, name: str, namespace: str, by: int) -> None:
         self._objects[namespace][name] += by
 
     def change_claim(self, claim: ResourceClaim, sign: int) -> None:
-        """A claim came (1) or went (-1). What it is charged for does not change in between."""
+        """A claim was added (1) or deleted (-1). Its charges do not change in between."""
         totals = self._claims[claim.metadata.namespace]
         for name, amount in self._charges(claim).items():
             before = totals.get(name, Quantity.ZERO)
             totals[name] = before + amount if sign > 0 else before - amount
 
     def change_class(self, before: DeviceClass | None, after: DeviceClass | None) -> bool:
-        """Take in a change of a class; returns whether claims count differently now and must be counted anew."""
+        """Apply a change of a class; returns True if all claims must be counted again."""
         known = after or before
         assert known is not None, "a change has an object"
         name, extended = known.metadata.name, after.spec.extended_resource_name if after is not None else None

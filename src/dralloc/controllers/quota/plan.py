@@ -1,4 +1,4 @@
-"""What the status of a quota has to say."""
+"""The status of a quota."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Amounts = Mapping[str, Quantity]
 
 @dataclass(frozen=True, slots=True)
 class WriteUsage:
-    """Write these limits and what is used of them."""
+    """Write the limits and the usage."""
 
     quota: ResourceQuota
     hard: Amounts
@@ -21,7 +21,7 @@ class WriteUsage:
 
     @property
     def patch(self) -> dict[str, dict[str, Quantity | None]]:
-        """The status as a merge patch: what it says no more is taken out."""
+        """The status as a merge patch that removes absent members."""
         before = self.quota.status
         return {
             "hard": {**dict.fromkeys(before.hard), **self.hard},
@@ -30,7 +30,7 @@ class WriteUsage:
 
 
 def plan_quota(quota: ResourceQuota, used: Amounts) -> tuple[WriteUsage, ...]:
-    """The write that is needed, if any. Limits of which nobody counts the use are not shown as if they were held."""
+    """The write that is needed, if any. Limits of resources that are not counted are left out of the status."""
     hard = {name: limit for name, limit in quota.spec.hard.items() if name in used}
     if (quota.status.hard, quota.status.used) == (hard, dict(used)):
         return ()

@@ -1,1 +1,1 @@
-"""Pods whose devices got a taint that they do not tolerate: when they have to go, and what their rules say about it."""
+"""Evicts pods whose devices have NoExecute taints that they do not tolerate, and reports progress in the rules' statuses."""

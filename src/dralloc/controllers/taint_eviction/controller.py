@@ -1,4 +1,4 @@
-"""Watches what can taint a device and who uses it, and evicts pods when their time has come."""
+"""Evicts pods from tainted devices when their tolerations end, and writes the statuses of taint rules."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ Action = PodAction | WriteRuleCondition
 
 
 class TaintEvictionController(Controller[Key, Action]):
-    """Keys are pods, and rules, whose status tells how far their evictions are."""
+    """Keys are pods, to evict, and rules, whose status shows the progress of evictions."""
 
     queue_name: ClassVar[str] = NAME
 
@@ -85,11 +85,11 @@ class TaintEvictionController(Controller[Key, Action]):
         self._clock = context.clock
         self._metrics = context.metrics
         self._tainted = TaintedDevices()
-        self._awaited: dict[ObjectKey, Eviction] = {}
-        # By rule: how many pods in each namespace await their eviction, and how many were evicted since we started.
+        self._scheduled: dict[ObjectKey, Eviction] = {}
+        # By rule: the pods pending eviction, by namespace, and the pods evicted since the controller started.
         self._pending: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._evicted: Counter[str] = Counter()
-        # Pods that we deleted and that are still there, by their UIDs: our copy may not show yet that they are leaving.
+        # The UIDs of pods that were evicted and still exist: the informer may not show their deletion yet.
         self._leaving: dict[ObjectKey, str] = {}
         self._pods = context.informers.informer_for(PODS)
         self._claims = context.informers.informer_for(CLAIMS)
@@ -103,23 +103,23 @@ class TaintEvictionController(Controller[Key, Action]):
             self._rules = MutationCache(rules)
             rules.subscribe(self._on_rule)
 
-    # --- what brings a pod or a rule up -------------------------------------------------------------------------
+    # --- Events ---------------------------------------------------------------------------------------------------
 
     def _on_slice(self, before: ResourceSlice | None, after: ResourceSlice | None) -> None:
         for device in self._tainted.change_slice(before, after):
-            self._look_at_users(self._claims.by("device", device))
+            self._queue_users(self._claims.by("device", device))
 
     def _on_rule(self, before: DeviceTaintRule | None, after: DeviceTaintRule | None) -> None:
-        is_news = before is None or after is None or before.spec != after.spec
-        for rule in (before, after) if is_news else ():
+        spec_changed = before is None or after is None or before.spec != after.spec
+        for rule in (before, after) if spec_changed else ():
             if rule is not None and rule.spec.taint.effect == NO_EXECUTE:
-                self._look_at_users(self._claims_selected_by(rule))
+                self._queue_users(self._claims_selected_by(rule))
         if after is not None:
             self._tainted.put_rule(after)
-            # After its pods, so that its status counts them.
+            # Queued after its pods, so that its status counts them.
             self.queue.add(RuleKey(after.metadata.name))
         elif before is not None:
-            # Its pods are looked at, and leave its count as they are called off.
+            # Its pods are queued; the cancellation of their evictions updates its count.
             self._tainted.remove_rule(before.metadata.name)
             del self._evicted[before.metadata.name]
 
@@ -127,26 +127,26 @@ class TaintEvictionController(Controller[Key, Action]):
         if self._tainted:
             for claim in (before, after):
                 if claim is not None and any(map(self._tainted.is_tainted, devices_of(claim))):
-                    self._look_at_users((claim,))
+                    self._queue_users((claim,))
 
     def _on_pod(self, before: Pod | None, after: Pod | None) -> None:
         if after is None:
             assert before is not None, "a change has an object"
             self._leaving.pop(key_of(before), None)
             self._forget(key_of(before))
-        elif self._tainted or key_of(after) in self._awaited:
+        elif self._tainted or key_of(after) in self._scheduled:
             self.queue.add(key_of(after))
 
     def _claims_selected_by(self, rule: DeviceTaintRule) -> Iterator[ResourceClaim]:
         selector = rule.spec.device_selector
         return (claim for claim in self._claims.all() if any(selects(selector, device) for device in devices_of(claim)))
 
-    def _look_at_users(self, claims: Iterable[ResourceClaim]) -> None:
+    def _queue_users(self, claims: Iterable[ResourceClaim]) -> None:
         for claim in claims:
             for pod in self._pods.by("claim", (claim.metadata.namespace, claim.metadata.name)):
                 self.queue.add(key_of(pod))
 
-    # --- plan ---------------------------------------------------------------------------------------------------
+    # --- Plan -----------------------------------------------------------------------------------------------------
 
     async def plan(self, key: Key) -> PlannedActions[Action]:
         return self._plan_rule(key.name) if isinstance(key, RuleKey) else self._plan_pod(key)
@@ -160,7 +160,7 @@ class TaintEvictionController(Controller[Key, Action]):
             return PlannedActions()
         now = self._clock.now()
         eviction = find_eviction(pod, self._claims_of(pod), self._tainted.taints_of, now)
-        actions = plan_pod(pod, eviction, self._awaited.get(key), now)
+        actions = plan_pod(pod, eviction, self._scheduled.get(key), now)
         is_later = eviction is not None and eviction.at > now
         return PlannedActions(
             actions, (eviction.at - now).total_seconds() if is_later and eviction is not None else None
@@ -188,7 +188,7 @@ class TaintEvictionController(Controller[Key, Action]):
         return PlannedActions((planned,) if planned is not None else ())
 
     def _preview(self, rule: DeviceTaintRule) -> EvictionPreview:
-        """What the rule would do if its effect were to evict."""
+        """What the rule would evict with the effect NoExecute."""
         selector, now = rule.spec.device_selector, self._clock.now()
         taint = replace(rule.spec.taint, effect=NO_EXECUTE)
 
@@ -203,21 +203,21 @@ class TaintEvictionController(Controller[Key, Action]):
             for claim in claims
             for pod in self._pods.by("claim", (claim.metadata.namespace, claim.metadata.name))
         }
-        struck = [
+        affected = [
             key for key, pod in users.items() if find_eviction(pod, self._claims_of(pod), taints_of, now) is not None
         ]
         published = sum(selects(selector, device) for device in published_devices(self._slices.all()))
         return EvictionPreview(
-            published, len(allocated), AffectedPods(len(struck), len({key.namespace for key in struck}))
+            published, len(allocated), AffectedPods(len(affected), len({key.namespace for key in affected}))
         )
 
-    # --- apply --------------------------------------------------------------------------------------------------
+    # --- Apply ----------------------------------------------------------------------------------------------------
 
     async def apply(self, action: Action) -> None:
         match action:
             case ScheduleEviction(pod, eviction):
                 self._forget(key_of(pod))
-                self._awaited[key_of(pod)] = eviction
+                self._scheduled[key_of(pod)] = eviction
                 for rule in eviction.rules:
                     self._pending[rule][pod.metadata.namespace] += 1
                     self.queue.add(RuleKey(rule))
@@ -232,7 +232,7 @@ class TaintEvictionController(Controller[Key, Action]):
                 assert_never(action)
 
     async def _evict(self, pod: Pod, eviction: Eviction) -> None:
-        """Our copy may be old: the pod that is there now decides."""
+        """Read the pod first: the informer may be stale."""
         try:
             live = await self._calls.get(PODS, key_of(pod))
             if live.metadata.uid == pod.metadata.uid and not live.is_terminating:
@@ -249,7 +249,7 @@ class TaintEvictionController(Controller[Key, Action]):
         self._forget(key_of(pod))
 
     async def _mark(self, pod: Pod) -> None:
-        """Tell the pod's owner that the pod did not fail by itself."""
+        """Set the DisruptionTarget condition, which tells the pod's owner that the pod did not fail on its own."""
         if any(
             entry.type == CONDITION["type"] and entry.reason == CONDITION["reason"] for entry in pod.status.conditions
         ):
@@ -269,7 +269,7 @@ class TaintEvictionController(Controller[Key, Action]):
             self._rules.keep(written)
 
     def _forget(self, key: ObjectKey) -> None:
-        eviction = self._awaited.pop(key, None)
+        eviction = self._scheduled.pop(key, None)
         for rule in eviction.rules if eviction is not None else ():
             pending = self._pending[rule]
             pending[key.namespace] -= 1

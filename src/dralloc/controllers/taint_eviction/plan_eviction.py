@@ -1,4 +1,4 @@
-"""When a pod has to go because of the taints on its devices, and because of which rules."""
+"""When a pod must be evicted because of taints on its devices, and because of which rules."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dralloc.devices.taints import tolerates
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """The moment when a pod has to go, and the names of the rules that want it to, now or later."""
+    """The time of an eviction, and the names of the rules that demand it, then or later."""
 
     at: datetime
     rules: frozenset[str] = frozenset()
@@ -25,7 +25,7 @@ class Eviction:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleEviction:
-    """Remember that the pod has to go, at that time."""
+    """Remember the eviction until its time."""
 
     pod: Pod
     eviction: Eviction
@@ -33,7 +33,7 @@ class ScheduleEviction:
 
 @dataclass(frozen=True, slots=True)
 class EvictPod:
-    """The time has come."""
+    """Evict the pod now."""
 
     pod: Pod
     eviction: Eviction
@@ -41,7 +41,7 @@ class EvictPod:
 
 @dataclass(frozen=True, slots=True)
 class CancelEviction:
-    """The pod can stay after all."""
+    """The eviction is no longer needed."""
 
     pod: Pod
 
@@ -49,11 +49,11 @@ class CancelEviction:
 PodAction = ScheduleEviction | EvictPod | CancelEviction
 
 
-def plan_pod(pod: Pod, eviction: Eviction | None, awaited: Eviction | None, now: datetime) -> tuple[PodAction, ...]:
-    """What follows from the eviction that a pod is up for now, given the one that was known of."""
+def plan_pod(pod: Pod, eviction: Eviction | None, scheduled: Eviction | None, now: datetime) -> tuple[PodAction, ...]:
+    """The actions for the eviction that the pod needs now, given the one that was scheduled before."""
     if eviction is None:
-        return (CancelEviction(pod),) if awaited is not None else ()
-    steps: list[PodAction] = [] if eviction == awaited else [ScheduleEviction(pod, eviction)]
+        return (CancelEviction(pod),) if scheduled is not None else ()
+    steps: list[PodAction] = [] if eviction == scheduled else [ScheduleEviction(pod, eviction)]
     if eviction.at <= now:
         steps.append(EvictPod(pod, eviction))
     return tuple(steps)
@@ -65,7 +65,7 @@ def find_eviction(
     taints_of: Callable[[DeviceId], Iterable[ActiveTaint]],
     now: datetime,
 ) -> Eviction | None:
-    """When the pod has to go: the earliest time that any taint on any of its devices demands. None: it can stay."""
+    """The eviction at the earliest time that a taint on one of the pod's devices demands; None if the pod can stay."""
     if pod.is_terminating or pod.is_finished:
         return None
     times: list[datetime] = []
@@ -83,10 +83,10 @@ def find_eviction(
 
 
 def is_affected(pod: Pod, use: ClaimUse, claim: ResourceClaim) -> bool:
-    """Whether what happens to the claim's devices happens to the pod.
+    """True if taints on the claim's devices concern the pod.
 
-    A pod that waits for a node can get another device in time. Not so if a workload holds the claim: its devices stay
-    what they are as long as the workload runs.
+    A pod without a node can still get other devices, unless a workload holds the claim: then the claim keeps its devices
+    as long as the workload runs.
     """
     if not may_use(use, claim, pod):
         return False
@@ -96,10 +96,7 @@ def is_affected(pod: Pod, use: ClaimUse, claim: ResourceClaim) -> bool:
 
 
 def eviction_time(taint: DeviceTaint, tolerations: Iterable[DeviceToleration], now: datetime) -> datetime | None:
-    """When the taint demands that those on the device go: at once, unless it is tolerated, for a while or for good.
-
-    Of several tolerations that cover it, the shortest counts.
-    """
+    """When the taint evicts pods from the device: immediately, after the shortest toleration of it, or never (None)."""
     covering = [toleration for toleration in tolerations if tolerates(toleration, taint)]
     limits = [entry.toleration_seconds for entry in covering if entry.toleration_seconds is not None]
     if covering and not limits:
@@ -108,5 +105,5 @@ def eviction_time(taint: DeviceTaint, tolerations: Iterable[DeviceToleration], n
     try:
         return since + timedelta(seconds=max(min(limits, default=0), 0))
     except OverflowError:
-        # Further away than the calendar reaches.
+        # Later than the largest representable date.
         return None

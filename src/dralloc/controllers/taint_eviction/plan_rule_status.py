@@ -1,4 +1,4 @@
-"""What a DeviceTaintRule says about itself: how far its evictions are, or what it would do if it were one that evicts."""
+"""The EvictionInProgress condition of a DeviceTaintRule: the progress of evictions, or a preview for the effect None."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from dralloc.api.resource_v1 import EFFECT_NONE, NO_EXECUTE, DeviceTaintRule
 from dralloc.api.timestamps import parse_timestamp, print_timestamp
 
 EVICTION_IN_PROGRESS: Final = "EvictionInProgress"
-# Between two writes about the same spec. Written times are whole seconds, so one more makes sure of it.
+# The minimum between two writes for the same spec: 10 s, and one because written times are whole seconds.
 WRITE_PAUSE: Final = timedelta(seconds=10 + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class AffectedPods:
-    """Pods, and in how many namespaces they are."""
+    """A number of pods, and the number of their namespaces."""
 
     pods: int = 0
     namespaces: int = 0
 
     def __str__(self) -> str:
-        return f"{counted(self.pods, 'pod')} in {counted(self.namespaces, 'namespace')}"
+        return f"{_counted(self.pods, 'pod')} in {_counted(self.namespaces, 'namespace')}"
 
 
 @dataclass(frozen=True, slots=True)
 class EvictionPreview:
-    """What a rule without effect would do if it evicted."""
+    """What a rule with the effect None would do with the effect NoExecute."""
 
     published: int
     allocated: int
-    struck: AffectedPods
+    affected: AffectedPods
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleFacts:
-    """What is known about a rule. The preview costs a look at everything, so it is made only when it is wanted."""
+    """What the condition depends on. The preview scans all claims and slices, so it is computed only when needed."""
 
     pending: AffectedPods
     evicted: int
@@ -47,18 +47,18 @@ class RuleFacts:
 
 @dataclass(frozen=True, slots=True)
 class WriteRuleCondition:
-    """Write the condition into the rule's status."""
+    """Write the condition to the rule's status."""
 
     rule: DeviceTaintRule
     condition: Condition
 
 
 def plan_rule(rule: DeviceTaintRule, facts: RuleFacts, now: datetime) -> WriteRuleCondition | timedelta | None:
-    """The status to write, or how long to wait until it may be written, or nothing."""
+    """The condition to write, the time to wait before it may be written, or None if it is up to date."""
     written = next((entry for entry in rule.status.conditions if entry.type == EVICTION_IN_PROGRESS), None)
     is_described = written is not None and written.observed_generation == rule.metadata.generation
     if is_described and rule.spec.taint.effect == EFFECT_NONE:
-        # Made once for each spec: it is a look ahead, and not a count that is kept.
+        # The preview is computed once for each spec, and not kept up to date.
         return None
     status, reason, message = _describe(rule, facts)
     if written is not None and is_described:
@@ -86,27 +86,27 @@ def _pause_left(written: Condition, now: datetime) -> timedelta:
 
 def _describe(rule: DeviceTaintRule, facts: RuleFacts) -> tuple[str, str, str]:
     """Status, reason and message of the condition."""
-    so_far = f" {counted(facts.evicted, 'pod')} evicted since the controller started." if facts.evicted else ""
+    so_far = f" {_counted(facts.evicted, 'pod')} evicted since the controller started." if facts.evicted else ""
     match rule.spec.taint.effect:
         case "NoExecute" if facts.pending.pods:
-            return "True", "PodsPendingEviction", f"{facts.pending} still to be evicted.{so_far}"
+            return "True", "PodsPendingEviction", f"{facts.pending} pending eviction.{so_far}"
         case "NoExecute" if facts.evicted:
-            return "False", "Completed", f"No pod is left to be evicted.{so_far}"
+            return "False", "Completed", f"No pods are pending eviction.{so_far}"
         case "NoExecute":
-            return "False", "NotStarted", "No pod has to be evicted."
+            return "False", "NotStarted", "No pods need to be evicted."
         case "None":
             return "False", "NoEffect", _describe_preview(facts.preview())
         case effect:
-            return "False", "OtherEffect", f"Pods stay: the effect is {effect}.{so_far}"
+            return "False", "OtherEffect", f"The effect {effect} evicts no pods.{so_far}"
 
 
 def _describe_preview(preview: EvictionPreview) -> str:
     return (
-        f"The rule selects {counted(preview.published, 'published device')}; "
-        f"{counted(preview.allocated, 'selected device')} allocated. "
-        f"With the effect {NO_EXECUTE}, {preview.struck} would be evicted. This was so when the rule was last changed."
+        f"The rule selects {_counted(preview.published, 'published device')}; "
+        f"{_counted(preview.allocated, 'selected device')} allocated. "
+        f"With the effect {NO_EXECUTE}, {preview.affected} would be evicted. Computed when the rule was last changed."
     )
 
 
-def counted(number: int, noun: str) -> str:
+def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
