@@ -1,4 +1,4 @@
-"""The figures that operators are told are those of the code."""
+"""The figures in docs/operations.md equal the constants in the code."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ HISTORY = HistoryLimits()
         f"devices of a claim | {RESULTS_COUNT_MAX}",
         f"devices of a slice | {DEVICES_COUNT_MAX}, or {ADVANCED_DEVICES_COUNT_MAX} with",
         f"after {PARKED_MAX_S / 60:.0f} minutes at the latest; back-off of {BACKOFF_FIRST_S:.0f} to {BACKOFF_MAX_S:.0f} s",
-        f"renews it every {DEFAULT.retry_s:.0f} seconds, gives up when it could not for {DEFAULT.renew_deadline_s:.0f}",
-        f"takes over after {DEFAULT.lease_s}.",
-        f"keeps it for {DEFAULT.lease_s} seconds",
+        f"renews the lease every {DEFAULT.retry_s:.0f} seconds and stops when it could not renew it for {DEFAULT.renew_deadline_s:.0f} seconds",
+        f"takes over after {DEFAULT.lease_s} seconds.",
+        f"blocks it for {DEFAULT.lease_s} seconds",
     ],
 )
 def test_figures(sentence: str) -> None:
     assert sentence in PAGE
 
 
-def test_certificates_live_as_long_as_is_said() -> None:
+def test_certificate_lifetimes() -> None:
     assert (AUTHORITY_LIFETIME.days, SERVER_LIFETIME.days, RENEW_BEFORE.days) == (3650, 365, 30)
-    assert "makes an authority (ten years) and a certificate (one year)" in PAGE
-    assert "when it has less than thirty days left" in PAGE
+    assert "creates a certificate authority (valid for ten years) and a server certificate (one year)" in PAGE
+    assert "if it expires within thirty days" in PAGE
