@@ -55,7 +55,7 @@ def test_there_and_back_is_the_same(version: str) -> None:
     [
         (CLAIM.replace("/v1\n", "/v9\n"), "<stdin>: ResourceClaim a: there is no ResourceClaim in resource.k8s.io/v9; it exists in v1, v1beta2, v1beta1"),
         ("apiVersion: resource.k8s.io/v1alpha3\nkind: ResourceSlice\nmetadata: {name: s}", "ResourceSlice s: there is no ResourceSlice in resource.k8s.io/v1alpha3"),
-        (CLAIM.replace("ResourceClaim", "ResourceKlaim"), "<stdin>: ResourceKlaim a: no kind of resource.k8s.io/v1 that dralloc knows"),
+        (CLAIM.replace("ResourceClaim", "ResourceKlaim"), "<stdin>: ResourceKlaim a: unknown kind of resource.k8s.io/v1"),
         ("hello", "<stdin>: an object is expected, with apiVersion and kind"),
         ("[]", "<stdin>: an object is expected, with apiVersion and kind"),
         (f"{CLAIM}---\nkind: Pod\n", "<stdin>: an object is expected, with apiVersion and kind"),

@@ -130,7 +130,7 @@ spec: {nodeName: n1, containers: [{name: c, image: i}], resourceClaims: [{name: 
         (
             "False",
             "Pending",
-            " and does not run, because that node is not ready (the node agent has ended); delete the pod to have it placed anew",
+            " and does not run: the node is not ready (the node agent has ended); delete the pod to have it scheduled again",
         ),
         ("False", "Running", ""),
     ],
@@ -158,9 +158,9 @@ status: {{conditions: [{{type: Ready, status: "{ready}", message: the node agent
         (
             "nodeName: n1,",
             0,
-            "pod ml/p is on node n1 already; its claim going is deleted when no pod uses it any more\n",
+            "pod ml/p is on node n1 already; its claim going will be deleted when no pod uses it\n",
         ),
-        ("", 1, "pod ml/p cannot be served: its claim ml/going is being deleted\n"),
+        ("", 1, "pod ml/p cannot be scheduled: claim ml/going is being deleted\n"),
     ],
     ids=["runs", "waits"],
 )
@@ -268,13 +268,13 @@ spec: {containers: [{name: c, image: i}], resourceClaims: [{name: a, resourceCla
 """
     result = run("pod", "ml/p", "-f", "-", "-o", output, stdin=pod)
     assert result.exit_code == 1
-    assert "pod ml/p cannot be served: its claim ml/missing is not in the files" in result.stdout
+    assert "pod ml/p cannot be scheduled: claim ml/missing does not exist" in result.stdout
 
 
 def test_an_unknown_name_is_answered_with_what_may_be_meant() -> None:
     result = run("claim", "bigg")
     assert result.exit_code == 1
-    assert "there is no claim default/bigg, did you mean ml/big?" in result.stderr
+    assert "no claim default/bigg in the files; did you mean ml/big?" in result.stderr
 
 
 def test_a_name_like_no_other_is_answered_with_some_that_there_are_those_of_its_namespace_first() -> None:
@@ -284,7 +284,7 @@ def test_a_name_like_no_other_is_answered_with_some_that_there_are_those_of_its_
     )
     result = run("claim", "zoo/nothing-like-it", "-f", "-", stdin=claims)
     assert result.exit_code == 1
-    assert "there is no claim zoo/nothing-like-it; there are zoo/c0, zoo/c1, " in result.stderr
+    assert "no claim zoo/nothing-like-it in the files; known: zoo/c0, zoo/c1, " in result.stderr
     assert result.stderr.endswith(" more claims\n")
 
 

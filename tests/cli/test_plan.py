@@ -99,7 +99,7 @@ def test_who_needs_what_a_shape_does_not_have_finds_no_place(tmp_path: Path) -> 
     told = run(documents, "--shape", profile(tmp_path, "small", 4))
     assert told.exit_code == 1
     assert "small   1           1 of 3   0 of 1" in told.stdout
-    assert "small: no place for 2 pods (default/a, …): 0/" in told.stdout
+    assert "small: 2 pods (default/a, …) do not fit: 0/" in told.stdout
     [plan] = plans(documents, "--shape", profile(tmp_path, "small", 4))
     assert [each["pod"] for each in plan["refusals"]] == ["default/a", "default/c"]
 
@@ -150,9 +150,7 @@ def test_pods_that_run_or_have_ended_wait_for_nothing(tmp_path: Path) -> None:
 def test_a_template_that_is_missing_is_told(tmp_path: Path) -> None:
     told = run([pod("p", "nowhere")], "--shape", "gpu")
     assert told.exit_code == 1
-    assert (
-        "no place for pod default/p: the template default/nowhere of its claim card is not in the files" in told.stdout
-    )
+    assert "pod default/p does not fit: claim card: no template default/nowhere in the files" in told.stdout
 
 
 def test_which_pod_gets_what(tmp_path: Path) -> None:

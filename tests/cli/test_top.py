@@ -13,7 +13,7 @@ from dralloc.cli.device_tree import tree
 from dralloc.cli.main import app
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.testing import builders as build
-from dralloc.whatif.device_usage import usage_report
+from dralloc.whatif.usage_report import usage_report
 
 CLUSTER = str(Path(__file__).parents[1] / "cases" / "explain" / "cluster.yaml")
 
@@ -98,4 +98,4 @@ def test_no_devices() -> None:
 def test_an_unknown_node() -> None:
     result = run("-f", CLUSTER, "--node", "n9")
     assert result.exit_code == 1
-    assert "there is no node n9" in result.stderr
+    assert "no node n9 in the files" in result.stderr

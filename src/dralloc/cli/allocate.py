@@ -1,4 +1,4 @@
-"""`dralloc allocate`: which devices claims would get, in a cluster or in what manifests describe. Nothing is written."""
+"""`dralloc allocate`: which devices claims would get, in a cluster or in manifests. Nothing is written."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from dralloc.cli.options import Context, Files, Gates, Kubeconfig, Output, Outpu
 from dralloc.cli.output import FINDINGS, fail, paint, parse_gates, say
 
 if TYPE_CHECKING:
-    from dralloc.cli.serving import Service
+    from dralloc.whatif.allocations import Allocations
 
 
-# The last column is for those who want all.
+# The last column is shown with -o wide only.
 HEADER: Final = ("CLAIM", "REQUEST", "NODE", "DEVICE", "CONSUMED", "SHARE")
 
 
@@ -33,12 +33,11 @@ def allocate(
     output: Output = OutputFormat.TABLE,
     feature_gates: Gates = "",
 ) -> None:
-    """Say which devices claims would get, by Kubernetes' own rules. Exits with 1 if one of them does not fit.
+    """Show which devices claims would get, as the scheduler would decide. Exits with 1 if a claim does not fit.
 
-    Claims that have devices keep them, and each claim takes from what is left. A pod's claims are served together, those
-    included that are still to be made from templates; jobs and deployments of the files are taken as their pods. Of several nodes, the first
-    is taken on which the most preferred
-    alternatives fit.
+    Claims that have devices keep them, and each pod takes from what is left. A pod's claims are allocated together, including
+    those that are still to be made from templates; Jobs and Deployments of the files count as their pods. The node is the one that the
+    scheduler would choose.
 
     # What would every claim get that has nothing yet? Pods first, in the order of
     # the files.
@@ -54,62 +53,63 @@ def allocate(
     # The claim as it would be stored, on one node.
     dralloc allocate -f cluster.json --claim ml/shared-gpu --node node-7 -o yaml
     """
-    from dralloc.api.core_v1 import Node
-    from dralloc.api.meta_v1 import ApiObject
+    from datetime import UTC, datetime
+
     from dralloc.api.pod_v1 import Pod
-    from dralloc.api.resource_v1 import (
-        DeviceClass,
-        DeviceTaintRule,
-        ResourceClaim,
-        ResourceClaimTemplate,
-        ResourceSlice,
+    from dralloc.api.resource_v1 import ResourceClaim
+    from dralloc.cli.cluster_source import (
+        PLACEMENT_USEFUL,
+        ClusterSource,
+        print_assumed_nodes,
+        print_notes,
+        unknown_names_fail,
     )
-    from dralloc.cli.orders import all_orders, order_of_claim, order_of_pod
-    from dralloc.cli.serving import Service
-    from dralloc.cli.world import Origin, load_world, tell_derived_nodes
+    from dralloc.whatif.allocations import allocate_claim, allocate_pod, allocate_waiting
+    from dralloc.whatif.engine import Engine
 
     if pod is not None and claim is not None:
         fail("give --pod or --claim, not both")
-    origin = Origin(files=files, kubeconfig=kubeconfig, context=context, namespace=namespace)
-    needed: set[type[ApiObject]] = {ResourceSlice, DeviceClass, ResourceClaim}
-    useful: set[type[ApiObject]] = {Node, Pod, ResourceClaimTemplate, DeviceTaintRule}
-    world = load_world(origin, parse_gates(feature_gates), needed=needed, useful=useful)
-    tell_derived_nodes(world)
-    service = Service(world, (world.node(node),) if node is not None else world.nodes)
-    if pod is not None:
-        service.serve(order_of_pod(world, world.pod(pod)))
-    elif claim is not None:
-        service.serve(order_of_claim(world.claim(claim)))
-    else:
-        for order in all_orders(world, namespace):
-            service.serve(order)
-    _print(service, output)
-    if service.refusals:
+    source = ClusterSource(files=files, kubeconfig=kubeconfig, context=context, namespace=namespace)
+    objects = source.load(parse_gates(feature_gates), useful=PLACEMENT_USEFUL)
+    print_assumed_nodes(objects)
+    with unknown_names_fail():
+        only_node = objects.find_node(node).metadata.name if node is not None else ""
+        engine = Engine(objects, datetime.now(UTC), only_node=only_node)
+        if pod is not None:
+            answer = allocate_pod(engine, objects.find(Pod, "pod", pod))
+        elif claim is not None:
+            answer = allocate_claim(engine, objects.find(ResourceClaim, "claim", claim))
+        else:
+            answer = allocate_waiting(engine, namespace)
+    print_notes(objects)
+    _print(answer, output)
+    if answer.refusals:
         raise typer.Exit(FINDINGS)
 
 
-def _print(service: Service, output: OutputFormat) -> None:
+def _print(answer: Allocations, output: OutputFormat) -> None:
     from dralloc.cli.answers import answer_objects
     from dralloc.cli.object_documents import as_manifest
 
     if output.is_for_people:
-        _print_table(service, is_wide=output is OutputFormat.WIDE)
+        _print_table(answer, is_wide=output is OutputFormat.WIDE)
         return
-    refusals = [(refusal.subject, refusal.message) for refusal in service.refusals]
-    answer_objects(output, [as_manifest(given.claim, "v1") for given in service.given], refusals)
+    refusals = [(refusal.subject, refusal.message) for refusal in answer.refusals]
+    answer_objects(output, [as_manifest(each.claim, "v1") for each in answer.allocated], refusals)
     for subject, message in refusals:
         say(f"{subject} {message}", err=True)
 
 
-def _print_table(service: Service, *, is_wide: bool) -> None:
+def _print_table(answer: Allocations, *, is_wide: bool) -> None:
+    from dralloc.cli.allocation_rows import allocation_rows
     from dralloc.cli.tables import table
 
     width = None if is_wide else len(HEADER) - 1
-    rows = [row[:width] for given in service.given for row in given.rows()]
+    rows = [row[:width] for each in answer.allocated for row in allocation_rows(each.claim, each.node)]
     if rows:
         for line in table(HEADER[:width], rows):
             say(line)
-    for refusal in service.refusals:
+    for refusal in answer.refusals:
         say(paint(f"{refusal.subject} {refusal.message}", "red"))
-    if not rows and not service.refusals:
-        say("nothing waits for devices")
+    if not rows and not answer.refusals:
+        say("no claim waits for devices")

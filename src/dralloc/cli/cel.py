@@ -133,10 +133,10 @@ def _read_slices(files: list[str]) -> Iterator[ResourceSlice]:
 
 def _slices_of_cluster(kubeconfig: Path | None, context: str | None) -> list[ResourceSlice]:
     from dralloc.api.resource_v1 import ResourceSlice
-    from dralloc.cli.world import Origin, load_world
+    from dralloc.cli.cluster_source import ClusterSource
 
-    origin = Origin(kubeconfig=kubeconfig, context=context)
-    return list(load_world(origin, parse_gates(""), needed={ResourceSlice}).all(ResourceSlice).values())
+    source = ClusterSource(kubeconfig=kubeconfig, context=context)
+    return list(source.load(parse_gates(""), needed={ResourceSlice}).all(ResourceSlice).values())
 
 
 def _candidates(selector: Selector, slices: list[ResourceSlice]) -> Iterator[Candidate]:

@@ -10,7 +10,7 @@ import typer
 from dralloc.cli.output import fail, say
 
 if TYPE_CHECKING:
-    from dralloc.cli.manifest_records import Record
+    from dralloc.cli.manifest_records import ManifestRecord
 
 
 class Version(StrEnum):
@@ -21,7 +21,7 @@ class Version(StrEnum):
     V1BETA1 = "v1beta1"
 
 
-class OutputFormat(StrEnum):
+class ConvertFormat(StrEnum):
     YAML = "yaml"
     JSON = "json"
 
@@ -31,7 +31,7 @@ def convert(
         list[str], typer.Option("--filename", "-f", help="A manifest, a directory of them, or - for standard input.")
     ],
     to: Annotated[Version, typer.Option(help="The version that is wanted.")],
-    output: Annotated[OutputFormat, typer.Option("--output", "-o", help="How to write it.")] = OutputFormat.YAML,
+    output: Annotated[ConvertFormat, typer.Option("--output", "-o", help="How to write it.")] = ConvertFormat.YAML,
 ) -> None:
     """Rewrite manifests in another version of resource.k8s.io. Nothing is defaulted or judged, nothing is lost.
 
@@ -45,13 +45,13 @@ def convert(
     bodies = [_converted(record, to.value) for record in read_records(files)]
     if not bodies:
         fail(f"there is no object in {', '.join(files)}")
-    if output is OutputFormat.YAML:
+    if output is ConvertFormat.YAML:
         say(to_yaml(bodies), newline=False)
     else:
         say(to_json(bodies))
 
 
-def _converted(record: Record, version: str) -> bytes:
+def _converted(record: ManifestRecord, version: str) -> bytes:
     """The object in the other version; an object of another group as it is."""
     from dralloc.api.codec import DecodeError, decode, encode
     from dralloc.api.conversion import from_hub, to_hub

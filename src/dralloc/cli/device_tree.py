@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from dralloc.api.resource_v1 import Device
 from dralloc.devices.taints import text_of_taint
-from dralloc.whatif.device_usage import CapacityReport, DeviceReport, DeviceState, Holding, PoolReport
+from dralloc.whatif.usage_report import CapacityReport, DeviceReport, DeviceState, Holding, PoolReport
 
 BAR_WIDTH: Final = 10
 

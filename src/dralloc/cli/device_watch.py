@@ -14,24 +14,22 @@ from dralloc.allocator.features import Features
 from dralloc.api.core_v1 import Node
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.resource_v1 import DeviceTaintRule, ResourceClaim, ResourceSlice
-from dralloc.cli.cluster_reading import known_kinds, served_resource, why_not_served
 from dralloc.cli.device_tree import plain_pool, tree
 from dralloc.cli.live_view import change_lines, changed_pools, frame
 from dralloc.cli.object_documents import plain_yaml
 from dralloc.cli.options import OutputFormat
 from dralloc.cli.output import FINDINGS, fail, say
 from dralloc.cli.server_connection import what_to_do
-from dralloc.cli.world import place_of
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.discovery import discover
 from dralloc.client.informer import Informer
 from dralloc.client.reflector import Reflector
 from dralloc.client.transport import Transport
 from dralloc.client.typed_resource import TypedResource
-from dralloc.devices.identity import ClaimId
 from dralloc.primitives.errors import Forbidden
 from dralloc.snapshot.cluster import Snapshot
-from dralloc.whatif.device_usage import PoolReport, UsageReporter
+from dralloc.whatif.live_cluster import relevant_kinds, served_resource, why_not_served, with_change
+from dralloc.whatif.usage_report import PoolReport, UsageReporter
 
 # Between two drawings; a cluster that changes a thousand times a second is drawn no more often.
 PAUSE_S: Final = 0.5
@@ -75,7 +73,7 @@ class DeviceWatch:
         """What is to be followed. Ends the command where the server does not give what is needed."""
         discovery = await discover(self._transport)
         found: list[TypedResource[Any]] = []
-        for object_type, kind in known_kinds():
+        for object_type, kind in relevant_kinds():
             if object_type not in FOLLOWED:
                 continue
             resource = served_resource(discovery, kind)
@@ -95,7 +93,7 @@ class DeviceWatch:
         self._changed.set()
 
     def _on_change(self, before: ApiObject | None, after: ApiObject | None) -> None:
-        snapshot = updated(self._snapshot, before, after)
+        snapshot = with_change(self._snapshot, before, after)
         if snapshot is not self._snapshot:
             self._snapshot = snapshot
             self._changed.set()
@@ -178,22 +176,3 @@ def _print_pools(output: OutputFormat, reports: Iterable[PoolReport]) -> None:
         say(msgspec.json.encode(values).decode())
     else:
         say(f"---\n{plain_yaml(values)}", newline=False)
-
-
-def updated(snapshot: Snapshot, before: ApiObject | None, after: ApiObject | None) -> Snapshot:
-    """The snapshot after a change of an object; the same one where the change does not matter to devices."""
-    is_gone = after is None
-    match after or before:
-        case ResourceSlice() as item:
-            return snapshot.without_slice(item.metadata.name) if is_gone else snapshot.with_slice(item)
-        case ResourceClaim() as item:
-            return snapshot.without_claim(ClaimId.of(item)) if is_gone else snapshot.with_claim(item)
-        case DeviceTaintRule() as item:
-            return snapshot.without_rule(item.metadata.name) if is_gone else snapshot.with_rule(item)
-        case Node() as item:
-            place = place_of(item)
-            if is_gone:
-                return snapshot.without_node(place.name)
-            return snapshot if snapshot.nodes.get(place.name) == place else snapshot.with_node(place)
-        case other:
-            raise AssertionError(f"not followed: {other}")

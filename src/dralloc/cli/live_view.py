@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dralloc.primitives.quantity import Quantity, quantity_like
-from dralloc.whatif.device_usage import CapacityReport, DeviceReport, DeviceState, PoolReport
+from dralloc.whatif.usage_report import CapacityReport, DeviceReport, DeviceState, PoolReport
 
 BAR_WIDTH: Final = 20
 ANY_NODE: Final = "(any node)"

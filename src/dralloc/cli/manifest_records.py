@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
-import msgspec
-
 from dralloc.api.manifests import read_manifest
 from dralloc.cli.file_parts import PART_SIZE_MIN, Part, cut, side_by_side
 from dralloc.cli.manifest_files import Source, read_sources
@@ -23,7 +21,7 @@ _ITEM: Final = b"\n- apiVersion: "
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ManifestRecord:
     """An object of a file, as JSON."""
 
     file: str
@@ -36,11 +34,11 @@ class Record:
 class PartRead:
     """What was read of a part, or the error that ended reading, with its place."""
 
-    records: tuple[Record, ...]
+    records: tuple[ManifestRecord, ...]
     error: str = ""
 
 
-def read_records(names: list[str]) -> list[Record]:
+def read_records(names: list[str]) -> list[ManifestRecord]:
     """Every object of every file. Ends the command where one cannot be read."""
     return records_of(readable_sources(names))
 
@@ -54,10 +52,10 @@ def readable_sources(names: list[str]) -> list[Source]:
     return sources
 
 
-def records_of(sources: list[Source]) -> list[Record]:
+def records_of(sources: list[Source]) -> list[ManifestRecord]:
     """Every object of the files. Ends the command where one cannot be read."""
     parts = [part for whole in cut(sources) for part in cut_list(whole, PART_SIZE_MIN)]
-    records: list[Record] = []
+    records: list[ManifestRecord] = []
     slow = sum(len(part.content) for part in parts if not part.content.lstrip().startswith(b"{"))
     for read in side_by_side(read_part, parts, slow):
         if read.error:
@@ -66,15 +64,11 @@ def records_of(sources: list[Source]) -> list[Record]:
     return records
 
 
-def fail_unread(record: Record) -> NoReturn:
-    """Ends the command at an object in a version that cannot be read: an answer without it would be wrong."""
-    from dralloc.api.registry import find_in_other_versions
+def fail_unread(record: ManifestRecord) -> NoReturn:
+    """Ends the command at an object in an unknown version: an answer without it would be wrong."""
+    from dralloc.whatif.manifest_cluster import why_unreadable
 
-    known = find_in_other_versions(record.api_version, record.kind)
-    reason = known.lacks(record.api_version) if known else f"no kind of {record.api_version} that dralloc knows"
-    metadata = msgspec.json.decode(record.body).get("metadata")
-    name = metadata.get("name", "") if isinstance(metadata, dict) else ""
-    fail(f"{record.file}: {record.kind} {name}: {reason}")
+    fail(why_unreadable(record))
 
 
 def cut_list(part: Part, size_min: int) -> Iterator[Part]:
@@ -98,5 +92,8 @@ def read_part(part: Part) -> PartRead:
         place = manifest.error.position
         return PartRead((), f"{part.file}:{place.line + part.lines_before}:{place.column}: {manifest.error}")
     return PartRead(
-        tuple(Record(part.file, document.api_version, document.kind, document.body) for document in manifest.documents)
+        tuple(
+            ManifestRecord(part.file, document.api_version, document.kind, document.body)
+            for document in manifest.documents
+        )
     )

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from dralloc.cli.differences import find_differences, told
-from dralloc.cli.manifest_records import Record
+from dralloc.cli.manifest_records import ManifestRecord
 from dralloc.cli.object_printer import objects_in
 from dralloc.cli.output import fail, paint, say
 from dralloc.cli.server_objects import Document, Target
@@ -50,14 +50,14 @@ class _Head(msgspec.Struct):
 _HEAD: Final = msgspec.json.Decoder(_Head)
 
 
-def in_order(discovery: Discovery, records: Iterable[Record], namespace: str) -> list[Wanted]:
+def in_order(discovery: Discovery, records: Iterable[ManifestRecord], namespace: str) -> list[Wanted]:
     """Where each object belongs, namespaces first. Ends the command where that cannot be told."""
     wanted = [_wanted(discovery, record, namespace) for record in records]
     # The sort is stable: everything else stays in the order of the files.
     return sorted(wanted, key=lambda each: each.target.resource.full_name != "namespaces")
 
 
-def _wanted(discovery: Discovery, record: Record, namespace: str) -> Wanted:
+def _wanted(discovery: Discovery, record: ManifestRecord, namespace: str) -> Wanted:
     try:
         resource = discovery.of_kind(record.api_version, record.kind)
         metadata = _HEAD.decode(record.body).metadata

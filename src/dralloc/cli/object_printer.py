@@ -13,7 +13,7 @@ from dralloc.api.json_reader import read_json
 from dralloc.cli.options import GetFormat
 from dralloc.cli.output import say
 from dralloc.cli.server_objects import AS_OBJECTS, AS_TABLE, Document, Target, follow, read_pages, revision_of
-from dralloc.cli.tables import Layout
+from dralloc.cli.tables import TableLayout
 from dralloc.client.transport import Transport
 from dralloc.primitives.errors import Gone, NotFound
 
@@ -130,7 +130,7 @@ class _Sheet:
         self._with_namespaces = target.resource.namespaced and not target.namespace
         self._columns: list[int] = []
         self._header: tuple[str, ...] = ()
-        self._layout: Layout | None = None
+        self._layout: TableLayout | None = None
         self.rows: list[tuple[str, ...]] = []
         self.revision = ""
 
@@ -150,7 +150,7 @@ class _Sheet:
 
     def lines(self) -> Iterator[str]:
         if self.rows:
-            self._layout = Layout.of((self._header, *self.rows))
+            self._layout = TableLayout.of((self._header, *self.rows))
             yield from map(self._layout.line, (self._header, *self.rows))
 
     def changed(self, table: bytes, *, is_news: bool) -> Iterator[str]:

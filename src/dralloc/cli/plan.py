@@ -1,9 +1,8 @@
-"""`dralloc plan`: which pods would fit on nodes that do not exist yet, and on how many."""
+"""`dralloc plan`: how many nodes of a shape pending pods would need."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,172 +11,139 @@ from dralloc.cli.options import Context, Files, Gates, Kubeconfig, Output, Outpu
 from dralloc.cli.output import FINDINGS, fail, parse_gates
 
 if TYPE_CHECKING:
-    from dralloc.api.resource_v1 import ResourceClaim
-    from dralloc.cli.planning import Shape
-    from dralloc.scheduler.state.cluster_state import ClusterState
-    from dralloc.whatif.planner import Plan, PlannedPlacement, Preference
+    from dralloc.whatif.engine import PodPlacement
+    from dralloc.whatif.planner import GrowthPlan
 
 
 def plan(
     shape: Annotated[
         list[str],
         typer.Option(
-            help="Nodes after a profile: gpu, mig, nic, cpu, tpu, or a file (see dralloc record), and =COUNT for the "
-            "most that may come. Each shape that is given is tried by itself.",
+            help="A profile of nodes (gpu, mig, nic, cpu, tpu, or a file, see dralloc record), with =COUNT for the "
+            "maximum number of nodes. Each shape is tried separately.",
             autocompletion=profiles_starting_with,
         ),
     ],
     files: Files = None,
     namespace: Annotated[
         str | None,
-        typer.Option("--namespace", "-n", help="Only pods of this namespace; names without one are in it."),
+        typer.Option("--namespace", "-n", help="Only pods in this namespace."),
     ] = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     output: Output = OutputFormat.TABLE,
     feature_gates: Gates = "",
 ) -> None:
-    """Say which pending pods would fit on how many new nodes of a shape. Exits with 1 if no shape has room for all.
+    """Show how many new nodes of a shape pending pods need. Exits with 1 if no shape has room for all of them.
 
-    Pods are placed as the scheduler would place them, on the nodes that are there first, with the same preference for nodes on which
-    earlier alternatives fit. Whoever finds no place gets a new node of the shape, until the pods or the nodes are used up. That the pods
-    fit on these nodes is certain; a scheduler that finds all the nodes there at once may spread them otherwise, and then need more.
+    Pods are placed as the scheduler would place them, on existing nodes first, with its preference for nodes on which earlier
+    alternatives fit. A pod that does not fit gets a new node of the shape, until all pods are placed or the nodes are used up. The pods
+    are certain to fit on these nodes; a scheduler that starts with all of the nodes may spread pods differently and need more.
 
-    # Two kinds of machines to choose from, for pods that are not created yet.
+    # Two kinds of machines to choose from, for pods that do not exist yet.
     dralloc plan -f pods.yaml --shape gpu --shape mig=4
 
-    # What would help the pods that wait in my cluster? Which pod would get what:
-    # -o wide.
+    # What would help the pending pods in my cluster? -o wide shows the devices
+    # of each pod.
     dralloc plan --shape gpu --context production
     dralloc plan --shape gpu --context production -o wide
 
-    # A shape of your own, as one of your clusters has it.
+    # A shape recorded from one of your clusters.
     dralloc record --labels pool=a100 -o a100.yaml
     dralloc plan -f pods.yaml --shape a100.yaml=10
     """
     from datetime import UTC, datetime
 
     from dralloc.api.core_v1 import Node
-    from dralloc.api.meta_v1 import ApiObject
     from dralloc.api.pod_v1 import Pod
-    from dralloc.api.resource_v1 import (
-        DeviceClass,
-        DeviceTaintRule,
-        ResourceClaim,
-        ResourceClaimTemplate,
-        ResourceSlice,
-    )
     from dralloc.cli.answers import answer
-    from dralloc.cli.planning import add_classes, pending_pods, plan_with, read_shape
+    from dralloc.cli.cluster_source import PLACEMENT_NEEDED, PLACEMENT_USEFUL, ClusterSource
     from dralloc.cli.progress import progress
-    from dralloc.cli.world import Origin, load_world
+    from dralloc.whatif.candidate_shapes import BadShape, CandidateShape, add_classes
+    from dralloc.whatif.engine import Engine, pods_by_priority
+    from dralloc.whatif.planner import plan_pods
 
-    shapes = [read_shape(text) for text in shape]
-    origin = Origin(files=files, kubeconfig=kubeconfig, context=context, namespace=namespace)
-    needed: set[type[ApiObject]] = {Pod, ResourceClaim, ResourceSlice, DeviceClass}
-    useful: set[type[ApiObject]] = {Node, ResourceClaimTemplate, DeviceTaintRule}
-    world = load_world(origin, parse_gates(feature_gates), needed=needed, useful=useful)
-    add_classes(world, shapes)
-    pods = list(pending_pods(world, namespace))
+    try:
+        shapes = [CandidateShape.parse(text) for text in shape]
+    except BadShape as error:
+        fail(f"--shape {error}")
+    source = ClusterSource(files=files, kubeconfig=kubeconfig, context=context, namespace=namespace)
+    objects = source.load(parse_gates(feature_gates), needed={*PLACEMENT_NEEDED, Pod}, useful=PLACEMENT_USEFUL)
+    add_classes(objects, shapes)
+    pods = [pod for pod in pods_by_priority(objects, namespace) if not pod.spec.node_name]
     if not pods:
-        fail(f"no pod waits for a node in {world.place}")
+        fail(f"no pod waits for a node in {objects.place}")
     now = datetime.now(UTC)
-    tried = [
-        Trial(each, *plan_with(world, pods, each, now)) for each in progress(shapes, total=len(shapes), what="planning")
+    # Without Node objects there are no existing nodes; none are assumed.
+    nodes = objects.all(Node).values()
+    plans = [
+        plan_pods(Engine(objects, now, nodes=nodes), pods, each, now)
+        for each in progress(shapes, total=len(shapes), what="planning")
     ]
     is_wide = output is OutputFormat.WIDE
-    answer(output, lambda: {"shapes": [_values(trial) for trial in tried]}, lambda: _lines(tried, is_wide=is_wide))
-    if all(trial.plan.refusals for trial in tried):
+    answer(output, lambda: {"shapes": [_values(each) for each in plans]}, lambda: _lines(plans, is_wide=is_wide))
+    if all(each.unplaced for each in plans):
         raise typer.Exit(FINDINGS)
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """A shape, and what became of the pods with it; the cluster has their claims."""
-
-    shape: Shape
-    plan: Plan
-    cluster: ClusterState
-
-    @property
-    def preference(self) -> Preference:
-        from dralloc.whatif.planner import Preference
-
-        return sum(map(self.preference_of, self.plan.placements), Preference())
-
-    def preference_of(self, placement: PlannedPlacement) -> Preference:
-        from dralloc.whatif.planner import Preference, preference
-
-        found = Preference()
-        for claim_id in placement.new:
-            claim = self.cluster.find_claim(claim_id)
-            assert claim is not None, "it was allocated"
-            found += preference(claim, placement.allocations[claim_id])
-        return found
-
-    def claims_of(self, placement: PlannedPlacement) -> Iterator[ResourceClaim]:
-        for claim_id in placement.allocations:
-            claim = self.cluster.find_claim(claim_id)
-            assert claim is not None, "the pod was placed with it"
-            yield claim
+# --- Text -----------------------------------------------------------------------------------------------------------------
 
 
-# --- For people -----------------------------------------------------------------------------------------------------------
-
-
-def _lines(tried: list[Trial], *, is_wide: bool) -> Iterator[str]:
+def _lines(plans: list[GrowthPlan], *, is_wide: bool) -> Iterator[str]:
     from dralloc.cli.tables import table
 
-    yield from table(("SHAPE", "NEW NODES", "PODS", "FIRST CHOICE", "SCORE"), [_row(trial) for trial in tried])
-    for trial in tried:
-        if is_wide and trial.plan.placements:
-            rows = [row for placement in trial.plan.placements for row in _pod_rows(trial, placement)]
-            yield from ("", f"{trial.shape.name}:", *table(("POD", "NODE", "REQUEST", "DEVICE", "CONSUMED"), rows))
-        yield from _refusal_lines(trial)
+    yield from table(("SHAPE", "NEW NODES", "PODS", "FIRST CHOICE", "SCORE"), list(map(_row, plans)))
+    for each in plans:
+        if is_wide and each.placements:
+            rows = [row for placement in each.placements for row in _pod_rows(placement)]
+            yield from ("", f"{each.shape.name}:", *table(("POD", "NODE", "REQUEST", "DEVICE", "CONSUMED"), rows))
+        yield from _unplaced_lines(each)
 
 
-def _row(trial: Trial) -> tuple[str, ...]:
-    placed, refused, preference = len(trial.plan.placements), len(trial.plan.refusals), trial.preference
+def _row(plan: GrowthPlan) -> tuple[str, ...]:
+    placed, preference = len(plan.placements), plan.preference
     return (
-        trial.shape.name,
-        str(len(trial.plan.nodes)),
-        f"{placed} of {placed + refused}",
+        plan.shape.name,
+        str(len(plan.nodes)),
+        f"{placed} of {placed + len(plan.unplaced)}",
         f"{preference.first} of {preference.requests}" if preference.requests else "-",
         str(preference.score) if preference.requests else "-",
     )
 
 
-def _pod_rows(trial: Trial, placement: PlannedPlacement) -> Iterator[tuple[str, ...]]:
-    from dralloc.cli.serving import Given
+def _pod_rows(placement: PodPlacement) -> Iterator[tuple[str, ...]]:
+    from dralloc.cli.allocation_rows import allocation_rows
 
-    subject = _name(placement.pod)
-    rows = [row[1:5] for claim in trial.claims_of(placement) for row in Given(claim, placement.node).rows()]
+    rows = [row[1:5] for claim in placement.claims for row in allocation_rows(claim, placement.node)]
     for request, node, device, consumed in rows or [("-", placement.node, "-", "-")]:
-        yield subject, node, request, device, consumed
+        yield _name(placement.pod), node, request, device, consumed
 
 
-def _refusal_lines(trial: Trial) -> Iterator[str]:
-    """Pods that are refused for the same reason, together."""
+def _unplaced_lines(plan: GrowthPlan) -> Iterator[str]:
+    """Pods with the same reason share a line."""
     by_message: dict[str, list[str]] = {}
-    for refusal in trial.plan.refusals:
-        by_message.setdefault(refusal.message, []).append(_name(refusal.pod))
+    for unplaced in plan.unplaced:
+        by_message.setdefault(unplaced.message, []).append(_name(unplaced.pod))
     for message, names in by_message.items():
-        who = f"pod {names[0]}" if len(names) == 1 else f"{len(names)} pods ({names[0]}, …)"
-        yield f"\n{trial.shape.name}: no place for {who}: {message}"
+        pods = f"pod {names[0]} does" if len(names) == 1 else f"{len(names)} pods ({names[0]}, …) do"
+        yield f"\n{plan.shape.name}: {pods} not fit: {message}"
 
 
 def _name(pod: Any) -> str:
     return f"{pod.metadata.namespace}/{pod.metadata.name}"
 
 
-# --- For machines -----------------------------------------------------------------------------------------------------------
+# --- JSON and YAML --------------------------------------------------------------------------------------------------------
 
 
-def _values(trial: Trial) -> dict[str, Any]:
-    preference = trial.preference
+def _values(plan: GrowthPlan) -> dict[str, Any]:
+    from dralloc.devices.identity import ClaimId
+    from dralloc.whatif.planner import preference_of
+
+    preference = plan.preference
     return {
-        "shape": trial.shape.name,
-        "newNodes": list(trial.plan.nodes),
+        "shape": plan.shape.name,
+        "newNodes": list(plan.nodes),
         "preference": {
             "requests": preference.requests,
             "firstChoice": preference.first,
@@ -187,21 +153,21 @@ def _values(trial: Trial) -> dict[str, Any]:
             {
                 "pod": _name(placement.pod),
                 "node": placement.node,
-                "score": trial.preference_of(placement).score,
+                "score": preference_of(placement).score,
                 "devices": [
                     {
-                        "claim": str(claim_id),
+                        "claim": str(ClaimId.of(claim)),
                         "request": result.request,
                         "driver": result.driver,
                         "pool": result.pool,
                         "device": result.device,
                         "consumedCapacity": {name: str(each) for name, each in result.consumed_capacity.items()},
                     }
-                    for claim_id, allocation in placement.allocations.items()
-                    for result in allocation.devices.results
+                    for claim in placement.claims
+                    for result in (claim.status.allocation.devices.results if claim.status.allocation else ())
                 ],
             }
-            for placement in trial.plan.placements
+            for placement in plan.placements
         ],
-        "refusals": [{"pod": _name(refusal.pod), "message": refusal.message} for refusal in trial.plan.refusals],
+        "refusals": [{"pod": _name(unplaced.pod), "message": unplaced.message} for unplaced in plan.unplaced],
     }

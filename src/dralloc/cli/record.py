@@ -15,9 +15,9 @@ def record(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The file to write; otherwise print.")] = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
-    labels: Annotated[str, typer.Option(help="Record only nodes with these labels, such as pool=gpu.")] = "",
+    labels: Annotated[str, typer.Option(help="ManifestRecord only nodes with these labels, such as pool=gpu.")] = "",
 ) -> None:
-    """Record the nodes, slices and classes of a cluster as a profile for `dralloc node --fake N --profile FILE`.
+    """ManifestRecord the nodes, slices and classes of a cluster as a profile for `dralloc node --fake N --profile FILE`.
 
     Nothing is written to the cluster. Nodes that have the same are recorded once.
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class TableLayout:
     """How wide the columns are: rows that come later are set below those that came first."""
 
     widths: tuple[int, ...]
 
     @classmethod
-    def of(cls, rows: Sequence[Sequence[str]]) -> Layout:
+    def of(cls, rows: Sequence[Sequence[str]]) -> TableLayout:
         return cls(tuple(max(map(len, column)) for column in zip(*rows, strict=True)))
 
     def line(self, row: Sequence[str]) -> str:
@@ -23,4 +23,4 @@ class Layout:
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """The lines of a table; the last column is not padded."""
     everything = (header, *rows)
-    return list(map(Layout.of(everything).line, everything))
+    return list(map(TableLayout.of(everything).line, everything))

@@ -61,20 +61,22 @@ def devices(
     from dralloc.api.core_v1 import Node
     from dralloc.api.resource_v1 import DeviceTaintRule, ResourceClaim, ResourceSlice
     from dralloc.cli.answers import answer
+    from dralloc.cli.cluster_source import ClusterSource, unknown_names_fail
     from dralloc.cli.device_tree import plain_pool, tree
-    from dralloc.cli.world import Origin, load_world
-    from dralloc.whatif.device_usage import usage_report
+    from dralloc.whatif.usage_report import usage_report
 
     if watch:
         if files:
             fail("--watch follows a cluster, and files do not change: leave out --watch or -f")
         _follow(kubeconfig, context, node, output, feature_gates)
-    origin = Origin(files=files, kubeconfig=kubeconfig, context=context)
+    source = ClusterSource(files=files, kubeconfig=kubeconfig, context=context)
     gates = parse_gates(feature_gates)
-    world = load_world(origin, gates, needed={ResourceSlice, ResourceClaim}, useful={Node, DeviceTaintRule})
-    reports = usage_report(world.snapshot, world.features)
+    objects = source.load(gates, needed={ResourceSlice, ResourceClaim}, useful={Node, DeviceTaintRule})
+    reports = usage_report(objects.snapshot(), objects.features)
     if node is not None:
-        reports = tuple(report for report in reports if report.node == world.node(node).name)
+        with unknown_names_fail():
+            name = objects.find_node(node).metadata.name
+        reports = tuple(report for report in reports if report.node == name)
     is_wide = output is OutputFormat.WIDE
     answer(
         output,

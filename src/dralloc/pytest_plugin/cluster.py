@@ -142,20 +142,17 @@ class DraCluster:
 
     def explain(self, pod: str, *, namespace: str = "default") -> str:
         """Why the pod gets no devices and what would help, or why it gets these: what `dralloc explain pod` says."""
-        from dralloc.cli.cluster_reading import read_cluster
-        from dralloc.cli.explain import explain_order, explanation_lines
-        from dralloc.cli.orders import order_of_pod
-        from dralloc.cli.world import World
+        from dralloc.whatif.cluster_objects import ClusterObjects
+        from dralloc.whatif.engine import Engine
+        from dralloc.whatif.live_cluster import read_cluster
+        from dralloc.whatif.pod_explanation import explain_pod
 
         read = self.pod(pod, namespace=namespace)
-        world = World(self._life.settings.gates, "the cluster", namespace)
-        for reading in self.run(read_cluster(self._cluster.transport, namespace)).values():
-            for item in reading.objects:
-                world.add(item)
-        order = order_of_pod(world, read)
-        if order.fault:
-            return f"{order.subject} cannot be served: {order.fault}"
-        return "\n".join(explanation_lines(order, explain_order(world, order, world.nodes)))
+        objects = ClusterObjects(self._life.settings.gates, "the cluster", namespace)
+        for found in self.run(read_cluster(self._cluster.transport, namespace)).values():
+            for item in found.objects:
+                objects.add(item)
+        return "\n".join(explain_pod(Engine(objects, self._life.settings.clock.now()), read).lines())
 
     def describe(self) -> str:
         """Nodes, pods, claims and the latest events, for people."""

@@ -12,14 +12,14 @@ from datetime import datetime
 from dralloc.api.pod_v1 import Pod
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.contract import Placement
-from dralloc.scheduler.decide.cycle import Cycle
-from dralloc.scheduler.state.cluster_state import ClusterState
 from dralloc.simulator.checkers import StoredObjects
+from dralloc.whatif.cluster_objects import ClusterObjects
+from dralloc.whatif.engine import Engine
 
 
 def forgotten(objects: StoredObjects, now: datetime) -> Iterator[str]:
     """Pods that wait for nothing."""
-    cycle = Cycle(_cluster(objects), FeatureGates.defaults())
+    engine = Engine(_cluster_objects(objects), now)
     for pod in objects.pods:
         if pod.is_finished:
             continue
@@ -31,7 +31,7 @@ def forgotten(objects: StoredObjects, now: datetime) -> Iterator[str]:
         elif missing := _claims_not_made(pod):
             yield f"pod {pod.metadata.name} waits for claims that nobody made: {missing}"
         else:
-            decision = cycle.decide(pod, now)
+            decision = engine.decide(pod)
             if isinstance(decision, Placement):
                 yield f"pod {pod.metadata.name} waits and could run on {decision.node}"
 
@@ -45,18 +45,8 @@ def _claims_not_made(pod: Pod) -> list[str]:
     ]
 
 
-def _cluster(objects: StoredObjects) -> ClusterState:
-    cluster = ClusterState()
-    for device_class in objects.classes:
-        cluster.class_changed(None, device_class)
-    for node in objects.nodes:
-        cluster.node_changed(None, node)
-    for published in objects.slices:
-        cluster.slice_changed(None, published)
-    for rule in objects.rules:
-        cluster.rule_changed(None, rule)
-    for claim in objects.claims:
-        cluster.claim_changed(None, claim)
-    for pod in objects.pods:
-        cluster.pod_changed(None, pod)
-    return cluster
+def _cluster_objects(stored: StoredObjects) -> ClusterObjects:
+    objects = ClusterObjects(FeatureGates.defaults())
+    for item in (*stored.nodes, *stored.slices, *stored.classes, *stored.rules, *stored.claims, *stored.pods):
+        objects.add(item)
+    return objects

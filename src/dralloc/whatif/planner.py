@@ -1,60 +1,24 @@
-"""How many nodes that do not exist yet would pods need: a what-if on the scheduler's own cycle.
+"""How many nodes of a shape pods would need.
 
-Pods are placed one after the other, as the scheduler would, with its scores and preferences. One that finds no place gets new nodes;
-where it does not fit even on those, they are taken away again, and pods that ask for the same are not tried on new ones. Pure, like the
-cycle: nothing is written but to the cluster that was handed over.
+Pods are placed one after the other by the engine. A pod that fits nowhere gets new nodes; if it does not fit on those
+either, they are removed again, and pods with the same requirements are not tried on new nodes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
 from dralloc.allocator.allocate import ALTERNATIVES_MAX
-from dralloc.api.core_v1 import Node
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.request_name import RequestName
-from dralloc.api.resource_v1 import AllocationResult, ResourceClaim, ResourceSlice
+from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.devices.identity import ClaimId
-from dralloc.scheduler.contract import Decision, Placement, Rejection
-from dralloc.scheduler.decide.cycle import Cycle
-from dralloc.scheduler.state.cluster_state import ClusterState
-
-
-@dataclass(frozen=True, slots=True)
-class Growth:
-    """Nodes that come together, with the devices that come with them."""
-
-    nodes: tuple[Node, ...]
-    slices: tuple[ResourceSlice, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedPlacement:
-    """Where a pod would go, and what its claims would get there."""
-
-    pod: Pod
-    node: str
-    allocations: Mapping[ClaimId, AllocationResult]
-    # The claims that would be allocated with it.
-    new: frozenset[ClaimId] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """A pod that would find no place, and why not."""
-
-    pod: Pod
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    placements: tuple[PlannedPlacement, ...]
-    refusals: tuple[Refusal, ...]
-    # The nodes that were added.
-    nodes: tuple[str, ...]
+from dralloc.scheduler.contract import Decision, DecisionFailure, Placement, Rejection
+from dralloc.whatif.candidate_shapes import CandidateShape, Growth, Growths
+from dralloc.whatif.engine import Engine, PodPlacement, UnplacedPod
+from dralloc.whatif.template_claims import MissingTemplate
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,75 +33,90 @@ class Preference:
         return Preference(self.requests + other.requests, self.first + other.first, self.score + other.score)
 
 
-class Planner:
-    """Places pods on a cluster that grows. `grow` gives the nodes that would come next, by the number of growths before."""
+@dataclass(frozen=True, slots=True)
+class GrowthPlan:
+    """What would become of the pods with nodes of the shape."""
 
-    def __init__(
-        self,
-        cluster: ClusterState,
-        cycle: Cycle,
-        *,
-        grow: Callable[[int], Growth],
-        growths_max: int,
-        now: datetime,
-        share_ids: Callable[[], str],
-    ) -> None:
-        self._cluster = cluster
-        self._cycle = cycle
-        self._grow = grow
-        self._growths_max = growths_max
-        self._now = now
-        self._share_ids = share_ids
+    shape: CandidateShape
+    placements: tuple[PodPlacement, ...]
+    unplaced: tuple[UnplacedPod, ...]
+    # The nodes that were added.
+    nodes: tuple[str, ...]
+
+    @property
+    def preference(self) -> Preference:
+        return sum(map(preference_of, self.placements), Preference())
+
+
+def plan_pods(engine: Engine, pods: Iterable[Pod], shape: CandidateShape, now: datetime) -> GrowthPlan:
+    """Places the pods on the engine's cluster, which grows by nodes of the shape as they need them."""
+    return _Planner(engine, shape, now).plan(pods)
+
+
+class _Planner:
+    def __init__(self, engine: Engine, shape: CandidateShape, now: datetime) -> None:
+        self._engine = engine
+        self._shape = shape
+        self._grow = Growths(shape, now)
         self._growths: list[Growth] = []
-        # Shapes of pods that do not fit on new nodes either.
-        self._hopeless: set[bytes] = set()
+        # Equivalence keys of pods that do not fit on new nodes either.
+        self._unsatisfiable: set[bytes] = set()
 
-    def plan(self, pods: Iterable[Pod]) -> Plan:
-        placements: list[PlannedPlacement] = []
-        refusals: list[Refusal] = []
+    def plan(self, pods: Iterable[Pod]) -> GrowthPlan:
+        placements: list[PodPlacement] = []
+        unplaced: list[UnplacedPod] = []
         for pod in pods:
-            decision = self._decide(pod)
+            try:
+                completed = self._engine.complete(pod)
+            except MissingTemplate as error:
+                unplaced.append(UnplacedPod(pod, str(error), is_error=True))
+                continue
+            decision = self._decide(completed)
             if isinstance(decision, Placement):
-                placed = decision.commit(self._share_ids)
-                self._cluster.assume(pod, placed.node, placed.allocations)
-                placements.append(PlannedPlacement(pod, placed.node, placed.allocations, placed.new))
+                placements.append(self._engine.assume(completed, decision))
             else:
-                refusals.append(Refusal(pod, decision.message))
+                unplaced.append(UnplacedPod(pod, decision.message, is_error=isinstance(decision, DecisionFailure)))
         added = tuple(node.metadata.name for growth in self._growths for node in growth.nodes)
-        return Plan(tuple(placements), tuple(refusals), added)
+        return GrowthPlan(self._shape, tuple(placements), tuple(unplaced), added)
 
     def _decide(self, pod: Pod) -> Decision:
-        decision = self._cycle.decide(pod, self._now)
-        shape = decision.equivalence_key if isinstance(decision, Rejection) else None
-        # Without a shape, it is something about the pod itself, and no node helps.
-        if shape is None or shape in self._hopeless or len(self._growths) >= self._growths_max:
+        decision = self._engine.decide(pod)
+        key = decision.equivalence_key if isinstance(decision, Rejection) else None
+        # Without a key, the decision is about this pod alone, and no node helps.
+        if key is None or key in self._unsatisfiable or len(self._growths) >= self._shape.growths_max:
             return decision
         growth = self._grow(len(self._growths))
         self._add(growth)
-        again = self._cycle.decide(pod, self._now)
+        again = self._engine.decide(pod)
         if isinstance(again, Placement):
             self._growths.append(growth)
         else:
             self._remove(growth)
-            self._hopeless.add(shape)
+            self._unsatisfiable.add(key)
         return again
 
     def _add(self, growth: Growth) -> None:
         for node in growth.nodes:
-            self._cluster.node_changed(None, node)
+            self._engine.cluster.node_changed(None, node)
         for item in growth.slices:
-            self._cluster.slice_changed(None, item)
+            self._engine.cluster.slice_changed(None, item)
 
     def _remove(self, growth: Growth) -> None:
         for item in growth.slices:
-            self._cluster.slice_changed(item, None)
+            self._engine.cluster.slice_changed(item, None)
         for node in growth.nodes:
-            self._cluster.node_changed(node, None)
+            self._engine.cluster.node_changed(node, None)
 
 
-def preference(claim: ResourceClaim, allocation: AllocationResult) -> Preference:
-    """How well the claim's requests with alternatives are served by what it got."""
-    chosen = {RequestName.parse(result.request) for result in allocation.devices.results}
+def preference_of(placement: PodPlacement) -> Preference:
+    """How well the requests of the claims that are allocated with the pod are served."""
+    new = (claim for claim in placement.claims if ClaimId.of(claim) in placement.new)
+    return sum(map(_preference, new), Preference())
+
+
+def _preference(claim: ResourceClaim) -> Preference:
+    assert claim.status.allocation is not None, "the claim was allocated with the pod"
+    chosen = {RequestName.parse(result.request) for result in claim.status.allocation.devices.results}
     found = Preference()
     for request in claim.spec.devices.requests or ():
         names = [RequestName(request.name, entry.name) for entry in request.first_available]

@@ -16,6 +16,7 @@ from dralloc.devices.identity import ClaimId
 from dralloc.primitives.quantity import Quantity
 
 GROUPS_SHOWN_MAX: Final = 8
+NAMES_SHOWN_MAX: Final = 3
 EXPRESSION_SHOWN_MAX: Final = 100
 
 
@@ -204,6 +205,14 @@ def counted(number: int, noun: str) -> str:
 def listed(names: Iterable[str]) -> str:
     *first, last = names
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def first_few(names: Iterable[str], noun: str) -> str:
+    """The first few names, and how many more there are."""
+    known = list(names)
+    shown = ", ".join(known[:NAMES_SHOWN_MAX])
+    more = len(known) - NAMES_SHOWN_MAX
+    return f"{shown} and {counted(more, f'more {noun}')}" if more > 0 else shown
 
 
 def shortened(expression: str) -> str:

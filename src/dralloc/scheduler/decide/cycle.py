@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -38,6 +38,7 @@ from dralloc.scheduler.decide.claim_checks import (
     reservation_obstacle,
 )
 from dralloc.scheduler.decide.node_fit import NodeRequirements, misfit
+from dralloc.scheduler.decide.node_verdicts import NodeVerdict
 from dralloc.scheduler.decide.pod_requirements import ClaimSplit, HeldClaim, PodRequirements, equivalence_key
 from dralloc.scheduler.decide.unsupported_fields import unsupported
 from dralloc.scheduler.decide.verdict_table import DEFAULT_EFFORT, NodeChoice, SearchEffort, VerdictTable
@@ -71,6 +72,31 @@ class Cycle:
         self._start = 0
 
     def decide(self, pod: Pod, now: datetime) -> Decision:
+        examined = self._examine(pod)
+        if isinstance(examined, Rejection):
+            return examined
+        key, split, table = examined
+        unusable = tuple(claim for claim in split.allocated if is_unusable(claim, now))
+        choice = table.best() if not unusable else None
+        if choice is not None:
+            return self._place(table, choice, split, now)
+        refusal = self._refuse(pod, table, split, unusable)
+        # Which claim to deallocate depends on the pod, not only on its requirements.
+        if isinstance(refusal, Rejection) and refusal.deallocate is None and not unusable:
+            return replace(refusal, equivalence_key=key)
+        return refusal
+
+    def verdicts(self, pod: Pod) -> Mapping[str, NodeVerdict]:
+        """The verdict of every node on the pod; empty if the pod is rejected before any node is judged."""
+        examined = self._examine(pod)
+        if isinstance(examined, Rejection):
+            return {}
+        _, _, table = examined
+        table.best()
+        return table.all_verdicts()
+
+    def _examine(self, pod: Pod) -> tuple[bytes, ClaimSplit, VerdictTable] | Rejection:
+        """The pod's equivalence key, its claims, and the table of verdicts; or why no node need be judged."""
         view = self._view
         if asked := unsupported(pod.spec):
             message = f"this scheduler does not support {', '.join(asked)}"
@@ -87,15 +113,7 @@ class Cycle:
         repelled = view.repelled(pod)
         key = equivalence_key(pod, split, view.classes, repelled)
         table = self._table(key, pod, split, repelled)
-        unusable = tuple(claim for claim in split.allocated if is_unusable(claim, now))
-        choice = table.best() if not unusable else None
-        if choice is not None:
-            return self._place(table, choice, split, now)
-        refusal = self._refuse(pod, table, split, unusable)
-        # Which claim to deallocate depends on the pod, not only on its requirements.
-        if isinstance(refusal, Rejection) and refusal.deallocate is None and not unusable:
-            return replace(refusal, equivalence_key=key)
-        return refusal
+        return key, split, table
 
     def _place(self, table: VerdictTable, choice: NodeChoice, claims: ClaimSplit, now: datetime) -> Placement:
         allocations = table.judge.allocations(choice.fits, choice.node, self._view.snapshot)

@@ -29,6 +29,7 @@ class NodeMisfit(NamedTuple):
     reason: str
 
 
+WRONG_NAME: Final = NodeMisfit("NodeName", "not the node that the pod asks for")
 NOT_SELECTED: Final = NodeMisfit("NodeAffinity", "node selector or affinity does not match")
 
 
@@ -82,7 +83,7 @@ def misfit(requirements: NodeRequirements, node: NodeState) -> NodeMisfit | None
     if offer.is_unschedulable and not is_tolerated(UNSCHEDULABLE_TAINT, requirements.tolerations):
         return NodeMisfit("NodeUnschedulable", "unschedulable")
     if requirements.node_name and requirements.node_name != offer.name:
-        return NodeMisfit("NodeName", "not the node that the pod asks for")
+        return WRONG_NAME
     for taint in offer.taints:
         if taint.effect in REPELLING and not is_tolerated(taint, requirements.tolerations):
             return NodeMisfit("TaintToleration", f"taint {_shown(taint)} is not tolerated")

@@ -10,7 +10,7 @@ from dralloc.allocator.diagnosis.diagnoser import Diagnoser
 from dralloc.allocator.diagnosis.reasons import Cause, Group, Reason, grouped
 from dralloc.devices.identity import ClaimId
 from dralloc.scheduler.contract import DYNAMIC_RESOURCES
-from dralloc.scheduler.decide.node_fit import NOT_SELECTED
+from dralloc.scheduler.decide.node_fit import NOT_SELECTED, WRONG_NAME
 from dralloc.scheduler.decide.node_verdicts import Faulty, Fits, Lacking, NodeVerdict, OutOfReach, Unfit
 from dralloc.scheduler.decide.pod_requirements import PodRequirements
 from dralloc.scheduler.state.node_state import NodeState
@@ -50,15 +50,16 @@ class NodeReasons:
         demand = self._requirements.demand
         diagnoser = Diagnoser(demand, snapshot) if demand is not None else None
         for name in list(new):
-            self._known[name] = verdicts[name], _reason(verdicts[name], nodes[name], diagnoser)
+            self._known[name] = verdicts[name], reason_of(verdicts[name], nodes[name], diagnoser)
 
     def _excluded(
         self, verdicts: Mapping[str, NodeVerdict], nodes: Mapping[str, NodeState]
     ) -> Iterator[tuple[str, Reason]]:
         if len(verdicts) == len(nodes):
             return
+        required = self._requirements.node
         exclusions = [
-            (self._requirements.node.only_nodes(), _about_node(NOT_SELECTED.reason)),
+            (required.only_nodes(), _about_node((WRONG_NAME if required.node_name else NOT_SELECTED).reason)),
             *((held.only_nodes(), _out_of_reach(held.claim_id)) for held in self._requirements.held),
         ]
         for name in nodes:
@@ -67,7 +68,8 @@ class NodeReasons:
                 yield name, next(because, _about_node(UNDIAGNOSED))
 
 
-def _reason(verdict: NodeVerdict, node: NodeState, diagnoser: Diagnoser | None) -> Reason:
+def reason_of(verdict: NodeVerdict, node: NodeState, diagnoser: Diagnoser | None) -> Reason:
+    """Why a node with this verdict cannot take the pod. Verdicts about devices need a diagnoser."""
     match verdict:
         case Unfit(misfit):
             return _about_node(misfit.reason)

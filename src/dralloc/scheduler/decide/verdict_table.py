@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -81,6 +81,15 @@ class VerdictTable:
 
     def __len__(self) -> int:
         return len(self._verdicts) + len(self._unseen)
+
+    def all_verdicts(self) -> Mapping[str, NodeVerdict]:
+        """The verdicts of all nodes; those that are missing or stale are made now."""
+        return {name: self._current_verdict(node) for name, node in self._view.nodes.items()}
+
+    def _current_verdict(self, node: NodeState) -> NodeVerdict:
+        verdict, snapshot = self._verdicts.get(node.name), self._view.snapshot
+        is_stale = isinstance(verdict, Fits) and not self.judge.is_current(verdict, node, snapshot)
+        return self.judge.verdict(node, snapshot) if verdict is None or is_stale else verdict
 
     @property
     def fault(self) -> Faulty | None:

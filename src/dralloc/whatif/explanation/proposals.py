@@ -19,7 +19,6 @@ from dralloc.cel.errors import CelError
 from dralloc.primitives.quantity import Quantity
 from dralloc.snapshot.pools import PoolStatus
 from dralloc.snapshot.slices import DeviceShape
-from dralloc.whatif.device_usage import holdings
 from dralloc.whatif.explanation.claim_changes import (
     AskForOther,
     AskLess,
@@ -43,6 +42,7 @@ from dralloc.whatif.explanation.cluster_changes import (
 )
 from dralloc.whatif.explanation.selector_parts import compiled, conditions, guarded, joined
 from dralloc.whatif.explanation.situation import Situation
+from dralloc.whatif.usage_report import holdings
 
 # Of each kind of change, for one request.
 PROPOSALS_MAX: Final = 6

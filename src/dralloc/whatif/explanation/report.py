@@ -26,7 +26,6 @@ from dralloc.api.resource_v1 import DeviceClass
 from dralloc.devices.identity import ClaimId, DeviceId
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.node_selectors import Node
-from dralloc.whatif.device_usage import Holding, holdings
 from dralloc.whatif.explanation.attribute_statistics import (
     SelectorStatistics,
     selector_statistics,
@@ -37,6 +36,7 @@ from dralloc.whatif.explanation.claim_changes import Change
 from dralloc.whatif.explanation.nearest_miss import MISSES_MAX, nearest_misses
 from dralloc.whatif.explanation.node_findings import Finding, investigate
 from dralloc.whatif.explanation.situation import Situation
+from dralloc.whatif.usage_report import Holding, holdings
 
 # How many groups of nodes are told in detail.
 DETAILED_MAX: Final = 3
@@ -51,8 +51,10 @@ class Question:
     features: Features
     snapshot: Snapshot
     nodes: tuple[Node, ...]
-    # Nodes that are out of the question, for reasons that have nothing to do with devices.
+    # Nodes that cannot take the pod, for reasons other than devices.
     excluded: Mapping[str, Reason] = field(default_factory=dict)
+    # The node that the scheduler chooses.
+    chosen: str = ""
     effort: Effort = DEFAULT_EFFORT
 
     @property
@@ -195,8 +197,8 @@ class _Investigation:
     # --- It fits --------------------------------------------------------------------------------------------------------
 
     def _choice(self, scores: Mapping[str, int]) -> Choice:
-        """On the node where the most preferred alternatives fit, the first of several."""
-        best = max(scores, key=lambda name: scores[name])
+        """On the node that the scheduler chooses, else where the most preferred alternatives fit."""
+        best = self._question.chosen if self._question.chosen in scores else max(scores, key=lambda name: scores[name])
         situation = self._question.on(self._nodes[best])
         outcome = situation.outcome()
         assert isinstance(outcome, Allocated), f"{best} is like a node that fits, and does not"

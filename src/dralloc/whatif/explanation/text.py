@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Final
 
-from dralloc.allocator.diagnosis.reasons import Group, counted, text_of_loss
+from dralloc.allocator.diagnosis.reasons import Group, counted, first_few, text_of_loss
 from dralloc.whatif.explanation.attribute_statistics import AttributeStatistics, SelectorStatistics
 from dralloc.whatif.explanation.choice import Choice, ChosenDevice
 from dralloc.whatif.explanation.report import Explanation, NodeDetail, RequestFunnel, Standing, Step, Verdict
 
-NAMES_SHOWN_MAX: Final = 3
 GROUPS_SHOWN_MAX: Final = 20
 _MISSES: Final = "It would fit if you"
 
@@ -62,7 +61,7 @@ def _on_how_many(explanation: Explanation) -> str:
 def _given(choice: Choice | None) -> str:
     if choice is None or not choice.devices:
         return ""
-    devices = listed((str(chosen.device_id) for chosen in choice.devices), "device")
+    devices = first_few((str(chosen.device_id) for chosen in choice.devices), "device")
     return f"; on {choice.node} it gets {devices}"
 
 
@@ -94,7 +93,7 @@ def _node_lines(explanation: Explanation) -> Iterator[str]:
         rows.insert(0, (len(explanation.available), told, explanation.available))
     width = len(str(max((count for count, _, _ in rows), default=0)))
     for count, told, nodes in rows[:GROUPS_SHOWN_MAX]:
-        yield f"{count:>{width}}  {told}  [{listed(nodes, 'node')}]"
+        yield f"{count:>{width}}  {told}  [{first_few(nodes, 'node')}]"
     if len(rows) > GROUPS_SHOWN_MAX:
         yield f"{sum(count for count, _, _ in rows[GROUPS_SHOWN_MAX:]):>{width}}  other reasons"
 
@@ -146,7 +145,7 @@ def _funnel_lines(funnel: RequestFunnel) -> Iterator[str]:
 
 def _step(step: Step) -> str:
     text = text_of_loss(step.reason)
-    held = f", held by {listed(map(str, step.holders), 'claim')}" if step.holders else ""
+    held = f", held by {first_few(map(str, step.holders), 'claim')}" if step.holders else ""
     return text + held
 
 
@@ -194,11 +193,3 @@ def _chosen_lines(chosen: ChosenDevice) -> Iterator[str]:
     for passed in chosen.passed_over:
         example = f"such as {passed.example}" if passed.count > 1 else str(passed.example)
         yield f"  passed over {passed.count}: {passed.why} [{example}]"
-
-
-def listed(names: Iterable[str], noun: str) -> str:
-    """The first few names, and how many more there are."""
-    known: Sequence[str] = list(names)
-    shown = ", ".join(known[:NAMES_SHOWN_MAX])
-    more = len(known) - NAMES_SHOWN_MAX
-    return f"{shown} and {counted(more, f'more {noun}')}" if more > 0 else shown

@@ -1,6 +1,6 @@
 // Pools: the slices of one, what of them counts, what is wrong with it, and what is left of its counters.
 //
-// The same rules as `dralloc.snapshot.pools` and `dralloc.whatif.device_usage`, with the features that are on by default.
+// The same rules as `dralloc.snapshot.pools` and `dralloc.whatif.usage_report`, with the features that are on by default.
 
 import { compared } from "./names.mjs";
 import { isPlacedOn } from "./node_selectors.mjs";

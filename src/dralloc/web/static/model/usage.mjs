@@ -1,7 +1,7 @@
 // What there is of every device, who holds how much of it, and what could still be had.
 //
 // Claims are namespaced, so nobody who looks at claims sees what a device has left; slices do not say it either. This joins
-// the two. The same rules as `dralloc.whatif.device_usage`; a test compares the two on random clusters.
+// the two. The same rules as `dralloc.whatif.usage_report`; a test compares the two on random clusters.
 
 import { largestRequest } from "./headroom.mjs";
 import { compared } from "./names.mjs";

@@ -13,7 +13,7 @@ from dralloc.primitives.quantity import Quantity
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.testing import builders as build
 from dralloc.testing.builders import allocation, claim, device, held, resource_slice
-from dralloc.whatif.device_usage import DeviceState, PoolReport, usage_report
+from dralloc.whatif.usage_report import DeviceState, PoolReport, usage_report
 from tests.support.random_worlds import random_world
 
 STEPPED = {"memory": capacity("40Gi", default="1Gi", minimum="2Gi", step="4Gi")}

@@ -1,0 +1,103 @@
+"""Which devices pods and claims would get, one after the other, each from what the ones before it left."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from dralloc.api.pod_claims import claims_of
+from dralloc.api.pod_v1 import Pod
+from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.devices.identity import ClaimId
+from dralloc.whatif.engine import Engine, UnplacedPod, pods_by_priority
+from dralloc.whatif.template_claims import MissingTemplate, pod_for_claim
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimOnNode:
+    """A claim with its devices, and the node where it gets them."""
+
+    claim: ResourceClaim
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedSubject:
+    """A pod or claim that gets nothing; `message` completes the sentence that begins with the subject."""
+
+    subject: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Allocations:
+    allocated: list[ClaimOnNode] = field(default_factory=list)
+    refusals: list[RefusedSubject] = field(default_factory=list)
+
+
+def allocate_waiting(engine: Engine, namespace: str | None) -> Allocations:
+    """Every pod that waits for a node or for devices, by priority and age; then every claim that no pod uses."""
+    answer = Allocations()
+    used: set[ClaimId] = set()
+    for pod in pods_by_priority(engine.objects, namespace):
+        try:
+            completed = engine.complete(pod)
+        except MissingTemplate as error:
+            answer.refusals.append(RefusedSubject(subject_of_pod(pod), f"cannot be allocated: {error}"))
+            continue
+        claims = engine.claims_of(completed)
+        used.update(ClaimId(pod.metadata.namespace, use.claim) for use in claims_of(completed))
+        if not pod.spec.node_name or any(claim.status.allocation is None for claim in claims):
+            if pod.spec.resource_claims:
+                _add(answer, engine, completed, subject_of_pod(pod))
+            else:
+                # It gets no devices, but its part of a node.
+                engine.place(completed)
+    for claim in engine.objects.all(ResourceClaim).values():
+        is_meant = namespace in (None, claim.metadata.namespace)
+        if is_meant and claim.status.allocation is None and ClaimId.of(claim) not in used:
+            _add(answer, engine, pod_for_claim(claim), subject_of_claim(claim))
+    return answer
+
+
+def allocate_pod(engine: Engine, pod: Pod) -> Allocations:
+    """The claims of the pod, including those that have devices."""
+    answer = Allocations()
+    _add(answer, engine, pod, subject_of_pod(pod), only_new=False)
+    return answer
+
+
+def allocate_claim(engine: Engine, claim: ResourceClaim) -> Allocations:
+    answer = Allocations()
+    if claim.status.allocation is not None:
+        answer.allocated.append(ClaimOnNode(claim, _node_of(claim)))
+    else:
+        _add(answer, engine, pod_for_claim(claim), subject_of_claim(claim))
+    return answer
+
+
+def subject_of_pod(pod: Pod) -> str:
+    return f"pod {pod.metadata.namespace}/{pod.metadata.name}"
+
+
+def subject_of_claim(claim: ResourceClaim) -> str:
+    return f"claim {ClaimId.of(claim)}"
+
+
+def _add(answer: Allocations, engine: Engine, pod: Pod, subject: str, *, only_new: bool = True) -> None:
+    placed = engine.place(pod)
+    if isinstance(placed, UnplacedPod):
+        verb = "cannot be allocated" if placed.is_error else "does not fit"
+        answer.refusals.append(RefusedSubject(subject, f"{verb}: {placed.message}"))
+        return
+    for claim in placed.claims:
+        if not only_new or ClaimId.of(claim) in placed.new:
+            answer.allocated.append(ClaimOnNode(claim, placed.node))
+
+
+def _node_of(claim: ResourceClaim) -> str:
+    """The only node that can use the allocated claim; `-` if there may be several."""
+    allocation = claim.status.allocation
+    selector = allocation.node_selector if allocation is not None else None
+    terms = (selector.node_selector_terms or ()) if selector is not None else ()
+    named = [field.values for term in terms for field in term.match_fields if field.operator == "In"]
+    return named[0][0] if len(terms) == 1 and len(named) == 1 and len(named[0]) == 1 else "-"

@@ -1,0 +1,177 @@
+"""The objects that what-if answers depend on, from manifests, from a server, or from both.
+
+Objects are taken as a cluster gives them: everything that can be decoded is accepted. Without Node objects, the nodes that
+slices and pods name are assumed.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final, TypeVar
+
+from msgspec.structs import replace
+
+from dralloc.allocator.diagnosis.reasons import first_few
+from dralloc.allocator.features import Features
+from dralloc.api.apps_v1 import DaemonSet, Deployment
+from dralloc.api.batch_v1 import Job
+from dralloc.api.codec import decode
+from dralloc.api.conversion import V1BETA1, to_hub
+from dralloc.api.core_v1 import Node
+from dralloc.api.defaulting import default_resource_claim, default_resource_claim_template
+from dralloc.api.meta_v1 import ApiObject, ObjectMeta
+from dralloc.api.pod_v1 import Pod
+from dralloc.api.registry import Kind
+from dralloc.api.resource_v1 import (
+    DeviceClass,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
+from dralloc.primitives.features import FeatureGates
+from dralloc.snapshot.cluster import Snapshot
+from dralloc.snapshot.node_selectors import Node as NodePlace
+
+# The node that is assumed where no object names one.
+ASSUMED_NODE: Final = "some-node"
+
+ObjectKey = tuple[str, str]
+ObjectT = TypeVar("ObjectT", bound=ApiObject)
+
+
+class UnknownObject(LookupError):
+    """No object has the name that the user gave; the message names those that exist."""
+
+
+@dataclass(eq=False)
+class ClusterObjects:
+    """Objects by type, namespace and name; the namespace of cluster-scoped objects is empty."""
+
+    gates: FeatureGates
+    # Where the objects come from, as part of a sentence.
+    place: str = "the files"
+    # The namespace of names that come without one.
+    namespace: str = "default"
+    objects: dict[type[ApiObject], dict[ObjectKey, ApiObject]] = field(default_factory=dict)
+    # What the user should know about how the objects were read.
+    notes: list[str] = field(default_factory=list)
+
+    def all(self, kind: type[ObjectT]) -> Mapping[ObjectKey, ObjectT]:
+        return self.objects.get(kind, {})  # type: ignore[return-value]  # objects are filed by their own type
+
+    def add(self, obj: ApiObject) -> None:
+        """Adds the object, in place of one of the same type and name."""
+        key = (obj.metadata.namespace, obj.metadata.name)
+        self.objects.setdefault(type(obj), {})[key] = obj
+
+    @property
+    def features(self) -> Features:
+        return Features.of(self.gates)
+
+    @property
+    def has_nodes(self) -> bool:
+        return bool(self.all(Node))
+
+    @cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        """By name; without Node objects, those that slices and pods name, else one assumed node."""
+        found = list(self.all(Node).values())
+        if not found:
+            found = [Node(metadata=ObjectMeta(name=name)) for name in self._named_nodes() or {ASSUMED_NODE}]
+        return tuple(sorted(found, key=lambda node: node.metadata.name))
+
+    def _named_nodes(self) -> set[str]:
+        named: set[str | None] = set()
+        for resource_slice in self.all(ResourceSlice).values():
+            named.add(resource_slice.spec.node_name)
+            if resource_slice.spec.per_device_node_selection:
+                named.update(device.node_name for device in resource_slice.spec.devices or ())
+        named.update(pod.spec.node_name for pod in self.all(Pod).values())
+        return {name for name in named if name}
+
+    def snapshot(self) -> Snapshot:
+        """The devices and what is allocated of them."""
+        return Snapshot.of(
+            slices=self.all(ResourceSlice).values(),
+            claims=self.all(ResourceClaim).values(),
+            rules=self.all(DeviceTaintRule).values(),
+            nodes=map(place_of, self.nodes),
+        )
+
+    # --- Finding what a user means -------------------------------------------------------------------------------------
+
+    def find_node(self, name: str) -> Node:
+        """Raises UnknownObject."""
+        known = {node.metadata.name: node for node in self.nodes}
+        if name not in known:
+            raise self._unknown("node", name, known)
+        return known[name]
+
+    def find(self, kind: type[ObjectT], noun: str, text: str) -> ObjectT:
+        """The object that `NAMESPACE/NAME`, or a name in the default namespace, denotes. Raises UnknownObject."""
+        namespace, slash, name = text.partition("/")
+        key = (namespace, name) if slash else (self.namespace, text)
+        known = self.all(kind)
+        if key not in known:
+            raise self._unknown(noun, "/".join(key), map("/".join, known))
+        return known[key]
+
+    def _unknown(self, noun: str, name: str, known: Iterable[str]) -> UnknownObject:
+        namespace = name.rpartition("/")[0]
+        names = sorted(known, key=lambda other: (other.rpartition("/")[0] != namespace, other))
+        if not names:
+            return UnknownObject(f"no {noun} {name}: there are no {noun}s in {self.place}")
+        by_tail: dict[str, list[str]] = {}
+        for other in names:
+            by_tail.setdefault(other.rpartition("/")[2], []).append(other)
+        tails = difflib.get_close_matches(name.rpartition("/")[2], by_tail, n=1)
+        close = difflib.get_close_matches(name, by_tail[tails[0]], n=1, cutoff=0) if tails else []
+        hint = f"did you mean {close[0]}?" if close else f"known: {first_few(names, noun)}"
+        return UnknownObject(f"no {noun} {name} in {self.place}; {hint}")
+
+
+def place_of(node: Node) -> NodePlace:
+    """What slices can select of a node."""
+    return NodePlace(node.metadata.name, node.metadata.labels, frozenset(node.status.declared_features))
+
+
+# --- Decoding -------------------------------------------------------------------------------------------------------------
+
+_VIEWS: Mapping[str, type[ApiObject]] = {
+    "Pod": Pod,
+    "Node": Node,
+    "Job": Job,
+    "Deployment": Deployment,
+    "DaemonSet": DaemonSet,
+}
+_HUBS = (ResourceSlice, DeviceClass, ResourceClaim, ResourceClaimTemplate, DeviceTaintRule)
+
+
+def object_type_of(kind: Kind) -> type[ApiObject] | None:
+    """The type that objects of the kind are decoded to; None for kinds that no answer depends on."""
+    return kind.hub if kind.hub in _HUBS else _VIEWS.get(kind.kind)
+
+
+def decode_object(kind: Kind, version: str, body: bytes) -> ApiObject:
+    """The object in the hub version, with defaults; raises `DecodeError`. Items of lists may lack apiVersion and kind."""
+    served = kind.served(version)
+    assert served is not None, "the kind was found by its version"
+    if kind.kind in _VIEWS:
+        obj = decode(body, _VIEWS[kind.kind])
+    else:
+        obj = _defaulted(to_hub(decode(body, served.wire_type)), flattened=version == V1BETA1)
+    return obj if obj.kind else replace(obj, api_version=kind.api_version(kind.hub_version), kind=kind.kind)
+
+
+def _defaulted(obj: ApiObject, *, flattened: bool) -> ApiObject:
+    match obj:
+        case ResourceClaim():
+            return default_resource_claim(obj, flattened=flattened)
+        case ResourceClaimTemplate():
+            return default_resource_claim_template(obj, flattened=flattened)
+        case _:
+            return obj

@@ -1,0 +1,199 @@
+"""The what-if engine: pods are placed on a copy of a cluster by the scheduler's own cycle, and nothing is written.
+
+Every placement is assumed before the next pod is decided, as in the scheduler. A claim that no pod uses is asked about with a
+pod that is made for it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import NAMESPACE_URL, uuid5
+
+from msgspec.structs import replace
+
+from dralloc.allocator.diagnosis.diagnoser import Diagnoser
+from dralloc.allocator.diagnosis.reasons import availability, grouped
+from dralloc.allocator.requests import compile_demand
+from dralloc.api.core_v1 import Node
+from dralloc.api.pod_claims import claims_of
+from dralloc.api.pod_v1 import Pod
+from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
+from dralloc.devices.identity import ClaimId
+from dralloc.primitives.quantity import Quantity
+from dralloc.scheduler.contract import Decision, DecisionFailure, Placement, Rejection
+from dralloc.scheduler.decide.cycle import Cycle
+from dralloc.scheduler.decide.node_reasons import reason_of
+from dralloc.scheduler.decide.node_verdicts import NodeVerdict
+from dralloc.scheduler.state.cluster_state import ClusterState
+from dralloc.whatif.cluster_objects import ClusterObjects
+from dralloc.whatif.template_claims import MissingTemplate, TemplateClaims
+
+
+@dataclass(frozen=True, slots=True)
+class PodPlacement:
+    """Where a pod would go, and its claims as they would be then. Those in `new` are allocated with it."""
+
+    pod: Pod
+    node: str
+    claims: tuple[ResourceClaim, ...]
+    new: frozenset[ClaimId]
+
+
+@dataclass(frozen=True, slots=True)
+class UnplacedPod:
+    """A pod that would not be placed, and the scheduler's reason. `is_error`: no node can help before it is corrected."""
+
+    pod: Pod
+    message: str
+    is_error: bool = False
+
+
+class Engine:
+    """Places pods one after the other, on `nodes` or on all; `only_node` restricts pods to one node."""
+
+    def __init__(
+        self, objects: ClusterObjects, now: datetime, *, nodes: Collection[Node] | None = None, only_node: str = ""
+    ) -> None:
+        self.objects = objects
+        # The cycle's.
+        self.features = dataclasses.replace(objects.features, keeps_shares_whole=True)
+        self.cluster = _state_of(objects, objects.nodes if nodes is None else nodes)
+        self.only_node = only_node
+        self._now = now
+        self._template_claims = TemplateClaims(objects)
+        self._cycle = Cycle(self.cluster, objects.gates)
+
+    # --- One pod ----------------------------------------------------------------------------------------------------------
+
+    def complete(self, pod: Pod) -> Pod:
+        """The pod with its claims made, as the cycle expects it. Raises MissingTemplate."""
+        completed, expected = self._template_claims.complete(pod)
+        for claim in expected:
+            claim_id = ClaimId.of(claim)
+            if self.cluster.find_claim(claim_id) is None:
+                self.cluster.claim_changed(None, claim)
+                subject = f"pod {pod.metadata.namespace}/{pod.metadata.name}"
+                self.objects.notes.append(f"{subject}: claim {claim_id} does not exist yet; its template is used")
+        return completed
+
+    def claims_of(self, pod: Pod) -> tuple[ResourceClaim, ...]:
+        """The claims of a completed pod that exist, each once."""
+        ids = dict.fromkeys(ClaimId(pod.metadata.namespace, use.claim) for use in claims_of(pod))
+        found = map(self.cluster.find_claim, ids)
+        return tuple(claim for claim in found if claim is not None)
+
+    def decide(self, pod: Pod) -> Decision:
+        """What the scheduler would decide about a completed pod."""
+        if self.only_node and not pod.spec.node_name:
+            pod = replace(pod, spec=replace(pod.spec, node_name=self.only_node))
+        return self._cycle.decide(pod, self._now)
+
+    def verdicts(self, pod: Pod) -> Mapping[str, NodeVerdict]:
+        """The verdict of every node on a completed pod; empty if the pod is rejected before any node is judged."""
+        return self._cycle.verdicts(pod)
+
+    @contextmanager
+    def without(self, pod: Pod) -> Iterator[None]:
+        """Inside the block, what the pod uses of the node that it has does not count."""
+        if pod.spec.node_name:
+            self.cluster.pod_changed(pod, None)
+        yield
+        if pod.spec.node_name:
+            self.cluster.pod_changed(None, pod)
+
+    # --- One pod after the other ------------------------------------------------------------------------------------------
+
+    def place(self, pod: Pod) -> PodPlacement | UnplacedPod:
+        """What becomes of the pod. A placement is assumed: the pods that follow get what is left."""
+        try:
+            completed = self.complete(pod)
+        except MissingTemplate as error:
+            return UnplacedPod(pod, str(error), is_error=True)
+        with self.without(pod):
+            decision = self.decide(completed)
+            if not isinstance(decision, Placement):
+                message = self._message(completed, decision)
+        if isinstance(decision, Placement):
+            return self.assume(completed, decision)
+        return UnplacedPod(pod, message, is_error=isinstance(decision, DecisionFailure))
+
+    def assume(self, pod: Pod, placement: Placement) -> PodPlacement:
+        """Counts the placement from now on."""
+        committed = placement.commit(_ShareIds(f"{pod.metadata.namespace}/{pod.metadata.name}"))
+        self.cluster.assume(pod, committed.node, committed.allocations)
+        claims = tuple(map(_without_made_up, self.claims_of(pod)))
+        return PodPlacement(pod, placement.node, claims, committed.new)
+
+    def _message(self, pod: Pod, decision: Rejection | DecisionFailure) -> str:
+        """The decision's reason; where only one node is asked about, the reason of this node."""
+        if not self.only_node or isinstance(decision, DecisionFailure):
+            return decision.message
+        verdict = self.verdicts(pod).get(self.only_node)
+        if verdict is None:
+            return decision.message
+        waiting = [claim for claim in self.claims_of(pod) if claim.status.allocation is None]
+        demand = compile_demand(waiting, self.cluster.classes, self.features)
+        diagnoser = Diagnoser(demand, self.cluster.snapshot, tuple(map(ClaimId.of, waiting)))
+        reason = reason_of(verdict, self.cluster.nodes[self.only_node], diagnoser)
+        return availability(grouped([(self.only_node, reason)]), total=1)
+
+
+def pods_by_priority(objects: ClusterObjects, namespace: str | None) -> Iterator[Pod]:
+    """The pods that have not ended, in one namespace or in all, in the order in which the scheduler takes them."""
+    for pod in sorted(objects.all(Pod).values(), key=_turn):
+        if not (pod.is_finished or pod.is_terminating) and namespace in (None, pod.metadata.namespace):
+            yield pod
+
+
+def _turn(pod: Pod) -> tuple[int, str]:
+    return -(pod.spec.priority or 0), str(pod.metadata.creation_timestamp or "")
+
+
+def _without_made_up(claim: ResourceClaim) -> ResourceClaim:
+    """The claim without the time of the question, and without pods that have no UID of a server."""
+    status = claim.status
+    if status.allocation is not None and status.allocation.allocation_timestamp is not None:
+        status = replace(status, allocation=replace(status.allocation, allocation_timestamp=None))
+    real = tuple(reference for reference in status.reserved_for if "/" not in reference.uid)
+    return replace(claim, status=replace(status, reserved_for=real))
+
+
+class _ShareIds:
+    """Share IDs that depend on the pod alone, so that the same question gets the same answer."""
+
+    def __init__(self, subject: str) -> None:
+        self._subject = subject
+        self._count = 0
+
+    def __call__(self) -> str:
+        self._count += 1
+        return str(uuid5(NAMESPACE_URL, f"dralloc/{self._subject}/{self._count}"))
+
+
+def _state_of(objects: ClusterObjects, nodes: Iterable[Node]) -> ClusterState:
+    state = ClusterState(for_workloads="DRAReservedForWorkloads" in objects.gates)
+    for node in nodes:
+        state.node_changed(None, with_room(node))
+    for resource_slice in objects.all(ResourceSlice).values():
+        state.slice_changed(None, resource_slice)
+    for device_class in objects.all(DeviceClass).values():
+        state.class_changed(None, device_class)
+    for rule in objects.all(DeviceTaintRule).values():
+        state.rule_changed(None, rule)
+    for claim in objects.all(ResourceClaim).values():
+        state.claim_changed(None, claim)
+    for pod in objects.all(Pod).values():
+        state.pod_changed(None, pod)
+    return state
+
+
+def with_room(node: Node) -> Node:
+    """The node; one that states no allocatable resources was written by hand, and has enough of everything."""
+    if node.status.allocatable:
+        return node
+    plenty = {name: Quantity.parse("1P") for name in ("cpu", "memory", "ephemeral-storage", "pods")}
+    return replace(node, status=replace(node.status, allocatable=plenty))

@@ -1,0 +1,129 @@
+"""Cluster objects from a server. Only GET requests are sent.
+
+Each kind is read in the newest version that both the server and dralloc know. Kinds that cannot be read are reported with
+the reason; the caller decides whether it can answer without them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from dralloc.api.core_v1 import Node
+from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.registry import KINDS, Kind
+from dralloc.api.resource_v1 import GROUP, DeviceTaintRule, ResourceClaim, ResourceSlice
+from dralloc.client.api_calls import ApiCalls
+from dralloc.client.discovery import Discovery, discover
+from dralloc.client.transport import Transport
+from dralloc.client.typed_resource import TypedResource
+from dralloc.devices.identity import ClaimId
+from dralloc.primitives.errors import Forbidden
+from dralloc.snapshot.cluster import Snapshot
+from dralloc.whatif.cluster_objects import decode_object, object_type_of, place_of
+
+PAGE_SIZE: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class ReadKind:
+    """The objects of one kind, or, if `is_missing`, why they cannot be read. `note` is for the user."""
+
+    objects: tuple[ApiObject, ...] = ()
+    note: str = ""
+    is_missing: bool = False
+
+
+async def read_cluster(
+    transport: Transport, namespace: str, wanted: Collection[type[ApiObject]] | None = None
+) -> dict[type[ApiObject], ReadKind]:
+    """Lists the wanted kinds, or all that answers depend on, concurrently."""
+    discovery = await discover(transport)
+    calls = ApiCalls(transport)
+    kinds = {object_type: kind for object_type, kind in relevant_kinds() if wanted is None or object_type in wanted}
+    found = await asyncio.gather(*(_read(calls, discovery, kind, namespace) for kind in kinds.values()))
+    return dict(zip(kinds, found, strict=True))
+
+
+def relevant_kinds() -> Iterator[tuple[type[ApiObject], Kind]]:
+    """The kinds that answers depend on, with the type of their objects."""
+    for kind in KINDS:
+        object_type = object_type_of(kind)
+        if object_type is not None:
+            yield object_type, kind
+
+
+def served_resource(discovery: Discovery, kind: Kind) -> TypedResource[Any] | None:
+    """The resource of the kind, in the newest version that both sides know; None if there is none."""
+    offered = discovery.versions(kind.group, kind.plural)
+    version = next((served.version for served in kind.versions if served.version in offered), None)
+    if version is None:
+        return None
+    object_type = object_type_of(kind)
+    assert object_type is not None, "only relevant kinds are asked for"
+    return TypedResource(
+        group=kind.group,
+        version=version,
+        plural=kind.plural,
+        kind=kind.kind,
+        namespaced=kind.namespaced,
+        type=object_type,
+        read=partial(decode_object, kind, version),
+    )
+
+
+def why_not_served(discovery: Discovery, kind: Kind) -> str:
+    offered = discovery.versions(kind.group, kind.plural)
+    if offered:
+        known = ", ".join(served.version for served in kind.versions)
+        return f"{kind.plural} are served in unknown versions only: {', '.join(offered)}; known: {known}"
+    if any(resource.group == GROUP for resource in discovery.resources):
+        return f"{kind.plural} are not served: the feature gate is off, or the cluster is too old"
+    return (
+        f"{kind.plural} are not served: this cluster has no {GROUP}; it needs Kubernetes 1.34 or later, "
+        "or 1.32 with the feature gate DynamicResourceAllocation and the beta API enabled"
+    )
+
+
+async def _read(calls: ApiCalls, discovery: Discovery, kind: Kind, namespace: str) -> ReadKind:
+    resource = served_resource(discovery, kind)
+    if resource is None:
+        # Most clusters do not serve taint rules; then there are none.
+        is_usual = kind.hub is DeviceTaintRule and not discovery.versions(kind.group, kind.plural)
+        return ReadKind(note="" if is_usual else why_not_served(discovery, kind), is_missing=True)
+    try:
+        objects, _ = await calls.list_all(resource, page_size=PAGE_SIZE)
+        return ReadKind(objects)
+    except Forbidden as error:
+        refused = f"cannot read {kind.plural}: {error}"
+    if kind.namespaced:
+        try:
+            objects, _ = await calls.list_all(resource, namespace=namespace, page_size=PAGE_SIZE)
+            return ReadKind(
+                objects, f"{kind.plural} were read in namespace {namespace} only (no permission for others)"
+            )
+        except Forbidden:
+            pass
+    return ReadKind(note=refused, is_missing=True)
+
+
+def with_change(snapshot: Snapshot, before: ApiObject | None, after: ApiObject | None) -> Snapshot:
+    """The snapshot after an object changed; the same one if the change does not concern devices."""
+    is_gone = after is None
+    match after or before:
+        case ResourceSlice() as item:
+            return snapshot.without_slice(item.metadata.name) if is_gone else snapshot.with_slice(item)
+        case ResourceClaim() as item:
+            return snapshot.without_claim(ClaimId.of(item)) if is_gone else snapshot.with_claim(item)
+        case DeviceTaintRule() as item:
+            return snapshot.without_rule(item.metadata.name) if is_gone else snapshot.with_rule(item)
+        case Node() as item:
+            place = place_of(item)
+            if is_gone:
+                return snapshot.without_node(place.name)
+            return snapshot if snapshot.nodes.get(place.name) == place else snapshot.with_node(place)
+        case other:
+            raise AssertionError(f"not watched: {other}")

@@ -1,0 +1,72 @@
+"""Cluster objects from manifests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from dralloc.api.codec import DecodeError
+from dralloc.api.meta_v1 import ApiObject
+from dralloc.api.registry import find_in_other_versions, find_kind
+from dralloc.api.resource_v1 import GROUP
+from dralloc.whatif.cluster_objects import ClusterObjects, decode_object, object_type_of
+
+
+class UnusableManifest(ValueError):
+    """An object of the manifests cannot be used; the message says which and why."""
+
+
+class ManifestObject(Protocol):
+    """An object of a file, as JSON."""
+
+    @property
+    def file(self) -> str: ...
+    @property
+    def api_version(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def body(self) -> bytes: ...
+
+
+def add_manifests(objects: ClusterObjects, manifests: Iterable[ManifestObject]) -> None:
+    """Adds the objects that answers depend on. Raises UnusableManifest."""
+    unknown: set[tuple[str, str, str]] = set()
+    for manifest in manifests:
+        if (obj := _object(manifest, objects.namespace)) is not None:
+            objects.add(obj)
+        elif manifest.api_version.startswith(f"{GROUP}/"):
+            unknown.add((manifest.file, manifest.kind, manifest.api_version))
+    objects.notes += [f"{file}: ignored unknown kind {kind} of {version}" for file, kind, version in sorted(unknown)]
+
+
+def _object(manifest: ManifestObject, namespace: str) -> ApiObject | None:
+    named = find_in_other_versions(manifest.api_version, manifest.kind)
+    if named is None or object_type_of(named) is None:
+        return None
+    kind = find_kind(manifest.api_version, manifest.kind)
+    if kind is None:
+        raise UnusableManifest(why_unreadable(manifest))
+    try:
+        obj = decode_object(kind, manifest.api_version.rpartition("/")[2], manifest.body)
+    except DecodeError as error:
+        raise UnusableManifest(
+            f"{manifest.file}: {error}; for the position run: dralloc validate {manifest.file}"
+        ) from None
+    if not obj.metadata.name:
+        raise UnusableManifest(f"{manifest.file}: {kind.kind} without metadata.name")
+    if kind.namespaced and not obj.metadata.namespace:
+        obj = replace(obj, metadata=replace(obj.metadata, namespace=namespace))
+    return obj
+
+
+def why_unreadable(manifest: ManifestObject) -> str:
+    """Why an object of an unknown version cannot be left out: an answer without it would be wrong."""
+    known = find_in_other_versions(manifest.api_version, manifest.kind)
+    reason = known.lacks(manifest.api_version) if known else f"unknown kind of {manifest.api_version}"
+    metadata = msgspec.json.decode(manifest.body).get("metadata")
+    name = metadata.get("name", "") if isinstance(metadata, dict) else ""
+    return f"{manifest.file}: {manifest.kind} {name}: {reason}"

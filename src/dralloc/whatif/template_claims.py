@@ -1,0 +1,87 @@
+"""The claims that a pod will have: those that the controller is still to make from templates included."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from dralloc.api.meta_v1 import ObjectMeta, OwnerReference
+from dralloc.api.pod_claims import POD_CLAIM_NAME, controller_of
+from dralloc.api.pod_v1 import Container, Pod, PodResourceClaim, PodResourceClaimStatus, PodSpec, Toleration
+from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimTemplate
+from dralloc.whatif.cluster_objects import ClusterObjects
+
+
+class MissingTemplate(LookupError):
+    """A claim of the pod cannot be made; the message says which template is missing."""
+
+
+class TemplateClaims:
+    """Makes the claims of pods as the claim controller would."""
+
+    def __init__(self, objects: ClusterObjects) -> None:
+        self._objects = objects
+        # By namespace, pod and the pod's name for the claim.
+        self._made: dict[tuple[str, str, str], ResourceClaim] = {}
+        for claim in objects.all(ResourceClaim).values():
+            owner = controller_of(claim.metadata)
+            entry = claim.metadata.annotations.get(POD_CLAIM_NAME)
+            if owner is not None and owner.kind == "Pod" and entry is not None:
+                self._made[claim.metadata.namespace, owner.name, entry] = claim
+
+    def complete(self, pod: Pod) -> tuple[Pod, tuple[ResourceClaim, ...]]:
+        """The pod as it is once its claims exist, and the claims that do not exist yet. Raises MissingTemplate."""
+        if not pod.metadata.uid:
+            uid = f"{pod.metadata.namespace}/{pod.metadata.name}"
+            pod = replace(pod, metadata=replace(pod.metadata, uid=uid))
+        statuses = {status.name: status for status in pod.status.resource_claim_statuses}
+        expected: list[ResourceClaim] = []
+        for entry in pod.spec.resource_claims:
+            if not entry.resource_claim_template_name or entry.name in statuses:
+                continue
+            claim = self._made.get((pod.metadata.namespace, pod.metadata.name, entry.name))
+            if claim is None:
+                claim = _from_template(self._objects, pod, entry)
+                expected.append(claim)
+            statuses[entry.name] = PodResourceClaimStatus(name=entry.name, resource_claim_name=claim.metadata.name)
+        status = replace(pod.status, resource_claim_statuses=tuple(statuses.values()))
+        return replace(pod, status=status), tuple(expected)
+
+
+def _from_template(objects: ClusterObjects, pod: Pod, entry: PodResourceClaim) -> ResourceClaim:
+    metadata = pod.metadata
+    key = (metadata.namespace, entry.resource_claim_template_name or "")
+    template = objects.all(ResourceClaimTemplate).get(key)
+    if template is None:
+        raise MissingTemplate(f"claim {entry.name}: no template {'/'.join(key)} in {objects.place}")
+    made = template.spec.metadata
+    owner = OwnerReference(
+        api_version="v1", kind="Pod", name=metadata.name, uid=metadata.uid, controller=True, block_owner_deletion=True
+    )
+    return ResourceClaim(
+        api_version="resource.k8s.io/v1",
+        kind="ResourceClaim",
+        metadata=ObjectMeta(
+            name=f"{metadata.name}-{entry.name}",
+            namespace=metadata.namespace,
+            labels=made.labels,
+            annotations={**made.annotations, POD_CLAIM_NAME: entry.name},
+            owner_references=(owner,),
+        ),
+        spec=template.spec.spec,
+    )
+
+
+def pod_for_claim(claim: ResourceClaim) -> Pod:
+    """A pod that uses the claim and asks for nothing else: it tolerates every taint of nodes."""
+    name, namespace = claim.metadata.name, claim.metadata.namespace
+    return Pod(
+        api_version="v1",
+        kind="Pod",
+        # A name that no pod of a user can have.
+        metadata=ObjectMeta(name=f"claim/{name}", namespace=namespace, uid=f"{namespace}/claim/{name}"),
+        spec=PodSpec(
+            containers=(Container(name="container"),),
+            tolerations=(Toleration(operator="Exists"),),
+            resource_claims=(PodResourceClaim(name="claim", resource_claim_name=name),),
+        ),
+    )

@@ -1,0 +1,119 @@
+"""The what-if engine: its answers are the scheduling cycle's, on what the pods before left."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from msgspec.structs import replace
+
+from dralloc.api.core_v1 import Node, NodeStatus
+from dralloc.api.meta_v1 import ApiObject, ObjectMeta
+from dralloc.api.pod_v1 import Container, Pod, PodResourceClaim, PodSpec, ResourceRequirements
+from dralloc.primitives.features import FeatureGates
+from dralloc.primitives.quantity import Quantity
+from dralloc.testing.builders import claim, device, device_class, request, resource_slice
+from dralloc.whatif.allocations import allocate_claim, allocate_pod, allocate_waiting
+from dralloc.whatif.cluster_objects import ASSUMED_NODE, ClusterObjects
+from dralloc.whatif.engine import Engine, PodPlacement, UnplacedPod
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def node(name: str, cpu: str = "8", **labels: str) -> Node:
+    amounts = {"cpu": Quantity.parse(cpu), "memory": Quantity.parse("64Gi"), "pods": Quantity.parse("10")}
+    return Node(metadata=ObjectMeta(name=name, labels=labels), status=NodeStatus(allocatable=amounts))
+
+
+def pod(name: str, *claims: str, cpu: str = "1", on: str = "") -> Pod:
+    return Pod(
+        metadata=ObjectMeta(name=name, namespace="default"),
+        spec=PodSpec(
+            node_name=on,
+            containers=(Container(name="c", resources=ResourceRequirements(requests={"cpu": Quantity.parse(cpu)})),),
+            resource_claims=tuple(PodResourceClaim(name=each, resource_claim_name=each) for each in claims),
+        ),
+    )
+
+
+def engine(*items: ApiObject, only_node: str = "") -> Engine:
+    objects = ClusterObjects(FeatureGates.defaults())
+    for item in items:
+        objects.add(item)
+    return Engine(objects, NOW, only_node=only_node)
+
+
+def gpus(name: str, count: int = 1) -> ApiObject:
+    devices = (device(f"gpu-{number}") for number in range(count))
+    published = resource_slice(f"{name}-gpus", *devices, pool=name)
+    return replace(published, spec=replace(published.spec, node_name=name, all_nodes=None))
+
+
+def test_pods_take_cpu_from_the_pods_after_them() -> None:
+    """Two pods of 5 cpu do not fit on a node of 8, whatever devices it has."""
+    wants = [claim(name, request()) for name in ("one", "two")]
+    asked = engine(
+        node("n1"), gpus("n1", 2), device_class(), *wants, pod("a", "one", cpu="5"), pod("b", "two", cpu="5")
+    )
+    answer = allocate_waiting(asked, None)
+    assert [str(each.claim.metadata.name) for each in answer.allocated] == ["one"]
+    assert [(each.subject, each.message) for each in answer.refusals] == [
+        ("pod default/b", "does not fit: 0/1 nodes are available: 1 node: insufficient cpu")
+    ]
+
+
+def test_the_emptiest_node_is_chosen_as_by_the_scheduler() -> None:
+    asked = engine(
+        *(node(name) for name in ("n1", "n2")),
+        *(gpus(name) for name in ("n1", "n2")),
+        device_class(),
+        claim("wanted", request()),
+        pod("busy", cpu="6", on="n1"),
+        pod("new", "wanted"),
+    )
+    placed = asked.place(asked.objects.find(Pod, "pod", "new"))
+    assert isinstance(placed, PodPlacement)
+    assert (placed.node, [each.metadata.name for each in placed.claims]) == ("n2", ["wanted"])
+
+
+def test_a_pod_that_has_a_node_does_not_compete_with_itself() -> None:
+    running = pod("running", "wanted", cpu="6", on="n1")
+    asked = engine(node("n1"), gpus("n1"), device_class(), claim("wanted", request()), running)
+    assert isinstance(asked.place(running), PodPlacement)
+
+
+def test_a_pod_that_cannot_be_placed_again_keeps_what_it_uses() -> None:
+    running = pod("running", "wanted", cpu="6", on="n1")
+    asked = engine(node("n1"), device_class(), claim("wanted", request()), running, pod("other", cpu="6"))
+    assert isinstance(asked.place(running), UnplacedPod)
+    assert isinstance(asked.place(asked.objects.find(Pod, "pod", "other")), UnplacedPod)
+
+
+def test_a_claim_without_a_pod_is_not_reserved() -> None:
+    asked = engine(node("n1"), gpus("n1"), device_class(), claim("wanted", request()))
+    [found] = allocate_claim(asked, asked.objects.find(type(claim("x")), "claim", "wanted")).allocated
+    assert found.node == "n1"
+    assert found.claim.status.reserved_for == ()
+    assert found.claim.status.allocation is not None
+    assert found.claim.status.allocation.allocation_timestamp is None
+
+
+def test_only_one_node_is_told_about_where_only_one_is_asked_about() -> None:
+    asked = engine(
+        *(node(name) for name in ("n1", "n2")),
+        gpus("n2"),
+        device_class(),
+        claim("wanted", request()),
+        pod("new", "wanted"),
+        only_node="n1",
+    )
+    [refusal] = allocate_pod(asked, asked.objects.find(Pod, "pod", "new")).refusals
+    assert refusal.message == "does not fit: 0/1 nodes are available: 1 node: no devices"
+
+
+def test_without_nodes_and_names_one_node_is_assumed() -> None:
+    published = resource_slice("everywhere", device("gpu-0"))
+    everywhere = replace(published, spec=replace(published.spec, node_name=None, all_nodes=True))
+    asked = engine(everywhere, device_class(), claim("wanted", request()), pod("new", "wanted", cpu="1000"))
+    placed = asked.place(asked.objects.find(Pod, "pod", "new"))
+    assert isinstance(placed, PodPlacement)
+    assert placed.node == ASSUMED_NODE
