@@ -128,7 +128,7 @@ def test_faults_say_where_and_of_what_sort_they_are() -> None:
         compile_selector_expression("true || int('x') == 1")
     refusal = check_selector("device.capacity['d'].a", NEW)
     assert isinstance(refusal, RefusedExpression)
-    assert "a selector must give bool, or an attribute that is a bool, not kubernetes.Quantity" in refusal.message
+    assert "a selector must return bool, or an attribute that is a bool, not kubernetes.Quantity" in refusal.message
 
 
 DERIVED = [

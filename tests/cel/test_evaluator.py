@@ -97,7 +97,7 @@ FAILURES = {
     'device.attributes["nowhere"].x == 1': "no such key: x",
     f"{C}.none.isInteger()": "no such key: none",
     f"{D}.model.more == 1": "no such key: more",
-    f"{D}.index": "must give a bool",
+    f"{D}.index": "must return a bool",
     f"!{D}.model": "no such overload",
     f"{D}.index ? true : false": "no such overload",
     f"true && {D}.index": "a bool is needed",

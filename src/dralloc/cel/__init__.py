@@ -1,1 +1,1 @@
-"""Layer 1, pure: the expression language of device selectors, as Kubernetes speaks it."""
+"""Layer 1, pure: CEL, the expression language of device selectors, as Kubernetes implements it."""

@@ -1,8 +1,7 @@
-"""Which attributes and capacities an expression looks at, as far as its text says so.
+"""The attributes and capacities that an expression reads, as far as its text shows.
 
-This is what tells a user that no device has an attribute, and a cache that a change of a device cannot change an
-answer. Only names that are written down count: an expression that iterates, or computes a name, may look at more
-than what is found, and says so with `is_exact`.
+Used to warn that no device has an attribute, and to decide whether a change of a device can change a cached result.
+Only literal names count: an expression that iterates, or computes a name, may read more, and then `is_exact` is false.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from dralloc.cel.tree_walk import walk
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """Pairs of domain and name. When `is_exact`, the answer depends on these, the driver and nothing else."""
+    """Pairs of domain and name. If `is_exact`, the result depends only on these and the driver."""
 
     attributes: frozenset[tuple[str, str]]
     capacity: frozenset[tuple[str, str]]
@@ -45,7 +44,7 @@ def find_reads(root: Expression) -> Reads:
     )
 
 
-# Where a value is: the device (empty), one of its two maps, or a domain in it.
+# The path of a value: the device (empty), one of its two maps, or a domain in it.
 _Place = tuple[str, ...]
 
 _MAPS: Final = frozenset({"attributes", "capacity"})
@@ -76,7 +75,7 @@ class _Finder:
         return self._visit_literal(node)
 
     def use(self, node: Expression) -> None:
-        """Notes that the node's value itself is used: of a whole map, that is more than can be told."""
+        """Records that the node's value itself is used; for a whole map, the reads are no longer exact."""
         if node.id in self.places:
             self.is_exact = False
 
@@ -94,7 +93,7 @@ class _Finder:
         elif node.function == "@in" and self._is_key_of_domain(node):
             self._step(node, self.places[node.arguments[1].id], str(_text(node.arguments[0])))
         elif node.function in ("value", "hasValue") and node.target is not None and node.target.id in self.places:
-            # The optional that stands for a domain: there always is one.
+            # The optional of a domain: it always has a value.
             if node.function == "value":
                 self.places[node.id] = self.places[node.target.id]
         else:

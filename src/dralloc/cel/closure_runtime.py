@@ -1,4 +1,4 @@
-"""What closures run on: frames, chains of steps, and the observer that explanations use."""
+"""The runtime of closures: frames, chains of steps, and the observer for explanations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dralloc.cel.values import MISSING, Value
 
 
 class EvaluationFrame(Meter):
-    """One evaluation: the variables, and what was used up."""
+    """One evaluation: the variables, and the cost so far."""
 
     __slots__ = ("slots",)
 
@@ -25,7 +25,7 @@ Step = Callable[[EvaluationFrame, Value], Value]
 
 
 class Steps:
-    """Code that is still being added to: a start, and steps that turn one value into the next."""
+    """Code under construction: a start, and steps that turn one value into the next."""
 
     __slots__ = ("before", "step")
 
@@ -38,7 +38,7 @@ Code = Run | Steps
 
 
 def finish(code: Code) -> Run:
-    """The code as one function. However many steps there are, they run in a loop, not within each other."""
+    """Returns the code as one function. The steps run in a loop, not nested, however many there are."""
     if not isinstance(code, Steps):
         return code
     steps: list[Step] = []
@@ -64,7 +64,7 @@ def finish(code: Code) -> Run:
 
 
 class Raised:
-    """An error in the place of a value."""
+    """An error in place of a value."""
 
     __slots__ = ("error",)
 
@@ -72,12 +72,12 @@ class Raised:
         self.error = error
 
 
-# Is told what a part of the expression gave, each time it was evaluated.
+# Called with the value of a part of the expression each time it was evaluated.
 Observer = Callable[[Expression, Value | Raised], None]
 
 
 def reporting(node: Expression, code: Code, observe: Observer) -> Code:
-    """The code, made to tell the observer what it gives."""
+    """Returns the code with a call of the observer for each value."""
     if isinstance(code, Steps):
         step = code.step
         return Steps(code.before, lambda frame, value: _report(node, observe, lambda: step(frame, value)))

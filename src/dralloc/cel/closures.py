@@ -1,7 +1,7 @@
-"""Closures that evaluate an expression: exact in value, error and cost, whatever the expression does.
+"""Closures that evaluate an expression with exact values, errors and costs.
 
-Errors are exceptions, and the operators that absorb errors catch them. What each step costs is Kubernetes' accounting, but
-for calls that an error keeps from running: those it charges too, one each, and here they cost nothing.
+Errors are exceptions, and the operators that absorb errors catch them. Costs are Kubernetes', with one exception: it
+also charges one for each call that an error prevents from running, and here such calls cost nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from dralloc.cel.values import (
     type_of,
 )
 
-# Kubernetes knows the price of these only where their overload was clear before running.
+# Kubernetes only knows the price of these if their overload was resolved before running.
 _PRICED_BY_OVERLOAD: Final = frozenset(
     {
         "@in",
@@ -57,14 +57,14 @@ MESSAGE_COST: Final = 40
 
 
 class ClosureBuilder:
-    """Makes closures. See `building.Builder` for what each method stands for."""
+    """Makes closures. `code_builder.CodeBuilder` describes each method."""
 
     def __init__(self, typed: TypedExpression, observe: Observer | None) -> None:
         self._typed = typed
         self._observe = observe
 
     def _observed(self, node: Expression, code: Code) -> Code:
-        """The code, made to report what it gives where somebody wants to know."""
+        """Returns the code, wrapped to report its values if there is an observer."""
         return code if self._observe is None else reporting(node, code, self._observe)
 
     # Values.
@@ -195,7 +195,7 @@ class ClosureBuilder:
 
         return self._observed(node, Steps(optional, step))
 
-    # Operators that may leave operands alone.
+    # Operators that may skip operands.
 
     def conditional(self, node: Expression, condition: Code, then: Code, otherwise: Code) -> Code:
         test, positive, negative = finish(condition), finish(then), finish(otherwise)
@@ -353,13 +353,13 @@ def _keys(qualifiers: Sequence[Qualifier[Any]]) -> list[_Key]:
 def _get_optionally(
     frame: EvaluationFrame, value: Value, keys: Sequence[_Key], cost: int, *, wraps: bool = True
 ) -> Value:
-    """A value within another; from the first optional step on, all steps are, and the result is an optional too."""
+    """Returns a value inside another; after the first optional step all steps are optional, and so is the result."""
     frame.cost += cost
     is_optional = value.__class__ is Optional
     if is_optional:
         if not value.is_present:
             return NONE if wraps else MISSING
-        # What comes out of an optional has lost the default for missing domains.
+        # A value from an optional loses the default for missing domains.
         value = dict(value.value) if value.value.__class__ is DomainMap else value.value
     for constant, code, is_step_optional in keys:
         key = constant if code is None else index_key(code(frame))

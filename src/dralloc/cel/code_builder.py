@@ -1,4 +1,4 @@
-"""What a planner hands to a builder, step by step."""
+"""The interface between the planner and the builders of executable code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Code = TypeVar("Code")
 
 @dataclass(frozen=True, slots=True)
 class Qualifier(Generic[Code]):
-    """One step into a value: a key that is known, or code that gives it."""
+    """One step into a value: a known key, or code that computes it."""
 
     node: Expression
     key: Value
@@ -25,7 +25,7 @@ class Qualifier(Generic[Code]):
 
 @dataclass(frozen=True, slots=True)
 class Loop(Generic[Code]):
-    """What a macro goes over, and the variables that hold an element: the second is for index or key and value."""
+    """The range of a macro, and the variables that hold an element: the second is for index or key and value."""
 
     range: Code
     slot: int
@@ -33,7 +33,7 @@ class Loop(Generic[Code]):
 
 
 class CodeBuilder(Protocol[Code]):
-    """Makes code for each kind of step. `node` is where the step stands in the tree."""
+    """Makes code for each kind of step. `node` is the step's position in the tree."""
 
     def constant(self, node: Expression, value: Value) -> Code: ...
 
@@ -41,12 +41,12 @@ class CodeBuilder(Protocol[Code]):
         """The value of a variable; Kubernetes does not charge for it in a few places."""
 
     def access(self, node: Expression, base: Code, qualifiers: Sequence[Qualifier[Code]], *, is_relative: bool) -> Code:
-        """A value within another. It is relative when the other is not a variable: then it costs one more."""
+        """A value inside another. It is relative if the other is not a variable: then it costs one more."""
 
     def presence(
         self, node: Expression, base: Code, qualifiers: Sequence[Qualifier[Code]], *, is_relative: bool
     ) -> Code:
-        """Whether the last step leads to something."""
+        """Whether the last step finds a value."""
 
     def conditional(self, node: Expression, condition: Code, then: Code, otherwise: Code) -> Code: ...
 

@@ -1,8 +1,8 @@
-"""From a checked tree to something that runs.
+"""Turns a checked tree into executable code.
 
-A planner walks the tree once, from the leaves up, and settles what both ways of running an expression need: which
-variable a name means, what is constant, which steps form one access into a value, which macro made a fold. A
-`Builder` makes the running form out of that: `closures`, or Python source (`codegen`).
+The planner walks the tree once, from the leaves up, and determines what both forms of execution need: which variable a
+name means, what is constant, which steps form one access into a value, which macro made a fold. A `CodeBuilder` makes
+the executable form: `closures`, or Python source (`codegen`).
 
 What counts as constant is part of the language: constants cost nothing, and a constant that fails makes the whole
 expression unusable before it runs.
@@ -46,14 +46,14 @@ _PRIMITIVES: Final = frozenset({bool, int, Uint, float, str, bytes})
 
 
 class _Piece(Generic[Code]):
-    """What a node became. Accesses are collected step by step and made into code when nothing is added any more."""
+    """The result for a node. Accesses are collected step by step and turned into code when complete."""
 
     __slots__ = ("code", "constant", "is_conditional", "qualifiers", "slot", "tests_presence", "variable")
 
     def __init__(self, code: Code | None = None, *, constant: Value = MISSING) -> None:
         self.code = code
         self.constant = constant
-        # Of a variable, or of an access that starts from one: where it is named, and where its value is kept.
+        # For a variable, or an access that starts from one: its node, and its slot.
         self.variable: Identifier | None = None
         self.slot = 0
         self.qualifiers: list[Qualifier[Code]] | None = None
@@ -72,7 +72,7 @@ class CodePlanner(Generic[Code]):
         self.slots_count = 1
 
     def plan(self) -> Code:
-        """The code of the whole expression. Raises `CelProgramError`."""
+        """Returns the code of the whole expression. Raises `CelProgramError`."""
         root = self._typed.root
         walk(root, self._visit)
         return self._code(root)
@@ -116,7 +116,7 @@ class CodePlanner(Generic[Code]):
         return self._pieces[node.id].constant
 
     def _code(self, node: Expression, *, is_charged: bool = True) -> Code:
-        """The finished code of a node that was visited."""
+        """Returns the finished code of a visited node."""
         piece = self._pieces[node.id]
         if piece.variable is not None:
             base = self._builder.variable(piece.variable, piece.slot, is_charged=is_charged)
@@ -164,7 +164,7 @@ class CodePlanner(Generic[Code]):
             raise self._program_error(node, fault) from None
 
     def _qualify(self, node: Expression, operand: Expression, qualifier: Qualifier[Code]) -> None:
-        """Adds a step to the access that the operand is, or starts one."""
+        """Adds a step to the operand's access, or starts one."""
         piece = self._pieces[operand.id]
         if piece.qualifiers is not None and not piece.tests_presence:
             piece.qualifiers.append(qualifier)
@@ -191,7 +191,7 @@ class CodePlanner(Generic[Code]):
         return self._visit_function(node)
 
     def _visit_logical(self, node: Call) -> Iterator[Expression]:
-        """Terms of nested `&&` are taken together: the parser balances long ones into trees."""
+        """Collects the terms of nested `&&`: the parser balances long chains into trees."""
         terms: list[Expression] = []
         waiting: list[Expression] = [node]
         while waiting:
@@ -243,7 +243,7 @@ class CodePlanner(Generic[Code]):
         return FUNCTIONS[name]
 
     def _plan_membership(self, node: Call, operand: Expression, elements: Value) -> bool:
-        """Whether this is a search in a constant list of primitives, which is then a look-up."""
+        """Handles a search in a constant list of primitives as a set lookup; false if this is not one."""
         if elements is MISSING or self._typed.overloads.get(node.id) != ("in_list",):
             return False
         if not elements:
@@ -384,7 +384,7 @@ def _literal_value(node: Literal) -> Value:
 
 
 def _membership_keys(element: Value) -> tuple[Hashable, ...]:
-    """The keys under which an element of a constant list is found: a number also as a number of the other types."""
+    """Returns the keys under which an element of a constant list is found: a number also as the other number types."""
     kind = element.__class__
     keys = [map_key(element)]
     if kind is int or kind is Uint:

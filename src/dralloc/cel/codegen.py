@@ -1,11 +1,11 @@
-"""The fast path: a selector as one Python function.
+"""The fast path: compiles a selector to one Python function.
 
-The function is written for the usual case and knows nothing about errors and costs. Whenever something is unusual (a key
-is missing, a type is not the expected one, a number is too large) it raises, and the plain evaluator decides. So what
-stands here need not be complete, but what it returns must be right.
+The function handles the usual case and ignores errors and costs. In every unusual case (a missing key, an unexpected
+type, a number that is too large) it raises, and the evaluator decides. So it need not be complete, but what it returns
+must be correct.
 
-A selector comes from whoever may write a claim. Only names that are made up here, and literals in the form that `repr`
-gives them, get into the source; everything else the function uses is handed to it as a value.
+Selectors are untrusted input. The source only contains names generated here and literals printed by `repr`; every other
+value is passed to the function as an object.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from dralloc.cel.values import MISSING, DomainMap, Map, Value, map_key
 
 Matcher = Callable[[DeviceView], bool]
 
-# Asking for the attributes is what makes a selector fail on a device with a malformed one, even if it reads none.
+# Reading the attributes makes a selector fail on a device with a malformed one, even if it reads none.
 _TEMPLATE: Final = """\
 def matches(device):
     try:
@@ -43,10 +43,10 @@ def matches(device):
 
 
 def generate(typed: TypedExpression, decide: Matcher, *, is_cheap: bool) -> Matcher | None:
-    """A function that says whether a device matches; `decide` is asked in all doubtful cases.
+    """Returns a function that matches devices; it calls `decide` in all doubtful cases.
 
-    None where that would be too complex. An expression `is_cheap` if it cannot come near the cost limit; without that,
-    it must be of a form that shows it.
+    None if the expression is too complex. An expression `is_cheap` if it cannot approach the cost limit; otherwise its
+    form must prove that.
     """
     writer = SourceWriter(typed, is_cheap=is_cheap)
     try:
@@ -60,7 +60,7 @@ def generate(typed: TypedExpression, decide: Matcher, *, is_cheap: bool) -> Matc
 
 
 def write_expression(typed: TypedExpression, writer: SourceWriter) -> str:
-    """The expression in Python; what its names mean is in `writer.names`. Raises `TooComplex`."""
+    """Returns the expression in Python; `writer.names` holds the values of its names. Raises `TooComplex`."""
     return writer.bool_text(CodePlanner(typed, _SourceBuilder(writer)).plan())
 
 
@@ -73,7 +73,7 @@ _DEVICE_FIELDS: Final = {
 
 
 class _SourceBuilder:
-    """Writes expressions. See `building.Builder` for what each method stands for."""
+    """Writes expressions. `code_builder.CodeBuilder` describes each method."""
 
     def __init__(self, writer: SourceWriter) -> None:
         self._writer = writer
@@ -112,7 +112,7 @@ class _SourceBuilder:
         return writer.expression(node, f"{access}({writer.value_text(current)}, ({listed}))", current, *keys)
 
     def _optional_entry(self, node: Expression, current: SourceFragment, key: str) -> SourceFragment:
-        """`map.?key`, of which mostly only the value or a default is wanted, without the optional around it."""
+        """`map.?key`, of which usually only the value or a default is needed, without the optional."""
         access = self._writer.name(access_optionally)
         made = self._writer.expression(node, f"{access}({current.text}, ({key!r},))", current)
         made.entry = (current.text, repr(key))
@@ -278,7 +278,7 @@ class _SourceBuilder:
     def _loop_text(self, loop: Loop[SourceFragment]) -> str:
         self._writer.require_cheap()
         if loop.range.is_assigning:
-            # Python has no assignments where a comprehension says what it goes over.
+            # Python allows no assignments in the iterable of a comprehension.
             raise TooComplex("a loop over something that needs a temporary name")
         writer = self._writer
         elements = writer.value_text(loop.range)
@@ -305,7 +305,7 @@ def _is_member(value: Value, members: frozenset[Hashable]) -> bool:
 
 
 def _bound(value: Value) -> Value:
-    """A value under a name: see `loops.LazyValue` for what is special about an empty map."""
+    """The value of a name: see `loops.LazyValue` for the special case of an empty map."""
     return {} if value.__class__ is DomainMap and not value else value
 
 

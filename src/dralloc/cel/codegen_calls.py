@@ -1,4 +1,4 @@
-"""Calls for which there is something faster than calling the library: comparisons, above all."""
+"""Calls with a faster form than a library call: comparisons, above all."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from dralloc.cel.values import INT_MAX, INT_MIN, MISSING
 from dralloc.primitives.quantity import Quantity
 from dralloc.primitives.semver import Semver
 
-# Writes a call, or returns None where it has nothing better than the library.
+# Writes a call, or returns None if the library call is best.
 Emitter = Callable[[SourceWriter, Call, Sequence[SourceFragment]], SourceFragment | None]
 
 TEXTS_REMEMBERED: Final = 256
 
-# Kinds whose values Python compares as CEL does, when both sides are of the same kind. NaN has no order.
+# Kinds whose values Python compares as CEL does, if both sides are of the same kind. NaN has no order.
 _EQUAL_KINDS: Final = frozenset(
     {TypeKind.STRING, TypeKind.INT, TypeKind.BOOL, TypeKind.UINT, TypeKind.DOUBLE, TypeKind.BYTES}
 )
@@ -30,12 +30,12 @@ _DYNAMIC: Final = frozenset({TypeKind.DYN, TypeKind.ANY})
 
 
 def is_text_map(source: SourceFragment) -> bool:
-    """Whether this is a map whose keys are texts: then a Python dict holds them as they are."""
+    """True for a map with string keys, which a Python dict holds unchanged."""
     return source.kind is TypeKind.MAP and source.type.parameters[0].kind is TypeKind.STRING
 
 
 def _guarded(writer: SourceWriter, source: SourceFragment, wanted: type) -> str:
-    """The text of a value that is of a class, or fails."""
+    """Returns the text of a value of the class; it fails for any other value."""
     temporary = writer.temporary()
     test = f"({temporary} := {writer.value_text(source)}).__class__ is {writer.name(wanted)}"
     return f"({temporary} if {test} else {writer.name(fail_over)}())"
@@ -56,7 +56,7 @@ def _comparison(sign: str, kinds: frozenset[TypeKind]) -> Emitter:
         if left.kind in _DYNAMIC and right.constant is not MISSING and right.kind in kinds and right.kind in _CLASSES:
             return _compare_dynamic(writer, node, sign, left, right)
         if sign in ("==", "!=") and left.constant.__class__ is str and right.kind in _DYNAMIC:
-            # With a text on the left, whatever else is on the right is unequal.
+            # With a string on the left, anything else on the right is unequal.
             temporary = writer.temporary()
             is_text = f"({temporary} := {right.text}).__class__ is {writer.name(str)}"
             text = f"({left.text} {sign} {temporary} if {is_text} else {sign == '!='})"
@@ -77,7 +77,7 @@ def _compare_dynamic(
 
 
 def _equality_of_quantities(emit: Emitter, sign: str) -> Emitter:
-    """A capacity or a constant on the right was not calculated, so that quantities can be compared by their number."""
+    """A capacity or a constant on the right is not a derived quantity, so quantities can be compared by their number."""
 
     def emit_all(writer: SourceWriter, node: Call, arguments: Sequence[SourceFragment]) -> SourceFragment | None:
         left, right = arguments
@@ -93,7 +93,7 @@ def _is_quantity(source: SourceFragment) -> bool:
 
 
 def _comparable(writer: SourceWriter, node: Call, arguments: Sequence[SourceFragment]) -> tuple[str, str] | None:
-    """Texts of two Python values that compare as the operands do."""
+    """Returns the texts of two Python values that compare as the operands do."""
     overloads = writer.overloads_of(node)
     if len(overloads) != 1:
         return None
@@ -188,7 +188,7 @@ def _matches(writer: SourceWriter, node: Call, arguments: Sequence[SourceFragmen
 
 
 def _remembering_matcher(pattern: str) -> Callable[[str], bool]:
-    """Whether a text matches. Devices repeat the same few texts, and calling RE2 from Python takes long."""
+    """Returns a matcher with a cache: devices repeat the same few texts, and calling RE2 from Python is slow."""
     search = compile_pattern(pattern).search
 
     @lru_cache(maxsize=TEXTS_REMEMBERED)

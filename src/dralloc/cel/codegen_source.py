@@ -1,4 +1,4 @@
-"""Pieces of generated Python source, and the names they may use."""
+"""Fragments of generated Python source, and the names they may use."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from dralloc.cel.type_checker import TypedExpression
 from dralloc.cel.types import Type, TypeKind
 from dralloc.cel.values import MISSING, Value
 
-# CPython's parser takes no more than 200 parentheses within each other; one level here is up to three of them.
+# CPython's parser allows at most 200 nested parentheses; one level here is up to three of them.
 DEPTH_MAX: Final = 50
 LENGTH_MAX: Final = 40_000
 
-# What takes more work than this is left to the plain evaluator, which keeps count of the whole.
+# Larger work is left to the evaluator, which meters it.
 WORK_MAX: Final = 20_000
 
-# What can stand in an expression whose cost is not known to be small: each of these takes a moment, however large its
-# operands are, and none makes large ones.
+# The allowed functions of an expression with unknown cost: each takes constant time, however large its operands are,
+# and none makes large values.
 _MOMENTARY: Final = frozenset(
     {
         "!_", "_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_", "_+_", "_-_", "_*_", "_/_", "_%_", "-_", "@in", "size", "type", "dyn",
@@ -33,18 +33,18 @@ _MOMENTARY: Final = frozenset(
     }
 )  # fmt: skip
 
-# Functions whose results are small, so that they are calculated once where their arguments are known.
+# Functions with small results, which are computed once if their arguments are constant.
 _FOLDED: Final = frozenset({"quantity", "semver", "ip", "cidr", "url", "format.named"})
 
 Dispatch = Callable[..., Value]
 
 
 class TooComplex(Exception):
-    """This expression is left to the plain evaluator."""
+    """The expression is left to the evaluator."""
 
 
 class SourceFragment:
-    """The text of an expression, and what is known about its value."""
+    """The text of an expression, and the known facts about its value."""
 
     __slots__ = ("comparison", "constant", "depth", "entry", "is_assigning", "is_device", "text", "type")
 
@@ -71,12 +71,12 @@ class SourceFragment:
 
     @property
     def holds_maps(self) -> bool:
-        """Whether this may be a map of domains, in which even what is missing is found."""
+        """True if this may be a map of domains, in which even missing keys are found."""
         return self.kind is TypeKind.MAP and self.type.parameters[1].kind is TypeKind.MAP
 
 
 class SourceWriter:
-    """Makes sources, and collects the values that they name."""
+    """Makes source fragments, and collects the values that they name."""
 
     def __init__(self, typed: TypedExpression, *, is_cheap: bool) -> None:
         self._typed = typed
@@ -86,7 +86,7 @@ class SourceWriter:
         self._temporaries = 0
 
     def name(self, value: object) -> str:
-        """A name for a value. Equal names mean the same object, which `names` keeps alive."""
+        """Returns a name for a value. Equal names mean the same object, which `names` keeps alive."""
         known = self._known.get(id(value))
         if known is None:
             known = self._known[id(value)] = f"k{len(self.names)}"
@@ -94,12 +94,12 @@ class SourceWriter:
         return known
 
     def require_cheap(self) -> None:
-        """Gives up unless the whole expression is known to cost little."""
+        """Raises unless the whole expression is known to be cheap."""
         if not self._is_cheap:
             raise TooComplex("this may take long")
 
     def allow_call(self, node: Call) -> None:
-        """Gives up on calls that could take long, or make something large, where nothing is known about that."""
+        """Raises for calls that could take long, or make large values, unless the expression is known to be cheap."""
         is_growing = node.function == "_+_" and self.type_of(node).kind is not TypeKind.INT
         if node.function not in _MOMENTARY or is_growing:
             self.require_cheap()
@@ -117,7 +117,7 @@ class SourceWriter:
     def expression(
         self, node: Expression, text: str, *parts: SourceFragment, is_device: bool = False, is_assigning: bool = False
     ) -> SourceFragment:
-        """A source made of others."""
+        """Makes a fragment from others."""
         made = SourceFragment(text, self.type_of(node))
         made.depth = 1 + max([part.depth for part in parts], default=0)
         made.is_device = is_device
@@ -130,7 +130,7 @@ class SourceWriter:
         return self._known_source(value, self.type_of(node))
 
     def key(self, value: Value) -> SourceFragment:
-        """A constant that is no node of its own."""
+        """A constant without a node of its own."""
         return self._known_source(value, types.DYN)
 
     def _known_source(self, value: Value, static_type: Type) -> SourceFragment:
@@ -147,11 +147,11 @@ class SourceWriter:
         return self.name(value)
 
     def value_text(self, source: SourceFragment) -> str:
-        """The text where the value itself is needed: that of the device is a map."""
+        """Returns the text for the value itself: the device is converted to a map."""
         return "device.as_map" if source.is_device else source.text
 
     def bool_text(self, source: SourceFragment) -> str:
-        """The text of a value that is a bool, or fails."""
+        """Returns the text of a bool; it fails for any other value."""
         if source.kind is TypeKind.BOOL:
             return source.text
         temporary = self.temporary()
@@ -159,13 +159,13 @@ class SourceWriter:
         return f"({temporary} if ({temporary} := {source.text}).__class__ is bool else {fail}())"
 
     def call(self, node: Call, function: Function, arguments: Sequence[SourceFragment]) -> SourceFragment:
-        """A call of a library function, or its result where everything is known."""
+        """Returns a call of a library function, or its result if all arguments are constant."""
         constants = [argument.constant for argument in arguments]
         if function.name in _FOLDED and all(constant is not MISSING for constant in constants):
             try:
                 return self.constant(node, dispatcher(function)(*constants))
             except CelEvaluationError:
-                # Then the call fails whenever it is reached, which the plain evaluator reports.
+                # The call fails whenever it is reached, and the evaluator reports the error.
                 pass
         listed = ", ".join(self.value_text(argument) for argument in arguments)
         return self.expression(node, f"{self.name(dispatcher(function))}({listed})", *arguments)
@@ -182,7 +182,7 @@ _DISPATCHERS: Final[dict[str, Dispatch]] = {}
 
 
 def dispatcher(function: Function) -> Dispatch:
-    """A plain function that runs the overload for its arguments."""
+    """Returns a plain function that runs the overload for its arguments."""
     known = _DISPATCHERS.get(function.name)
     if known is None:
         known = _DISPATCHERS.setdefault(function.name, _make_dispatcher(function))
@@ -200,7 +200,7 @@ def _make_dispatcher(function: Function) -> Dispatch:
 
 
 class FallBack(Exception):
-    """The fast path does not know; the plain evaluator does."""
+    """The fast path cannot decide; the evaluator does."""
 
 
 def fail_over() -> NoReturn:

@@ -1,7 +1,7 @@
-"""Judging an expression as a whole: may it be used, and what is it like?
+"""Compiles an expression and decides whether it may be used.
 
-A new expression is judged as the API server judges it (length, syntax, types, cost), a stored one as the
-scheduler does, which takes everything that can run.
+A new expression is checked as the API server does (length, syntax, types, cost), a stored one as the scheduler does,
+which accepts everything that can run.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from dralloc.primitives.features import FeatureGates
 
 LENGTH_MAX_BYTES: Final = 10 * 1024
 
-# The estimate knows no prices for some things that do cost while running, but they are far from this factor.
+# The estimate lacks the prices of some operations that do cost at runtime, but they are far below this factor.
 _ESTIMATE_ERROR_MAX: Final = 10
 
 
 class RefusalReason(Enum):
-    """Why an expression is refused, as the API tells it apart."""
+    """Why an expression is refused, in the API's categories."""
 
     TOO_LONG = "too long"
     INVALID = "invalid"
@@ -46,7 +46,7 @@ class RefusedExpression:
 
 @dataclass(frozen=True)
 class CheckedExpression:
-    """An expression that may be used. What not everybody needs is found out when it is asked for."""
+    """A valid expression. Expensive properties are computed on demand."""
 
     typed: TypedExpression
 
@@ -68,7 +68,7 @@ class CheckedExpression:
 
     @property
     def cost_max(self) -> int:
-        """The most that running it once can cost, as Kubernetes estimates it."""
+        """Kubernetes' estimate of the highest cost of one evaluation."""
         return self.cost.max
 
     @cached_property
@@ -78,12 +78,12 @@ class CheckedExpression:
 
     @property
     def stays_within_budget(self) -> bool:
-        """Whether it cannot pass the limit while running, for a device within the API's limits."""
+        """True if it cannot exceed the limit at runtime, for a device within the API's limits."""
         return self.cost.is_upper_bound and self.cost.max * _ESTIMATE_ERROR_MAX <= COST_MAX
 
 
 def environment_for(gates: FeatureGates) -> Environment:
-    """What the API server knows under these gates."""
+    """Returns the API server's environment under these gates."""
     return new_environment(
         has_multiple_allocations="DRAConsumableCapacity" in gates,
         has_list_attributes="DRAListTypeAttributes" in gates,
@@ -91,22 +91,22 @@ def environment_for(gates: FeatureGates) -> Environment:
 
 
 def compile_selector_expression(text: str, environment: Environment | None = None) -> CheckedExpression:
-    """A selector that can run, without limits on length and cost. Raises `CelCompileError`."""
+    """Compiles a selector without limits on length and cost. Raises `CelCompileError`."""
     return _compiled(text, environment or stored_environment(), is_selector=True)
 
 
 def compile_derived_attribute(text: str, environment: Environment | None = None) -> CheckedExpression:
-    """The expression of a derived attribute, likewise."""
+    """Compiles the expression of a derived attribute without limits on length and cost. Raises `CelCompileError`."""
     return _compiled(text, environment or stored_environment(), is_selector=False)
 
 
 def check_selector(text: str, environment: Environment) -> CheckedExpression | RefusedExpression:
-    """The expression, or why it may not select devices."""
+    """Returns the expression, or why it may not select devices."""
     return _checked(text, environment, is_selector=True)
 
 
 def check_derived_attribute(text: str, environment: Environment) -> CheckedExpression | RefusedExpression:
-    """The expression, or why it may not compute an attribute."""
+    """Returns the expression, or why it may not compute an attribute."""
     return _checked(text, environment, is_selector=False)
 
 
@@ -134,14 +134,14 @@ def _compiled(text: str, environment: Environment, *, is_selector: bool) -> Chec
 
 
 def _unfit_selector(typed: TypedExpression) -> str | None:
-    """What a selector's result must be, when it is not."""
+    """Returns the required result type of a selector, if the result has another."""
     if typed.result in (types.BOOL, typed.environment.attribute):
         return None
-    return "a selector must give bool, or an attribute that is a bool"
+    return "a selector must return bool, or an attribute that is a bool"
 
 
 def _unfit_attribute(typed: TypedExpression) -> str | None:
-    """What a derived attribute's value must be, when it is not."""
+    """Returns the required type of a derived attribute, if the result has another."""
     result = typed.result
     allows_lists = typed.environment.allows_lists
     element = result.parameters[0] if allows_lists and result.kind is TypeKind.LIST else result

@@ -1,9 +1,9 @@
-"""The most that an expression can cost, estimated before it runs.
+"""Estimates the highest cost of an expression before it runs.
 
-Kubernetes refuses new expressions whose estimate is above a limit, so the estimate has to be its estimate, with
-its peculiarities: what it knows about sizes (a string attribute has at most 64 characters, a device at most 32
-attributes), what it does not (everything of unknown size counts as endless), and which price each function has.
-`cost_functions` holds the prices; here is what is common to all nodes.
+Kubernetes refuses new expressions whose estimate exceeds a limit, so this reproduces its estimate with all
+peculiarities: the sizes it knows (a string attribute has at most 64 characters, a device at most 32 attributes),
+unknown sizes (unbounded), and the price of each function. `cost_functions` has the prices; this module has what is
+common to all nodes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _LIST: Final = 10
 _MAP: Final = 30
 _MESSAGE: Final = 40
 
-# Calls whose result can be larger than their size says, and those whose result is never as empty as an empty text.
+# Calls whose result can be larger than its estimated size, and those whose result is never empty.
 _GROWS_UNSEEN: Final = frozenset({"list_flatten", "list_flatten_int", "@mapInsert_map_map"})
 _PARTS_OF_NOTHING: Final = frozenset(
     {"string_split_string", "string_split_string_int", "string_find_all_string", "string_find_all_string_int"}
@@ -60,10 +60,10 @@ _SCALARS: Final = frozenset(
 
 
 class CostEstimate(NamedTuple):
-    """The most that running an expression once can cost, at most the largest number of 64 bits.
+    """The highest cost of one evaluation, at most the largest 64-bit number.
 
-    Kubernetes' estimate is not always the most: it takes the parts of an empty text for none, a flattened list for
-    as long as before, and some keys for empty. What depends on such a size is no `is_upper_bound`.
+    Kubernetes' estimate is not always an upper bound: it treats the parts of an empty string as none, a flattened list
+    as unchanged in length, and some keys as empty. If the estimate depends on such a size, `is_upper_bound` is false.
     """
 
     max: int
@@ -221,7 +221,9 @@ class _Estimator:
         self.costs[node.id] = cost if node.target is None else plus(cost, self.costs[node.target.id])
 
     def _note_element(self, node: Call, overload: str) -> Size | None:
-        """What indexing gives: its place below the variable, and its size if the container's entries are known."""
+        """Records the result of an index: its path below the variable, and its size if the container's entries are
+        known.
+        """
         container = node.arguments[0]
         step = "@items" if overload == "index_list" else "@values"
         self.paths[node.id] = self._path(container).extended(step)
@@ -250,10 +252,10 @@ class _Estimator:
             target_path=NOWHERE if node.target is None else self._visible_path(node.target),
         )
 
-    # Sizes and places.
+    # Sizes and paths.
 
     def _size(self, node: Expression) -> Size | None:
-        """How large the node's value can be; None when nothing is known."""
+        """Returns the maximal size of the node's value; None if unknown."""
         known = self.sizes.get(node.id)
         if known is not None:
             return known
@@ -283,7 +285,7 @@ class _Estimator:
             self.sizes[node.id] = size
 
     def _entry(self, node: Expression) -> EntrySize | None:
-        """How large the elements of a list or the keys and values of a map can be."""
+        """Returns the sizes of a list's elements or a map's keys and values."""
         known = self.entries.get(node.id)
         if known is None and isinstance(node, Identifier) and (variable := self._variable(node.name)) is not None:
             return variable.entry
@@ -337,7 +339,7 @@ def _both(one: EntrySize | None, other: EntrySize | None) -> EntrySize | None:
 
 
 def _is_binding(node: Comprehension) -> bool:
-    """Whether the fold only gives a name to a value, as `cel.bind` does."""
+    """True if the fold only binds a name to a value, as `cel.bind` does."""
     return (
         isinstance(node.range, ListLiteral)
         and not node.range.elements

@@ -1,7 +1,7 @@
-"""What each function costs at most, and how large its result can be.
+"""The highest cost of each function, and the size of its result.
 
-Two price lists: `price_of` for the libraries (a price here comes first), `standard_estimate` for CEL itself.
-Everything in neither costs one unit.
+There are two price lists: `price_of` for the libraries (it takes precedence), `standard_estimate` for CEL itself. All
+other functions cost one unit.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _AUTHORIZATION_CHECK: Final = 350_000
 
 
 class CallEstimate(NamedTuple):
-    """A call's greatest cost and, for what has a size, the size of its result."""
+    """A call's highest cost and, if the result has a size, that size."""
 
     cost: int
     size: Size | None = None
@@ -34,7 +34,7 @@ class CallEstimate(NamedTuple):
 
 @dataclass(slots=True)
 class CallArguments:
-    """A call with what is known about its arguments; sizes are None when they are not known."""
+    """A call and the known sizes of its arguments; None if unknown."""
 
     node: Call
     types: Mapping[int, Type]
@@ -74,7 +74,7 @@ Price = Callable[[CallArguments], CallEstimate | None]
 
 
 def price_of(function: str, overload: str, arguments: CallArguments) -> CallEstimate | None:
-    """The price in the libraries' lists, arguments not included; None when it is in none of them."""
+    """Returns the price in the libraries' lists, without the arguments; None if it is in none of them."""
     by_overload = _BY_OVERLOAD.get(overload)
     if by_overload is not None:
         return by_overload(arguments)
@@ -85,7 +85,7 @@ def price_of(function: str, overload: str, arguments: CallArguments) -> CallEsti
 
 
 def standard_estimate(overload: str, arguments: CallArguments) -> CallEstimate:
-    """The price of CEL's own functions, with the arguments."""
+    """Returns the price of CEL's own functions, including the arguments."""
     standard = _STANDARD.get(overload)
     if standard is not None:
         estimate = standard(arguments)
@@ -143,7 +143,7 @@ def _sets_price(factor: float) -> Price:
 
 
 def _literal_number(node: Expression, otherwise: int) -> int:
-    """The number that is written there; a negative one counts as nothing."""
+    """Returns the literal number; a negative one counts as 0."""
     if isinstance(node, Literal) and node.kind is LiteralKind.INT:
         assert isinstance(node.value, int), "an int literal holds an int"
         return max(node.value, 0)
@@ -151,7 +151,7 @@ def _literal_number(node: Expression, otherwise: int) -> int:
 
 
 def _list_traversal_price(arguments: CallArguments) -> CallEstimate | None:
-    """Looking at each element once; what is no list is a string."""
+    """The price of visiting each element once; a non-list is a string."""
     if not arguments.has_target:
         return None
     parameters = arguments.target_type.parameters
@@ -190,7 +190,7 @@ def _replace_price(arguments: CallArguments) -> CallEstimate | None:
 
 
 def _longest_replacement(text: Size, replaced: Size, replacement: Size) -> tuple[int, int]:
-    """How often the replacement can appear, and how much of the text can stay beside it."""
+    """Returns how often the replacement can appear, and how much of the text can remain."""
     if replaced.min == 0:
         return plus(text.max, 1), text.max
     if replacement.max <= replaced.min:
@@ -212,7 +212,7 @@ def _split_price(arguments: CallArguments) -> CallEstimate | None:
     parts_max = arguments.target.max
     limit = arguments.argument(1) if arguments.count > 1 else None
     if isinstance(limit, Literal) and isinstance(limit.value, int):
-        # A negative limit means none, and is read as a number without a sign.
+        # A negative limit means none, and is read as an unsigned number.
         parts_max = limit.value % 2**64
     return CallEstimate(scaled(arguments.target.max, 2 * _TRAVERSAL), Size(0, parts_max))
 
@@ -241,7 +241,7 @@ def _find_price(arguments: CallArguments) -> CallEstimate | None:
 
 
 def _contains_price(function: str, overload: str, arguments: CallArguments) -> CallEstimate | None:
-    """Comparing addresses of at most 16 bytes, after reading the text if one is given."""
+    """The price of comparing addresses of at most 16 bytes, after parsing the text if one is given."""
     if not arguments.has_target or not arguments.count:
         return None
     cost = scaled(32, _TRAVERSAL)
@@ -253,7 +253,7 @@ def _contains_price(function: str, overload: str, arguments: CallArguments) -> C
 
 
 def _parse_price(arguments: CallArguments) -> CallEstimate:
-    """Reading a text; a method of the same name only looks something up."""
+    """The price of parsing a text; a method of the same name is only a lookup."""
     return CallEstimate(_CALL if arguments.has_target else scaled(arguments.size(0).max, _TRAVERSAL))
 
 
@@ -281,7 +281,7 @@ def _check_price(_: CallArguments) -> CallEstimate:
 
 
 def _equality_price(arguments: CallArguments) -> CallEstimate | None:
-    """Kubernetes' own types know a price for `==`, but none for `!=`."""
+    """Kubernetes' own types have a price for `==`, but none for `!=`."""
     left, right = arguments.type(0), arguments.type(1)
     if left != right:
         return None
@@ -290,7 +290,7 @@ def _equality_price(arguments: CallArguments) -> CallEstimate | None:
     if left == types.NAMED_FORMAT:
         return CallEstimate(scaled(_FORMAT_SIZE_MAX, _TRAVERSAL))
     if left == types.URL:
-        # The right side's size is taken for both sides.
+        # The right operand's size is used for both.
         return CallEstimate(scaled((arguments.sizes[1] or ONE).max, _TRAVERSAL))
     return None
 

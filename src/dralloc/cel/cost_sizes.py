@@ -1,4 +1,4 @@
-"""Sizes as the cost estimate knows them: a least and a greatest, and the limits of what a device can hold."""
+"""Sizes in the cost estimate: minimum and maximum, and the API's limits on devices."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ ENDLESS: Final = 2**64 - 1
 
 
 class Path:
-    """The way from a variable to a part of its value: names, and `@keys`, `@values`, `@items`.
+    """The path from a variable to a part of its value: names, and `@keys`, `@values`, `@items`.
 
-    Kubernetes keeps paths in growing arrays, and two paths with the same beginning may share one: the second
-    to be extended then overwrites the last step of the first. Estimates depend on it (the key of a
-    two-variable macro takes the size of the value), so this is kept as it is.
+    Kubernetes keeps paths in growing arrays, and two paths with a common prefix may share one: extending the second
+    then overwrites the last step of the first. Estimates depend on this (the key of a two-variable macro takes the size
+    of the value), so it is reproduced.
     """
 
     __slots__ = ("_array", "_length")
@@ -51,14 +51,14 @@ def times(one: int, other: int) -> int:
 
 
 def scaled(amount: int, factor: float) -> int:
-    """The product, rounded up as a floating-point number is."""
+    """Returns the product, rounded up in floating point."""
     if amount > 0 and factor > 0 and float(amount) > float(ENDLESS) / factor:
         return ENDLESS
     return min(math.ceil(float(amount) * factor), ENDLESS)
 
 
 class Size(NamedTuple):
-    """How long a string can be, or how many elements a list or entries a map can have."""
+    """The length of a string, or the number of elements of a list or entries of a map."""
 
     min: int
     max: int
@@ -71,7 +71,7 @@ class Size(NamedTuple):
         return Size(times(self.min, other.min), times(self.max, other.max))
 
     def union(self, other: Size | None) -> Size:
-        """What covers both."""
+        """Returns the size that covers both."""
         return self if other is None else Size(min(self.min, other.min), max(self.max, other.max))
 
 
@@ -86,7 +86,7 @@ def fixed(size: int) -> Size:
 
 @dataclass(frozen=True, slots=True)
 class EntrySize:
-    """How large the keys (or positions) and values of a container are."""
+    """The sizes of the keys (or positions) and values of a container."""
 
     is_list: bool
     key: Size
@@ -95,7 +95,7 @@ class EntrySize:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Declared:
-    """What the API allows: the greatest size, and what is inside."""
+    """The API's limits: the maximal size, and the contents."""
 
     size_max: int
     key: _Declared | None = None
@@ -103,7 +103,7 @@ class _Declared:
     fields: dict[str, _Declared] | None = None
 
 
-# An object and a quantity have no size, and count as empty.
+# Objects and quantities have no size, and count as empty.
 _IDENTIFIER: Final = _Declared(32)
 _DOMAIN: Final = _Declared(63)
 _ATTRIBUTE: Final = _Declared(64)
@@ -122,7 +122,7 @@ _DEVICE: Final = _Declared(
 
 
 def declared_size(path: Path) -> Size | None:
-    """The size that the API allows for what lies at a path below `device`; None when that is not known."""
+    """Returns the size that the API allows at a path below `device`; None if unknown."""
     steps = path.steps
     if not steps or steps[0] != "device":
         return None
@@ -143,5 +143,5 @@ def _step(part: _Declared | None, step: str) -> _Declared | None:
         return part.key
     if part.fields and step in part.fields:
         return part.fields[step]
-    # Only of attributes is it known that all have one limit, whatever they are called.
+    # Only attributes are known to have one limit, whatever their name.
     return _ATTRIBUTE if part.value is _ATTRIBUTE else None

@@ -1,7 +1,7 @@
-"""Declarations: which functions exist, and for which types.
+"""Declarations: the functions and the types they accept.
 
-Overloads are written in tables of text, one a line: `id (int, int) -> int`, and `id string.(int) -> string` for
-methods. A capital letter is a type variable. The ids are CEL's: costs and recorded answers speak of them.
+Overloads are written in text tables, one per line: `id (int, int) -> int`, and `id string.(int) -> string` for methods.
+A capital letter is a type variable. The IDs are CEL's; costs and recorded answers use them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class OverloadDeclaration:
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """What a call with certain types means: the overloads that take them, and the type of the result."""
+    """The meaning of a call with given types: the matching overloads, and the type of the result."""
 
     overload_ids: tuple[str, ...]
     result: Type
@@ -51,15 +51,15 @@ class FunctionDeclaration:
             self._by_shape[shape] = (*self._by_shape.get(shape, ()), overload)
 
     def of_shape(self, *, is_method: bool, count: int) -> tuple[OverloadDeclaration, ...]:
-        """The overloads that are called this way with this many parameters (a target counts)."""
+        """Returns the overloads of this form with this many parameters (a target counts)."""
         return self._by_shape.get((is_method, count), ())
 
     def remembered(self, key: tuple[object, ...]) -> Resolution | None:
-        """What was found before for a call of this shape with these types."""
+        """Returns the cached resolution for a call of this form with these types."""
         return self._resolved.get(key)
 
     def remember(self, key: tuple[object, ...], resolution: Resolution) -> None:
-        # Users choose the types, so what is kept has a bound.
+        # Users choose the types, so the cache is bounded.
         if len(self._resolved) < RESOLUTIONS_MAX:
             self._resolved[key] = resolution
 
@@ -71,7 +71,7 @@ Functions = Mapping[str, FunctionDeclaration]
 
 
 def declare(*tables: Mapping[str, str]) -> Functions:
-    """The functions of all tables; a name in several of them gets all the overloads."""
+    """Returns the functions of all tables; a name in several of them gets all their overloads."""
     functions: dict[str, FunctionDeclaration] = {}
     for table in tables:
         for name, lines in table.items():

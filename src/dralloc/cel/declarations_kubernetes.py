@@ -1,7 +1,7 @@
 """Kubernetes' own libraries: quantities, versions, addresses, URLs, formats, lists and regular expressions.
 
-The functions of its authorizer are declared too: there is no authorizer to call them on, but on a value whose
-type is not known they compile, and fail while running.
+The authorizer's functions are declared, too: there is no authorizer to call them on, but on a value of unknown type
+they compile, and fail at runtime.
 """
 
 from __future__ import annotations
@@ -145,5 +145,5 @@ AUTHORIZATION: Final = {
 
 TABLES: Final = (LISTS, REGEX, URLS, QUANTITIES, VERSIONS, ADDRESSES, FORMATS, AUTHORIZATION)
 
-# Only where an attribute can be a list.
+# Only if an attribute can be a list.
 LIST_ATTRIBUTES: Final = {"includes": "includes_dyn_dyn dyn.(dyn) -> bool"}

@@ -1,4 +1,4 @@
-"""The standard library of CEL, and cel-go's extensions as far as Kubernetes uses them."""
+"""The standard library of CEL, and the extensions of cel-go that Kubernetes enables."""
 
 from __future__ import annotations
 

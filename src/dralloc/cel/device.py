@@ -1,9 +1,8 @@
 """The one variable of a selector: `device`.
 
-Names are split into domain and identifier; a name without a domain belongs to the driver's. All attributes are
-converted before anything is evaluated, and one that cannot be makes every selector fail on the device, even `true`:
-that is how Kubernetes does it. Nothing is converted before the first selector asks, because a cluster has a hundred
-thousand devices and most are never looked at.
+Names are split into domain and identifier; a name without a domain has the driver's. All attributes are converted
+before evaluation, and a malformed one makes every selector fail on the device, even `true`, as in Kubernetes.
+Conversion is lazy, because a cluster has a hundred thousand devices and most are never evaluated.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ Bool = bool
 
 
 class Attribute(Protocol):
-    """What a driver says about a device; one member is set."""
+    """An attribute of a device; one member is set."""
 
     @property
     def int(self) -> Int | None: ...
@@ -42,7 +41,7 @@ class Attribute(Protocol):
 
 
 class Capacity(Protocol):
-    """An amount with a policy, which selectors do not see."""
+    """An amount; selectors do not see its request policy."""
 
     @property
     def value(self) -> Quantity: ...
@@ -51,7 +50,7 @@ class Capacity(Protocol):
 class DeviceView:
     """A device as selectors see it."""
 
-    # The members without an underscore are what generated code reads; all but two are set when first asked for.
+    # Generated code reads the members without an underscore; all but two are computed on first use.
     __slots__ = ("_attributes", "_capacity", "allow_multiple_allocations", "as_map", "attributes", "capacity", "driver")
 
     driver: str
@@ -80,11 +79,11 @@ class DeviceView:
         capacity: Mapping[str, Quantity | Capacity] | None = None,
         allow_multiple_allocations: bool | None = None,
     ) -> DeviceView:
-        """The view of a device. It keeps the mappings, which must not change any more."""
+        """Returns the view of a device. It keeps the mappings, which must not change."""
         return cls(driver, attributes, capacity, allow_multiple_allocations)
 
     def __getattr__(self, name: str) -> Value:
-        """Called for members that are not set yet. Raises `CelEvaluationError` where an attribute is malformed."""
+        """Computes a member on first use. Raises `CelEvaluationError` if an attribute is malformed."""
         if name == "attributes":
             self.attributes = _by_domain(self.driver, _values_of(self._attributes or {}))
             return self.attributes
@@ -143,7 +142,7 @@ def _by_domain(driver: str, named: Mapping[str, Value]) -> DomainMap:
         if not slash:
             domain, identifier = driver, name
         elif domain == driver and identifier in named:
-            # Both spellings of one name: Kubernetes takes either, we the one that is written out.
+            # Both spellings of one name occur: Kubernetes takes either, we the qualified one.
             domains.setdefault(domain, {}).pop(identifier, None)
         inner = domains.get(domain)
         if inner is None:

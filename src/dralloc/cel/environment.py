@@ -1,7 +1,7 @@
-"""What an expression can name: variables, types and functions.
+"""The names available to an expression: variables, types and functions.
 
-Kubernetes has two environments. The scheduler runs what is stored with everything that exists; the API server
-judges what is new by the features that are on, and sees attributes as `any`, over which no macro iterates.
+Kubernetes has two environments. The scheduler runs stored expressions with all features; the API server checks new ones
+against the enabled features, and declares attributes as `any`, which macros cannot iterate over.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dralloc.cel.types import Type
 
 @dataclass(frozen=True, slots=True)
 class MessageType:
-    """A type that `Name{field: value}` can make; `type` is what that gives."""
+    """A type that `Name{field: value}` constructs; `type` is the result type."""
 
     type: Type
     fields: Mapping[str, Type]
@@ -26,7 +26,7 @@ class MessageType:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Environment:
-    """`is_stored` tells the scheduler's environment from the API server's."""
+    """`is_stored` is true for the scheduler's environment."""
 
     is_stored: bool
     allows_lists: bool
@@ -37,12 +37,14 @@ class Environment:
 
 
 def stored_environment() -> Environment:
-    """The scheduler's: all features, whatever gates say, because an expression outlives the gate it was made under."""
+    """The scheduler's environment: all features, regardless of gates, because an expression outlives the gate it was
+    created under.
+    """
     return _environment(is_stored=True, has_multiple_allocations=True, has_list_attributes=True)
 
 
 def new_environment(*, has_multiple_allocations: bool, has_list_attributes: bool) -> Environment:
-    """The API server's, by the gates DRAConsumableCapacity and DRAListTypeAttributes."""
+    """The API server's environment, by the gates DRAConsumableCapacity and DRAListTypeAttributes."""
     return _environment(
         is_stored=False,
         has_multiple_allocations=has_multiple_allocations,
@@ -106,7 +108,7 @@ def _wrapper(primitive: Type) -> MessageType:
     return MessageType(types.wrapper_of(primitive), {"value": primitive})
 
 
-# The messages that CEL knows by itself.
+# CEL's own message types.
 _WELL_KNOWN: Final = {
     "google.protobuf.BoolValue": _wrapper(types.BOOL),
     "google.protobuf.BytesValue": _wrapper(types.BYTES),

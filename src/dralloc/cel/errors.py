@@ -1,8 +1,8 @@
-"""What can be wrong with an expression, before and while it runs.
+"""Errors of expressions, at compile time and at runtime.
 
-Everything that an expression can do wrong ends in a `CelError`; nothing else may leave this package because of
-what a user wrote. Faults found before running carry positions and print in the form that CEL users know from
-Kubernetes: `ERROR: <input>:LINE:COLUMN: text`, the line, and a mark below the column.
+Every error of an expression is a `CelError`; user input must not raise anything else out of this package. Compile
+errors have positions and print in cel-go's format: `ERROR: <input>:LINE:COLUMN: text`, the line, and a mark below the
+column.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Final
 
 
 class CelError(Exception):
-    """An expression is wrong, or failed."""
+    """An expression is invalid, or failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One fault in a text. `offset` counts code points; None when the fault has no place (a limit)."""
+    """One error in a text. `offset` counts code points; None if the error has no position (a limit)."""
 
     message: str
     offset: int | None = None
 
 
 class CelCompileError(CelError):
-    """An expression that cannot be used; `problems` holds everything that was found."""
+    """An expression that does not compile; `problems` holds all errors."""
 
     def __init__(self, text: str, problems: Iterable[Problem]) -> None:
         self.text = text
@@ -37,31 +37,31 @@ class CelCompileError(CelError):
 
 
 class CelSyntaxError(CelCompileError):
-    """The text is not an expression of the language."""
+    """The text is not a CEL expression."""
 
 
 class CelTypeError(CelCompileError):
-    """The expression names something that does not exist, or applies an operation to the wrong types."""
+    """The expression uses an unknown name, or applies an operation to the wrong types."""
 
 
 class CelProgramError(CelCompileError):
-    """The expression type-checks, but a constant part of it can be seen to fail."""
+    """The expression type-checks, but a constant part of it always fails."""
 
 
 class CelEvaluationError(CelError):
-    """The expression failed while it ran: its value is an error."""
+    """The expression failed at runtime: its value is an error."""
 
 
 class CostLimitError(CelEvaluationError):
-    """The expression was stopped because it cost more than it may."""
+    """The expression exceeded its cost limit."""
 
 
-# More of a line than this does not help to find the place in it.
+# Longer lines are cut around the position.
 _SHOWN_MAX: Final = 160
 
 
 def render_problem(text: str, problem: Problem) -> str:
-    """The fault with its place and the line it is in, or as much of the line as can be overlooked."""
+    """Returns the error with its position and line; a long line is cut."""
     if problem.offset is None:
         return f"ERROR: <input>:-1:0: {problem.message}"
     line_start = text.rfind("\n", 0, problem.offset) + 1

@@ -1,4 +1,4 @@
-"""The plain evaluator: any expression, with exact values, errors and costs."""
+"""The evaluator: runs any expression with exact values, errors and costs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dralloc.cel.values import Map, Value
 
 
 class Evaluator:
-    """An expression, ready to be evaluated."""
+    """An expression that is ready to evaluate."""
 
     def __init__(self, typed: TypedExpression, observe: Observer | None = None) -> None:
         planner = CodePlanner(typed, ClosureBuilder(typed, observe))
@@ -20,17 +20,17 @@ class Evaluator:
         self._slots_count = planner.slots_count
 
     def evaluate(self, device: Map, cost_max: int = COST_MAX) -> Value:
-        """The value for a device. Raises `CelEvaluationError`."""
+        """Returns the value for a device. Raises `CelEvaluationError`."""
         return self.measure(device, cost_max)[0]
 
     def measure(self, device: Map, cost_max: int = COST_MAX) -> tuple[Value, int]:
-        """The value for a device, and what it cost."""
+        """Returns the value for a device, and its cost."""
         frame = EvaluationFrame(self._slots_count, cost_max)
         frame.slots[DEVICE_SLOT] = device
         try:
             value = self._run(frame)
         except RecursionError:
             raise CelEvaluationError("the expression is nested too deeply to be evaluated") from None
-        # Small costs are only added up on the way.
+        # Small costs are only accumulated before; check the limit now.
         frame.charge(0)
         return value, frame.cost

@@ -1,4 +1,4 @@
-"""Calling library functions, and charging for it."""
+"""Calls of library functions, and their charges."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dralloc.cel.values import Value
 
 @cache
 def at_nominal_cost(function: Function) -> Function:
-    """The function, but every call costs one."""
+    """Returns the function with a cost of one for every call."""
     return Function(function.name, [replace(overload, cost=None) for overload in function.overloads])
 
 
@@ -29,7 +29,7 @@ def step_of_many(function: Function, rest: Sequence[Run]) -> Step:
 
 
 def step_of_one(function: Function) -> Step:
-    """`call_function` with one argument, written out; the next one is for two. Nearly all calls are of these kinds."""
+    """`call_function` specialised for one argument; the next function is for two. Nearly all calls have one or two."""
     found = function.found
 
     def step(frame: EvaluationFrame, operand: Value) -> Value:

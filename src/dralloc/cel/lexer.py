@@ -1,4 +1,4 @@
-"""Text to tokens, and the text of a literal token to its value."""
+"""Tokenizes text, and converts literal tokens to values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dralloc.cel.errors import CelSyntaxError, Problem
 
 
 class Token(NamedTuple):
-    """`kind` is a name for tokens with a text of their own, and the text itself for all others."""
+    """`kind` is a name for tokens with variable text, and the text itself for all others."""
 
     kind: str
     text: str
@@ -26,7 +26,7 @@ STRING: Final = "string"
 BYTES: Final = "bytes"
 END: Final = "end of expression"
 
-# `in` and the three constants are tokens of their own, so that not even a field can have their names.
+# `in` and the three constants are tokens of their own; not even a field can have their names.
 _WORD_TOKENS: Final = frozenset({"in", "true", "false", "null"})
 
 _ESCAPE: Final = r"""\\(?:[abfnrtv"'\\?`]|[0-3][0-7]{2}|[xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8})"""
@@ -67,7 +67,7 @@ _GROUP_KINDS: Final = {
 
 
 def tokenize(text: str) -> list[Token]:
-    """The tokens of a text without blanks and comments; the last one is END."""
+    """Returns the tokens without white space and comments; the last one is END."""
     tokens: list[Token] = []
     append, new_token = tokens.append, tuple.__new__
     for found in _TOKEN.finditer(text):
@@ -93,14 +93,14 @@ def _unreadable(text: str, offset: int) -> CelSyntaxError:
     character = text[offset]
     message = f"unexpected character {character!r}"
     if character in "\"'":
-        message = "this text literal has no end, or holds an escape that does not exist"
+        message = "unterminated string literal, or invalid escape sequence in it"
     elif character in "&|=":
         message = f"unexpected {character!r}; the operators are &&, || and =="
     return CelSyntaxError(text, [Problem(f"syntax error: {message}", offset)])
 
 
 def token_value(token: Token, sign: str = "") -> bool | int | float | str | bytes | None:
-    """What a literal token stands for; None when there is no such value (and for `null`)."""
+    """Returns the value of a literal token; None if there is no such value (and for `null`)."""
     match token.kind:
         case "string":
             return string_value(token.text)
@@ -123,7 +123,7 @@ def token_value(token: Token, sign: str = "") -> bool | int | float | str | byte
 
 
 def _whole_number(text: str) -> int:
-    """The number; some number that is far too large when there are more digits than any valid one has."""
+    """Returns the number; for more digits than any valid number has, some number that is far too large."""
     digits, base = (text[2:], 16) if text.startswith("0x") else (text, 10)
     significant = digits.lstrip("0")
     return int(significant or "0", base) if len(significant) <= 20 else 2**65
@@ -141,7 +141,7 @@ _ESCAPE_PATTERN: Final = re.compile(
 
 
 def string_value(token: str) -> str | None:
-    """The text that a string token stands for; None when it names a code point that does not exist."""
+    """Returns the value of a string token; None if it names an invalid code point."""
     body, is_raw = _unquoted(token)
     if is_raw or "\\" not in body:
         return body
@@ -158,7 +158,7 @@ def string_value(token: str) -> str | None:
 
 
 def bytes_value(token: str) -> bytes | None:
-    r"""The bytes that a bytes token stands for: text as UTF-8, `\x` and octal escapes as single bytes."""
+    r"""Returns the value of a bytes token: text as UTF-8, `\x` and octal escapes as single bytes."""
     body, is_raw = _unquoted(token[1:])
     if is_raw or "\\" not in body:
         return body.encode("utf-8", "replace")
@@ -177,7 +177,7 @@ def bytes_value(token: str) -> bytes | None:
 
 
 def _unquoted(token: str) -> tuple[str, bool]:
-    """What stands between the quotes, with line ends made equal, and whether it is raw."""
+    """Returns the text between the quotes with normalized line ends, and whether it is raw."""
     if "\r" in token:
         token = token.replace("\r\n", "\n").replace("\r", "\n")
     is_raw = token[0] in "rR"
@@ -195,5 +195,5 @@ def _code_point(escape: re.Match[str]) -> str | None:
     number = int(escape["byte"] or escape["short"] or escape["long"], 16)
     if number > 0x10FFFF:
         return None
-    # A lone surrogate is no character; UTF-8 writers put the replacement character in its place.
+    # A lone surrogate is not a character; UTF-8 encoders replace it.
     return "\ufffd" if 0xD800 <= number <= 0xDFFF else chr(number)

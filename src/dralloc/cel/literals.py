@@ -1,9 +1,8 @@
-"""Faults of constants, found before an expression runs.
+"""Errors in constants, found before an expression runs.
 
-Kubernetes looks at what is written down in an expression twice. With the types it checks that lists and maps
-hold values of one type, that durations, timestamps and regular expressions can be read, and that `format` gets
-what its clauses need. When it makes a program it computes conversions of constants, and refuses the expression
-if one fails, even where it would never run.
+Kubernetes checks literals twice. With the types it checks that lists and maps have one element type, that durations,
+timestamps and regular expressions parse, and that `format` gets the arguments of its clauses. When it makes a program
+it evaluates conversions of constants, and refuses the expression if one fails, even in a part that never runs.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from dralloc.cel.values import TypeValue, Uint, Value
 
 
 def check_literals(typed: TypedExpression) -> None:
-    """Raises `CelTypeError` or `CelProgramError` when a constant part of the expression is at fault."""
+    """Raises `CelTypeError` or `CelProgramError` if a constant part of the expression is invalid."""
     inspector = _Inspector(typed)
     walk(typed.root, inspector.visit)
     if inspector.type_problems:
@@ -103,7 +102,7 @@ class _Inspector:
         if not any(entry.optional for entry in node.entries) and all(
             part.id in self.constants for part in (*keys, *values)
         ):
-            # What is inside matters to no conversion, only that it is a map.
+            # Conversions only need to know that it is a map, not its contents.
             self.constants[node.id] = {}
 
     def _expect_one_type(self, elements: Sequence[Expression], element_types: Sequence[Type]) -> None:
@@ -145,7 +144,7 @@ class _Inspector:
     def _check_pattern(self, node: Call) -> None:
         operands = node.arguments if node.target is None else (node.target, *node.arguments)
         if node.function == "matches" and isinstance(node.arguments[0], Literal):
-            # Called as a function this is the text, not the pattern; Kubernetes reads it all the same.
+            # For a function call this argument is the text, not the pattern; Kubernetes parses it nevertheless.
             self._check_compiles(node.arguments[0], self.type_problems)
         self._check_compiles(operands[1], self.program_problems)
 
@@ -160,7 +159,7 @@ class _Inspector:
     # Formats.
 
     def _check_format(self, node: Call) -> None:
-        """Whether each clause of a constant template has an argument of a type that it can show."""
+        """Checks that each clause of a constant template has an argument of a supported type."""
         template = node.target
         arguments = node.arguments[0] if node.arguments else None
         if not isinstance(template, Literal) or not isinstance(arguments, ListLiteral):
@@ -194,7 +193,7 @@ class _Inspector:
         return Problem(f"format: {clause[0]!r} cannot show a value of type {shown}", unfit.offset)
 
     def _unfit_for(self, letter: str, argument: Expression) -> Expression | None:
-        """The first part of the argument that the clause cannot show; `%s` looks into lists and maps."""
+        """Returns the first part of the argument that the clause does not support; `%s` looks into lists and maps."""
         waiting = [argument]
         while waiting:
             part = waiting.pop()

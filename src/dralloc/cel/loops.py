@@ -1,4 +1,4 @@
-"""Variables that an expression introduces: the elements that a macro goes over, and values with a name."""
+"""Variables that an expression introduces: loop elements of macros, and bound names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dralloc.cel.values import DomainMap, Value, map_keys, type_of
 
 
 class LazyValue:
-    """The value of `cel.bind`, which is calculated when it is first needed, and once."""
+    """The value of `cel.bind`, computed once on first use."""
 
     __slots__ = ("_initial", "_slot")
 
@@ -22,14 +22,14 @@ class LazyValue:
     def get(self, frame: EvaluationFrame) -> Value:
         value = self._initial(frame)
         if value.__class__ is DomainMap and not value:
-            # Kubernetes replaces an empty map by one that it can add to, and so forgets about missing domains.
+            # Kubernetes replaces an empty map by a mutable one, and so loses the default for missing domains.
             value = {}
         frame.slots[self._slot] = value
         return value
 
 
 def loop_over(loop: Loop[Code]) -> Callable[[EvaluationFrame], Iterator[None]]:
-    """Goes over a list or map, with the variables set to each element in turn."""
+    """Iterates over a list or map, and sets the variables to each element."""
     elements, slot, second_slot = finish(loop.range), loop.slot, loop.second_slot
 
     def over_elements(frame: EvaluationFrame) -> Iterator[None]:

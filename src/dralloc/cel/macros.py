@@ -1,7 +1,7 @@
-"""Macros: calls that the parser replaces by what they stand for.
+"""Macros: calls that the parser expands.
 
-The shapes are CEL's own, node by node, because types, costs and results are defined on the expanded form. All
-nodes that a macro makes stand at the place of its call, except the ones the user wrote.
+The expansions are CEL's, node by node, because types, costs and results are defined on the expanded form. All nodes
+that a macro makes have the position of its call, except the ones the user wrote.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ SORT_INPUT: Final = "@__sortBy_input__"
 MAP_INSERT: Final = "cel.@mapInsert"
 NOT_STRICTLY_FALSE: Final = "@not_strictly_false"
 
-# The names that CEL has used for the accumulator: a variable of that name would be overwritten.
+# CEL's names for the accumulator: a variable of that name would be overwritten.
 _ACCUMULATOR_NAMES: Final = frozenset({ACCUMULATOR, "__result__"})
 
 
 class MacroError(Exception):
-    """A macro's arguments are not of the form it needs; the parser, which knows the text, makes it a syntax error."""
+    """Invalid arguments of a macro; the parser, which has the text, turns it into a syntax error."""
 
     def __init__(self, message: str, offset: int) -> None:
         super().__init__(message)
@@ -58,12 +58,12 @@ class MacroCall:
         return self.call.target
 
     def variable(self, position: int) -> str:
-        """The name that an argument introduces."""
+        """Returns the variable name that an argument introduces."""
         argument = self.arguments[position]
         if not isinstance(argument, Identifier) or argument.name.startswith("."):
             raise MacroError(f"{self.call.function}: this argument must be a simple name", argument.offset)
         if argument.name in _ACCUMULATOR_NAMES:
-            raise MacroError(f"{self.call.function}: the variable's name {argument.name!r} is taken", argument.offset)
+            raise MacroError(f"{self.call.function}: the variable name {argument.name!r} is reserved", argument.offset)
         return argument.name
 
     def name(self, name: str) -> Identifier:
@@ -114,7 +114,7 @@ class MacroCall:
         )
 
     def bind(self, name: str, value: Expression, body: Expression) -> Comprehension:
-        """`body` with `name` standing for `value`: a fold over nothing whose accumulator is the name."""
+        """`body` with `name` bound to `value`: a fold over an empty list whose accumulator is the name."""
         return Comprehension(
             id=self.new_id(),
             offset=self.call.offset,
@@ -130,7 +130,7 @@ class MacroCall:
 
 
 def expand_macro(macro: MacroCall) -> Expression | None:
-    """What the call stands for, or None when it is an ordinary call. Raises `MacroError`."""
+    """Returns the expansion, or None if it is an ordinary call. Raises `MacroError`."""
     call = macro.call
     expander = _MACROS.get((call.function, len(call.arguments), call.target is not None))
     return None if expander is None else expander(macro)
@@ -186,7 +186,7 @@ def _expand_exists_one(macro: MacroCall) -> Expression:
 
 
 def _filtered(macro: MacroCall, step: Expression, variables_count: int) -> Expression:
-    """The step, taken only where the macro's filter (the argument before the last, if any) is true."""
+    """Returns the step, conditional on the macro's filter (the argument before the last, if any)."""
     if len(macro.arguments) == variables_count + 1:
         return step
     return macro.function("_?_:_", macro.arguments[variables_count], step, macro.accumulator())

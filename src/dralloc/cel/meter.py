@@ -1,8 +1,8 @@
-"""What one evaluation has used up.
+"""The cost and work of one evaluation.
 
-Two things are counted. Cost is Kubernetes' own measure, with its limit. It ignores some work, such as joining lists
-or comparing nested ones, which an attacker can multiply; so the work that this implementation really does is
-counted as well, with a limit that no expression of honest cost comes near.
+Two things are metered. Cost is Kubernetes' measure, with its limit. It ignores some work, such as concatenating lists
+or comparing nested ones, which an attacker can multiply; so the actual work is metered, too, with a limit far above
+that of legitimate expressions.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Final
 from dralloc.cel.errors import CostLimitError
 
 COST_MAX: Final = 1_000_000
-# Elements looked at: about a second of them.
+# Visited elements: about a second of work.
 WORK_MAX: Final = 2_000_000
-# Characters and elements that are only copied, for the work of one that is looked at.
+# Copied characters and elements that count as one visited element.
 COPIES_PER_WORK: Final = 10
-# A text longer than this cannot be read within the cost limit either.
+# A longer text cannot be read within the cost limit either.
 TEXT_LENGTH_MAX: Final = 10_000_000
 
 
@@ -37,7 +37,7 @@ class Meter:
             raise CostLimitError(f"operation cancelled: actual cost limit exceeded: the limit is {self.cost_max}")
 
     def spend_copying(self, count: int) -> None:
-        """Work for so many characters or elements that are copied."""
+        """Charges the work of copying this many characters or elements."""
         self.spend(count // COPIES_PER_WORK)
 
     def spend(self, work: int) -> None:
@@ -47,7 +47,7 @@ class Meter:
 
 
 def limited_text_length(length: int) -> int:
-    """The length, if a text of that length may be made."""
+    """Returns the length if a text of that length is allowed; raises otherwise."""
     if length > TEXT_LENGTH_MAX:
         raise CostLimitError(f"operation cancelled: a text of {length} characters is too long")
     return length

@@ -1,9 +1,8 @@
-"""Text to syntax tree, macros expanded.
+"""Parses text to a syntax tree, with macros expanded.
 
-An operator-precedence parser with its own stack: every open bracket is a `_Frame`, so that no input, however
-deep, can exhaust the interpreter's stack. What Kubernetes refuses as too deep is refused here too; its parser
-counts in two ways (how deep rules of the grammar nest, and how many steps, operators and member accesses lie
-on one path), and so does this one.
+An operator-precedence parser with its own stack: every open bracket is a `_Frame`, so that no nesting depth can exhaust
+the interpreter's stack. Kubernetes' depth limits apply: it limits the nesting of grammar rules, and the number of
+steps, operators and member accesses on one path.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ OPERATOR_FUNCTIONS: Final = {text: "@in" if text == "in" else f"_{text}_" for te
 
 
 class _Kind(Enum):
-    """What a frame reads: the inside of a bracket, or a part of a conditional."""
+    """What a frame parses: the inside of a bracket, or a part of a conditional."""
 
     WHOLE = auto()
     PARENTHESES = auto()
@@ -63,7 +62,7 @@ _HOLDS_ONE: Final = frozenset({_Kind.PARENTHESES, _Kind.INDEX})
 
 
 def parse(text: str) -> ParsedExpression:
-    """The tree of an expression. Raises `CelSyntaxError`."""
+    """Returns the tree of an expression. Raises `CelSyntaxError`."""
     if len(text) > CODE_POINTS_MAX:
         message = f"the expression has {len(text)} code points, more than {CODE_POINTS_MAX}"
         raise CelSyntaxError(text, [Problem(message)])
@@ -72,23 +71,23 @@ def parse(text: str) -> ParsedExpression:
 
 @dataclass(slots=True)
 class _Frame:
-    """One open bracket (or part of a conditional) and what has been read inside it so far."""
+    """One open bracket (or part of a conditional), and what was parsed inside it so far."""
 
     kind: _Kind
     offset: int
-    # How many of the grammar's rules of each sort are open outside of this frame.
+    # Number of open grammar rules of each sort outside this frame.
     expression_depth: int = 1
     relation_depth: int = 0
     calculation_depth: int = 0
-    # The call's or the index operator's name, or the message's type name.
+    # The name of the call or index operator, or the message's type name.
     name: str = ""
-    # The call's target, what is indexed, the map entry's key, or the conditional's condition.
+    # The call's target, the indexed value, the map entry's key, or the condition.
     subject: Expression | None = None
     consequence: Expression | None = None
-    # Operands and operators that wait to be put together.
+    # Pending operands and operators.
     operands: list[Expression] = field(default_factory=list)
     operators: list[PendingOperator] = field(default_factory=list)
-    # What the commas separate, as far as it is read.
+    # The comma-separated items parsed so far.
     items: list[Expression] = field(default_factory=list)
     entries: list[MapEntry] = field(default_factory=list)
     fields: list[FieldEntry] = field(default_factory=list)
@@ -98,7 +97,7 @@ class _Frame:
     entry_is_optional: bool = False
 
     def open_rules(self) -> tuple[int, int]:
-        """How many relation and calculation rules are open where the next operand begins."""
+        """Returns how many relation and calculation rules are open at the next operand."""
         relation, calculation = self.relation_depth + 1, self.calculation_depth + 1
         for operator in reversed(self.operators):
             if operator.precedence < _RELATION:
@@ -116,7 +115,7 @@ class _Parser:
         self.tokens = lexer.tokenize(text)
         self.position = 0
         self.frames = [_Frame(_Kind.WHOLE, 0)]
-        # Only a text with this many tokens can hold a path that is too long; shorter ones need not count.
+        # Only a text with this many tokens can contain a path that is too long; shorter ones need no count.
         self.builder = TreeBuilder(text, counts_heights=len(self.tokens) > DEPTH_MAX)
 
     def run(self) -> ParsedExpression:
@@ -129,10 +128,10 @@ class _Parser:
             self._too_deep()
         return ParsedExpression(text=self.text, root=root, macros=self.builder.macros)
 
-    # What can start an operand.
+    # Operands.
 
     def _read_operand(self) -> None:
-        """Reads prefixes and a literal, a name or an empty bracket; an open bracket is entered first."""
+        """Parses prefixes and a literal, a name or an empty bracket; an open bracket is entered first."""
         while True:
             token = self._next()
             if token.kind in ("!", "-"):
@@ -159,9 +158,9 @@ class _Parser:
                 return
 
     def _read_prefixes(self, first: Token) -> Token:
-        """Takes all signs of one sort; an even number of them means nothing. Returns the token after them.
+        """Consumes all signs of one sort; an even number cancels out. Returns the next token.
 
-        One minus directly before a number belongs to the number; then it is returned.
+        A single minus directly before a number belongs to the number; then the minus is returned.
         """
         sign, count = first.kind, 1
         if sign == "-" and self._is_number_next():
@@ -176,7 +175,7 @@ class _Parser:
         return token
 
     def _read_name(self, token: Token) -> bool:
-        """A name, a call or a message; False when its bracket was opened and an operand must follow."""
+        """Parses a name, a call or a message; False if its bracket was opened and an operand must follow."""
         dot = ""
         if token.kind == ".":
             dot, token = ".", self._next()
@@ -194,7 +193,7 @@ class _Parser:
         return True
 
     def _message_name(self) -> str | None:
-        """`a.b.c` when the name just read goes on to a `{`; then everything up to that brace is taken."""
+        """Returns `a.b.c` if the name continues to a `{`, and consumes everything up to that brace."""
         position, names = self.position, [self.tokens[self.position - 1].text]
         while self.tokens[position].kind == "." and self.tokens[position + 1].kind == lexer.IDENTIFIER:
             names.append(self.tokens[position + 1].text)
@@ -204,10 +203,10 @@ class _Parser:
         self.position = position + 1
         return ".".join(names)
 
-    # What can follow an operand.
+    # After an operand.
 
     def _read_after_operand(self) -> bool:
-        """Reads members, closes brackets, and stops after an operator; True at the end of the text."""
+        """Parses members, closes brackets, and stops after an operator; True at the end of the text."""
         while True:
             token = self._next()
             kind = token.kind
@@ -231,7 +230,7 @@ class _Parser:
                 return True
 
     def _read_member(self, dot: Token) -> bool:
-        """`.name`, `.?name` or `.name(`; False when an argument must follow."""
+        """Parses `.name`, `.?name` or `.name(`; False if an argument must follow."""
         is_optional = self._take("?")
         token = self._next()
         name = self._field_name(token, "a field name after '.'")
@@ -252,7 +251,7 @@ class _Parser:
         return token.text[1:-1]
 
     def _push_operator(self, frame: _Frame, precedence: int, token: Token) -> None:
-        # Equal logical operators wait for each other, to be made a balanced tree in one go.
+        # Equal logical operators are collected, to build one balanced tree.
         self._reduce(frame, precedence + 1 if precedence <= _AND else precedence)
         frame.operators.append(PendingOperator(precedence, OPERATOR_FUNCTIONS[token.kind], token.offset))
         if max(frame.open_rules()) > DEPTH_MAX:
@@ -261,7 +260,7 @@ class _Parser:
     # Brackets.
 
     def _open(self, kind: _Kind, offset: int, *, name: str = "", subject: Expression | None = None) -> bool:
-        """Enters a bracket; True when it is empty, and closed at once."""
+        """Enters a bracket; True if it is empty, and closed at once."""
         outer = self.frames[-1]
         depths = (outer.expression_depth + 1, *outer.open_rules())
         frame = _Frame(kind, offset, *depths, name=name, subject=subject)
@@ -269,7 +268,7 @@ class _Parser:
         if kind not in _HOLDS_ONE:
             closer = _CLOSERS[kind]
             if self._peek().kind == "," and self.tokens[self.position + 1].kind == closer:
-                # Even the comma alone is allowed, but not for arguments.
+                # A lone comma is allowed, but not for arguments.
                 self.position += kind is not _Kind.ARGUMENTS
             if self._take(closer):
                 self._finish_bracket(frame)
@@ -279,7 +278,7 @@ class _Parser:
         return False
 
     def _begin_item(self, frame: _Frame) -> None:
-        """At the start of an element or entry: what stands before its first expression."""
+        """Parses what precedes the first expression of an element or entry."""
         frame.entry_is_optional = frame.kind in (_Kind.LIST, _Kind.MAP, _Kind.MESSAGE) and self._take("?")
         if frame.kind is _Kind.MESSAGE:
             frame.entry_name = self._field_name(self._next(), "a field name")
@@ -289,7 +288,7 @@ class _Parser:
             frame.entry_offset = colon.offset
 
     def _close(self, token: Token) -> bool:
-        """Ends the innermost frame's expression with this token; False when another operand must follow."""
+        """Ends the innermost frame's expression with this token; False if another operand must follow."""
         while self.frames[-1].kind is _Kind.ELSE:
             self._finish_conditional(self.frames[-1])
         frame = self.frames[-1]
@@ -335,7 +334,7 @@ class _Parser:
             frame.items.append(value)
 
     def _finish_bracket(self, frame: _Frame) -> None:
-        """Leaves the frame; what it held becomes an operand outside."""
+        """Leaves the frame; its contents become an operand outside."""
         self.frames.pop()
         builder, offset = self.builder, frame.offset
         match frame.kind:
@@ -378,15 +377,15 @@ class _Parser:
         assert frame.consequence is not None, "a conditional has two values"
         self._push(self.builder.step("_?_:_", (frame.subject, frame.consequence, value), frame.offset))
 
-    # Putting operators and operands together.
+    # Combining operators and operands.
 
     def _value(self, frame: _Frame) -> Expression:
-        """The frame's expression, all its operators applied."""
+        """Returns the frame's expression with all its operators applied."""
         self._reduce(frame, 0)
         return frame.operands.pop()
 
     def _reduce(self, frame: _Frame, precedence: int) -> None:
-        """Applies the waiting operators that bind at least as strongly."""
+        """Applies the pending operators that bind at least as strongly."""
         operators, operands = frame.operators, frame.operands
         while operators and operators[-1].precedence >= precedence:
             if operators[-1].precedence <= _AND:
@@ -399,7 +398,7 @@ class _Parser:
                 operands.append(self.builder.step(operator.function, (operands.pop(), right), operator.offset))
 
     def _reduce_chain(self, frame: _Frame) -> None:
-        """Makes one tree of all equal logical operators on top."""
+        """Makes one tree of all equal logical operators at the top of the stack."""
         operators, operands = frame.operators, frame.operands
         count = 1
         while count < len(operators) and operators[-1 - count].function == operators[-1].function:
@@ -408,7 +407,7 @@ class _Parser:
         del operators[-count:], operands[-count - 1 :]
         operands.append(node)
 
-    # Small things.
+    # Helpers.
 
     def _push(self, node: Expression) -> None:
         self.frames[-1].operands.append(node)

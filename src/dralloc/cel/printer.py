@@ -1,7 +1,7 @@
-"""Syntax tree to text: reading what is printed gives the same tree again.
+"""Prints a syntax tree; parsing the result gives the same tree.
 
-Macros are printed as they were written. Parentheses stand only where they are needed, or where a chain of equal
-logical operators was grouped in another way than the parser does by itself.
+Macros are printed as written. Parentheses are printed only where needed, or where a chain of equal logical operators is
+grouped differently from the parser's default.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dralloc.cel.syntax import (
     Select,
 )
 
-# How strongly an expression holds together: what is weaker than its place needs parentheses.
+# Precedence levels: an expression below the level of its context needs parentheses.
 _CONDITIONAL, _OR, _AND, _RELATION, _ADDITION, _MULTIPLICATION, _PREFIX, _MEMBER = range(8)
 
 _SIGNS: Final = {function: sign for sign, function in OPERATOR_FUNCTIONS.items()}
@@ -39,17 +39,17 @@ _LEVELS: Final = {
     **dict.fromkeys(("!_", "-_"), _PREFIX),
 }
 
-# What is still to be printed: a text, or an expression and the level its place needs.
+# Pending output: a text, or an expression and the level of its context.
 _Piece = str | tuple[Expression, int]
 
 
 def print_expression(parsed: ParsedExpression) -> str:
-    """The text of an expression."""
+    """Returns the text of an expression."""
     return print_node(parsed.root, parsed.macros)
 
 
 def print_node(node: Expression, macros: Mapping[int, Call]) -> str:
-    """The text of a part of an expression. `macros` maps the nodes that macros made to the written calls."""
+    """Returns the text of a part of an expression. `macros` maps the nodes that macros made to the written calls."""
     printed: list[str] = []
     waiting: list[_Piece] = [(node, _CONDITIONAL)]
     while waiting:
@@ -142,7 +142,7 @@ def _starts_with_number(node: Expression, macros: Mapping[int, Call]) -> bool:
 
 
 def _logical(node: Call, level: int, macros: Mapping[int, Call]) -> list[_Piece]:
-    """A chain without parentheses where the parser would build this very tree from it."""
+    """Prints a chain without parentheses if the parser would build exactly this tree from it."""
     sign = f" {_SIGNS[node.function]} "
     terms = _balanced_terms(node, macros)
     if terms is None:
@@ -155,7 +155,7 @@ def _logical(node: Call, level: int, macros: Mapping[int, Call]) -> list[_Piece]
 
 
 def _balanced_terms(node: Call, macros: Mapping[int, Call]) -> list[Expression] | None:
-    """The terms of a tree of equal operators, if it is the tree that the parser makes of so many terms."""
+    """Returns the terms of a tree of equal operators, if it is the tree that the parser makes of them."""
     terms: list[Expression] = []
     waiting: list[Expression] = [node]
     while waiting:
@@ -223,7 +223,7 @@ _ESCAPED: Final = re.compile(r'[\x00-\x1f\\"\x7f]')
 
 
 def quoted(text: str) -> str:
-    """The text as a literal."""
+    """Returns the text as a string literal."""
     return f'"{_ESCAPED.sub(_escape, text)}"'
 
 

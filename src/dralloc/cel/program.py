@@ -1,7 +1,7 @@
-"""Selectors, ready to run: compiled once, used for any number of devices, pods and threads.
+"""Executable selectors: compiled once, used for any number of devices, pods and threads.
 
-A selector runs as generated code where it can, and is decided by the plain evaluator where that gives up, and always
-where only counting shows whether it stays within its budget.
+A selector runs as generated code where possible. The evaluator decides if the generated code gives up, and always if
+only metering shows whether the selector stays within its cost limit.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from dralloc.cel.values import Value, type_of
 
 STORED: Final = stored_environment()
 
-# A large cluster has some hundred different selectors; templates with names in them make more.
+# A large cluster has some hundred different selectors; templates with names in them add more.
 CACHED_MAX: Final = 4096
 
 
 class Selector:
-    """An expression that says of a device whether it is wanted."""
+    """An expression that matches devices."""
 
-    # Whether a device is wanted. Raises `CelError` where the expression fails on it.
+    # True if a device matches. Raises `CelError` if the expression fails.
     matches: Callable[[DeviceView], bool]
 
     def __init__(self, checked: CheckedExpression) -> None:
@@ -47,16 +47,16 @@ class Selector:
         return Evaluator(self.checked.typed)
 
     def decide(self, device: DeviceView) -> bool:
-        """The same as `matches`, by the plain evaluator: slower, exact, and with the reason where it fails."""
+        """Like `matches`, with the evaluator: slower, exact, and with the reason of an error."""
         return _as_bool(self._evaluator.evaluate(device.as_map))
 
     def measure(self, device: DeviceView) -> tuple[bool, int]:
-        """Whether the device is wanted, and what it cost to find out."""
+        """Returns whether the device matches, and the cost of the evaluation."""
         value, cost = self._evaluator.measure(device.as_map)
         return _as_bool(value), cost
 
     def explain(self, device: DeviceView) -> SelectorExplanation:
-        """The value of each part of the expression for a device."""
+        """Returns the value of each part of the expression for a device."""
         return explain(self.checked.typed, device)
 
     def __repr__(self) -> str:
@@ -64,7 +64,7 @@ class Selector:
 
 
 def compile_selector(expression: str, environment: Environment = STORED) -> Selector:
-    """The selector that a text stands for. Raises `CelCompileError`."""
+    """Returns the selector for a text. Raises `CelCompileError`."""
     compiled = _compile_cached(expression, environment)
     if isinstance(compiled, CelCompileError):
         raise compiled.with_traceback(None)
@@ -73,7 +73,7 @@ def compile_selector(expression: str, environment: Environment = STORED) -> Sele
 
 @lru_cache(maxsize=CACHED_MAX)
 def _compile_cached(expression: str, environment: Environment) -> Selector | CelCompileError:
-    # Faults are remembered too: a bad selector is met again on every node.
+    # Errors are cached, too: an invalid selector is evaluated on every node.
     try:
         return Selector(check_selector(expression, environment))
     except CelCompileError as fault:
@@ -83,4 +83,4 @@ def _compile_cached(expression: str, environment: Environment) -> Selector | Cel
 def _as_bool(value: Value) -> bool:
     if value is True or value is False:
         return bool(value)
-    raise CelEvaluationError(f"the result is of type {type_of(value).name}, but a selector must give a bool")
+    raise CelEvaluationError(f"the result is of type {type_of(value).name}, but a selector must return a bool")

@@ -1,4 +1,4 @@
-"""Why a selector says what it says: the value of each part for one device, under the text of the part."""
+"""Explains the result of a selector for one device: the value of each part, with the part's text."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from dralloc.cel.values import (
 from dralloc.primitives.quantity import Quantity
 from dralloc.primitives.semver import Semver
 
-# Of a part that runs for every element of a list, and of a value with many elements, the first few say enough.
+# The first few values suffice for a part that runs for every element of a list, and for a value with many elements.
 SHOWN_MAX: Final = 5
 NESTING_SHOWN_MAX: Final = 4
 
@@ -49,10 +49,10 @@ _SPELLED_OUT: Final = frozenset({"quantity", "semver", "duration", "timestamp", 
 
 @dataclass(frozen=True, slots=True)
 class ExplainedPart:
-    """A part of an expression, `depth` levels within the whole.
+    """A part of an expression, `depth` levels inside the whole.
 
-    It has several values if it ran several times, and none if it was not needed or failed. An error `is_origin` where
-    it arose; the parts around it have it too.
+    It has several values if it ran several times, and none if it was skipped or failed. `is_origin` is true where an
+    error arose; the enclosing parts have the error, too.
     """
 
     text: str
@@ -65,7 +65,7 @@ class ExplainedPart:
 
 @dataclass(frozen=True, slots=True)
 class SelectorExplanation:
-    """The parts of an expression, from the whole inwards, in the order in which they are written."""
+    """The parts of an expression, from the outside in, in written order."""
 
     parts: tuple[ExplainedPart, ...]
 
@@ -75,7 +75,7 @@ class SelectorExplanation:
 
 
 def explain(typed: TypedExpression, device: DeviceView) -> SelectorExplanation:
-    """What each part gives for a device. Raises `CelEvaluationError` only where the device itself is malformed."""
+    """Returns the value of each part for a device. Raises `CelEvaluationError` only if the device itself is malformed."""
     seen: dict[int, list[Value | Raised]] = {}
 
     def observe(node: Expression, value: Value | Raised) -> None:
@@ -91,13 +91,13 @@ def explain(typed: TypedExpression, device: DeviceView) -> SelectorExplanation:
 
 
 class _Narrator:
-    """Tells, from the innermost parts outwards, what was seen of each."""
+    """Collects the observed values, from the innermost parts outwards."""
 
     def __init__(self, typed: TypedExpression, seen: dict[int, list[Value | Raised]]) -> None:
         self._typed = typed
         self._seen = seen
         self._macros = typed.parsed.macros
-        # What the parts told so far failed with.
+        # The errors of the parts so far.
         self._errors: dict[int, CelEvaluationError] = {}
         self._told: set[int] = set()
 
@@ -117,7 +117,7 @@ class _Narrator:
         seen = self._seen.get(node.id, [])
         error = next((value.error for value in seen if isinstance(value, Raised)), None)
         if not seen:
-            # It was about to run when something within it failed.
+            # An inner part failed before this part could run.
             error = next((self._errors[child.id] for child in inner if child.id in self._errors), None)
         is_origin = error is not None and id(error) not in self._told
         if error is not None:
@@ -153,7 +153,7 @@ class _Narrator:
 
 
 def _says_itself(node: Expression) -> bool:
-    """Whether the text of a part is its value, or a name whose value is shown elsewhere."""
+    """True if the text of a part is its value, or a name whose value is shown elsewhere."""
     if isinstance(node, ListLiteral):
         return all(isinstance(element, Literal) for element in node.elements)
     if isinstance(node, Call) and node.target is None and node.function in _SPELLED_OUT:
@@ -162,7 +162,7 @@ def _says_itself(node: Expression) -> bool:
 
 
 def _children_of_access(node: Expression) -> tuple[Expression, ...]:
-    """What an access starts from, and the keys that are calculated: its steps are not shown one by one."""
+    """Returns the start of an access, and the computed keys: its steps are not shown one by one."""
     keys: list[Expression] = []
     while True:
         if isinstance(node, Select):
@@ -175,7 +175,7 @@ def _children_of_access(node: Expression) -> tuple[Expression, ...]:
 
 
 def _terms(node: Call) -> tuple[Expression, ...]:
-    """The terms of a chain of one logical operator."""
+    """Returns the terms of a chain of one logical operator."""
     terms: list[Expression] = []
     waiting: list[Expression] = [node]
     while waiting:
@@ -191,7 +191,7 @@ def _terms(node: Call) -> tuple[Expression, ...]:
 
 
 def shown_value(value: Value, nesting: int = 0) -> str:
-    """A value as it would be written in an expression; what is large is cut."""
+    """Returns a value as it would be written in an expression; large values are cut."""
     kind = value.__class__
     if kind is list:
         return _shown_many("[", [shown_value(element, nesting + 1) for element in value[:SHOWN_MAX]], len(value), "]")

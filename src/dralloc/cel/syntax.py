@@ -1,8 +1,8 @@
-"""The syntax tree of an expression: what the parser makes and checker, cost and evaluators read.
+"""The syntax tree of an expression.
 
-Operators are calls with the names that CEL gives them (`_+_`, `_&&_`, `_?_:_`, `_[_]`, `@in`, …), and macros
-are already expanded to comprehensions, because both costs and results are defined on that form. Where a node
-stands, and its number, do not take part in equality: two trees are equal when they mean the same.
+Operators are calls with CEL's names (`_+_`, `_&&_`, `_?_:_`, `_[_]`, `@in`, …), and macros are already expanded to
+comprehensions, because costs and results are defined on that form. Positions and IDs of nodes are not compared: two
+trees are equal if they have the same meaning.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class LiteralKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyntaxNode:
-    """A piece of an expression. `id` is unique in its tree; `offset` counts code points from the start."""
+    """A part of an expression. `id` is unique in its tree; `offset` counts code points from the start."""
 
     id: int = field(compare=False)
     offset: int = field(compare=False)
@@ -38,7 +38,7 @@ class Literal(SyntaxNode):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identifier(SyntaxNode):
-    """A name; a leading dot (`.name`) is kept, it means the root scope."""
+    """A name; a leading dot (`.name`) is kept and means the root scope."""
 
     name: str
 

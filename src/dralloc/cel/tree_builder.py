@@ -1,6 +1,6 @@
-"""Making nodes while parsing: their numbers, the macros among them, and how long the paths below them are.
+"""Builds nodes during parsing: assigns IDs, expands macros, and measures path lengths.
 
-Apart from the parser, so that what is read and what is made of it can be understood one by one.
+Separate from the parser, so that parsing and tree construction can be read independently.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LITERALS: Final = {
     "null": LiteralKind.NULL,
 }
 
-# Functions whose name has a namespace, as `lists.range`: what stands before the last dot is no value.
+# Functions with a namespace, such as `lists.range`: the part before the last dot is not a value.
 _NAMESPACED: Final = frozenset(
     name
     for table in (*declarations_standard.TABLES, *declarations_kubernetes.TABLES)
@@ -65,7 +65,7 @@ class TreeBuilder:
         self._heights: dict[int, int] | None = {} if counts_heights else None
 
     def height(self, node: Expression) -> int:
-        """How many members, operators and conditionals lie on the longest path down from the node."""
+        """Returns how many members, operators and conditionals are on the longest path below the node."""
         return self._heights.get(node.id, 0) if self._heights else 0
 
     def literal(self, token: Token, sign: str, offset: int) -> Literal:
@@ -128,7 +128,7 @@ class TreeBuilder:
     def call(
         self, function: str, target: Expression | None, arguments: tuple[Expression, ...], offset: int
     ) -> Expression:
-        """A call, or what it stands for if it is a macro."""
+        """Returns a call, or its expansion if it is a macro."""
         call = Call(id=self._id(), offset=offset, function=function, target=target, arguments=arguments)
         try:
             expanded = expand_macro(MacroCall(call, self._id))
@@ -148,7 +148,7 @@ class TreeBuilder:
         raise CelSyntaxError(self.text, [Problem(message, offset)])
 
     def _balanced(self, operators: Sequence[PendingOperator], operands: Sequence[Expression]) -> Expression:
-        # Recursion is as deep as the logarithm of the number of operators.
+        # The recursion depth is the logarithm of the number of operators.
         if not operators:
             return operands[0]
         middle = len(operators) // 2
@@ -168,7 +168,7 @@ class TreeBuilder:
 
 
 def _without_namespace(call: Call) -> Call:
-    """The call of `lists.range` itself, instead of a method `range` of `lists`; other calls as they are."""
+    """Returns the call of `lists.range` instead of a method `range` of `lists`; other calls are unchanged."""
     target = call.target
     if not isinstance(target, Identifier):
         return call

@@ -1,4 +1,4 @@
-"""Visiting a tree without recursion: how deep an expression is must not matter to the interpreter's stack."""
+"""Visits a tree without recursion, so that the depth of an expression does not matter to the interpreter's stack."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dralloc.cel.syntax import Expression
 
 
 def walk(root: Expression, visit: Callable[[Expression], Iterator[Expression] | None]) -> None:
-    """Calls `visit` for the root. A visitor that is a generator names the children to be visited while it waits.
+    """Calls `visit` for the root. A visitor that is a generator yields the children to visit before it continues.
 
-    A node that stands in several places is visited once: macros use their target twice, and such macros on the
-    results of such macros would otherwise double the work with each.
+    A node with several parents is visited once: macros use their target twice, and nested macros would otherwise double
+    the work with each level.
     """
     first = visit(root)
     waiting = [] if first is None else [first]

@@ -1,7 +1,7 @@
-"""Types of all parts of an expression, before it runs.
+"""Type-checks all parts of an expression.
 
-The rules are CEL's: every operator and function has overloads, `dyn` fits all of them, and what no overload
-takes is a fault. All faults of an expression are found, not only the first.
+The rules are CEL's: every operator and function has overloads, `dyn` matches all of them, and a call without a matching
+overload is an error. All errors of an expression are reported, not only the first.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PROBLEMS_MAX: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class TypedExpression:
-    """A tree, the type of each of its nodes, and the ids of the overloads that each call may mean.
+    """A tree, the type of each of its nodes, and the IDs of the overloads that each call may mean.
 
     `denoted_types` holds the nodes that name a type, as `int` or `google.protobuf.Duration` do.
     """
@@ -56,7 +56,7 @@ class TypedExpression:
 
 
 def check_types(parsed: ParsedExpression, environment: Environment) -> TypedExpression:
-    """The types of an expression. Raises `CelTypeError`."""
+    """Returns the types of an expression. Raises `CelTypeError`."""
     checker = _Checker(environment)
     try:
         walk(parsed.root, checker.visit)
@@ -91,7 +91,7 @@ class _Checker:
         self.problems: list[Problem] = []
 
     def resolved_types(self) -> dict[int, Type]:
-        """All types with nothing left open."""
+        """Returns all types with their variables resolved."""
         resolve = self.substitution.resolve
         return {
             node: resolve(known, unknown_as_dyn=True) if known.is_open else known for node, known in self.types.items()
@@ -145,7 +145,7 @@ class _Checker:
         return self._visit_field(node)
 
     def _denotes_type(self, node: Select) -> bool:
-        """Whether the whole of `a.b.c` is the name of a type; then it is not a chain of fields."""
+        """True if the whole of `a.b.c` is the name of a type; then it is not a chain of fields."""
         names: list[str] = []
         part: Expression = node
         while isinstance(part, Select) and not part.tests_presence:
@@ -175,7 +175,7 @@ class _Checker:
         self.overloads[node.id] = ("select_optional_field",)
 
     def _field_type(self, node: Expression, operand: Expression, field: str, *, is_optional: bool) -> Type:
-        """The type of a field; optional when the operand is, or when it is asked for with `.?`."""
+        """Returns the type of a field; optional if the operand is, or if it is selected with `.?`."""
         operand_type = self.substitution.resolve(self.types[operand.id])
         is_optional = is_optional or types.is_optional(operand_type)
         selected = self._plain_field_type(node, types.without_optional(operand_type), field)
@@ -226,7 +226,7 @@ class _Checker:
             if resolution is None:
                 self._report_no_overload(node, function, given)
                 return types.ERROR
-            # Nothing is learned about variables where there are none: then the next time is the same.
+            # Without type variables the resolution has no side effects, so it can be cached.
             if not resolution.result.is_open and not any(one.is_open for one in given):
                 function.remember(key, resolution)
         self.overloads[node.id] = resolution.overload_ids
@@ -235,7 +235,7 @@ class _Checker:
     def _find_overloads(
         self, function: FunctionDeclaration, given: list[Type], *, is_method: bool
     ) -> Resolution | None:
-        """The overloads that fit. Their type is that of the first, or `dyn` if others have another one."""
+        """Returns the matching overloads. Their type is that of the first, or `dyn` if others differ."""
         result: Type | None = None
         ids: tuple[str, ...] = ()
         for overload in function.of_shape(is_method=is_method, count=len(given)):
@@ -250,7 +250,7 @@ class _Checker:
         return None if result is None else Resolution(ids, result)
 
     def _returned(self, overload: OverloadDeclaration, given: list[Type]) -> Type | None:
-        """What the overload returns for these types; None when it does not take them."""
+        """Returns the result type of the overload for these types; None if it does not match."""
         substitution = self.substitution
         if not overload.variables:
             return overload.result if substitution.fit_all(given, overload.parameters) else None
@@ -312,7 +312,7 @@ class _Checker:
                 self._report_mismatch(entry.value, wanted, given)
 
     def _optional_value(self, element: Expression, given: Type) -> Type:
-        """What an element written `?element` adds: the value inside an optional."""
+        """Returns the type that an element `?element` adds: the value inside an optional."""
         known = self.substitution.resolve(given)
         if not types.is_optional(known) and not types.is_dynamic(known):
             self._report_mismatch(element, types.optional_of(known), known)
@@ -355,7 +355,7 @@ class _Checker:
             variables[node.second_variable] = second
         return variables
 
-    # Faults.
+    # Errors.
 
     def _expect(self, node: Expression, wanted: Type) -> None:
         given = self.types[node.id]
@@ -372,7 +372,7 @@ class _Checker:
 
 
 def _instance(generic: Type, fresh: Mapping[str, Type]) -> Type:
-    """The type with fresh variables instead of the declaration's."""
+    """Returns the type with fresh variables instead of the declaration's."""
     if not generic.is_open:
         return generic
     if generic.kind is TypeKind.VARIABLE:
@@ -381,5 +381,5 @@ def _instance(generic: Type, fresh: Mapping[str, Type]) -> Type:
 
 
 def shown_function(name: str) -> str:
-    """A function's name as users know it: operators without the places of their operands."""
+    """Returns a function's name as users know it: operators without placeholders for their operands."""
     return repr(name.replace("_", "").lstrip("@") if not name[-1].isalnum() or name == "@in" else name)

@@ -1,8 +1,8 @@
-"""Static types of expressions, and when a value of one may stand where another is wanted.
+"""Static types of expressions, and their assignability.
 
-`dyn` is checked while running, `any` is how the API server sees a device attribute: both fit everywhere, but
-they are two types, and only over `dyn` can a macro iterate. Type variables stand for what is not known yet; a
-`Substitution` collects what they turn out to be.
+`dyn` is checked at runtime, `any` is the API server's type of a device attribute: both match everything, but they are
+two types, and macros can only iterate over `dyn`. Type variables stand for types that are not known yet; a
+`Substitution` collects their values.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ class TypeKind(Enum):
     __hash__ = object.__hash__
 
 
-# A type can double with every name that is bound (`{a: a}`); this is far above all that make sense.
+# A type can double with every bound name (`{a: a}`); this is far above all useful types.
 SIZE_MAX: Final = 10_000
 
 
 class TypeSizeError(Exception):
-    """A type grew beyond all reason."""
+    """A type grew beyond the limit."""
 
 
 class Type:
-    """A type; `name` tells apart the types of one kind (objects, opaque types, variables)."""
+    """A type; `name` distinguishes the types of one kind (objects, opaque types, variables)."""
 
     __slots__ = ("_hash", "is_open", "kind", "name", "parameters", "size")
 
@@ -54,7 +54,7 @@ class Type:
         self.kind = kind
         self.name = name
         self.parameters = parameters
-        # Whether a variable is in it, and of how many types it consists.
+        # Whether it contains a variable, and of how many types it consists.
         self.is_open = kind is TypeKind.VARIABLE
         self.size = 1
         for parameter in parameters:
@@ -133,7 +133,7 @@ def optional_of(value: Type) -> Type:
 
 
 def type_of(instance: Type) -> Type:
-    """The type of the value that a type itself is."""
+    """The type of a type as a value."""
     return Type(TypeKind.TYPE, "type", (instance,))
 
 
@@ -170,14 +170,14 @@ _COMPOUND: Final = frozenset({TypeKind.LIST, TypeKind.MAP, TypeKind.OPAQUE})
 
 
 def is_dynamic(candidate: Type) -> bool:
-    """Whether it fits everywhere, and everything fits it."""
+    """True if it matches every type, and every type matches it."""
     return candidate.kind in _WILDCARDS
 
 
 class Substitution:
-    """What the type variables of one expression have turned out to be.
+    """The values of the type variables of one expression.
 
-    Attempts are undone with a journal, because most overloads that are tried do not fit.
+    Attempts are undone with a journal, because most tried overloads do not match.
     """
 
     __slots__ = ("_bindings", "_journal", "_variables")
@@ -192,7 +192,7 @@ class Substitution:
         return variable(f"_var{self._variables}")
 
     def fits(self, given: Type, wanted: Type) -> bool:
-        """Whether the one may stand for the other; what is learned about variables is kept if so."""
+        """True if the type is assignable; bindings of variables are kept in that case."""
         if given is wanted:
             return True
         mark = len(self._journal)
@@ -202,7 +202,7 @@ class Substitution:
         return False
 
     def fit_all(self, given: Sequence[Type], wanted: Sequence[Type]) -> bool:
-        """Whether all fit, together; the lists are of one length."""
+        """True if all are assignable together; the lists have the same length."""
         mark = len(self._journal)
         for one, other in zip(given, wanted, strict=True):
             if one is not other and not self._fits(one, other):
@@ -211,7 +211,7 @@ class Substitution:
         return True
 
     def resolve(self, candidate: Type, *, unknown_as_dyn: bool = False) -> Type:
-        """The type with all that is known about its variables put in."""
+        """Returns the type with all known variables substituted."""
         if not candidate.is_open:
             return candidate
         while candidate.kind is TypeKind.VARIABLE:
@@ -227,7 +227,7 @@ class Substitution:
         return Type(candidate.kind, candidate.name, tuple(parameters))
 
     def joined(self, known: Type | None, added: Type) -> Type:
-        """The type of a list's elements after one more of them: `dyn` when they do not agree."""
+        """Returns the element type of a list after one more element: `dyn` if they differ."""
         if known is None:
             return added
         return _more_general(known, added) if self.fits(known, added) else DYN
@@ -262,7 +262,7 @@ class Substitution:
         return given_kind is TypeKind.TYPE or given.name == wanted.name
 
     def _bind(self, bound: Type, candidate: Type) -> tuple[bool, bool]:
-        """Whether the variable may be the candidate, and whether it already was something."""
+        """Returns whether the variable may be the candidate, and whether it was already bound."""
         if candidate.kind is TypeKind.VARIABLE and candidate.name == bound.name:
             return True, True
         known = self._bindings.get(bound.name)
@@ -281,7 +281,7 @@ class Substitution:
         return True, True
 
     def _occurs(self, bound: Type, within: Type) -> bool:
-        """Whether binding the variable to this type would make it a part of itself."""
+        """True if binding the variable to this type would make it contain itself."""
         waiting = [within]
         while waiting:
             part = waiting.pop()
@@ -331,6 +331,6 @@ def _is_as_general(one: Type, other: Type) -> bool:
 
 
 def shown_signature(target: Type | None, arguments: Iterable[Type]) -> str:
-    """`int.(string, bool)` or `(int, string)`: how a call's types are shown."""
+    """Returns `int.(string, bool)` or `(int, string)`: the types of a call as text."""
     inner = ", ".join(str(argument) for argument in arguments)
     return f"({inner})" if target is None else f"{target}.({inner})"

@@ -1,7 +1,7 @@
-"""Looking into values: fields, keys and positions.
+"""Access to the contents of values: fields, keys and positions.
 
-Only maps and lists have something inside. Looking into any other value finds nothing, and that is the same error as a
-missing key: attributes are dynamic, and Kubernetes does not tell a wrong type from a missing thing here.
+Only maps and lists have contents. Access to any other value is the same error as a missing key: attributes are dynamic,
+and Kubernetes does not distinguish a wrong type from a missing key here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _KEY_KINDS: Final = frozenset({str, int, Uint, bool, float})
 
 
 class MissingKeyError(CelEvaluationError):
-    """There is nothing under a key; the message says how to ask without failing."""
+    """A key does not exist; the message says how to read it safely."""
 
     def __init__(self, key: Value) -> None:
         super().__init__(f"no such key: {_shown(key)}{_hint(key)}")
@@ -24,7 +24,7 @@ class MissingKeyError(CelEvaluationError):
 
 
 def get_value(value: Value, key: Value) -> Value:
-    """What is under a key. Raises where there is nothing."""
+    """Returns the value at a key. Raises if there is none."""
     found = find_value(value, key)
     if found is not MISSING:
         return found
@@ -34,7 +34,7 @@ def get_value(value: Value, key: Value) -> Value:
 
 
 def find_value(value: Value, key: Value) -> Value:
-    """What is under a key, or MISSING."""
+    """Returns the value at a key, or MISSING."""
     kind = value.__class__
     if kind is dict or kind is DomainMap:
         return find(value, key)
@@ -45,11 +45,11 @@ def find_value(value: Value, key: Value) -> Value:
 
 
 def access_optionally(value: Value, keys: Iterable[Value]) -> Optional:
-    """What is under one key after the other, as an optional, where every step may find nothing."""
+    """Returns the value at a path of keys as an optional; every step may find nothing."""
     if value.__class__ is Optional:
         if not value.is_present:
             return NONE
-        # What comes out of an optional has lost the default for missing domains.
+        # A value from an optional loses the default for missing domains.
         value = dict(value.value) if value.value.__class__ is DomainMap else value.value
     for key in keys:
         value = find_value(value, index_key(key))
@@ -59,7 +59,7 @@ def access_optionally(value: Value, keys: Iterable[Value]) -> Optional:
 
 
 def index_key(key: Value) -> Value:
-    """A value that can be a key at all."""
+    """Returns the key if its type is valid for keys; raises otherwise."""
     if key.__class__ in _KEY_KINDS:
         return key
     raise CelEvaluationError(f"invalid qualifier type: {type_of(key).name}")
@@ -82,4 +82,4 @@ def _hint(key: Value) -> str:
     if key.__class__ is not str:
         return ""
     how = f".?{key}.orValue(…)" if key.isidentifier() and key.isascii() else f'[?"{key}"].orValue(…)'
-    return f"; where it may be missing, read it with {how} or ask has(…) first"
+    return f"; if it may be missing, read it with {how} or check has(…) first"

@@ -1,10 +1,10 @@
-"""Values while an expression runs, and the rules by which they are equal and ordered.
+"""Runtime values, and their equality and order.
 
-A CEL value is the Python value of the same kind wherever that exists: bool, int, float, str, bytes, None, list
-and dict. Kinds that Python lacks have a class here; values of Kubernetes' libraries bring their own class, an
-`Opaque`. Python's own equality is never asked across kinds, because there `True == 1` and `1 == 1.0` both hold.
+A CEL value is the Python value of the same kind if there is one: bool, int, float, str, bytes, None, list and dict.
+Other kinds have a class here; Kubernetes' libraries define their own classes, subclasses of `Opaque`. Python's equality
+is never used across kinds, because `True == 1` and `1 == 1.0` hold in Python.
 
-The keys of a dict are encoded (`map_key`), for the same reason: in CEL `1`, `1u`, `1.0` and `true` are four keys.
+Dict keys are encoded (`map_key`) for the same reason: in CEL `1`, `1u`, `1.0` and `true` are four keys.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dralloc.cel.meter import Meter
 from dralloc.primitives.quantity import Quantity
 from dralloc.primitives.semver import Semver
 
-# A value is one of the classes in `type_of`; a union of them all would only add casts.
+# A value has one of the classes in `type_of`; a union of them all would only add casts.
 Value = Any
 Map = dict[Hashable, Value]
 
@@ -28,7 +28,7 @@ UINT_MAX: Final = 2**64 - 1
 
 
 class Uint(int):
-    """An unsigned integer of 64 bits. It is an int to Python, so kinds are told apart by exact class."""
+    """An unsigned 64-bit integer. It is an int to Python, so kinds are distinguished by exact class."""
 
     __slots__ = ()
 
@@ -38,7 +38,7 @@ class Uint(int):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Duration:
-    """A span of time in nanoseconds, at most 64 bits of them."""
+    """A duration in nanoseconds, at most 64 bits."""
 
     nanos: int
 
@@ -53,14 +53,14 @@ class Timestamp:
 
 @dataclass(frozen=True, slots=True)
 class TypeValue:
-    """A type as a value, as `type(x)` gives it. Parameters are not kept: every list has the type `list`."""
+    """A type as a value, the result of `type(x)`. Parameters are dropped: every list has the type `list`."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Optional:
-    """A value that may be missing."""
+    """A value that may be absent."""
 
     value: Value
     is_present: bool = True
@@ -70,14 +70,14 @@ NONE: Final = Optional(None, is_present=False)
 
 
 class Opaque:
-    """A value of a library. Equality with anything else is not defined, so asking for it is an error."""
+    """A value of a library. Comparing it with another type is an error."""
 
     __slots__ = ()
     type_value: ClassVar[TypeValue]
 
 
 class DerivedQuantity(Quantity):
-    """A quantity that was calculated. Kubernetes cannot find such a one equal when it stands on the right of `==`."""
+    """A computed quantity. In Kubernetes it never equals another one if it is on the right of `==`."""
 
     __slots__ = ()
 
@@ -87,7 +87,7 @@ class DerivedQuantity(Quantity):
 
 
 class DomainMap(dict[str, Map]):
-    """The domains of a device's attributes or capacity: one that the device lacks is found, and empty."""
+    """The domains of a device's attributes or capacity: a missing domain is found, and empty."""
 
     __slots__ = ()
 
@@ -133,7 +133,7 @@ _TYPES: Final[dict[type, TypeValue]] = {
 
 
 def type_of(value: Value) -> TypeValue:
-    """The type of a value."""
+    """Returns the type of a value."""
     found = _TYPES.get(value.__class__)
     if found is not None:
         return found
@@ -153,7 +153,7 @@ _UNHASHABLE: Final = (bytes, Semver)
 
 
 def map_key(value: Value) -> Hashable:
-    """The key under which a dict holds a value: text and int as they are, all else with its class."""
+    """Returns the dict key of a value: strings and ints unchanged, all others with their class."""
     kind = value.__class__
     if kind is str or kind is int:
         key: Hashable = value
@@ -161,13 +161,13 @@ def map_key(value: Value) -> Hashable:
     if kind in _UNHASHABLE:
         raise HashError(f"internal error: a value of type {type_of(value).name} cannot be looked up")
     if kind is list or kind is dict or kind is Optional:
-        # Kubernetes goes by identity here, so such a key is never found again.
+        # Kubernetes compares by identity here, so such a key is never found again.
         return (kind, _Identity(value))
     return (kind, value)
 
 
 def key_value(key: Hashable) -> Value:
-    """The value that a key of a dict stands for."""
+    """Returns the value of a dict key."""
     if key.__class__ is tuple:
         value = key[1]
         return value.value if value.__class__ is _Identity else value
@@ -175,15 +175,15 @@ def key_value(key: Hashable) -> Value:
 
 
 def map_keys(mapping: Map) -> Iterator[Value]:
-    """The keys of a map, as values."""
+    """Yields the keys of a map as values."""
     return map(key_value, mapping)
 
 
 class HashError(CelEvaluationError):
-    """Kubernetes' evaluation breaks down here, because its language cannot hash such a value."""
+    """Kubernetes' evaluation aborts here, because Go cannot hash such a value."""
 
 
-# What ends an evaluation at once: `||`, `&&` and their like absorb every other error.
+# Errors that end an evaluation at once: `||`, `&&` and macros absorb every other error.
 FATAL_ERRORS: Final = (CostLimitError, HashError)
 
 
@@ -200,7 +200,7 @@ MISSING: Final = object()
 
 
 def find(mapping: Map, key: Value) -> Value:
-    """What a map holds under a key, or MISSING. Numbers are found across their types where nothing is lost."""
+    """Returns the value of a key in a map, or MISSING. Numbers are found across types if the conversion is exact."""
     kind = key.__class__
     if kind is str:
         value = mapping.get(key, MISSING)
@@ -229,7 +229,7 @@ def _numeric_alternatives(key: Value) -> tuple[Hashable, ...]:
 
 
 def contains_key(mapping: Map, key: Value) -> bool:
-    """Whether a map has a key; unlike looking it up, this is truthful about missing domains."""
+    """True if a map has a key; unlike a lookup, this is false for missing domains."""
     if key.__class__ is str:
         return key in mapping
     return map_key(key) in mapping or any(alternative in mapping for alternative in _numeric_alternatives(key))
@@ -237,13 +237,13 @@ def contains_key(mapping: Map, key: Value) -> bool:
 
 # --- Equality ------------------------------------------------------------------------------------------------
 
-# Kinds whose Python equality is CEL's, as long as both sides have the same exact class.
+# Kinds whose Python equality is CEL's, if both sides have the same exact class.
 _PLAIN: Final = frozenset({str, int, bool, Uint, float, bytes, Duration, TypeValue})
 _NUMBERS: Final = frozenset({int, Uint, float})
 
 
 def equal(left: Value, right: Value, meter: Meter) -> bool:
-    """`left == right`. Raises where Kubernetes calls the comparison undefined, which depends on the left side."""
+    """`left == right`. Raises if the comparison is undefined in Kubernetes, which depends on the left side."""
     kind, other = left.__class__, right.__class__
     if kind is other and kind in _PLAIN:
         answer: bool = left == right
@@ -272,7 +272,7 @@ def equal(left: Value, right: Value, meter: Meter) -> bool:
 
 
 def is_equal(left: Value, right: Value, meter: Meter) -> bool:
-    """Whether `left == right` is true; an undefined comparison is not."""
+    """True if `left == right` is true; false if the comparison is undefined."""
     try:
         return equal(left, right, meter)
     except FATAL_ERRORS:
@@ -282,7 +282,9 @@ def is_equal(left: Value, right: Value, meter: Meter) -> bool:
 
 
 def _not_unequal(left: Value, right: Value, meter: Meter) -> bool:
-    """Within lists and maps Kubernetes takes elements for equal unless their comparison is false: errors pass."""
+    """Inside lists and maps Kubernetes treats elements as equal unless their comparison is false: errors count as
+    equal.
+    """
     try:
         return equal(left, right, meter)
     except FATAL_ERRORS:
@@ -292,13 +294,13 @@ def _not_unequal(left: Value, right: Value, meter: Meter) -> bool:
 
 
 def _numbers_equal(left: Value, right: Value) -> bool:
-    """Across number types; against a double, an integer counts as the nearest double."""
+    """Compares across number types; against a double, an integer is converted to the nearest double."""
     if left.__class__ is float or right.__class__ is float:
         return float(left) == float(right)
     return int(left) == int(right)
 
 
-# Going into a list or map, in terms of elements looked at.
+# The work of descending into a list or map, in visited elements.
 _ENTERING_WORK: Final = 5
 
 
@@ -343,7 +345,7 @@ _ORDERED: Final = frozenset({str, bytes, bool})
 
 
 def compare(left: Value, right: Value) -> int:
-    """-1, 0 or 1. Only values of one type have an order, and numbers across their types."""
+    """Returns -1, 0 or 1. Only values of one type have an order, and numbers across their types."""
     kind, other = left.__class__, right.__class__
     if kind is other:
         if kind is int or kind is Uint or kind in _ORDERED:
@@ -364,6 +366,6 @@ def _compare_numbers(left: Value, right: Value) -> int:
 
 
 def is_ordered(value: Value) -> bool:
-    """Whether values of this type can be sorted."""
+    """True if values of this type can be sorted."""
     kind = value.__class__
     return kind in _ORDERED or kind in _NUMBERS or kind is Duration or kind is Timestamp

@@ -1,4 +1,4 @@
-"""IP addresses and networks, as Kubernetes reads them: no zones, and no IPv4 dressed up as IPv6."""
+"""IP addresses and networks, with Kubernetes' restrictions: no zones, and no IPv4-mapped IPv6 addresses."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Ip(Opaque):
 
 @dataclass(frozen=True, slots=True)
 class Cidr(Opaque):
-    """An address and the number of its leading bits that name a network."""
+    """An address and the length of its network prefix."""
 
     type_value: ClassVar[TypeValue] = TypeValue("net.CIDR")
     address: IPv4Address | IPv6Address
@@ -40,7 +40,7 @@ class Cidr(Opaque):
         return -(-self.prefix_length // 8)
 
     def network_of(self, address: IPv4Address | IPv6Address) -> int:
-        """The leading bits of an address, as many as this network has."""
+        """Returns the network bits of an address."""
         return int(address) >> (self.address.max_prefixlen - self.prefix_length)
 
     def contains(self, address: IPv4Address | IPv6Address) -> bool:
@@ -154,7 +154,7 @@ def is_link_local_multicast(operand: Ip) -> bool:
 
 @define("isGlobalUnicast", Ip)
 def is_global_unicast(operand: Ip) -> bool:
-    """Any address of a single host beyond the link; private ones are among them."""
+    """True for any unicast address beyond the link, including private ones."""
     if is_unspecified(operand) or operand.address == _BROADCAST:
         return False
     return not any(_is_in(operand, networks) for networks in (_LOOPBACK, _LINK_LOCAL, _MULTICAST))
@@ -179,7 +179,7 @@ def prefix_length(operand: Cidr) -> int:
 
 @define("masked", Cidr)
 def masked(operand: Cidr) -> Cidr:
-    """The network with all bits behind the prefix cleared."""
+    """Returns the network with all host bits cleared."""
     shift = operand.address.max_prefixlen - operand.prefix_length
     return Cidr(operand.address.__class__(int(operand.address) >> shift << shift), operand.prefix_length)
 

@@ -44,7 +44,7 @@ def int_of_uint(number: Uint) -> int:
 
 @define("int", float)
 def int_of_double(number: float) -> int:
-    # The bounds are doubles: 2**63 - 1 is not one of them, and the lower one is left out, as Kubernetes does.
+    # The bounds are doubles: 2**63 - 1 is not one of them, and the lower one is excluded, as in Kubernetes.
     if -(2.0**63) < number < 2.0**63:
         return int(number)
     raise CelEvaluationError(INTEGER_OVERFLOW)
@@ -76,7 +76,7 @@ def uint_of_text(text: str) -> Uint:
 
 
 def _whole_number(text: str, form: re.Pattern[str]) -> int | None:
-    """The number that a text states, or None. Only digits that can matter are read: Python refuses thousands of them."""
+    """Returns the number in a text, or None. Only significant digits are parsed: Python refuses thousands of them."""
     if not form.fullmatch(text):
         return None
     sign, digits = ("-", text[1:]) if text[0] == "-" else ("", text.lstrip("+"))
@@ -143,7 +143,7 @@ def text_of_bool(value: bool) -> str:
 
 @define("string", float)
 def text_of_double(number: float) -> str:
-    """The shortest text that reads back as the number, with an exponent below 1e-4 and from 1e6 on."""
+    """Returns the shortest text that parses back to the number, with an exponent below 1e-4 and from 1e6 on."""
     if number != number:
         return "NaN"
     if math.isinf(number):
@@ -156,7 +156,7 @@ def text_of_double(number: float) -> str:
 
 
 def positional_text(number: float) -> str:
-    """The shortest text that reads back as the finite number, without an exponent."""
+    """Returns the shortest text that parses back to the finite number, without an exponent."""
     digits, exponent = _significant_digits(abs(number))
     sign = "-" if math.copysign(1.0, number) < 0 else ""
     if exponent < 0:
@@ -166,13 +166,13 @@ def positional_text(number: float) -> str:
 
 
 def _significant_digits(number: float) -> tuple[str, int]:
-    """The fewest digits that identify a finite number, and the power of ten of the first of them."""
+    """Returns the fewest digits that identify a finite number, and the power of ten of the first digit."""
     mantissa, _, exponent = repr(number).partition("e")
     whole, _, fraction = mantissa.partition(".")
     digits = (whole + fraction).lstrip("0")
     if not digits:
         return "0", 0
-    # The first digit stands in the whole part, or behind as many places as zeros were dropped.
+    # The first digit is in the integer part, or after as many places as zeros were dropped.
     place = len(whole) - 1 if whole != "0" else len(digits) - len(fraction) - 1
     return digits.rstrip("0"), place + int(exponent or 0)
 

@@ -1,7 +1,7 @@
-"""How libraries declare functions, and how a call finds the right one.
+"""How libraries define functions, and how calls are dispatched.
 
-A function has overloads for different argument types. Which one runs is decided by the values at hand, not by the
-types that the checker saw: attributes are dynamic, and Kubernetes decides the same way.
+A function has overloads for different argument types. The overload is chosen by the runtime values, not by the
+checker's types: attributes are dynamic, and Kubernetes does the same.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Anything:
-    """As a parameter's class: every value fits."""
+    """As a parameter's class: matches every value."""
 
 
-# Values that are of one type and have several classes.
+# Types whose values have several classes.
 _FAMILY: Final[dict[type, type]] = {DomainMap: dict, DerivedQuantity: Quantity}
 
 
 @dataclass(frozen=True, slots=True)
 class Overload:
-    """One implementation. A metered one takes the evaluation's meter as its first argument. Most cost one, which is None."""
+    """One implementation. A metered one takes the evaluation's meter as its first argument. A cost of None means one."""
 
     parameters: tuple[type, ...]
     implementation: Implementation
@@ -54,11 +54,11 @@ class Function:
 
     name: str
     overloads: list[Overload] = field(default_factory=list)
-    # What was found before, by the classes of the arguments.
+    # Cached overloads by the classes of the arguments.
     found: dict[tuple[type, ...], Overload] = field(default_factory=dict)
 
     def overload_for(self, *arguments: Value) -> Overload:
-        """The overload for these values."""
+        """Returns the overload for these values."""
         return self.found.get(tuple([argument.__class__ for argument in arguments])) or self._find(arguments)
 
     def _find(self, arguments: tuple[Value, ...]) -> Overload:
@@ -71,13 +71,13 @@ class Function:
 
 
 class Library:
-    """The functions that a module declares."""
+    """The functions that a module defines."""
 
     def __init__(self) -> None:
         self.overloads: list[tuple[str, Overload]] = []
 
     def define(self, name: str, *parameters: type, cost: Cost | None = None, metered: bool = False) -> Callable[[F], F]:
-        """Declares the function below as an overload of `name`."""
+        """Defines the decorated function as an overload of `name`."""
 
         def declare(implementation: F) -> F:
             self.overloads.append((name, Overload(parameters, implementation, cost, metered)))
@@ -87,7 +87,7 @@ class Library:
 
 
 def gather(libraries: Sequence[Library]) -> dict[str, Function]:
-    """The functions of several libraries, by name."""
+    """Merges the functions of several libraries, by name."""
     functions: dict[str, Function] = {}
     for library in libraries:
         for name, overload in library.overloads:
@@ -99,7 +99,7 @@ def gather(libraries: Sequence[Library]) -> dict[str, Function]:
 
 
 def tenths(size: int) -> int:
-    """A tenth of a size, rounded up: the cost of walking over a text. In floating point, as Kubernetes does it."""
+    """Returns a tenth of a size, rounded up: the cost of traversing a text. In floating point, as in Kubernetes."""
     return math.ceil(size * 0.1)
 
 
@@ -114,7 +114,7 @@ def text_rewriting_cost(text: str, *_rest: Value) -> int:
 
 
 def size_of(value: Value) -> int:
-    """What Kubernetes counts as the size of a value: of scalars it is one."""
+    """Returns the size that Kubernetes counts for a value: one for scalars."""
     kind = value.__class__
     if kind is str or kind is bytes or kind is list or kind is dict or kind is DomainMap:
         return len(value)

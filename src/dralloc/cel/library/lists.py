@@ -1,4 +1,4 @@
-"""Functions on lists: those of CEL's list extension, and those that Kubernetes adds."""
+"""Functions on lists: CEL's list extension, and Kubernetes' additions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _NEW_LIST_COST: Final = 11
 
 
 def traversal_cost(meter: Meter, value: Value) -> int:
-    """The cost of looking at everything in a value: one for a scalar, a tenth for a byte of text."""
+    """Returns the cost of visiting everything in a value: one for a scalar, a tenth for a byte of text."""
     cost, pending = 0, [value]
     while pending:
         current = pending.pop()
@@ -75,7 +75,7 @@ def _flatten_cost(elements: list[Value], depth: int = 1) -> int:
 
 
 def _pairs_cost(elements: list[Value]) -> int:
-    """Everything is compared with everything, and texts cost more."""
+    """Each element is compared with each other, and texts cost more."""
     factor = 2.1 if elements and elements[0].__class__ in (str, bytes) else 2.0
     return int(len(elements) ** 2 * factor) + _NEW_LIST_COST
 
@@ -89,7 +89,7 @@ def _keys_cost(_elements: list[Value], keys: list[Value]) -> int:
 
 @define("lists.range", int, cost=_range_cost)
 def numbers(size: int) -> list[int]:
-    """The numbers from 0 to below `size`."""
+    """Returns the numbers from 0 to below `size`."""
     if size < 0:
         raise CelEvaluationError(f"lists.range: size must be non-negative, got {size}")
     if size > RANGE_MAX:
@@ -111,7 +111,7 @@ def slice_list(elements: list[Value], start: int, end: int) -> list[Value]:
 @define("flatten", list, cost=_flatten_cost, metered=True)
 @define("flatten", list, int, cost=_flatten_cost, metered=True)
 def flatten(meter: Meter, elements: list[Value], depth: int = 1) -> list[Value]:
-    """The elements of the lists within a list, down to a depth."""
+    """Returns the elements of nested lists, down to a depth."""
     if depth < 0:
         raise CelEvaluationError("level must be non-negative")
     for _ in range(depth):
@@ -140,7 +140,7 @@ def reverse(elements: list[Value]) -> list[Value]:
 
 @define("distinct", list, cost=_pairs_cost, metered=True)
 def distinct(meter: Meter, elements: list[Value]) -> list[Value]:
-    """Each value once, where it first stands."""
+    """Returns each distinct value at its first position."""
     kept: list[Value] = []
     for element in elements:
         if not any(is_equal(element, other, meter) for other in kept):
@@ -155,7 +155,7 @@ def sort(elements: list[Value]) -> list[Value]:
 
 @define("@sortByAssociatedKeys", list, list, cost=_keys_cost)
 def sort_by_keys(elements: list[Value], keys: list[Value]) -> list[Value]:
-    """The elements in the order of their keys, which must be of one ordered type."""
+    """Sorts the elements by keys, which must have one ordered type."""
     if not elements:
         return elements
     if not is_ordered(keys[0]):
@@ -168,7 +168,7 @@ def sort_by_keys(elements: list[Value], keys: list[Value]) -> list[Value]:
 
 @cmp_to_key
 def _sort_key(left: Value, right: Value) -> int:
-    # Values without an order, which is NaN here, stay where they are.
+    # Values without an order (NaN) stay in place.
     try:
         return compare(left, right)
     except CelEvaluationError:
@@ -224,7 +224,7 @@ def _require_order(element: Value) -> None:
 
 
 def _compare_or_less(left: Value, right: Value, undefined: int = -1) -> int:
-    """As `compare`; elements that cannot be compared count as in order, which is how Kubernetes overlooks them."""
+    """Like `compare`; elements that cannot be compared count as ordered, as in Kubernetes."""
     try:
         return compare(left, right)
     except CelEvaluationError:
@@ -260,7 +260,7 @@ def sum_of_durations(meter: Meter, elements: list[Value]) -> Value:
 
 
 def _sum(meter: Meter, elements: list[Value], total: Value) -> Value:
-    """The sum by the type of its start: which one that is, the checker has decided."""
+    """Returns the sum, in the type of its start value, which the checker has determined."""
     _charge_traversal(meter, elements)
     kind = total.__class__
     add = _ADD[kind]
@@ -286,13 +286,13 @@ def last_index_of(meter: Meter, elements: list[Value], wanted: Value) -> int:
 
 
 def _charge_traversal(meter: Meter, value: Value) -> None:
-    # The call itself was charged with one already.
+    # The call itself was already charged one.
     meter.charge(traversal_cost(meter, value) - 1)
 
 
 @define("includes", Anything, Anything, metered=True)
 def includes(meter: Meter, target: Value, wanted: Value) -> bool:
-    """Whether a list has an element, or a single value is it."""
+    """True if a list contains an element, or a single value equals it."""
     _charge_traversal(meter, target)
     candidates = target if target.__class__ is list else [target]
     return any(is_equal(candidate, wanted, meter) for candidate in candidates)

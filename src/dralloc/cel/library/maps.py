@@ -15,7 +15,7 @@ define: Final = LIBRARY.define
 
 @define("cel.@mapInsert", dict, Anything, Anything, metered=True)
 def insert(meter: Meter, mapping: Map, key: Value, value: Value) -> Map:
-    """The map with one more entry. It is changed in place: only the macro that builds it has it."""
+    """Adds an entry in place: only the macro that builds the map refers to it."""
     if find(mapping, key) is not MISSING:
         raise CelEvaluationError(f"insert failed: key {key} already exists")
     meter.spend(1)

@@ -1,6 +1,6 @@
-"""The few message types that an expression can build: protobuf's own, which stand for plain values.
+"""The message types that an expression can construct: protobuf's own, which represent plain values.
 
-Other names pass the type checker, because a device is declared as an object, and fail when they are built.
+Other names pass the type checker, because a device is declared as an object, and fail when constructed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Fields = Mapping[str, Value]
 
 
 def build_message(type_name: str, fields: Fields) -> Value:
-    """The value that a message of that type with these fields stands for."""
+    """Returns the value of a message of that type with these fields."""
     build = _BUILDERS.get(type_name)
     if build is None:
         raise CelEvaluationError(f"unknown type '{type_name}'")
@@ -25,7 +25,7 @@ def build_message(type_name: str, fields: Fields) -> Value:
 
 
 def _wrapper(default: Value, low: int | None = None, high: int | None = None) -> Callable[[Fields], Value]:
-    """A wrapper of a primitive: its value, which must have the type of the default and lie within bounds."""
+    """A wrapper of a primitive: its value must have the type of the default and be within bounds."""
 
     def build(fields: Fields) -> Value:
         value = fields.get("value", default)

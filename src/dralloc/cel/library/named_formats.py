@@ -1,4 +1,4 @@
-"""Formats of texts that Kubernetes knows by name, such as `format.dns1123Label()`."""
+"""Kubernetes' named text formats, such as `format.dns1123Label()`."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from dralloc.primitives import names
 LIBRARY: Final = Library()
 define: Final = LIBRARY.define
 
-# Returns what is wrong with a text.
+# Returns the errors of a text.
 Check = Callable[[str], tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class NamedFormat(Opaque):
-    """A format; `pattern_size` stands in costs for the length of a regular expression that would check it."""
+    """A format; `pattern_size` is the length of an equivalent regular expression, for costs."""
 
     type_value: ClassVar[TypeValue] = TypeValue("kubernetes.NamedFormat")
     name: str
@@ -48,7 +48,7 @@ def _dns1035_label(text: str) -> tuple[str, ...]:
 
 
 def _as_prefix(check: Check) -> Check:
-    """The check for the start of a name: a dash at the end is fine, as something follows it."""
+    """The check for a name prefix: a trailing dash is valid, because more text follows."""
 
     def check_prefix(text: str) -> tuple[str, ...]:
         return check(f"{text[:-2]}a" if len(text) > 1 and text.endswith("-") else text)
@@ -68,7 +68,7 @@ def _is_date(text: str) -> bool:
     if not _DATE.fullmatch(text):
         return False
     try:
-        # The year 0 is a year like 2000 there.
+        # Like 2000, the year 0 is a leap year.
         date.fromisoformat(f"2000{text[4:]}" if text.startswith("0000") else text)
     except ValueError:
         return False
@@ -123,6 +123,6 @@ def _validation_cost(wanted: NamedFormat, text: str) -> int:
 
 @define("validate", NamedFormat, str, cost=_validation_cost)
 def validate(wanted: NamedFormat, text: str) -> Optional:
-    """What is wrong with the text, or nothing."""
+    """Returns the errors of the text as an optional."""
     faults = wanted.check(text)
     return Optional(list(faults)) if faults else NONE

@@ -1,4 +1,4 @@
-"""Optional values. `or` and `orValue` leave their argument unevaluated where they can, so they are the evaluator's own."""
+"""Optional values. `or` and `orValue` may skip their argument, so the evaluator implements them."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def of_non_zero(value: Value) -> Optional:
 
 
 _ZERO_WHEN_FALSE: Final = frozenset({bool, int, Uint, float, str, bytes, list, dict, DomainMap, type(None)})
-# 0001-01-01T00:00:00Z: an instant is zero where Kubernetes' own clock starts.
+# 0001-01-01T00:00:00Z, the zero time of Go.
 _ZERO_INSTANT: Final = Timestamp(-62_135_596_800 * 10**9)
 
 
 def is_zero(value: Value) -> bool:
-    """Whether a value is what an unset field of its type would hold. Values of libraries never are, nor optionals."""
+    """True for the zero value of a type. Library values and optionals are never zero."""
     kind = value.__class__
     if kind in _ZERO_WHEN_FALSE:
         return not value
@@ -60,7 +60,7 @@ def value(optional: Optional) -> Value:
 @define("optional.unwrap", list, metered=True)
 @define("unwrapOpt", list, metered=True)
 def unwrap(meter: Meter, optionals: list[Value]) -> list[Value]:
-    """The values of those that have one."""
+    """Returns the values of those that have one."""
     meter.spend(len(optionals))
     if any(optional.__class__ is not Optional for optional in optionals):
         raise CelEvaluationError("no such overload: unwrap takes a list of optional values")

@@ -1,4 +1,4 @@
-"""Regular expressions: RE2, whose running time grows with the text and never explodes."""
+"""Regular expressions with RE2, whose running time is linear in the text."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from dralloc.cel.library.functions import Library, tenths
 LIBRARY: Final = Library()
 define: Final = LIBRARY.define
 
-# The memory of one compiled expression, in bytes.
+# The memory limit of one compiled expression, in bytes.
 MEMORY_MAX: Final = 8 << 20
 
 
 def _options() -> Any:
     options = re2.Options()
     options.max_mem = MEMORY_MAX
-    # Otherwise the library itself writes to standard error.
+    # By default the library writes to standard error.
     options.log_errors = False
     return options
 
@@ -31,7 +31,7 @@ _OPTIONS: Final = _options()
 
 @lru_cache(maxsize=1024)
 def compile_pattern(pattern: str) -> Any:
-    """The compiled expression. Raises an error that says what is wrong with it."""
+    """Returns the compiled expression; raises if it is invalid."""
     try:
         return re2.compile(pattern, _OPTIONS)
     except (re2.error, UnicodeEncodeError) as fault:
@@ -48,7 +48,7 @@ def _cost(text: str, pattern: str, *_limit: int) -> int:
 
 
 def _encodable(text: str) -> str:
-    """The text, if it can be put to RE2, which works on UTF-8. Halves of surrogate pairs have no place there."""
+    """Returns the text if it is valid UTF-8 for RE2; lone surrogates are not."""
     if not text.isascii():
         try:
             text.encode()
@@ -59,13 +59,13 @@ def _encodable(text: str) -> str:
 
 @define("matches", str, str, cost=_cost)
 def matches(text: str, pattern: str) -> bool:
-    """Whether the expression matches anywhere in the text."""
+    """True if the expression matches anywhere in the text."""
     return compile_pattern(pattern).search(_encodable(text)) is not None
 
 
 @define("find", str, str, cost=_cost)
 def find(text: str, pattern: str) -> str:
-    """The first match, or nothing."""
+    """Returns the first match, or an empty string."""
     match = compile_pattern(pattern).search(_encodable(text))
     found: str = match.group(0) if match else ""
     return found
@@ -73,13 +73,13 @@ def find(text: str, pattern: str) -> str:
 
 @define("findAll", str, str, cost=_cost)
 def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
-    """Matches that do not overlap, from the left; at most `limit` of them unless it is negative."""
+    """Returns non-overlapping matches from the left; at most `limit` of them unless it is negative."""
     found: list[str] = []
     end_of_last = -1
     for match in compile_pattern(pattern).finditer(_encodable(text)):
         if len(found) == limit:
             break
-        # An empty match right behind the one before is none.
+        # An empty match right after the previous one does not count.
         if match.end() > match.start() or match.start() != end_of_last:
             found.append(match.group(0))
         end_of_last = match.end()

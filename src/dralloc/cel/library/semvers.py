@@ -48,7 +48,7 @@ def patch(version: Semver) -> int:
 
 
 def _as_int(number: int) -> int:
-    """The number, which is unsigned, as Kubernetes turns it into an int: the upper half becomes negative."""
+    """Converts the unsigned number to an int as Kubernetes does: the upper half becomes negative."""
     return number if number <= INT_MAX else number - 2**64
 
 

@@ -1,4 +1,4 @@
-"""Lists taken as sets."""
+"""Lists as sets."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""CEL's standard functions and operators, but for those on time and regular expressions.
+"""CEL's standard functions and operators, except those on time and regular expressions.
 
-Operators that may leave an operand unevaluated (`&&`, `||`, `?:`) and field access are the evaluator's own.
+The evaluator implements operators that may skip an operand (`&&`, `
+
+`, `?:`), and field access.
 """
 
 from __future__ import annotations
@@ -36,14 +38,14 @@ UNSIGNED_OVERFLOW: Final = "unsigned integer overflow"
 
 
 def checked_int(number: int) -> int:
-    """A number that fits an int."""
+    """Returns the number if it fits an int; raises otherwise."""
     if INT_MIN <= number <= INT_MAX:
         return number
     raise CelEvaluationError(INTEGER_OVERFLOW)
 
 
 def checked_uint(number: int) -> Uint:
-    """A number that fits a uint."""
+    """Returns the number if it fits a uint; raises otherwise."""
     if 0 <= number <= UINT_MAX:
         return Uint(number)
     raise CelEvaluationError(UNSIGNED_OVERFLOW)
@@ -69,7 +71,7 @@ def multiply_int(left: int, right: int) -> int:
 
 @define("_/_", int, int)
 def divide_int(left: int, right: int) -> int:
-    """Rounded towards zero."""
+    """Rounds towards zero."""
     if right == 0:
         raise CelEvaluationError("division by zero")
     quotient = abs(left) // abs(right)
@@ -78,7 +80,7 @@ def divide_int(left: int, right: int) -> int:
 
 @define("_%_", int, int)
 def modulo_int(left: int, right: int) -> int:
-    """With the sign of the left operand."""
+    """Has the sign of the left operand."""
     if right == 0:
         raise CelEvaluationError("modulus by zero")
     if left == INT_MIN and right == -1:
@@ -138,7 +140,7 @@ def multiply_double(left: float, right: float) -> float:
 
 @define("_/_", float, float)
 def divide_double(left: float, right: float) -> float:
-    """By the rules of IEEE 754, where dividing by zero is no error."""
+    """Follows IEEE 754: division by zero is not an error."""
     if right != 0:
         return left / right
     if left == 0 or left != left:
@@ -195,7 +197,7 @@ def are_equal(meter: Meter, left: Value, right: Value) -> bool:
 
 @define("_!=_", Anything, Anything, cost=_equality_cost, metered=True)
 def are_unequal(meter: Meter, left: Value, right: Value) -> bool:
-    """Whatever is not equal is unequal, also where equality is not defined."""
+    """True unless the operands are equal, even if equality is undefined."""
     return not is_equal(left, right, meter)
 
 

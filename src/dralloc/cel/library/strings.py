@@ -1,4 +1,4 @@
-"""CEL's string extension: parts of texts, and texts made of other texts. Positions count code points."""
+"""CEL's string extension. Positions count code points."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ define: Final = LIBRARY.define
 
 _UPPER: Final = {code: code - 32 for code in range(ord("a"), ord("z") + 1)}
 _LOWER: Final = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
-# White space by Unicode, without the separators U+001C to U+001F, which only Python counts.
+# Unicode white space, without the separators U+001C to U+001F, which only Python includes.
 _SPACE: Final = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 _QUOTED: Final = str.maketrans(
     {"\a": r"\a", "\b": r"\b", "\f": r"\f", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\v": r"\v", "\\": r"\\", '"': r"\""}
@@ -30,7 +30,7 @@ def _search_cost(text: str, *_rest: Value) -> int:
 
 @define("charAt", str, int)
 def char_at(text: str, index: int) -> str:
-    """One code point; right behind the last one there is an empty text."""
+    """Returns one code point; an empty string right after the last one."""
     if not 0 <= index <= len(text):
         raise CelEvaluationError(f"index out of range: {index}")
     return text[index : index + 1]
@@ -74,7 +74,7 @@ def last_index_of(text: str, part: str) -> int:
 
 @define("lastIndexOf", str, str, int, cost=_search_cost)
 def last_index_of_from(text: str, part: str, start: int) -> int:
-    """Where the part last starts, at `start` or before it."""
+    """Returns the last position of the part, at or before `start`."""
     if not part:
         return start
     if start < 0:
@@ -90,7 +90,7 @@ def trim(text: str) -> str:
 @define("split", str, str, cost=text_rewriting_cost, metered=True)
 @define("split", str, str, int, cost=text_rewriting_cost, metered=True)
 def split(meter: Meter, text: str, separator: str, limit: int = -1) -> list[str]:
-    """The parts between separators; with a limit, the last part holds the rest."""
+    """Returns the parts between separators; with a limit, the last part holds the rest."""
     meter.spend_copying(len(text))
     if limit == 0:
         return []
@@ -117,7 +117,9 @@ def upper_ascii(text: str) -> str:
 @define("replace", str, str, str, cost=text_rewriting_cost, metered=True)
 @define("replace", str, str, str, int, cost=text_rewriting_cost, metered=True)
 def replace(meter: Meter, text: str, old: str, new: str, limit: int = -1) -> str:
-    """Replaces from the left, at most `limit` times unless it is negative. Nothing is found around every character."""
+    """Replaces from the left, at most `limit` times unless it is negative. An empty string matches around every
+    character.
+    """
     count = text.count(old)
     replaced = count if limit < 0 else min(count, limit)
     meter.spend_copying(limited_text_length(len(text) + replaced * (len(new) - len(old))))
@@ -144,6 +146,6 @@ def join(texts: list[Value], separator: str = "") -> str:
 
 @define("strings.quote", str, cost=text_cost, metered=True)
 def quote(meter: Meter, text: str) -> str:
-    """The text as a literal would be written."""
+    """Returns the text as a literal."""
     meter.spend_copying(limited_text_length(2 * len(text) + 2))
     return f'"{text.translate(_QUOTED)}"'

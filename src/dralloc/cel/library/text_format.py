@@ -1,4 +1,4 @@
-"""`"%d of %s".format([…])`: texts with values filled in, in English whatever the machine's language is."""
+"""`"%d of %s".format([…])`: formats values into a text, in English regardless of the locale."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _CLAUSE: Final = re.compile(r"%(?:%|(?:\.([0-9]*))?(.)?)", re.DOTALL | re.ASCII)
 
 @define("format", str, list, metered=True)
 def format_text(meter: Meter, template: str, arguments: list[Value]) -> str:
-    """The template with one argument put in for every clause."""
+    """Returns the template with one argument for every clause."""
     parts: list[str] = []
     position = used = 0
     for match in _CLAUSE.finditer(template):
@@ -124,7 +124,7 @@ def _format_fixed(argument: Value, places: int) -> str:
 
 
 def _format_scientific(argument: Value, width: int) -> str:
-    """Always with six decimals: Kubernetes takes the number in the clause for the width of the whole."""
+    """Always with six decimals: Kubernetes uses the number in the clause as the total width."""
     number = _double(argument, "scientific")
     if not math.isfinite(number):
         return _endless(number)
@@ -163,7 +163,7 @@ _TEXT_OF: Final[dict[type, Callable[[Value], str]]] = {
 
 
 def text_of(meter: Meter, value: Value) -> str:
-    """The text of any value that has one; what is within lists and maps is written as a literal."""
+    """Returns the text of a value; elements of lists and maps are written as literals."""
     kind = value.__class__
     if kind is list:
         return _text_of_list(meter, value)
@@ -195,7 +195,7 @@ def _literal_key(meter: Meter, key: Value) -> str:
 
 def _literal(meter: Meter, value: Value) -> str:
     kind = value.__class__
-    # Every character is looked at, to see whether it must be escaped.
+    # Every character is checked for escaping.
     meter.spend(len(value) + 2 if kind is str or kind is bytes else 2)
     if kind is str:
         return go_quoted(value)
@@ -226,7 +226,7 @@ _ESCAPES: Final = {
 
 
 def go_quoted(text: str) -> str:
-    """The text in double quotes, with everything escaped that does not print."""
+    """Returns the text in double quotes, with non-printing characters escaped."""
     return f'"{"".join([_escaped(character) for character in text])}"'
 
 

@@ -1,4 +1,4 @@
-"""Timestamps and durations: reading, printing, calculating, and their parts in a time zone."""
+"""Timestamps and durations: parsing, printing, arithmetic, and their parts in a time zone."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _DURATION_PART: Final = re.compile(r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|
 
 @define("duration", str)
 def parse_duration(text: str) -> Duration:
-    """A duration written as `1h30m`: numbers with units, one after the other, and a sign before them."""
+    """Parses a duration such as `1h30m`: an optional sign, and numbers with units."""
     sign = -1 if text.startswith("-") else 1
     unsigned = text[1:] if text[:1] in ("-", "+") else text
     nanos = 0 if unsigned == "0" else _parse_unsigned_duration(unsigned)
@@ -57,7 +57,7 @@ def _parse_unsigned_duration(text: str) -> int | None:
     nanos, position = 0, 0
     while match := _DURATION_PART.match(text, position):
         whole, fraction, unit = match[1], match[2] or "", _UNITS[match[3]]
-        # More digits than a 64 bit number has cannot be meant, and Python refuses to read thousands of them.
+        # More digits than a 64-bit number has are invalid, and Python refuses to parse thousands of them.
         if not (whole or fraction) or len(whole.lstrip("0")) > 19:
             return None
         nanos += int(whole or "0") * unit
@@ -76,7 +76,7 @@ _TIMESTAMP: Final = re.compile(
 
 @define("timestamp", str)
 def parse_timestamp(text: str) -> Timestamp:
-    """An instant written as RFC 3339 says: `2026-01-31T09:30:00Z`."""
+    """Parses an RFC 3339 timestamp: `2026-01-31T09:30:00Z`."""
     match = _TIMESTAMP.fullmatch(text)
     if match is None:
         raise conversion_error(text, TIMESTAMP.name)
@@ -86,7 +86,7 @@ def parse_timestamp(text: str) -> Timestamp:
         raise conversion_error(text, TIMESTAMP.name)
     offset_s = (offset_hours * 3_600 + offset_minutes * 60) * (-1 if match[8] == "-" else 1)
     try:
-        # The year 0 has as many days as 2000, and Python does not know it.
+        # The year 0 has as many days as 2000, but Python does not support it.
         moment = datetime(year or 2000, month, day, hour, minute, second, tzinfo=UTC)
     except ValueError:
         raise conversion_error(text, TIMESTAMP.name) from None
@@ -98,14 +98,14 @@ def parse_timestamp(text: str) -> Timestamp:
 
 
 def checked_timestamp(nanos: int, offset_s: int = 0) -> Timestamp:
-    """An instant between the years 1 and 9999."""
+    """Returns an instant between the years 1 and 9999; raises otherwise."""
     if TIMESTAMP_MIN_S <= nanos // SECOND <= TIMESTAMP_MAX_S:
         return Timestamp(nanos, offset_s)
     raise CelEvaluationError("timestamp overflow")
 
 
 def checked_duration(nanos: int) -> Duration:
-    """A duration that fits 64 bits."""
+    """Returns a duration that fits 64 bits; raises otherwise."""
     if INT_MIN <= nanos <= INT_MAX:
         return Duration(nanos)
     raise CelEvaluationError(INTEGER_OVERFLOW)
@@ -125,7 +125,7 @@ def text_of_duration(duration: Duration) -> str:
 
 @define("string", Timestamp)
 def text_of_timestamp(timestamp: Timestamp) -> str:
-    """RFC 3339, in the offset that the instant was written with, and with no more decimals than it has."""
+    """Returns RFC 3339 text with the original offset, and no more decimals than needed."""
     seconds, nanos = divmod(timestamp.nanos, SECOND)
     date = _civil_date(seconds + timestamp.offset_s)
     fraction = f".{nanos:09}".rstrip("0") if nanos else ""
@@ -193,7 +193,7 @@ class _Parts(NamedTuple):
 
 
 def _whole_and_rest(nanos: int, unit: int) -> _Parts:
-    """Rounded towards zero, both with the sign of the number."""
+    """Rounds towards zero; both parts have the sign of the number."""
     whole, rest = divmod(abs(nanos), unit)
     return _Parts(whole, rest) if nanos >= 0 else _Parts(-whole, -rest)
 
@@ -222,7 +222,7 @@ def duration_milliseconds(duration: Duration) -> int:
 
 
 class _Civil(NamedTuple):
-    """A moment on the calendar and clock of some place."""
+    """Local date and time."""
 
     year: int
     month: int
@@ -266,9 +266,9 @@ for _name, _part in _PARTS.items():
 
 
 def _civil_date(seconds: int) -> _Civil:
-    """The date of a second since 1970, on the calendar continued backwards and forwards without end."""
+    """Returns the date of a second since 1970, on the proleptic calendar."""
     days, second_of_day = divmod(seconds, DAY_S)
-    # Python's calendar ends with the year 9999, an offset can lead past it: 400 years have a whole number of weeks.
+    # Python's calendar ends with the year 9999, and an offset can exceed it: 400 years have a whole number of weeks.
     cycles = days // 146_097
     date = (_EPOCH + timedelta(days=days - cycles * 146_097)).timetuple()
     hour, second_of_hour = divmod(second_of_day, 3_600)
@@ -282,12 +282,12 @@ _OFFSET: Final = re.compile(r"([+-]?)([0-9]{1,9}):([0-9]{1,9})", re.ASCII)
 
 
 def _zone_offset_s(zone: str, seconds: int) -> int:
-    """What local clocks are ahead of UTC: by a written offset (`-05:30`), or in a named zone at that second."""
+    """Returns the offset from UTC: a literal offset (`-05:30`), or that of a named zone at that second."""
     if ":" not in zone:
         return _named_zone_offset_s(zone, seconds)
     match = _OFFSET.fullmatch(zone)
     if match is None:
-        raise CelEvaluationError(f"invalid time zone offset {zone!r}: write it as +02:00")
+        raise CelEvaluationError(f"invalid time zone offset {zone!r}: use the form +02:00")
     offset_s = (int(match[2]) * 60 + int(match[3])) * 60
     return -offset_s if match[1] == "-" else offset_s
 
@@ -295,7 +295,7 @@ def _zone_offset_s(zone: str, seconds: int) -> int:
 def _named_zone_offset_s(zone: str, seconds: int) -> int:
     if zone in ("", "UTC", "Local"):
         return 0
-    # The first and last days of the calendar may lie outside of it in the zone.
+    # In the zone, the first and last days may be outside Python's calendar.
     seconds = min(max(seconds, TIMESTAMP_MIN_S + 2 * DAY_S), TIMESTAMP_MAX_S - 2 * DAY_S)
     offset = (_EPOCH + timedelta(seconds=seconds)).astimezone(_load_zone(zone)).utcoffset()
     assert offset is not None, "a time in a zone has an offset"

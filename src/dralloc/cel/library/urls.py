@@ -1,8 +1,7 @@
-"""URLs, as Kubernetes takes them apart.
+"""URLs, parsed as Kubernetes does.
 
-Python's own parser is more lenient and keeps less, so this follows the rules that Kubernetes applies: RFC 3986
-with the freedoms that its language takes. Everything works on the bytes of the text, because an escape stands
-for a byte.
+Python's parser is more lenient and keeps less, so this follows Go's rules: RFC 3986 with its deviations. Everything
+works on bytes, because an escape stands for a byte.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class UrlError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Url(Opaque):
-    """The parts of a URL. `path` is as escaped as it must be, `host` includes the port."""
+    """The parts of a URL. `path` is escaped as needed, `host` includes the port."""
 
     type_value: ClassVar[TypeValue] = TypeValue("kubernetes.URL")
     scheme: str = ""
@@ -39,7 +38,7 @@ class Url(Opaque):
     fragment: bytes = b""
 
     def split_host(self) -> tuple[str, str]:
-        """Name (without the brackets of an IPv6 address) and port."""
+        """Returns name (without the brackets of an IPv6 address) and port."""
         name, colon, port = self.host.rpartition(":")
         if not colon or not _is_port(colon + port):
             name, port = self.host, ""
@@ -52,7 +51,7 @@ class Url(Opaque):
 
 
 class _Part(Enum):
-    """Which part of a URL a text is: what may stand there unescaped differs."""
+    """The part of a URL that a text is in: the characters allowed unescaped differ."""
 
     PATH = auto()
     USER = auto()
@@ -65,7 +64,7 @@ class _Part(Enum):
 _UNRESERVED: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.~")
 _IN_HOST: Final = _UNRESERVED | frozenset(b"!$&'()*+,;=:[]<>\"")
 _IN_PATH: Final = _UNRESERVED | frozenset(b"$&+,/:;=@")
-# What an already escaped path may hold besides: it is then left as it is.
+# Characters that an already escaped path may also contain: it is then kept unchanged.
 _KEPT_IN_PATH: Final = _IN_PATH | frozenset(b"!'()*[]%")
 _IN_USER: Final = _UNRESERVED | frozenset(b":!$&'()*+,;=%@")
 _HEX: Final = re.compile(rb"[0-9a-fA-F]{2}")
@@ -90,7 +89,7 @@ def _unescape_one(escape: bytes, part: _Part) -> int:
     if not _HEX.fullmatch(escape[1:]):
         raise UrlError(f"invalid URL escape {escape.decode(errors='replace')!r}")
     byte = int(escape[1:], 16)
-    # In a host only bytes beyond ASCII may be escaped, and the percent sign that starts a zone.
+    # In a host only non-ASCII bytes may be escaped, and the percent sign that starts a zone.
     if part is _Part.HOST and byte < 0x80 and escape != b"%25":
         raise UrlError(f"invalid URL escape {escape.decode()!r}")
     if part is _Part.ZONE and escape != b"%25" and byte != ord(" ") and byte not in _IN_HOST:
@@ -103,7 +102,7 @@ def _escape_path(data: bytes) -> str:
 
 
 def _read_path(raw: bytes) -> str:
-    """The path as it is written, if it is well escaped, else escaped anew."""
+    """Returns the path as written if it is correctly escaped, else escaped again."""
     path = _unescape(raw, _Part.PATH)
     if all(byte in _KEPT_IN_PATH for byte in raw):
         return raw.decode()
@@ -117,7 +116,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def parse_url(text: str, *, is_request: bool) -> Url:
-    """The parts of an absolute URL or an absolute path. In a request a `#` is like any other character."""
+    """Parses an absolute URL or an absolute path. In a request `#` has no special meaning."""
     if _CONTROL.search(text):
         raise UrlError("invalid control character in URL")
     if is_request and not text:
@@ -193,7 +192,7 @@ def _read_bracketed_host(host: str) -> str:
 
 
 def _is_port(text: str) -> bool:
-    """Empty, or a colon and digits, if any."""
+    """True for an empty text, or a colon and optional digits."""
     return not text or (text[0] == ":" and (text[1:].isdecimal() or text == ":") and text.isascii())
 
 
@@ -249,7 +248,7 @@ def escaped_path(operand: Url) -> str:
 
 @define("getQuery", Url)
 def query(operand: Url) -> dict[str, list[str]]:
-    """All values of each key. What is badly escaped, or separated by `;`, is left out."""
+    """Returns all values of each key. Parts that are badly escaped or contain `;` are left out."""
     values: dict[str, list[str]] = {}
     for pair in operand.query.split("&"):
         if not pair or ";" in pair:
