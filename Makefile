@@ -1,24 +1,25 @@
-# `make test` and `make demo` need nothing but python3, make and the package registries.
+# `make test` and `make demo` need only python3, make and a package registry.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= auto
 
-.PHONY: install setup test check bench demo fuzz soak lock reference screenshots system clean
+.PHONY: install setup system quick test check check-format check-lint check-types check-tidy bench demo fuzz soak lock reference \
+	screenshots clean
 
-# Only what is used gets compiled, when it is used: compiling everything takes longer than the demo. It is kept, whatever the
-# environment says: tests start hundreds of programs, and each would compile half of the project again.
+# Modules are compiled when they are first imported: compiling everything takes longer than the demo. The result is kept even if the
+# environment says otherwise, because tests start hundreds of programs, and each would compile half of the project again.
 unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 
-# What it takes to use dralloc; `setup` adds what it takes to work on it.
+# Everything to use dralloc; `setup` adds everything to develop it.
 install: $(VENV)/.runtime
-	@echo "dralloc is in $(BIN); this puts it on your path: . $(BIN)/activate"
+	@echo "dralloc is in $(BIN); to put it on your path: . $(BIN)/activate"
 
 setup: $(VENV)/.installed
 
 $(VENV)/.installed: $(VENV)/.runtime requirements/dev.txt
-	@echo "installing what development needs into $(VENV): about a minute, once"
+	@echo "installing development dependencies into $(VENV): about a minute, once"
 	@$(PIP) --require-hashes -r requirements/dev.txt
 	@touch $@
 
@@ -29,18 +30,31 @@ $(VENV)/.runtime: requirements/runtime.txt requirements/build.txt pyproject.toml
 	@$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
-# Programs that tests drive for real (kubectl, …); says what is missing where it cannot install them.
+# Programs that tests use (kubectl, chromium, …); prints what is missing if it cannot install them.
 system:
 	scripts/install-system-tools
+
+# Under a minute: no slow tests, no real programs, no whole pages. Run it all the time; `make test` before you push.
+quick: setup
+	$(BIN)/python -m pytest -q -n 2 -m "not slow and not real" $(ARGS)
 
 test: setup system
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
-check: setup
+# The hooks of .pre-commit-config.yaml are these four.
+check: check-format check-lint check-types check-tidy
+
+check-format: setup
 	$(BIN)/ruff format --check .
+
+check-lint: setup
 	$(BIN)/ruff check .
+
+check-types: setup
 	$(BIN)/mypy
 	for driver in examples/drivers/*/; do $(BIN)/mypy --no-explicit-package-bases $$driver || exit 1; done
+
+check-tidy: setup
 	$(BIN)/python -m pytest -q tests/tidy
 
 bench: setup
@@ -49,11 +63,11 @@ bench: setup
 demo: $(VENV)/.runtime
 	@$(BIN)/python -m scripts.demo $(ARGS)
 
-# An hour's worth of random cases for parsers and selectors: far more examples than `make test` draws.
+# Random cases for parsers and selectors for about an hour: many more examples than `make test` generates.
 fuzz: setup
 	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -n $(WORKERS) -o timeout=0 -m fuzz $(ARGS)
 
-# Simulated hours with faults, for as many seeds as you like: make soak SEEDS=100-120 HOURS=10
+# Simulated hours with faults, one run for each seed: make soak SEEDS=100-120 HOURS=10
 SEEDS ?= 0-9
 HOURS ?= 10
 soak: setup
@@ -63,7 +77,7 @@ soak: setup
 reference: setup
 	$(BIN)/python -m scripts.write_reference
 
-# Rewrites the locked dependencies from pyproject.toml: what tests need, and the part of it that images hold.
+# Rewrites the locked dependencies from pyproject.toml: those of tests, and the subset that images contain.
 LOCK := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --quiet
 lock: setup
 	$(BIN)/python -m pip install --quiet uv
@@ -71,7 +85,7 @@ lock: setup
 	$(LOCK) pyproject.toml --constraint requirements/dev.txt -o requirements/runtime.txt
 	echo hatchling | $(LOCK) - --constraint requirements/dev.txt --no-annotate -o requirements/build.txt
 
-# The pictures of the web page in the documents, taken anew.
+# Takes the screenshots of the web page in the documents again.
 screenshots: setup system
 	$(BIN)/python -m scripts.take_screenshots
 
