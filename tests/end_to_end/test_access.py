@@ -1,4 +1,4 @@
-"""What may be written, and by whom: the kinds of the group, and the identity of a node."""
+"""Access: every kind can be written, and a node's identity may write only what belongs to the node."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def test_P1_every_kind_is_created_read_changed_and_deleted(cluster: Runnin
         await client.delete(kind, "x")
         with pytest.raises(NotFound):
             await client.get(kind, "x")
-    # The status has a door of its own: the main one does not change it, and the other nothing else.
+    # The main resource does not change the status; the status subresource changes nothing else.
     await client.create(claim("x", request()))
     result = {"request": "request", "driver": DRIVER, "pool": POOL, "device": "gpu-0"}
     given = {"metadata": {"labels": {"by": "user"}}, "status": {"allocation": {"devices": {"results": [result]}}}}
@@ -82,7 +82,7 @@ async def test_P1_every_kind_is_created_read_changed_and_deleted(cluster: Runnin
 
 @asynccontextmanager
 async def administrator_and_node(directory: Path) -> AsyncIterator[tuple[AsyncClient, AsyncClient]]:
-    """Two clients of one server: who may do everything, and who is the node `node-a`."""
+    """Two clients of one server: an administrator, and the node `node-a`."""
     tokens = directory / "tokens.csv"
     tokens.write_text('node-token,system:node:node-a,1,"system:nodes"\n')
     settings = ServerSettings(

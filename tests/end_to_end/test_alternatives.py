@@ -1,4 +1,4 @@
-"""Alternatives in order of preference over HTTP, behaviour by behaviour: docs/parity.md lists them by the same ids."""
+"""Prioritized alternatives over HTTP. docs/parity.md lists the behaviours by the ids in the test names."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def gpus(node_name: str, count: int = 1, **attributes: Any) -> ResourceSlice:
 
 
 async def allocated(cluster: RunningCluster, wanted: ResourceClaim) -> AllocationResult:
-    """What the claim gets when a pod uses it."""
+    """Returns the results of the claim after a pod used it."""
     name = wanted.metadata.name
     await cluster.create(wanted, our_pod(name, name))
     await cluster.running(name)
@@ -169,7 +169,7 @@ async def test_L7_the_node_where_the_first_alternative_fits_wins(cluster: Runnin
 
 @in_running_cluster
 async def test_L8_the_node_with_the_best_sum_of_alternatives_wins(cluster: RunningCluster) -> None:
-    # By node: which choice its devices are, of the first claim and of the second.
+    # By node: the alternatives that its devices serve, for the first and for the second claim.
     ranks = {"node-0": (1, 3), "node-1": (2, 1), "node-2": (3, 2)}
     await cluster.create(device_class())
     for name, (first, second) in ranks.items():

@@ -1,4 +1,4 @@
-"""Devices by capacity and by counters over HTTP, behaviour by behaviour: docs/parity.md lists them by the same ids."""
+"""Consumable capacity and shared counters over HTTP. docs/parity.md lists the behaviours by the ids in the test names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def shared_gpu(memory: str = "8Gi", *, shareable: bool = True, generation: int =
 
 
 async def create_user(cluster: RunningCluster, name: str, memory: str | None = None) -> None:
-    """A pod with a claim of its own name that asks for so much memory."""
+    """Creates a pod and a claim of the same name that requests the memory."""
     asked = request(capacity={"memory": memory} if memory else None)
     await cluster.create(claim(name, asked), our_pod(name, name))
 
@@ -72,14 +72,14 @@ async def test_C12_a_changed_device_stays_as_it_was_for_claims_that_hold_it(clus
     await cluster.create(device_class(), node("node-a"), shared_gpu(shareable=False))
     await create_user(cluster, "whole")
     await cluster.running("whole")
-    # Shareable from now on, but not while somebody has all of it.
+    # Shareable from now on, but not while a claim holds the whole device.
     await cluster.client.apply(shared_gpu(generation=2), force=True)
     await create_user(cluster, "share", "2Gi")
     await cluster.refused("share")
     await cluster.delete_pod("whole")
     await cluster.running("share")
     assert consumed(await cluster.claim("share")) == "2Gi"
-    # Dedicated again: the share stays, and nobody joins it.
+    # Dedicated again: the share stays, and no other claim gets one.
     await cluster.client.apply(shared_gpu(shareable=False, generation=3), force=True)
     await create_user(cluster, "late")
     await cluster.refused("late", "0/1 nodes are available")

@@ -1,4 +1,4 @@
-"""Plain claims over HTTP, behaviour by behaviour: docs/parity.md lists them by the same ids."""
+"""Plain claims over HTTP. docs/parity.md lists the behaviours by the ids in the test names."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def is_free(item: ResourceClaim) -> bool:
     return item.status.allocation is None and not item.status.reserved_for
 
 
-# --- Getting devices ------------------------------------------------------------------------------------------------
+# --- Allocation -----------------------------------------------------------------------------------------------------
 
 
 @in_running_cluster
@@ -49,7 +49,7 @@ async def test_P4_a_pod_bound_by_hand_waits_until_its_claim_is_allocated(cluster
     await cluster.running("after")
     assert (await cluster.client.get(Pod, "by-hand")).status.phase == "Pending"
     assert is_free(await cluster.client.get(ResourceClaim, "c"))
-    # Whoever gets the devices for it, the pod may then use them.
+    # The pod may use the claim as soon as any other pod gets it allocated.
     await cluster.create(our_pod("helper", "c"))
     await cluster.running("by-hand")
 
@@ -197,7 +197,7 @@ async def test_P33_a_quota_for_claims_is_enforced_and_released_quota_can_be_used
     await cluster.create(claim("second", request()))
 
 
-# --- Giving them back -----------------------------------------------------------------------------------------------
+# --- Deallocation ---------------------------------------------------------------------------------------------------
 
 
 @in_running_cluster
@@ -230,7 +230,7 @@ async def test_P13_a_claim_from_a_template_stays_while_containers_restart(cluste
         "containerStatuses": [{"name": "main", "restartCount": 1, "ready": False, "image": "i", "imageID": ""}]
     }
     await cluster.client.patch(Pod, "p", {"status": restarted}, subresource="status")
-    # When the claim of a pod that came later has gone, the controllers have seen the restart.
+    # Once the claim of a later pod is deleted, the controllers have seen the restart.
     await cluster.create(templated_pod("later"))
     await cluster.running("later")
     await cluster.end_pod("later")
@@ -262,11 +262,11 @@ async def test_P25_a_claim_is_deallocated_after_its_pod_is_deleted(cluster: Runn
     assert stored.metadata.deletion_timestamp is None
 
 
-# --- Devices that must be made ready first --------------------------------------------------------------------------
+# --- Binding conditions ---------------------------------------------------------------------------------------------
 
 
 async def report(cluster: RunningCluster, name: str, condition: str) -> None:
-    """The driver says of the claim's device that a condition holds."""
+    """Writes a condition of the claim's device, like its driver."""
     stored = await cluster.claim_where(name, lambda item: item.status.allocation is not None)
     assert stored.status.allocation is not None
     (result,) = stored.status.allocation.devices.results

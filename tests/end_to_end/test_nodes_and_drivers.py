@@ -1,4 +1,4 @@
-"""A node and drivers under the whole cluster: pods are scheduled over HTTP, drivers are called over their sockets, containers are processes."""
+"""A node and drivers in a whole cluster: scheduling over HTTP, drivers over their sockets, containers as processes."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def play(scenario: Callable[[DriverCluster], Awaitable[None]], *, runs_processes
         async with driver_cluster(directory, runs_processes=runs_processes) as cluster:
             await scenario(cluster)
 
-    # Short, because the path of a socket has an end.
+    # Short, because the path of a socket is limited in length.
     with tempfile.TemporaryDirectory(prefix="d-") as path:
         asyncio.run(run(Path(path)))
 
@@ -82,7 +82,7 @@ async def registered(driver: ScriptedDriver) -> None:
 
 
 async def publish(cluster: DriverCluster, *drivers: str, count: int = 4) -> None:
-    """A class for each driver, and devices on the node."""
+    """Creates a class for each driver, and devices on the node."""
     for name in drivers:
         short = name.partition(".")[0]
         devices = [device(f"{short}-{number}") for number in range(count)]
@@ -111,7 +111,7 @@ async def written(file: Path) -> str:
 
 
 def show(file: Path, *, stay: bool = False) -> list[str]:
-    """What a container does that writes down what its devices brought."""
+    """A command that writes the environment and files of the container's devices to a file."""
     end = "exec sleep 600" if stay else "true"
     return [
         "sh",
@@ -120,7 +120,7 @@ def show(file: Path, *, stay: bool = False) -> list[str]:
     ]
 
 
-# --- Preparing ------------------------------------------------------------------------------------------------------
+# --- Preparation ----------------------------------------------------------------------------------------------------
 
 
 def test_P3_a_pod_waits_while_its_driver_fails_to_prepare_and_runs_afterwards() -> None:
@@ -170,7 +170,7 @@ def test_P8_a_force_deleted_pod_is_unprepared_before_its_successor_starts() -> N
 
 
 def test_P6_a_claim_that_no_container_uses_is_prepared_and_none_is_prepared_twice() -> None:
-    """P27 too: the second pod uses the claim of the first, and one of its own."""
+    """Also P27: the second pod uses the claim of the first and one of its own."""
 
     async def scenario(cluster: DriverCluster) -> None:
         async with ScriptedDriver(cluster.directory) as driver:
@@ -302,7 +302,7 @@ def test_S4_device_health_is_in_the_pod_status_and_unknown_without_the_driver() 
     play(scenario)
 
 
-# --- A driver that is a process of its own, containers that are too ---------------------------------------------------
+# --- Driver and containers as processes -------------------------------------------------------------------------------
 
 
 def parameters(driver: str, **values: str) -> OpaqueDeviceConfiguration:
@@ -321,7 +321,7 @@ async def start_gpu_class(cluster: DriverCluster) -> None:
 
 
 def test_P7_devices_and_parameters_reach_their_containers() -> None:
-    """P10 (init containers) and P18 (parameters of class and claim) too."""
+    """Also P10 (init containers) and P18 (parameters of class and claim)."""
 
     async def scenario(cluster: DriverCluster) -> None:
         await start_gpu_class(cluster)
@@ -357,7 +357,7 @@ def test_P7_devices_and_parameters_reach_their_containers() -> None:
 
 
 def test_P16_a_driver_is_updated_and_its_slices_stay() -> None:
-    """P9 (the slice of a node), P14 (what is deleted comes back) and P17 (one instance after the other) too."""
+    """Also P9 (a node's slice), P14 (deleted slices are published again) and P17 (rolling update)."""
 
     async def scenario(cluster: DriverCluster) -> None:
         async def only_slice() -> ResourceSlice:

@@ -1,4 +1,4 @@
-"""Taints and admin access over HTTP, behaviour by behaviour: docs/parity.md lists them by the same ids."""
+"""Taints and admin access over HTTP. docs/parity.md lists the behaviours by the ids in the test names."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def test_X5_a_pod_that_tolerates_eviction_keeps_running(cluster: RunningCl
     await cluster.create(device_class(), node("node-a"), gpu(taint("sick", effect="NoExecute")))
     await create_user(cluster, "p", toleration(effect="NoExecute"))
     await cluster.running("p")
-    # When the controllers have judged a rule that came later, they have judged the taint.
+    # Once the controllers have handled a later rule, they have handled the taint.
     await cluster.create(taint_rule("later", taint("later", effect="NoExecute"), driver="other.example.com"))
     await cluster.until(DeviceTaintRule, "later", lambda rule: rule is not None and bool(rule.status.conditions))
     assert not (await cluster.client.get(Pod, "p")).is_terminating

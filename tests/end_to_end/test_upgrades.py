@@ -1,4 +1,4 @@
-"""Features are switched off and on again while pods run, in every component and in one alone: the paths of the design documents."""
+"""Upgrade and downgrade paths of the KEPs: features are switched off and on while pods run, everywhere or in one component."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def test_KEP_5075_the_feature_is_switched_off_and_on_while_a_pod_holds_hal
 
 @in_running_cluster
 async def test_KEP_5075_a_scheduler_without_the_feature_adds_no_share(cluster: RunningCluster) -> None:
-    """Skew: the server has the feature and the scheduler does not."""
+    """Version skew: the server has the feature and the scheduler does not."""
     await cluster.create(device_class(), node("node-a"), network_card(), of_bandwidth("five", "5G"))
     await cluster.create(templated("five", "five"))
     await cluster.running("five")

@@ -1,4 +1,4 @@
-"""One claim for all pods of a workload over HTTP, behaviour by behaviour: docs/parity.md lists them by the same ids."""
+"""One claim for all pods of a workload over HTTP. docs/parity.md lists the behaviours by the ids in the test names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.workloads import claim_template, existing, job
 pytestmark = pytest.mark.slow
 
 GATE = "DRAReservedForWorkloads"
-# A workload of a kind that no server here knows: only its owner, the test, speaks for it.
+# A workload of a kind that no server here knows; the test acts as its controller.
 TRAINING = ConsumerReference(
     api_group="example.com", resource="trainings", name="big", uid="8a7e5b80-0000-4000-8000-000000000001"
 )
@@ -40,7 +40,7 @@ async def create_nodes(cluster: RunningCluster, *names: str) -> None:
 
 
 async def give_up(cluster: RunningCluster, name: str = "c") -> None:
-    """The workload takes itself off the claim's list, and leaves the others on it."""
+    """Removes the workload from `reservedFor` and keeps the other consumers."""
     stored = await cluster.claim(name)
     kept = [entry for entry in stored.status.reserved_for if entry.uid != TRAINING.uid]
     await cluster.client.patch(ResourceClaim, name, {"status": {"reservedFor": kept}}, subresource="status")
@@ -87,7 +87,7 @@ async def test_R4_a_claim_is_deallocated_when_its_workload_released_it_and_no_po
     await cluster.create(for_training(), our_pod("p", "c"))
     await cluster.running("p")
     await cluster.end_pod("p")
-    # When the claim of a pod that came later is free, the controllers have seen that the first one ended.
+    # Once the claim of a later pod is deallocated, the controllers have seen that the first one ended.
     await cluster.create(node("node-b"), resource_slice("more", device("gpu-0"), pool="node-b", node_name="node-b"))
     await cluster.create(claim("later", request()), our_pod("later", "later"))
     await cluster.running("later")
@@ -130,7 +130,7 @@ async def test_R6_a_claim_reserved_for_a_workload_is_not_deallocated_for_a_pod_t
     stored = await cluster.claim("c")
     assert stored.status.allocation is not None
     assert [result.pool for result in stored.status.allocation.devices.results] == [cordoned]
-    # As soon as nobody holds it, they are.
+    # Once no consumer holds the claim, it is deallocated.
     await give_up(cluster)
     await cluster.running("second")
 

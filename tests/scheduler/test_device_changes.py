@@ -1,4 +1,4 @@
-"""Drivers publish their devices anew while claims hold them: nobody is waited for in vain, and nobody loses a share."""
+"""Drivers change published devices while claims hold them: no share is lost, and waiting pods are retried."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_a_device_that_is_no_longer_shareable_is_not_allocated_beside_its_
 @dataclass(frozen=True)
 class WithdrawalCase:
     id: str
-    # Beside a pool with one good device.
+    # Published beside a pool with one usable device.
     stray: ResourceSlice
     request: DeviceRequest
 

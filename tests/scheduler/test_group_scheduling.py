@@ -1,4 +1,4 @@
-"""Many pods that ask for the same and wait: a change costs a few attempts, and each of them fares as if it had been tried."""
+"""Equivalence groups in a whole scheduler: an event costs few attempts, with the outcome of trying every member."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tests.support.scheduled_cluster import ScheduledCluster, in_cluster, node, 
 
 PODS = 30
 NAMES = [f"p{number:02}" for number in range(PODS)]
-# Until all have been told: the others are told later than the one that was tried, and each at most once a minute.
+# Until all conditions are written: members' conditions follow the representative's, each at most once a minute.
 TOLD_S = 100.0
 
 
 async def create_pods_that_wait(cluster: ScheduledCluster) -> None:
-    """One device, which the first pod has; each of the others has a claim of its own."""
+    """One device, held by the first pod; every other pod has a claim of its own."""
     await cluster.create(device_class(), node("node-a"))
     await cluster.create(resource_slice("a", device("gpu-0"), pool="node-a", node_name="node-a"))
     await cluster.create(claim("first", request()), our_pod("first", "first"))
@@ -93,7 +93,7 @@ async def test_all_members_are_scheduled_if_there_is_enough_for_all(cluster: Sch
 
 @in_cluster()
 async def test_a_pod_with_a_reservation_is_not_in_a_group_with_pods_without_one(cluster: ScheduledCluster) -> None:
-    """It may have the claim's devices given back, which are of no use where they are. An attempt that died has listed it."""
+    """Only the listed pod may deallocate the claim. The reservation was left by a scheduler that crashed."""
     await cluster.create(device_class(), node("node-a", cpu="1"))
     for name in ("node-a", "node-b"):
         await cluster.create(resource_slice(name, device("gpu-0"), pool=name, node_name=name))

@@ -1,4 +1,4 @@
-"""The scheduler as a process: elected, measured, ended by a signal."""
+"""The scheduler as a process: leader election, metrics, end by a signal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attempts that end in an error: the pod says so and is tried again after a while, whether or not anything happens."""
+"""Attempts that end in an error: the pod has a condition and is retried after a back-off, without any event."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import DRIVER, claim, device, device_class, request, resource_slice
 from tests.support.scheduled_cluster import ScheduledCluster, node, our_pod, scheduled_cluster
 
-# The longest that a pod is held back for errors.
+# The longest back-off after an error.
 HELD_BACK_S = 10.0
 
-# A device without the attribute that the selector reads is what is wrong on node-b.
+# A device without the attribute that the selector reads is the error on node-b.
 SELECTIVE = claim("c", request(where=f'device.attributes["{DRIVER}"].mem == 1'))
 FITTING = resource_slice("a", device("gpu-0", attributes={"mem": 1}), pool="a", node_name="node-a")
 FAULTY = resource_slice("b", device("gpu-0"), pool="b", node_name="node-b")
 
-# Its second generation has two slices, and one of them is missing.
+# Of the two slices of its second generation, one is missing.
 ALL = claim("c", request(everything=True))
 COMPLETE = resource_slice("a", device("gpu-0"), pool="a", node_name="node-a")
 INCOMPLETE = resource_slice("b", device("gpu-1"), pool="a", node_name="node-a", generation=2, of=2)
@@ -73,7 +73,7 @@ def run_with(
 
 
 def test_a_failed_deallocation_is_retried() -> None:
-    """Its devices are on a node that takes no pods any more, and the server refuses once to take them back."""
+    """The claim's devices are on an unschedulable node, and the server rejects the first deallocation."""
     refused = iter([refusal(503, "ServiceUnavailable", "not now")])
 
     def script(sent: ClientRequest) -> Loss | ClientResponse:
@@ -101,7 +101,7 @@ def test_a_failed_deallocation_is_retried() -> None:
 
 
 def test_a_pod_that_keeps_losing_races_gets_one_condition() -> None:
-    """The server says each time that the devices are given to somebody else, of whom nothing is seen."""
+    """The server reports a collision on each attempt, although no other claim is visible."""
     taken = refusal(409, "Conflict", "the device is given to another claim")
 
     async def test(cluster: ScheduledCluster) -> None:
@@ -111,14 +111,17 @@ def test_a_pod_that_keeps_losing_races_gets_one_condition() -> None:
         assert await cluster.events_of("p") == []
         await cluster.settle(600)
         condition = await cluster.condition("p")
-        assert (condition.reason, "given to another claim" in condition.message) == ("SchedulerError", True)
+        assert condition.reason == "SchedulerError"
+        assert condition.message == (
+            "repeatedly lost a race for devices with another scheduler: the device is given to another claim"
+        )
         assert [event.count for event in await cluster.events_of("p")] == [1]
 
     run_with(lambda sent: taken if sent.path.endswith("/c/status") else Loss.NOTHING, test)
 
 
 def test_resources_assumed_for_a_pod_that_another_scheduler_bound_elsewhere_are_freed() -> None:
-    """Their binding comes first, and so does the news of it; ours arrives long after."""
+    """The other scheduler's binding is written and seen first; ours arrives much later."""
 
     async def main() -> None:
         def delayed(sound: Transport) -> Transport:

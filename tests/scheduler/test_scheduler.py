@@ -1,4 +1,4 @@
-"""Pods get nodes and devices, in virtual time against a real server: the behaviours that users count on."""
+"""The whole scheduler against a real API server in virtual time: the behaviours that users rely on."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def shared_memory(size: str = "8Gi") -> ResourceSlice:
 
 
 async def record(cluster: ScheduledCluster, pod_name: str, claim_name: str) -> None:
-    """The pod is told that this is the claim for its entry."""
+    """Records in the pod's status that the claim is for its entry."""
     statuses = {"status": {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": claim_name}]}}
     await cluster.client.patch(Pod, pod_name, statuses, subresource="status")
 
 
 async def make_for(cluster: ScheduledCluster, pod_name: str, claim_name: str) -> None:
-    """The pod gets a claim of its own."""
+    """Creates a claim that belongs to the pod."""
     owned = await cluster.client.get(Pod, pod_name)
     made = claim(claim_name, request())
     owner = OwnerReference(api_version="v1", kind="Pod", name=pod_name, uid=owned.metadata.uid, controller=True)
@@ -295,7 +295,7 @@ async def test_a_taint_rule_excludes_devices_from_claims_without_a_toleration(cl
 
 @in_cluster()
 async def test_capacity_with_the_feature_off_and_on_again(cluster: ScheduledCluster) -> None:
-    """The upgrade path of KEP-5075: what runs stays, what is new waits and says why, and the sums are right afterwards."""
+    """The upgrade path of KEP-5075: running pods stay, new pods wait with a message, and usage is right afterwards."""
     await cluster.create(device_class(), node("node-a"), shared_memory("10Gi"))
     await cluster.create(wants_memory("five", "5Gi"), our_pod("five", "five"))
     await cluster.settle()
@@ -328,7 +328,7 @@ async def test_alternatives_are_rejected_while_the_feature_is_off(cluster: Sched
     assert await cluster.node_of("p") == "node-a"
 
 
-# --- Room on nodes ----------------------------------------------------------------------------------------------
+# --- Node resources ---------------------------------------------------------------------------------------------
 
 
 @in_cluster()

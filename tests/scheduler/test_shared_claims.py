@@ -1,4 +1,4 @@
-"""Many pods on one claim: listed one by one up to a limit, or through the workload they belong to (KEP-5194)."""
+"""Many pods share a claim: each listed in `reservedFor` up to a limit, or through their workload (KEP-5194)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def placed(cluster: ScheduledCluster) -> int:
 
 
 class CountingTransport:
-    """Counts writes of claims."""
+    """Counts the writes of claims."""
 
     def __init__(self) -> None:
         self.claim_writes = 0
@@ -122,22 +122,22 @@ async def test_pods_are_listed_while_the_feature_is_off_and_mixed_lists_work_aft
     await cluster.client.patch(ResourceClaim, "c", patch, subresource="status")
     await cluster.create(our_pod("late", "c"))
     await cluster.settle()
-    # Nodes have not been told that any pod may use it, so this one has to be listed.
+    # The allocation is not for any pod, so this pod must be listed.
     assert [entry.name for entry in (await cluster.claim("c")).status.reserved_for] == ["early", "training", "late"]
     assert await cluster.node_of("late") == "node-a"
 
 
-# --- Claims that are in the way ---------------------------------------------------------------------------------
+# --- Claims that block their pod --------------------------------------------------------------------------------
 
 
 async def pools_of(cluster: ScheduledCluster, name: str) -> list[str]:
-    """The pools that a claim has devices of."""
+    """The pools of the claim's devices."""
     allocation = (await cluster.claim(name)).status.allocation
     return [result.pool for result in allocation.devices.results] if allocation is not None else []
 
 
 async def claim_on_a_full_node(cluster: ScheduledCluster, wanted: object) -> None:
-    """The claim has devices of a node that has no room for the next pod; another node has both."""
+    """The claim is allocated on a node without room for the next pod; another node has room and a device."""
     await cluster.create(device_class(), node("node-a", cpu="1"))
     for name in ("node-a", "node-b"):
         await cluster.create(resource_slice(f"gpus-{name}", device("gpu"), pool=name, node_name=name))
@@ -161,7 +161,7 @@ async def test_an_unused_claim_on_a_full_node_is_deallocated_and_allocated_elsew
 
 @in_cluster()
 async def test_an_unused_claim_stays_allocated_if_deallocation_helps_no_pod(cluster: ScheduledCluster) -> None:
-    """The node that cannot reach them is one that the pod cannot have in any case."""
+    """The only other node rejects the pod for another reason."""
     await claim_on_a_full_node(cluster, claim("c", request()))
     await cluster.client.patch(ResourceClaim, "c", {"status": {"reservedFor": None}}, subresource="status")
     bound_to_a = our_pod("second", "c", requests={"cpu": "1"})
@@ -176,7 +176,7 @@ async def test_an_unused_claim_stays_allocated_if_deallocation_helps_no_pod(clus
 async def test_an_unused_claim_stays_allocated_if_a_used_claim_blocks_the_pod_anyway(
     cluster: ScheduledCluster,
 ) -> None:
-    """The idle one is on a node where the other one is out of reach, the other one is on a full node, a third node has neither."""
+    """The unused claim is on a node without access to the used claim, which is on a full node; a third node has neither."""
     await cluster.create(device_class())
     for name in ("node-a", "node-b"):
         await cluster.create(node(name, cpu="1"), resource_slice(name, device("gpu"), pool=name, node_name=name))
@@ -209,7 +209,7 @@ async def test_a_claim_reserved_for_a_workload_is_never_deallocated(cluster: Sch
 async def test_running_pods_keep_their_devices_after_the_workload_gave_up_the_reservation(
     cluster: ScheduledCluster,
 ) -> None:
-    """The claim's list is empty then, and the pods were never on it."""
+    """`reservedFor` is empty then, and the pods were never listed."""
     await cluster.create(device_class(), for_job())
     for name in ("node-a", "node-b"):
         await cluster.create(node(name), resource_slice(name, device("gpu"), pool=name, node_name=name))
@@ -234,7 +234,7 @@ async def test_running_pods_keep_their_devices_after_the_workload_gave_up_the_re
 
 
 def test_releasing_a_reservation_keeps_the_devices_for_pods_that_are_not_listed() -> None:
-    """With the feature off, the pod is listed, and its other claim cannot be written at first."""
+    """With the feature off the pod is listed, and the first write of its other claim fails."""
     lost = iter([Loss.REQUEST] * 5)
     given_back: list[str] = []
 

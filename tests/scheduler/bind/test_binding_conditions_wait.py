@@ -1,4 +1,4 @@
-"""Devices with binding conditions: a pod is bound when they are ready, and goes elsewhere when they cannot be."""
+"""Binding conditions in a whole scheduler: a pod is bound when they are met, and retried elsewhere when they fail."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def create_cluster(cluster: ScheduledCluster, *nodes: str, shareable: bool
 
 
 async def tell(cluster: ScheduledCluster, name: str, condition: str) -> None:
-    """What a driver does: say how it stands with each device, and each share, of the claim."""
+    """Writes conditions for each device and share of the claim, like a driver."""
     allocation = (await cluster.claim(name)).status.allocation
     assert allocation is not None
     told = {
@@ -125,7 +125,7 @@ async def test_devices_that_miss_the_deadline_are_deallocated(cluster: Scheduled
 
 
 def test_pods_that_wait_for_binding_conditions_do_not_block_other_pods() -> None:
-    """More of them than can be written at once; and once their devices are ready, all get their node."""
+    """There are more such pods than write slots; all are bound once their devices are ready."""
     names = [f"p{number}" for number in range(5)]
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""A scheduler dies before or after any of its writes, and the next one finds its way: nothing is lost, nothing leaks."""
+"""A scheduler crashes before or after each of its writes: its successor finishes the work and no device leaks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WRITES = 5
 
 
 class CrashingTransport:
-    """At the so-manieth write of a claim or a binding it stops forever: before the server has it, or after."""
+    """Stops for good at the n-th write of a claim or binding, before or after the server executes it."""
 
     def __init__(self, write: int, *, is_done: bool) -> None:
         self._left = write
@@ -74,7 +74,7 @@ def test_the_next_scheduler_finishes_what_a_crashed_one_began(write: int, is_don
             await cluster.create(claim("c", request()), claim("d", request()), our_pod("p", "c", "d"))
             await dying.has_died.wait()
             await cluster.kill()
-            # The next one has a network of its own.
+            # The successor has its own transport.
             dying.has_died.clear()
             await cluster.restart()
             await cluster.settle(30)

@@ -1,4 +1,4 @@
-"""Answers get lost and others interfere, each at the one moment where it hurts: nobody runs without devices."""
+"""Lost responses and interference at the worst moments: no pod runs without its devices."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Script = Callable[[ClientRequest], Loss]
 
 
 async def create_pod(cluster: ScheduledCluster) -> None:
-    """One pod with one claim, and room for it on either of two nodes."""
+    """One pod with one claim, which fits on either of two nodes."""
     slices = [resource_slice(name, device("nic-0"), node_name=name, pool=name) for name in ("node-a", "node-b")]
     await cluster.create(
         node("node-a"), node("node-b"), device_class(), *slices, claim("nic", request()), our_pod("p", "nic")
@@ -108,7 +108,7 @@ def test_a_pod_is_not_retried_while_its_claims_are_being_released() -> None:
 
 
 def test_a_pod_does_not_use_a_claim_that_is_being_deallocated_for_it() -> None:
-    """The claim's node is full; while the slow write is under way that gives its device back, the node has room again."""
+    """The claim's node is full, and gets room again while the slow deallocation is running."""
 
     def delay_s(sent: ClientRequest) -> float:
         return 20.0 if is_release(sent) else 0.0
@@ -126,7 +126,7 @@ def test_a_pod_does_not_use_a_claim_that_is_being_deallocated_for_it() -> None:
             waiting = our_pod("p", "nic")
             waiting["spec"]["schedulingGates"] = [{"name": "example.com/wait"}]
             await cluster.create(node("node-b"), waiting)
-            # An attempt of a scheduler that died left this.
+            # Left by a scheduler that crashed during an attempt.
             listed = {"reservedFor": [pod_reference(await cluster.client.get(Pod, "p"))]}
             await cluster.client.patch(ResourceClaim, "nic", {"status": listed}, subresource="status")
             await cluster.client.patch(Node, "node-a", {"spec": {"unschedulable": True}})

@@ -1,4 +1,4 @@
-"""Several schedulers at once never give out a device twice, on a server that guards devices and on one that does not.
+"""Concurrent schedulers never allocate a device twice, with and without the server's device guard.
 
 They prefer the same nodes in the same order, so that they are after the same devices all the time.
 """
@@ -127,7 +127,7 @@ def test_two_schedulers_with_pods_of_their_own_race_for_devices_over_http(case: 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=case_id)
 def test_two_schedulers_race_for_the_same_pods(case: dict[str, Any]) -> None:
-    """Two that should have been elected, and were not: every pod is bound once, and what the other one wrote is let be."""
+    """Without leader election, every pod is bound once, and neither scheduler undoes the other's writes."""
 
     async def main() -> None:
         clock = VirtualClock(asyncio.get_running_loop())

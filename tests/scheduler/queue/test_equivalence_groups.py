@@ -1,4 +1,4 @@
-"""Pods that ask for the same: one of them is tried for all, and nobody is forgotten for that."""
+"""Equivalence groups in the queue: one representative is tried for all, and no member is forgotten."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def popped(queue: SchedulingQueue, now_s: float) -> object:
 
 
 def group_of(*keys: str) -> SchedulingQueue:
-    """A queue in which these pods are parked, all alike."""
+    """A queue in which these pods are parked in one group."""
     queue = SchedulingQueue()
     for key in keys:
         queue.add(key, priority=0, now_s=0)
@@ -136,9 +136,9 @@ def test_a_rejected_representative_reports_that_members_stay_parked() -> None:
 
 
 class GroupMachine(RuleBasedStateMachine):
-    """Two kinds of pods, and room for each that comes and goes: no room is left while somebody sleeps who could have it.
+    """Two groups of pods and free devices for each that come and go: no device stays free while a pod could use it.
 
-    Time passes slowly here, so that no pod is tried just because it has not been for long.
+    Time passes slowly, so that no pod is tried only because it was parked for long.
     """
 
     @initialize(asleep=st.lists(st.sampled_from("xxxy"), min_size=2, max_size=6))
@@ -148,10 +148,10 @@ class GroupMachine(RuleBasedStateMachine):
         self.room = {"x": 0, "y": 0}
         self.kinds: dict[int, str] = {}
         self.present: set[int] = set()
-        # Decided, and not ended yet: in vain, or with a node.
+        # Attempts that are decided and not ended: rejected, or with a node.
         self.refused: list[int] = []
         self.bound: list[int] = []
-        # Waiting for something of their own.
+        # Parked for an event of their own.
         self.gated: set[int] = set()
         for kind in asleep:
             self.add(kind, 0)
@@ -243,7 +243,9 @@ class GroupMachine(RuleBasedStateMachine):
         for kind in (kind for kind, room in self.room.items() if room):
             alike = {key for key in self.present - self.gated if self.kinds[key] == kind}
             asleep = {key for key in alike if self.queue.waits_for(key) is not None}
-            assert not asleep or alike - asleep - set(self.bound), f"{asleep} sleep while there is room for {kind}"
+            assert not asleep or alike - asleep - set(self.bound), (
+                f"{asleep} are parked while a device is free for {kind}"
+            )
 
     def teardown(self) -> None:
         if not hasattr(self, "queue"):

@@ -1,4 +1,4 @@
-"""The scheduling queue: order, back-off, parking and waking, and nothing lost in between."""
+"""The scheduling queue: order, back-off, parking and waking, without losing a pod or an event."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_a_discarded_pod_does_not_return_when_its_attempt_ends() -> None:
 
 
 class QueueMachine(RuleBasedStateMachine):
-    """However pods come, fail and go: each is in one place, and each is tried again in the end."""
+    """Whatever happens to pods, each is in exactly one place and is tried again in the end."""
 
     @initialize()
     def start(self) -> None:

@@ -1,13 +1,54 @@
-"""What a pod that waits is told: what is true now, within a minute, in one condition and one event."""
+"""The condition and event of an unschedulable pod: current within a minute, and not written more often."""
 
 from __future__ import annotations
+
+import pytest
 
 from dralloc.api.core_v1 import Node
 from dralloc.api.pod_v1 import Pod
 from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import ObjectKey
-from dralloc.scheduler.report.pod_conditions import SAME_AGAIN_S
+from dralloc.scheduler.report.pod_conditions import (
+    SAME_AGAIN_S,
+    UNSCHEDULABLE,
+    Unscheduled,
+    WrittenCondition,
+    delay_before_write_s,
+)
 from tests.support.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod
+from tests.support.workloads import pod, seen
+
+
+def unscheduled(message: str) -> Unscheduled:
+    return Unscheduled(UNSCHEDULABLE, message)
+
+
+def stored(message: str) -> Pod:
+    condition = {"type": "PodScheduled", "status": "False", "reason": UNSCHEDULABLE, "message": message}
+    return seen(pod("p"), conditions=[condition])
+
+
+LAST = WrittenCondition(unscheduled("0/1 nodes are available"), at_s=100)
+
+
+@pytest.mark.parametrize(
+    ("message", "last", "subject", "now_s", "want"),
+    [
+        pytest.param("anything", None, seen(pod("p")), 100, 0.0, id="first condition"),
+        pytest.param("no nodes are available", LAST, seen(pod("p")), 101, 0.0, id="another text"),
+        pytest.param("0/2 nodes are available", LAST, seen(pod("p")), 110, 50.0, id="other numbers, soon"),
+        pytest.param("0/2 nodes are available", LAST, seen(pod("p")), 200, 0.0, id="other numbers, later"),
+        pytest.param("0/1 nodes are available", LAST, seen(pod("p")), 110, None, id="the same, soon"),
+        pytest.param(
+            "0/1 nodes are available", LAST, stored("0/1 nodes are available"), 200, None, id="the same, stored"
+        ),
+        pytest.param("0/1 nodes are available", LAST, stored("other"), 200, 0.0, id="the same, overwritten by others"),
+    ],
+)
+def test_when_a_condition_is_written(
+    message: str, last: WrittenCondition | None, subject: Pod, now_s: float, want: float | None
+) -> None:
+    assert delay_before_write_s(unscheduled(message), last, subject, now_s) == want
 
 
 async def create_unschedulable_pod(cluster: ScheduledCluster) -> None:

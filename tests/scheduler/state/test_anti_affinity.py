@@ -1,4 +1,4 @@
-"""A pod that has a node and must not be near others keeps them away, also those that ask for nothing."""
+"""Required anti-affinity of pods that have a node keeps other pods away."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ZONES = {"a": "east", "b": "east", "c": "west"}
 
 
 def lonely(name: str, *terms: Document, on: str = "a", namespace: str = "default") -> Document:
-    """A pod with a node that is not to be near the pods that the terms name."""
+    """A pod on a node with required anti-affinity to the pods that the terms select."""
     document = pod(name, node=on, namespace=namespace, labels={"app": "web", "track": "new"})
     document["spec"]["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": list(terms)}}
     return document
@@ -39,7 +39,7 @@ class AntiAffinityCase:
     there: tuple[Document, ...]
     labels: dict[str, str] = field(default_factory=lambda: {"app": "web"})
     namespace: str = "default"
-    # Nodes that the newcomer is kept away from.
+    # The nodes that the new pod must avoid.
     want: str = "a"
     told: str = "pod default/e"
 
@@ -91,7 +91,7 @@ def test_required_anti_affinity_of_pods_on_nodes(case: AntiAffinityCase) -> None
     cycle = Cycle(cluster, FeatureGates.defaults())
 
     def refusals() -> dict[str, str]:
-        """By node, what a newcomer that asks for this node is told."""
+        """The message for a new pod that names the node, by node."""
         told: dict[str, str] = {}
         for name in ZONES:
             document = our_pod("newcomer", labels=case.labels, namespace=case.namespace)

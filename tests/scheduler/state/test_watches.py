@@ -1,4 +1,4 @@
-"""API servers that lack what newer ones have: what they do have counts."""
+"""Watches on API servers that lack newer API versions."""
 
 from __future__ import annotations
 
