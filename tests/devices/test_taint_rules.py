@@ -1,14 +1,18 @@
-"""Taint rules reach the devices whose named parts are equal."""
+"""Which devices taint rules select; the index agrees with the definition."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dralloc.api.meta_v1 import ObjectMeta
-from dralloc.api.resource_v1 import DeviceTaintRule, DeviceTaintRuleSpec
-from dralloc.devices.taint_rules import TaintRules
+from dralloc.api.resource_v1 import DeviceTaintRule, DeviceTaintRuleSpec, DeviceTaintSelector
+from dralloc.devices.identity import DeviceId
+from dralloc.devices.taint_rules import TaintRules, selects
 from dralloc.snapshot.slices import IndexedSlice, Shapes
 from dralloc.testing.builders import DRIVER, POOL, device, resource_slice, taint, taint_rule
 
@@ -24,16 +28,16 @@ class Case:
 
 
 CASES = [
-    Case("an empty selector takes every device", taint_rule("r", BROKEN), [0b11]),
-    Case("the driver's", taint_rule("r", BROKEN, driver=DRIVER), [0b11]),
-    Case("another driver's", taint_rule("r", BROKEN, driver="other"), []),
-    Case("the pool's", taint_rule("r", BROKEN, pool=POOL), [0b11]),
-    Case("another pool's", taint_rule("r", BROKEN, driver=DRIVER, pool="other"), []),
+    Case("an empty selector selects every device", taint_rule("r", BROKEN), [0b11]),
+    Case("all devices of the driver", taint_rule("r", BROKEN, driver=DRIVER), [0b11]),
+    Case("another driver", taint_rule("r", BROKEN, driver="other"), []),
+    Case("all devices of the pool", taint_rule("r", BROKEN, pool=POOL), [0b11]),
+    Case("another pool", taint_rule("r", BROKEN, driver=DRIVER, pool="other"), []),
     Case("one device", taint_rule("r", BROKEN, driver=DRIVER, pool=POOL, device="gpu-1"), [0b10]),
     Case("a device of that name in any pool", taint_rule("r", BROKEN, device="gpu-0"), [0b01]),
-    Case("a device that is not there", taint_rule("r", BROKEN, device="gpu-7"), []),
+    Case("a device that is not published", taint_rule("r", BROKEN, device="gpu-7"), []),
     Case(
-        "no selector takes none",
+        "an absent selector selects no device",
         DeviceTaintRule(metadata=ObjectMeta(name="r"), spec=DeviceTaintRuleSpec(taint=BROKEN)),
         [],
     ),
@@ -47,7 +51,26 @@ def test_which_devices_a_rule_taints(case: Case) -> None:
     assert list(GPUS.taints_from(rules.without_rule("r"))) == []
 
 
-def test_a_rule_that_is_stated_again_replaces_the_old_one() -> None:
+def test_a_rule_replaces_the_earlier_rule_of_the_same_name() -> None:
     rules = TaintRules().with_rule(taint_rule("r", BROKEN)).with_rule(taint_rule("r", BROKEN, device="gpu-0"))
     assert [mask for mask, _ in GPUS.taints_from(rules)] == [0b01]
     assert len(rules.without_rule("r").by_scope) == 0
+
+
+PARTS = st.none() | st.sampled_from(["x", "y"])
+SELECTORS = st.none() | st.builds(DeviceTaintSelector, driver=PARTS, pool=PARTS, device=PARTS)
+DEVICES = [DeviceId(*parts) for parts in product("xy", repeat=3)]
+
+
+@given(st.dictionaries(st.sampled_from("abc"), SELECTORS), st.sampled_from("abc"))
+def test_the_index_agrees_with_the_definition(selectors: dict[str, DeviceTaintSelector | None], removed: str) -> None:
+    rules = TaintRules()
+    for name, selector in selectors.items():
+        spec = DeviceTaintRuleSpec(device_selector=selector, taint=BROKEN)
+        rules = rules.with_rule(DeviceTaintRule(metadata=ObjectMeta(name=name), spec=spec))
+    selectors.pop(removed, None)
+    rules = rules.without_rule(removed)
+    for found in DEVICES:
+        want = sorted(name for name, selector in selectors.items() if selects(selector, found))
+        assert [entry.rule for entry in rules.taints_of(found)] == want
+    assert bool(rules) is bool(selectors)

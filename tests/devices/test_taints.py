@@ -23,7 +23,7 @@ CASES = [
     Case("no toleration", taint("k", "v"), (), want=True),
     Case("no toleration, evicting", taint("k", "v", NO_EXECUTE), (), want=True),
     Case("an effect that does nothing", taint("k", "v", EFFECT_NONE), (), want=False),
-    Case("an effect that nobody knows", taint("k", "v", "NoCleaning"), (), want=False),
+    Case("an unknown effect", taint("k", "v", "NoCleaning"), (), want=False),
     Case("any value of the key", taint("k", "v"), (toleration("k"),), want=False),
     Case("that value", taint("k", "v"), (toleration("k", "v"),), want=False),
     Case("another value", taint("k", "v"), (toleration("k", "w"),), want=True),
@@ -32,11 +32,9 @@ CASES = [
     Case("that effect", taint("k", "v"), (toleration("k", effect=NO_SCHEDULE),), want=False),
     Case("another effect", taint("k", "v"), (toleration("k", effect=NO_EXECUTE),), want=True),
     Case("one of several", taint("k", "v"), (toleration("l"), toleration("k", "v")), want=False),
+    Case("the default operator is Equal", taint("k", "v"), (DeviceToleration(key="k", value="v"),), want=False),
     Case(
-        "equal is what an operator is by default", taint("k", "v"), (DeviceToleration(key="k", value="v"),), want=False
-    ),
-    Case(
-        "an operator that nobody knows",
+        "an unknown operator",
         taint("k", "v"),
         (DeviceToleration(key="k", operator="Like", value="v"),),
         want=True,

@@ -1,19 +1,19 @@
 """Compatibility groups: which devices may draw from one counter set at the same time.
 
-Devices that declare groups go together as long as one group is common to all of them; devices that declare none go with
-their like only.
+Devices with groups are compatible if at least one group is common to all of them. Devices without groups are
+compatible only with each other.
 """
 
 from __future__ import annotations
 
-# The groups that are common to all devices so far. Empty where these declared none.
+# The groups common to all devices so far. Empty if these devices have none.
 Groups = frozenset[str]
 
 
 def admit(common: Groups | None, groups: Groups) -> Groups | None:
-    """What is common to all once a device of these groups is among them, or None where it may not be.
+    """The common groups after a device with these groups joins; None if it is not compatible.
 
-    `common` is None where no device draws from the set yet.
+    `common` is None if no device draws from the counter set yet.
     """
     if common is None:
         return groups
