@@ -23,7 +23,7 @@ from dralloc.apiserver.objects.deleter import Deleter
 from dralloc.apiserver.objects.device_guard import DeviceGuard
 from dralloc.apiserver.objects.event_expiry import EventExpiry
 from dralloc.apiserver.objects.garbage_collector import GarbageCollector
-from dralloc.apiserver.objects.initial_objects import create_first_objects
+from dralloc.apiserver.objects.initial_objects import create_initial_objects
 from dralloc.apiserver.objects.namespaces import Namespaces
 from dralloc.apiserver.objects.pod_priorities import PodPriorities
 from dralloc.apiserver.objects.pod_subresources import PodSubresources
@@ -31,10 +31,9 @@ from dralloc.apiserver.objects.quota_guard import ExtendedResourceNames, QuotaGu
 from dralloc.apiserver.objects.reader import Reader
 from dralloc.apiserver.objects.resource_endpoints import ResourceEndpoints
 from dralloc.apiserver.objects.stored_form import read_document
-from dralloc.apiserver.objects.uids import random_uid
 from dralloc.apiserver.objects.watch_streams import WatchTable
 from dralloc.apiserver.objects.write_guards import WriteGuard
-from dralloc.apiserver.objects.writer import Writer
+from dralloc.apiserver.objects.writer import Writer, random_uid
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import ApiError, RequestEntityTooLarge, ServiceUnavailable
 from dralloc.primitives.features import FeatureGates
@@ -66,35 +65,35 @@ class ApiServer:
         guards_devices: bool = True,
     ) -> None:
         self._store = store
-        self._clock = clock
-        self._new_uid = new_uid
         self._resources = ResourceTable(KINDS)
         self._watches = WatchTable(store)
-        self._description = DescriptionEndpoints(self._resources)
-        namespaces, priorities = Namespaces(store), PodPriorities(store)
-        deleter = Deleter(store, clock, self._resources)
-        self._collector = GarbageCollector(store, self._resources, deleter, namespaces)
-        self._expiry = EventExpiry(store, clock, deleter)
-        limits, classes, guard = QuotaLimits(store), ExtendedResourceNames(store), DeviceGuard(store)
+        self._description = DescriptionEndpoints(KINDS)
+        priorities, limits, classes = PodPriorities(store), QuotaLimits(store), ExtendedResourceNames(store)
+        devices = DeviceGuard(store)
         quotas = {kind.kind: QuotaGuard(store, kind, limits, classes, gates) for kind in KINDS if kind.namespaced}
-        gatekeepers: dict[str, tuple[WriteGuard, ...]] = {name: (quota,) for name, quota in quotas.items()}
+        guards: dict[str, tuple[WriteGuard, ...]] = {name: (quota,) for name, quota in quotas.items()}
         if guards_devices:
-            gatekeepers[RESOURCE_CLAIM.kind] += (guard,)
-        gatekeepers[PRIORITY_CLASS.kind] = (priorities,)
-        derived = (guard, limits, classes, priorities)
-        self._beside: tuple[Stoppable, ...] = (self._collector, self._expiry, *derived, *quotas.values())
+            guards[RESOURCE_CLAIM.kind] += (devices,)
+        guards[PRIORITY_CLASS.kind] = (priorities,)
+        self._writer = Writer(store, clock, gates, Namespaces(store), priorities, new_uid, guards)
+        deleter = Deleter(self._writer, clock)
+        self._collector = GarbageCollector(store, self._writer, deleter)
+        self._expiry = EventExpiry(store, clock, deleter)
+        views: tuple[Stoppable, ...] = (devices, limits, classes, priorities, *quotas.values())
+        self._background: tuple[Stoppable, ...] = (self._collector, self._expiry, *views)
         self._endpoints = ResourceEndpoints(
+            store=store,
             reader=Reader(store, clock, self._watches),
-            writer=Writer(store, clock, gates, namespaces, priorities, new_uid, gatekeepers),
+            writer=self._writer,
             deleter=deleter,
-            pods=PodSubresources(store, clock, deleter),
+            pods=PodSubresources(self._writer, deleter, clock),
         )
         self.metrics = ServerMetrics(watches=self._watches.__len__)
         self._ready = False
 
     async def start(self) -> None:
         """Get ready to serve."""
-        await create_first_objects(self._store, self._clock, self._new_uid)
+        await create_initial_objects(self._writer)
         self._collector.start()
         self._expiry.start()
         self._ready = True
@@ -102,7 +101,7 @@ class ApiServer:
     async def stop(self) -> None:
         """End what runs beside requests. The store stays open: it belongs to whoever opened it."""
         self.end_streams()
-        for task in self._beside:
+        for task in self._background:
             await task.stop()
 
     def end_streams(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from dralloc.apiserver.objects.uids import random_uid
+from dralloc.apiserver.objects.writer import random_uid
 from dralloc.apiserver.server import ApiServer
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates

@@ -271,7 +271,7 @@ async def _work(start: Start) -> None:
 
 async def _retire_nodes(start: Start, running: RunningServer) -> None:
     """Let those nodes go that were there last time and are not asked for now."""
-    from dralloc.apiserver.http.authentication import write_private
+    from dralloc.apiserver.credentials.private_file import write_private
     from dralloc.assembly.stale_nodes import delete_stale_nodes
     from dralloc.client.async_client import AsyncClient
     from dralloc.client.in_process_transport import InProcessTransport

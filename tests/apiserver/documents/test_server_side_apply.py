@@ -17,9 +17,9 @@ from dralloc.apiserver.documents.server_side_apply import (
     UPDATING_MANAGERS_MAX,
     Authorship,
     apply,
+    is_noop_update,
     manager_of_user_agent,
     record_update,
-    settled,
 )
 from dralloc.primitives.errors import BadRequest, Conflict
 
@@ -325,9 +325,9 @@ def test_the_oldest_updaters_become_one() -> None:
 def test_a_new_time_alone_is_nothing_to_store() -> None:
     live = applied(None, claim({"a": "1"}), "one", at=1)
     again = applied(live, claim({"a": "1"}), "one", at=2)
-    assert settled(live, again) is live
+    assert is_noop_update(live, again)
     other = applied(live, claim({"a": "2"}), "one", at=2)
-    assert settled(live, other) is other
+    assert not is_noop_update(live, other)
 
 
 @pytest.mark.parametrize(

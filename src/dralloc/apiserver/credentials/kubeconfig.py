@@ -11,7 +11,7 @@ from base64 import b64encode
 from pathlib import Path
 from typing import Any, Final
 
-from dralloc.apiserver.http.authentication import write_private
+from dralloc.apiserver.credentials.private_file import write_private
 
 CONTEXT: Final = "dralloc"
 USER: Final = "dralloc-admin"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from hashlib import sha256
 from typing import Final
 
 from dralloc import __version__
 from dralloc.api.codec import encode
+from dralloc.api.registry import Kind
 from dralloc.apiserver.description.discovery import (
     aggregated_discovery,
     api_group,
@@ -23,7 +25,6 @@ from dralloc.apiserver.description.openapi_v3 import document_place, openapi_doc
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.http.messages import HttpRequest, HttpResponse
 from dralloc.apiserver.http.negotiation import discovery_content_type, form_of_discovery
-from dralloc.apiserver.objects.api_resources import ResourceTable
 
 KUBERNETES: Final = "1.37.0"
 PRODUCT: Final = f"dralloc.{__version__}"
@@ -32,8 +33,8 @@ PRODUCT: Final = f"dralloc.{__version__}"
 class DescriptionEndpoints:
     """Answers to questions about what is served."""
 
-    def __init__(self, resources: ResourceTable) -> None:
-        self._kinds = resources.kinds
+    def __init__(self, kinds: Sequence[Kind]) -> None:
+        self._kinds = kinds
 
     def plain(self, request: HttpRequest, path: str) -> HttpResponse | None:
         """The answer to a path outside the groups, or `None` if it is not about us."""

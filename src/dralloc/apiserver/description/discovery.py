@@ -17,8 +17,6 @@ from dralloc.apiserver.documents.json_documents import Document
 
 VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
-AGGREGATED_VERSIONS: Final = ("v2", "v2beta1")
-
 # What `kubectl get all` shows.
 _CATEGORIES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("", "pods"): ("all",),

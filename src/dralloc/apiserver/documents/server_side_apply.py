@@ -153,12 +153,9 @@ def apply(
     return with_managers(_keep_last_applied(merged, base, applied, write), managers)
 
 
-def settled(live: Document, new: Document) -> Document:
-    """The live document itself if the new one says nothing new: then there is nothing to store.
-
-    Times of managers and the resource version do not count.
-    """
-    return live if _without_times(live) == _without_times(new) else new
+def is_noop_update(live: Document, new: Document) -> bool:
+    """True if the documents differ in timestamps of managers and in the resource version at most."""
+    return _without_times(live) == _without_times(new)
 
 
 @lru_cache(maxsize=256)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import aclosing, nullcontext
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from dralloc.apiserver.http.authentication import ANONYMOUS, OPEN_PATHS, Authenticator, User
 from dralloc.apiserver.http.messages import HttpRequest, HttpResponse, parse_query
@@ -16,7 +16,6 @@ from dralloc.apiserver.http.request_metrics import ServerMetrics
 from dralloc.apiserver.http.site_guard import check_same_site
 from dralloc.apiserver.http.static_pages import StaticPages
 from dralloc.apiserver.http.statuses import UNAUTHORIZED, status_of, status_response
-from dralloc.apiserver.server import ApiServer
 from dralloc.primitives.errors import (
     ApiError,
     BadRequest,
@@ -40,10 +39,20 @@ BODIES_BYTES_MAX: Final = 256 * 1024 * 1024
 _SOON: Final = ErrorDetails(retry_after_s=1)
 
 
+class RequestHandler(Protocol):
+    """The API behind the application (`dralloc.apiserver.server.ApiServer`)."""
+
+    metrics: ServerMetrics
+
+    async def handle(self, request: HttpRequest) -> HttpResponse: ...
+
+    def end_streams(self) -> None: ...
+
+
 class ApiApplication:
     """An ASGI application for one API server, and for pages beside it if there are any."""
 
-    def __init__(self, server: ApiServer, authenticator: Authenticator, pages: StaticPages | None = None) -> None:
+    def __init__(self, server: RequestHandler, authenticator: Authenticator, pages: StaticPages | None = None) -> None:
         self._server = server
         self._authenticator = authenticator
         # Credentials prove that a request is meant for this server; without them, a browser may send one for another site.

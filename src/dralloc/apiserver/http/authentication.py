@@ -8,15 +8,15 @@ A wrong token is refused in every mode.
 from __future__ import annotations
 
 import csv
-import os
 import secrets
-import stat
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
+
+from dralloc.apiserver.credentials.private_file import write_private
 
 ADMINS: Final = "system:masters"
 KNOWN_MAX: Final = 1024
@@ -90,28 +90,6 @@ def administrator_token(directory: Path) -> str:
     if not path.exists():
         write_private(path, secrets.token_urlsafe(32))
     return path.read_text().strip()
-
-
-def write_private(path: Path, text: str, *, like: os.stat_result | None = None) -> None:
-    """Write a file that only its owner can read, in one step: no reader ever sees half of it or a wider mode.
-
-    One that takes the place of a file that others may know has the mode and the owner that this had: it is `like` it.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    unfinished.unlink(missing_ok=True)
-    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            if like is not None:
-                os.fchmod(descriptor, stat.S_IMODE(like.st_mode))
-            if like is not None and os.geteuid() == 0:
-                os.fchown(descriptor, like.st_uid, like.st_gid)
-        unfinished.replace(path)
-    except OSError:
-        unfinished.unlink(missing_ok=True)
-        raise
 
 
 def _digest(token: bytes) -> bytes:

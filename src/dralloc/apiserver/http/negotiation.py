@@ -12,11 +12,11 @@ from enum import Enum
 from functools import lru_cache
 from typing import Final
 
-from dralloc.apiserver.description.discovery import AGGREGATED_VERSIONS
 from dralloc.apiserver.http.statuses import unwritable_answer
 
 META_GROUP: Final = "meta.k8s.io"
 DISCOVERY_GROUP: Final = "apidiscovery.k8s.io"
+AGGREGATED_VERSIONS: Final = ("v2", "v2beta1")
 
 YAML: Final = "application/yaml"
 

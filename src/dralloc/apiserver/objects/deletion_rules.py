@@ -76,7 +76,8 @@ def decide_deletion(kind: str, document: Document, options: DeleteOptions, now: 
     check_preconditions(kind, document, options)
     held = _with_finalizers(document, _finalizers(kind, document, options))
     if kind == "Pod":
-        return _decide_pod(held, options, now)
+        decision = _decide_pod(held, options, now)
+        return AlreadyMarked(document) if isinstance(decision, AlreadyMarked) else decision
     if not _is_held(held):
         return Removed(document)
     marked = held if held["metadata"].get("deletionTimestamp") else _marked(held, 0, now)

@@ -15,24 +15,23 @@ from enum import Enum
 from typing import Final
 
 from dralloc.api.meta_v1 import ObjectMeta, OwnerReference
-from dralloc.api.registry import NAMESPACE, Kind, find_kind
+from dralloc.api.registry import KINDS, NAMESPACE, Kind, find_kind
 from dralloc.apiserver.documents.json_documents import Document
-from dralloc.apiserver.objects.api_resources import ResourceTable, key_of, name_of, namespace_of, prefix_of
+from dralloc.apiserver.objects.api_resources import key_of, name_of, namespace_of, prefix_of
 from dralloc.apiserver.objects.deleter import Deleter
 from dralloc.apiserver.objects.deletion_rules import (
     FOREGROUND_FINALIZER,
     ORPHAN_FINALIZER,
     DeleteOptions,
     Propagation,
-    is_released,
 )
-from dralloc.apiserver.objects.namespaces import CONTENT_FINALIZER, Namespaces
+from dralloc.apiserver.objects.namespaces import without_content_finalizer
 from dralloc.apiserver.objects.record_lists import read_all
 from dralloc.apiserver.objects.store_view import StoreView
-from dralloc.apiserver.objects.stored_form import document_to_stored, read_metadata
-from dralloc.apiserver.objects.writer import typed_document
-from dralloc.primitives.errors import ApiError, NotFound
-from dralloc.store.errors import RevisionConflict, StoreClosed, StoreError
+from dralloc.apiserver.objects.stored_form import read_metadata
+from dralloc.apiserver.objects.writer import Writer
+from dralloc.primitives.errors import ApiError, Conflict, NotFound
+from dralloc.store.errors import StoreClosed, StoreError
 from dralloc.store.interface import Store
 from dralloc.store.records import Record, StoreEvent
 
@@ -53,11 +52,11 @@ class _Owner(Enum):
 class GarbageCollector:
     """Deletes what is due."""
 
-    def __init__(self, store: Store, resources: ResourceTable, deleter: Deleter, namespaces: Namespaces) -> None:
+    def __init__(self, store: Store, writer: Writer, deleter: Deleter) -> None:
         self._store = store
+        self._writer = writer
         self._deleter = deleter
-        self._namespaces = namespaces
-        self._kinds = {prefix_of(kind): kind for kind in resources.kinds}
+        self._kinds = {prefix_of(kind): kind for kind in KINDS}
         # Keys of dependents by the UID of their owner, and those UIDs by the dependent's key.
         # In the order in which they came, so that every run goes the same way.
         self._dependents: defaultdict[str, dict[str, None]] = defaultdict(dict)
@@ -181,7 +180,7 @@ class GarbageCollector:
                 if state is _Owner.GONE
             ]
             if gone:
-                await self._release(kind, record, lambda document: _without_owners(document, gone))
+                await self._edit(kind, record, lambda document: _without_owners(document, gone))
             return
         await self._deleter.delete(
             kind, record.key, DeleteOptions(propagation=Propagation.BACKGROUND, uid=metadata.uid)
@@ -193,13 +192,13 @@ class GarbageCollector:
             dependent_kind, dependent = self._kind_of(key), await self._store.get(key)
             if dependent_kind is None or dependent is None:
                 continue
-            if not await self._release(
+            if not await self._edit(
                 dependent_kind, dependent, lambda document: _without_owners(document, [metadata.uid])
             ):
                 # Not before all have forgotten it, or the last one would be deleted after all.
                 self._look_at(record.key)
                 return
-        await self._release(kind, record, lambda document: _without_finalizer(document, ORPHAN_FINALIZER))
+        await self._edit(kind, record, lambda document: _without_finalizer(document, ORPHAN_FINALIZER))
 
     async def _go_after_dependents(self, kind: Kind, record: Record, metadata: ObjectMeta) -> None:
         """Delete the dependents; once none is left that the owner must wait for, it may go."""
@@ -217,7 +216,7 @@ class GarbageCollector:
             if not theirs.deletion_timestamp:
                 await self._follow_owners(dependent_kind, dependent, theirs)
         if not blocking:
-            await self._release(kind, record, lambda document: _without_finalizer(document, FOREGROUND_FINALIZER))
+            await self._edit(kind, record, lambda document: _without_finalizer(document, FOREGROUND_FINALIZER))
 
     async def _empty(self, namespace: str) -> None:
         """Delete everything in a namespace that is on its way out; when nothing is left, let it go."""
@@ -227,9 +226,9 @@ class GarbageCollector:
                 continue
             records, _ = await read_all(self._store, prefix_of(kind, namespace))
             deleted = await self._deleter.delete_all(kind, records, DeleteOptions(propagation=Propagation.BACKGROUND))
-            is_empty &= all(outcome.gone for outcome in deleted)
+            is_empty &= all(outcome.removed for outcome in deleted)
         if is_empty:
-            await self._namespaces.release(namespace, CONTENT_FINALIZER)
+            await self._writer.edit(NAMESPACE, key_of(NAMESPACE, "", namespace), without_content_finalizer)
 
     # --- parts ----------------------------------------------------------------------------------------------
 
@@ -255,22 +254,14 @@ class GarbageCollector:
     def _kind_of(self, key: str) -> Kind | None:
         return self._kinds.get("/".join(key.split("/", 3)[:3]) + "/")
 
-    async def _release(self, kind: Kind, record: Record, change: _Change) -> bool:
-        """Store an object with something taken off it, or let it go if that was the last thing that held it."""
-        changed = change(typed_document(kind, record.value))
+    async def _edit(self, kind: Kind, record: Record, edit: Callable[[Document], Document]) -> bool:
+        """Store the edited object; false if it was changed meanwhile, and is due again."""
         try:
-            if is_released(changed):
-                await self._store.delete(record.key, expected_revision=record.revision)
-            else:
-                stored = document_to_stored(changed)
-                await self._store.update(record.key, stored, expected_revision=record.revision)
-        except RevisionConflict:
+            await self._writer.edit(kind, record.key, edit, known=record)
+        except Conflict:
             self._look_at(record.key)
             return False
         return True
-
-
-_Change = Callable[[Document], Document]
 
 
 def _without_owners(document: Document, uids: Sequence[str]) -> Document:

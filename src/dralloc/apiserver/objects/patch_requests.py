@@ -13,7 +13,7 @@ from dralloc.apiserver.documents.server_side_apply import apply
 from dralloc.apiserver.documents.strategic_merge import apply_strategic_merge_patch
 from dralloc.apiserver.http.messages import HttpRequest
 from dralloc.apiserver.http.query_options import WriteOptions
-from dralloc.apiserver.http.statuses import unreadable_body, wrong_name
+from dralloc.apiserver.http.statuses import conflict, unreadable_body, wrong_name
 from dralloc.apiserver.objects.request_bodies import SentObject, decode_object, member, read_json, yaml_to_json
 from dralloc.apiserver.objects.writer import ObjectChange, Writer, WriteTarget, Written, empty_document
 from dralloc.primitives.errors import AlreadyExists, BadRequest, NotFound
@@ -80,7 +80,7 @@ async def _apply(writer: Writer, target: WriteTarget, applied: Json, options: Wr
             return await writer.create(target, merged(None), settles_owners=True)
         except AlreadyExists:
             continue
-    raise target.conflict()
+    raise conflict(target.kind.group, target.kind.plural, target.name)
 
 
 def _decoded(document: Document, target: WriteTarget, options: WriteOptions) -> SentObject:

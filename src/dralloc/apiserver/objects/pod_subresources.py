@@ -2,71 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from dralloc.api.registry import POD
 from dralloc.api.timestamps import print_timestamp
 from dralloc.apiserver.documents.json_documents import Document
-from dralloc.apiserver.http.statuses import conflict, invalid, not_found, wrong_name
+from dralloc.apiserver.http.statuses import conflict, invalid, wrong_name
 from dralloc.apiserver.objects.api_resources import key_of
 from dralloc.apiserver.objects.deleter import Deleter
 from dralloc.apiserver.objects.deletion_rules import read_delete_options
 from dralloc.apiserver.objects.request_bodies import member
-from dralloc.apiserver.objects.stored_form import document_to_stored, read_document
+from dralloc.apiserver.objects.writer import Writer
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.field_errors import FieldError, FieldPath, not_supported, required
-from dralloc.store.errors import RevisionConflict
-from dralloc.store.interface import Store
-from dralloc.store.records import Record
-
-BIND_ATTEMPTS_MAX: Final = 20
 
 
 class PodSubresources:
     """Binds and evicts pods."""
 
-    def __init__(self, store: Store, clock: Clock, deleter: Deleter) -> None:
-        self._store = store
-        self._clock = clock
+    def __init__(self, writer: Writer, deleter: Deleter, clock: Clock) -> None:
+        self._writer = writer
         self._deleter = deleter
+        self._clock = clock
 
     async def bind(self, namespace: str, name: str, binding: Document, *, dry_run: bool = False) -> None:
         """Assign the pod to the node that the binding names. A pod that has a node keeps it."""
         node, expected = _node_of(name, member(binding, "target")), member(binding, "metadata")
+        now = print_timestamp(self._clock.now())
         key = key_of(POD, namespace, name)
-        for _ in range(BIND_ATTEMPTS_MAX):
-            record = await self._store.get(key)
-            if record is None:
-                raise not_found("", "pods", name)
-            bound = self._bound(record, node, expected)
-            try:
-                if not dry_run:
-                    await self._store.update(key, document_to_stored(bound), expected_revision=record.revision)
-                return
-            except RevisionConflict:
-                continue
-        raise conflict("", "pods/binding", name)
-
-    def _bound(self, record: Record, node: str, expected: Document) -> Document:
-        pod = read_document(record.value)
-        metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
-        _check_bindable(metadata, spec, expected)
-        annotations = {**(metadata.get("annotations") or {}), **member(expected, "annotations")}
-        if annotations:
-            metadata = {**metadata, "annotations": annotations}
-        scheduled = {
-            "type": "PodScheduled",
-            "status": "True",
-            "lastProbeTime": None,
-            "lastTransitionTime": print_timestamp(self._clock.now()),
-        }
-        conditions = [entry for entry in status.get("conditions") or [] if entry.get("type") != "PodScheduled"]
-        return {
-            **pod,
-            "metadata": metadata,
-            "spec": {**spec, "nodeName": node},
-            "status": {**status, "conditions": [*conditions, scheduled]},
-        }
+        await self._writer.edit(POD, key, lambda pod: _bound(pod, node, expected, now), dry_run=dry_run)
 
     async def evict(self, namespace: str, name: str, eviction: Document) -> None:
         """Delete the pod as the eviction's options say. There are no disruption budgets to ask."""
@@ -88,6 +50,22 @@ def _node_of(pod: str, target: Document) -> str:
     if faults:
         raise invalid("", "Binding", pod, faults)
     return str(node)
+
+
+def _bound(pod: Document, node: str, expected: Document, now: str) -> Document:
+    metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
+    _check_bindable(metadata, spec, expected)
+    annotations = {**(metadata.get("annotations") or {}), **member(expected, "annotations")}
+    if annotations:
+        metadata = {**metadata, "annotations": annotations}
+    scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
+    conditions = [entry for entry in status.get("conditions") or [] if entry.get("type") != "PodScheduled"]
+    return {
+        **pod,
+        "metadata": metadata,
+        "spec": {**spec, "nodeName": node},
+        "status": {**status, "conditions": [*conditions, scheduled]},
+    }
 
 
 def _check_bindable(metadata: Document, spec: Document, expected: Document) -> None:

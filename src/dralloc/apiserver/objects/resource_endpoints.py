@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from dralloc.api.registry import RESOURCE_SLICE
+from dralloc.api.registry import NAMESPACE, RESOURCE_SLICE
 from dralloc.api.resource_v1 import ResourceSlice
 from dralloc.apiserver.documents.server_side_apply import manager_of_user_agent
 from dralloc.apiserver.http.authorization import check_slice_owner
@@ -21,16 +21,18 @@ from dralloc.apiserver.http.statuses import method_not_allowed, no_such_resource
 from dralloc.apiserver.http.url_paths import ResourcePath
 from dralloc.apiserver.http.warning_headers import warning_headers
 from dralloc.apiserver.objects.api_resources import ApiResource, key_of
-from dralloc.apiserver.objects.deleter import Deleted, Deleter
+from dralloc.apiserver.objects.deleter import Deleter
 from dralloc.apiserver.objects.deletion_rules import read_delete_options
+from dralloc.apiserver.objects.namespaces import with_finalizers
 from dralloc.apiserver.objects.patch_requests import APPLY_PATCH, patch_object
 from dralloc.apiserver.objects.pod_subresources import PodSubresources
 from dralloc.apiserver.objects.reader import Collection, Reader, select
 from dralloc.apiserver.objects.record_lists import list_records
 from dralloc.apiserver.objects.request_bodies import member, read_document, read_sent
-from dralloc.apiserver.objects.stored_form import from_stored
+from dralloc.apiserver.objects.stored_form import from_stored, read_metadata
 from dralloc.apiserver.objects.writer import ObjectChange, Writer, WriteTarget, Written
 from dralloc.primitives.errors import BadRequest, ErrorDetails
+from dralloc.store.interface import Store
 
 # Deletions that are answered with a Status instead of the object that is gone.
 _ANSWERED_BY_STATUS: Final = frozenset(
@@ -49,7 +51,10 @@ Handler = Callable[[HttpRequest, ApiResource, ResourcePath], Awaitable[HttpRespo
 class ResourceEndpoints:
     """Answers requests about resources."""
 
-    def __init__(self, *, reader: Reader, writer: Writer, deleter: Deleter, pods: PodSubresources) -> None:
+    def __init__(
+        self, *, store: Store, reader: Reader, writer: Writer, deleter: Deleter, pods: PodSubresources
+    ) -> None:
+        self._store = store
         self._reader = reader
         self._writer = writer
         self._deleter = deleter
@@ -136,7 +141,7 @@ class ResourceEndpoints:
         options = read_delete_options(read_document(request), request.query)
         listed = list_options({name: value for name, value in request.query.items() if name != "dryRun"})
         prefix, selection = select(Collection(resource, path.namespace), listed)
-        listing = await list_records(self._writer.store, prefix, selection, listed)
+        listing = await list_records(self._store, prefix, selection, listed)
         for record in listing.records:
             await self._check_slice_deletion(request, resource, record.key)
         deleted = await self._deleter.delete_all(resource.kind, listing.records, options)
@@ -148,7 +153,7 @@ class ResourceEndpoints:
     async def _check_slice_deletion(self, request: HttpRequest, resource: ApiResource, key: str) -> None:
         if resource.kind is not RESOURCE_SLICE:
             return
-        record = await self._writer.store.get(key)
+        record = await self._store.get(key)
         stored = from_stored(RESOURCE_SLICE, record.value) if record else None
         if isinstance(stored, ResourceSlice):
             check_slice_owner(request.user, stored)
@@ -180,7 +185,10 @@ class ResourceEndpoints:
         finalizers = member(read_document(request), "spec").get("finalizers") or []
         if not isinstance(finalizers, list) or not all(isinstance(name, str) for name in finalizers):
             raise BadRequest("spec.finalizers must be a list of names")
-        return _written(resource, Written(*await self._writer.namespaces.finalize(path.name, finalizers)))
+        key = key_of(NAMESPACE, "", path.name)
+        return _written(
+            resource, await self._writer.edit(NAMESPACE, key, lambda found: with_finalizers(found, finalizers))
+        )
 
 
 def _target(request: HttpRequest, resource: ApiResource, path: ResourcePath, options: WriteOptions) -> WriteTarget:
@@ -197,11 +205,7 @@ def _target(request: HttpRequest, resource: ApiResource, path: ResourcePath, opt
 
 
 def _written(resource: ApiResource, written: Written) -> HttpResponse:
-    presentation, warnings = resource.presentation, written.warnings
-    if written.revision is None:
-        body = presentation.unstored(written.stored)
-    else:
-        body = presentation.object(written.stored, written.revision)
+    body, warnings = _shown(resource, written), written.warnings
     if resource.deprecation_warning:
         warnings = (resource.deprecation_warning, *warnings)
     if resource.kind.kept_only:
@@ -209,12 +213,20 @@ def _written(resource: ApiResource, written: Written) -> HttpResponse:
     return HttpResponse(201 if written.created else 200, body, headers=warning_headers(warnings) if warnings else ())
 
 
-def _deleted(resource: ApiResource, path: ResourcePath, deleted: Deleted) -> HttpResponse:
-    if deleted.gone and (resource.group, resource.version, resource.plural) in _ANSWERED_BY_STATUS:
-        details = ErrorDetails(name=path.name, group=resource.group, kind=resource.plural, uid=deleted.uid)
+def _deleted(resource: ApiResource, path: ResourcePath, deleted: Written) -> HttpResponse:
+    if deleted.removed and (resource.group, resource.version, resource.plural) in _ANSWERED_BY_STATUS:
+        details = ErrorDetails(
+            name=path.name, group=resource.group, kind=resource.plural, uid=read_metadata(deleted.stored).uid
+        )
         response = status_response(success_status(details=details))
         response.headers = resource.deprecation
         return response
     return HttpResponse(
         body=resource.presentation.object(deleted.stored, deleted.revision), headers=resource.deprecation
     )
+
+
+def _shown(resource: ApiResource, written: Written) -> bytes:
+    if not written.revision:
+        return resource.presentation.unstored(written.stored)
+    return resource.presentation.object(written.stored, written.revision)

@@ -56,6 +56,14 @@ def read_document(body: bytes) -> Document:
     return _TREE.decode(body)
 
 
+def typed_document(kind: Kind, stored: bytes, revision: int | None = None) -> Document:
+    """A stored object as a plain document in its hub version, with its type, and with a resourceVersion if one is given."""
+    document = {"apiVersion": kind.api_version(kind.hub_version), "kind": kind.kind, **read_document(stored)}
+    if revision is not None:
+        document["metadata"]["resourceVersion"] = str(revision)
+    return document
+
+
 def read_metadata(stored: bytes) -> ObjectMeta:
     """The metadata alone; the rest of the object is passed over unread."""
     return _ENVELOPE.decode(stored).metadata

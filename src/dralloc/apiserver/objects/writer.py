@@ -1,13 +1,15 @@
-"""Creating and changing objects: admit, keep account of who owns which field, store if nobody was faster.
+"""The one writer: every create, change and removal of a stored object goes through it.
 
-Decisions are made by pure functions (`api.admission`, `patch`, `server_side_apply`); here they are given what
-they need and their outcome is stored. A change is made again on top of a write that came in between, unless
-the client said which revision it means.
+A client's write is admitted (`api.admission`), recorded in `managedFields`, checked by the write guards of its kind, and stored by
+compare-and-swap. The server's own changes (binding, deletion, finalizers, owner references) are edits of the stored document.
+A write that loses a race is repeated on the newer record, unless the client stated the revision that it changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from secrets import choice
@@ -25,42 +27,47 @@ from dralloc.api.timestamps import print_timestamp
 from dralloc.api.unstructured_object import UnstructuredObject
 from dralloc.apiserver.documents.json_documents import Document
 from dralloc.apiserver.documents.merge_rules import merge_rule
-from dralloc.apiserver.documents.server_side_apply import Authorship, record_update, settled
+from dralloc.apiserver.documents.server_side_apply import Authorship, is_noop_update, record_update
 from dralloc.apiserver.http.authentication import User
 from dralloc.apiserver.http.authorization import permits_of
 from dralloc.apiserver.http.statuses import already_exists, conflict, invalid, name_not_generated, not_found
-from dralloc.apiserver.objects.api_resources import ApiResource, key_of
-from dralloc.apiserver.objects.deletion_rules import is_released
+from dralloc.apiserver.objects.api_resources import ApiResource, key_of, name_of
+from dralloc.apiserver.objects.deletion_rules import Removed, is_released
 from dralloc.apiserver.objects.namespaces import Namespaces
 from dralloc.apiserver.objects.pod_priorities import PodPriorities
 from dralloc.apiserver.objects.request_bodies import SentObject
-from dralloc.apiserver.objects.stored_form import from_stored, read_document, to_stored
+from dralloc.apiserver.objects.stored_form import (
+    document_to_stored,
+    from_stored,
+    read_document,
+    to_stored,
+    typed_document,
+)
 from dralloc.apiserver.objects.write_guards import WriteGuard, hold_all
 from dralloc.primitives.clock import Clock
-from dralloc.primitives.errors import Conflict, NotFound
 from dralloc.primitives.features import FeatureGates
 from dralloc.store.errors import KeyExists, RevisionConflict
 from dralloc.store.interface import Store
 from dralloc.store.records import Record
 
 NAME_ATTEMPTS_MAX: Final = 8
-CHANGE_ATTEMPTS_MAX: Final = 20
-# Letters and digits that make neither words nor doubt.
+ATTEMPTS_MAX: Final = 20
+# Letters and digits that form no words and are not mistaken for each other.
 _SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX_LENGTH: Final = 5
 
 
 class WriteTarget(Struct, frozen=True, kw_only=True, gc=False):
-    """What a write is about, who writes, and how."""
+    """The object that a client writes, the client, and the options of the write."""
 
     resource: ApiResource
     user: User
     namespace: str = ""
     name: str = ""
     subresource: str = ""
-    # Who shall own the fields that are written.
+    # The owner of the fields that are written.
     manager: str
-    # The client named itself: its part in a new object is written down from the start.
+    # The client named itself, so its fields are recorded from the create on.
     manager_named: bool = False
     dry_run: bool = False
 
@@ -72,35 +79,33 @@ class WriteTarget(Struct, frozen=True, kw_only=True, gc=False):
     def key(self) -> str:
         return key_of(self.kind, self.namespace, self.name)
 
-    def not_found(self) -> NotFound:
-        return not_found(self.kind.group, self.kind.plural, self.name)
-
-    def conflict(self) -> Conflict:
-        return conflict(self.kind.group, self.kind.plural, self.name)
-
 
 class Written(Struct, frozen=True, gc=False):
-    """The outcome of a write; a dry run of a create has no revision."""
+    """The outcome of a write. The revision is 0 for a dry run of a create; a removed object is as it was last."""
 
     stored: bytes
-    revision: int | None
+    revision: int
     created: bool = False
+    removed: bool = False
     warnings: tuple[str, ...] = ()
 
 
 class ObjectChange(Struct, frozen=True, kw_only=True, gc=False):
-    """How the object to be stored is made from the one that is."""
+    """How the new object is made from the stored one."""
 
     make: Callable[[Record], SentObject]
-    # It is made from what is stored, so it can be made again from what another has stored meanwhile.
+    # `make` uses the record, so it can be repeated after a concurrent write.
     repeatable: bool = False
-    # It says itself who owns which field.
+    # The new object has its final managedFields.
     settles_owners: bool = False
+
+
+Edit = Callable[[Document], Document | Removed]
 
 
 @dataclass(slots=True)
 class Writer:
-    """Writes objects of all kinds."""
+    """Writes objects of all kinds; the only user of the store's write methods."""
 
     store: Store
     clock: Clock
@@ -109,7 +114,7 @@ class Writer:
     priorities: PodPriorities
     new_uid: Callable[[], str]
     # By kind.
-    gatekeepers: Mapping[str, Sequence[WriteGuard]] = field(default_factory=dict)
+    guards: Mapping[str, Sequence[WriteGuard]] = field(default_factory=dict)
 
     async def create(self, target: WriteTarget, sent: SentObject, *, settles_owners: bool = False) -> Written:
         """Store a new object."""
@@ -122,35 +127,83 @@ class Writer:
             new = admitted.stored if settles_owners else self._with_creator(target, admitted.stored)
             name, stored = new.metadata.name, to_stored(new)
             key = key_of(kind, target.namespace, name)
-            with await hold_all(self.gatekeepers.get(kind.kind, ()), key, new, None) as reserved:
+            with await hold_all(self.guards.get(kind.kind, ()), key, new, None) as held:
                 try:
                     revision = await self._store_new(key, stored, dry_run=target.dry_run)
                 except KeyExists:
                     if generates_name:
                         continue
                     raise already_exists(kind.group, kind.plural, name) from None
-                if revision is not None:
-                    reserved.keep(revision)
-                return Written(stored, revision, True, (*sent.warnings, *admitted.warnings))
+                if revision:
+                    held.keep(revision)
+                return Written(stored, revision, created=True, warnings=(*sent.warnings, *admitted.warnings))
         raise name_not_generated(kind.group, kind.plural, name)
 
+    async def create_initial(self, kind: Kind, name: str, document: Document) -> None:
+        """Store an object that every cluster has, unless it exists. It is not admitted: clients may not create all of these."""
+        key = key_of(kind, "", name)
+        if await self.store.get(key) is not None:
+            return
+        identity = {"name": name, "uid": self.new_uid(), "creationTimestamp": print_timestamp(self.clock.now())}
+        metadata = {**identity, **document.get("metadata", {})}
+        # Another server on the same store may start at the same time.
+        with suppress(KeyExists):
+            await self.store.create(key, document_to_stored({**document, "metadata": metadata}))
+
     async def change(self, target: WriteTarget, change: ObjectChange) -> Written:
-        """Change an object that is stored."""
+        """Change a stored object as a client asks."""
         labels = await self.namespaces.labels_of(target.kind, target.namespace)
-        record = await self.store.get(target.key)
-        for _ in range(CHANGE_ATTEMPTS_MAX):
-            if record is None:
-                raise target.not_found()
+
+        async def attempt(record: Record) -> Written:
             sent = change.make(record)
             old = from_stored(target.kind, record.value)
-            _check_expectations(target, sent.object, old, record)
+            _check_preconditions(target, sent.object, old, record)
             try:
                 return await self._change_once(target, change, sent, old, record, labels)
-            except RevisionConflict as lost:
+            except RevisionConflict:
                 if sent.object.metadata.resource_version and not change.repeatable:
-                    raise target.conflict() from None
+                    raise conflict(target.kind.group, target.kind.plural, target.name) from None
+                raise
+
+        return await self._retry(target.kind, target.key, attempt)
+
+    async def edit(
+        self, kind: Kind, key: str, edit: Edit, *, known: Record | None = None, dry_run: bool = False
+    ) -> Written:
+        """Change or remove a stored object as the server itself does. `edit` gets the document with type and resourceVersion.
+
+        Edits are not admitted and no guard is asked: they change nothing that either checks. Without `known`, an edit is repeated on
+        top of a concurrent write; with it, `edit` was decided on that record, and a concurrent write is a `Conflict`.
+        """
+
+        async def attempt(record: Record) -> Written:
+            before = typed_document(kind, record.value, record.revision)
+            outcome = edit(before)
+            removed = isinstance(outcome, Removed)
+            after = outcome.document if isinstance(outcome, Removed) else outcome
+            stored = record.value if after == before else document_to_stored(after)
+            if dry_run or (stored is record.value and not removed):
+                return Written(stored, record.revision, removed=removed)
+            removed = removed or is_released(after)
+            return Written(stored, await self._replace(record, stored, removes=removed), removed=removed)
+
+        return await self._retry(kind, key, attempt, known)
+
+    # --- compare and swap -----------------------------------------------------------------------------------
+
+    async def _retry(
+        self, kind: Kind, key: str, attempt: Callable[[Record], Awaitable[Written]], known: Record | None = None
+    ) -> Written:
+        """Attempt a write, again after each write that came in between."""
+        record = known or await self.store.get(key)
+        for _ in range(1 if known else ATTEMPTS_MAX):
+            if record is None:
+                raise not_found(kind.group, kind.plural, name_of(key))
+            try:
+                return await attempt(record)
+            except RevisionConflict as lost:
                 record = lost.current
-        raise target.conflict()
+        raise conflict(kind.group, kind.plural, name_of(key))
 
     async def _change_once(
         self,
@@ -165,25 +218,25 @@ class Writer:
         warnings = (*sent.warnings, *admitted.warnings)
         new = admitted.stored if change.settles_owners else self._with_owners(target, admitted.stored, old, record)
         stored = to_stored(new)
-        if _says_nothing_new(stored, record.value):
+        if _is_noop(stored, record.value):
             return Written(record.value, record.revision, warnings=warnings)
-        with await hold_all(self.gatekeepers.get(target.kind.kind, ()), record.key, new, old) as reserved:
+        with await hold_all(self.guards.get(target.kind.kind, ()), record.key, new, old) as held:
             if target.dry_run:
                 return Written(stored, record.revision, warnings=warnings)
-            revision = await self._store_changed(target.kind, record, new, stored)
-            reserved.keep(revision)
+            removes = bool(new.metadata.deletion_timestamp) and is_released(typed_document(target.kind, stored))
+            revision = await self._replace(record, stored, removes=removes)
+            held.keep(revision)
         return Written(stored, revision, warnings=warnings)
 
-    async def _store_new(self, key: str, stored: bytes, *, dry_run: bool) -> int | None:
+    async def _store_new(self, key: str, stored: bytes, *, dry_run: bool) -> int:
         if not dry_run:
             return (await self.store.create(key, stored)).revision
         if await self.store.get(key) is not None:
             raise KeyExists(key)
-        return None
+        return 0
 
-    async def _store_changed(self, kind: Kind, record: Record, new: ApiObject, stored: bytes) -> int:
-        """An object on its way out goes with the last thing that held it."""
-        if new.metadata.deletion_timestamp and is_released(typed_document(kind, stored)):
+    async def _replace(self, record: Record, stored: bytes, *, removes: bool) -> int:
+        if removes:
             return await self.store.delete(record.key, expected_revision=record.revision)
         return (await self.store.update(record.key, stored, expected_revision=record.revision)).revision
 
@@ -211,7 +264,7 @@ class Writer:
     def _surroundings(
         self, target: WriteTarget, namespace_labels: Mapping[str, str] | None, created: ObjectMeta | None
     ) -> AdmissionContext:
-        """`created` is what the client says of an object that is new: only such a one gets an identity."""
+        """`created` is the metadata that a client sent of a new object: only new objects get a UID and a generated name."""
         return AdmissionContext(
             gates=self.gates,
             now=self.clock.now(),
@@ -224,9 +277,10 @@ class Writer:
     # --- owners of fields -----------------------------------------------------------------------------------
 
     def _with_creator(self, target: WriteTarget, new: ApiObject) -> ApiObject:
-        """Objects of clients that do not name themselves are written down without owners; so is what they change.
+        """The object with its creator as the owner of its fields, if the client named a field manager.
 
-        The first to apply then finds "before-first-apply" as the owner of what is there, as in Kubernetes.
+        Other objects have no owners, and get none by updates. The first apply finds "before-first-apply" as the owner, as in
+        Kubernetes.
         """
         if not target.manager_named:
             return (
@@ -247,7 +301,7 @@ class Writer:
         return replace(new, metadata=replace(new.metadata, managed_fields=_managed_fields(recorded)))
 
     def authorship(self, target: WriteTarget) -> Authorship:
-        """Who writes, as the owners of fields are recorded."""
+        """The manager, version and time that `managedFields` record for the write."""
         return Authorship(
             manager=target.manager,
             api_version=target.resource.api_version,
@@ -260,14 +314,9 @@ def _new_suffix() -> str:
     return "".join(choice(_SUFFIX_LETTERS) for _ in range(_SUFFIX_LENGTH))
 
 
-def typed_document(kind: Kind, stored: bytes) -> Document:
-    """A stored object as a plain document with its type, in its hub version."""
-    return {"apiVersion": kind.api_version(kind.hub_version), "kind": kind.kind, **read_document(stored)}
-
-
 @cache
 def empty_document(kind: Kind) -> Document:
-    """An object of the kind with nothing in it."""
+    """An object of the kind without any field set."""
     return {} if kind.view is not None else read_document(encode(kind.hub()))
 
 
@@ -275,21 +324,27 @@ def _managed_fields(document: Document) -> tuple[Document, ...]:
     return tuple(document["metadata"].get("managedFields") or ())
 
 
-def _check_expectations(target: WriteTarget, sent: ApiObject, old: ApiObject, record: Record) -> None:
-    """The client may say which revision, and which object of that name, it means."""
+def _check_preconditions(target: WriteTarget, sent: ApiObject, old: ApiObject, record: Record) -> None:
+    """Refuse a change of another revision, or of another object of that name, than the client states."""
     expected = sent.metadata.resource_version
     if expected and expected != str(record.revision):
-        raise target.conflict()
+        raise conflict(target.kind.group, target.kind.plural, target.name)
     if sent.metadata.uid and sent.metadata.uid != old.metadata.uid:
         why = f"Precondition failed: UID in precondition: {sent.metadata.uid}, UID in object meta: {old.metadata.uid}"
         raise conflict(target.kind.group, target.kind.plural, target.name, why)
 
 
-def _says_nothing_new(stored: bytes, before: bytes) -> bool:
-    """Whether there is nothing to store; that somebody said the same again, and when, is nothing."""
+def _is_noop(stored: bytes, before: bytes) -> bool:
+    """True for a write that changes nothing; managedFields timestamps are ignored."""
     if stored == before:
         return True
     if b'"managedFields"' not in stored:
         return False
-    live = read_document(before)
-    return settled(live, read_document(stored)) is live
+    return is_noop_update(read_document(before), read_document(stored))
+
+
+def random_uid() -> str:
+    """A random UUID (version 4), as text. Faster than `uuid.uuid4`, which every create would pay for."""
+    digits = os.urandom(16).hex()
+    variant = "89ab"[int(digits[16], 16) & 3]
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
