@@ -90,7 +90,7 @@ def test_a_driver_with_faults_ends_in_findings(tmp_path: Path) -> None:
     program.write_text(REFUSING)
     result = run("--only", "prepare.answer", "--junit", report, "--", sys.executable, program)
     assert result.exit_code == 1, result.output
-    assert "fault: preparing claim default/driver-test-1 failed: not today" in result.output
+    assert "violation: preparing claim default/driver-test-1 failed: not today" in result.output
     assert "why it matters:" in result.output
     assert "0 of 1 checks passed (0 with remarks), 1 failed, 0 skipped" in result.output
     assert ElementTree.parse(report).getroot().get("failures") == "1"
@@ -168,14 +168,14 @@ def test_a_driver_that_runs_is_asked_about_claims_of_the_cluster_that_kubectl_us
     environment = {"KUBECONFIG": str(running.kubeconfig)}
     result = run("--socket", socket, "--node", "n7", "--only", "unprepare", "--only", "slices.published", **environment)
     assert result.exit_code == 0, result.output
-    assert f"making claims on {running.url}\n" in result.output
+    assert f"creating claims on {running.url}\n" in result.output
     assert "8 of 8 checks passed" in result.output
     # What was not there before is not there afterwards.
     assert [item.metadata.name for item in running.client.list(Node)] == ["n7"]
     assert [*running.client.list(DeviceClass), *running.client.list(ResourceClaim)] == []
     wrong = run("--socket", socket, "--only", "slices.published", "--wait", "2", **environment)
     assert wrong.exit_code == 1
-    assert "it has published for n7: give --node, if it runs there" in wrong.output
+    assert "slices exist for node n7: use --node if the driver runs there" in wrong.output
 
 
 @pytest.mark.slow
@@ -185,15 +185,15 @@ def test_a_driver_of_which_little_can_be_asked_has_not_passed(running: ApiThread
     only = ("--only", "registration", "--only", "prepare.answer")
     result = run("--socket", registration, *only, **nowhere)
     assert result.exit_code == 1
-    assert "nonexistent, which does not exist, or have one served with --serve-kubeconfig" in result.output
-    assert "this is not a pass: 1 checks were not asked, because there is no server to make claims on" in result.output
+    assert "nonexistent, which does not exist (or use --serve-kubeconfig)" in result.output
+    assert "this is not a pass: 1 checks did not run because there is no API server for the claims" in result.output
     report = json.loads(run("--socket", registration, *only, "-o", "json", **nowhere).stdout)
     assert {check["id"]: check["asked"] for check in report["checks"]}["prepare.answer"] is False
     # What needs no claims is complete without a server.
     assert run("--socket", registration, *only[:2], **nowhere).exit_code == 0
     nameless = run("--socket", calls / "dra.sock", *only, KUBECONFIG=str(running.kubeconfig))
     assert nameless.exit_code == 1
-    assert "because the name of the driver is not known; give it with --driver" in nameless.output
+    assert "because the name of the driver is not known; use --driver" in nameless.output
 
 
 def test_a_server_that_does_not_answer_is_named(tmp_path: Path) -> None:
@@ -206,9 +206,9 @@ BAD = [
     ([], "give the driver's command after --"),
     (["--socket", "/a", "--", "x"], "give the driver's command after --"),
     (["--socket", "/a", "--registry", "/b"], "not both"),
-    (["--restart-command", "x", "--", "x"], "--restart-command is for others"),
-    (["--kubeconfig", "a", "--serve-kubeconfig", "b", "--", "x"], "not both"),
-    (["--only", "nonsense", "--", "x"], "no check begins with nonsense; there are: registration, prepare"),
+    (["--restart-command", "x", "--", "x"], "--restart-command is only for drivers"),
+    (["--kubeconfig", "a", "--serve-kubeconfig", "b", "--", "x"], "exclude each other"),
+    (["--only", "nonsense", "--", "x"], "no check begins with nonsense; the groups are registration, prepare"),
     (["--claim", "/proc/nonexistent", "--", "x"], "No such file"),
     (["--claim", "/proc", "--", "x"], "/proc: Is a directory"),
     (["--kubeconfig", "/proc/nonexistent", "--", "x"], "/proc/nonexistent"),
@@ -229,16 +229,16 @@ def test_settings_that_make_no_sense_are_refused_in_a_line(arguments: list[str],
 @pytest.mark.parametrize(
     ("program", "said"),
     [
-        ("echo no hardware found >&2; exit 3", "the driver's command ended with exit code 3"),
-        ("echo no hardware found; exit", "the driver's command ended with exit code 0"),
-        ("echo no hardware found; kill -9 $$", "the driver's command was ended by SIGKILL"),
+        ("echo no hardware found >&2; exit 3", "the driver's command exited with code 3"),
+        ("echo no hardware found; exit", "the driver's command exited with code 0"),
+        ("echo no hardware found; kill -9 $$", "the driver's command was killed by SIGKILL"),
     ],
 )
 def test_a_driver_that_has_ended_is_not_waited_for(program: str, said: str) -> None:
     result = run("--wait", "3600", "--", "sh", "-c", program)
     assert result.exit_code == 2
     assert said in result.output
-    assert "the driver said:\n  no hardware found\n" in result.output
+    assert "output of the driver:\n  no hardware found\n" in result.output
 
 
 @pytest.mark.slow
@@ -247,13 +247,13 @@ def test_a_driver_that_does_not_come_is_quoted() -> None:
     result = run("--wait", "5", "--", "sh", "-c", "echo looking for hardware; sleep 60 &")
     assert result.exit_code == 2
     assert "no driver registered within 5 s" in result.output
-    assert "the driver said:\n  looking for hardware\n" in result.output
+    assert "output of the driver:\n  looking for hardware\n" in result.output
 
 
 MANIFESTS = [
     ("{", "claim.yaml"),
     ("kind: Pod\napiVersion: v1", "neither a DeviceClass nor a ResourceClaim"),
-    ("kind: Gadget\napiVersion: x/v1", "x/v1 Gadget is neither a class nor a claim"),
+    ("kind: Gadget\napiVersion: x/v1", "x/v1 Gadget is neither a DeviceClass nor a ResourceClaim"),
     ("kind: DeviceClass\napiVersion: resource.k8s.io/v1\nmetadata: {name: c}", "exactly one ResourceClaim"),
     ("kind: ResourceClaim\napiVersion: resource.k8s.io/v1\nspec: 7", "claim.yaml"),
 ]

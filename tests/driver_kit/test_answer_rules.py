@@ -11,12 +11,12 @@ from msgspec.structs import replace
 
 from dralloc.api.meta_v1 import ObjectMeta, OwnerReference
 from dralloc.api.resource_v1 import Device, ResourceSlice
-from dralloc.driver_kit.answer_rules import judge_devices, judge_info
+from dralloc.driver_kit.answer_rules import check_devices, check_info
 from dralloc.driver_kit.caller import AnsweredClaim, AnsweredDevice, PluginInfo
 from dralloc.driver_kit.check import Check, CheckResult
 from dralloc.driver_kit.findings import Finding, Remark, Violation
 from dralloc.driver_kit.report import junit_of, lines_of, summary_of
-from dralloc.driver_kit.slice_rules import SliceHistory, are_complete, judge_published
+from dralloc.driver_kit.slice_rules import SliceHistory, are_complete, check_published
 from dralloc.testing.builders import DRIVER, allocation, claim, device, held, request, resource_slice
 
 NODE = "node-a"
@@ -48,9 +48,9 @@ INFOS = [
 
 
 @pytest.mark.parametrize("case", INFOS, ids=lambda case: case.id)
-def test_judge_info(case: InfoCase) -> None:
+def test_check_info(case: InfoCase) -> None:
     info = PluginInfo(case.type, case.name, case.endpoint, case.versions)
-    assert [type(finding) for finding in judge_info(info)] == case.want
+    assert [type(finding) for finding in check_info(info)] == case.want
 
 
 def answered(*devices: str) -> AnsweredClaim:
@@ -68,9 +68,9 @@ def answered(*devices: str) -> AnsweredClaim:
     ],
     ids=["all", "not all", "none", "one twice", "one too many"],
 )
-def test_judge_devices(answer: AnsweredClaim, want: list[type[Finding]]) -> None:
+def test_check_devices(answer: AnsweredClaim, want: list[type[Finding]]) -> None:
     asked = claim("c", request(), allocation=allocation(held("gpu-0"), held("gpu-1")))
-    assert [type(finding) for finding in judge_devices(asked, answer, DRIVER, with_shares=True)] == want
+    assert [type(finding) for finding in check_devices(asked, answer, DRIVER, with_shares=True)] == want
 
 
 # --- Slices -------------------------------------------------------------------------------------------------------
@@ -94,26 +94,26 @@ class SliceCase:
 
 
 SLICES = [
-    SliceCase(id="as they should be", slices=[owned("0", A, of=2), owned("1", B, of=2)], want=[]),
-    SliceCase(id="of an old generation nothing is asked", slices=[owned("0", A), owned("1", A, generation=2)], want=[]),
-    SliceCase(id="one is missing", slices=[owned("0", A, of=2)], want=["1 slices are there and 2 announced"]),
-    SliceCase(id="counts differ", slices=[owned("0", A, of=2), owned("1", B, of=1)], want=["1 and 2 announced"]),
+    SliceCase(id="complete", slices=[owned("0", A, of=2), owned("1", B, of=2)], want=[]),
+    SliceCase(id="an old generation is ignored", slices=[owned("0", A), owned("1", A, generation=2)], want=[]),
+    SliceCase(id="one is missing", slices=[owned("0", A, of=2)], want=["only 1 of 2 slices are published"]),
+    SliceCase(id="counts differ", slices=[owned("0", A, of=2), owned("1", B, of=1)], want=["announce 1 and 2 slices"]),
     SliceCase(
-        id="a device twice", slices=[owned("0", A, of=2), owned("1", A, of=2)], want=["device a is there 2 times"]
+        id="a device twice", slices=[owned("0", A, of=2), owned("1", A, of=2)], want=["device a is published 2 times"]
     ),
     SliceCase(id="of another node", slices=[owned("0", A, node="node-b")], want=["is for node node-b"]),
-    SliceCase(id="nobody's", slices=[resource_slice("0", A)], want=["is not owned by its Node"]),
+    SliceCase(id="without an owner", slices=[resource_slice("0", A)], want=["has no owner reference to its Node"]),
     SliceCase(
-        id="counters that nobody has",
+        id="counters that the pool does not have",
         slices=[owned("0", device("a", draws={"card": {"memory": "1Gi"}}))],
-        want=["draws from card/memory"],
+        want=["consumes counter card/memory"],
     ),
 ]
 
 
 @pytest.mark.parametrize("case", SLICES, ids=lambda case: case.id)
-def test_judge_published(case: SliceCase) -> None:
-    findings = list(judge_published(case.slices, NODE))
+def test_check_published(case: SliceCase) -> None:
+    findings = list(check_published(case.slices, NODE))
     assert len(findings) == len(case.want)
     assert all(want in finding.text for want, finding in zip(case.want, findings, strict=True))
 
@@ -139,14 +139,14 @@ HISTORIES = [
         events=[owned("0", A), owned("0", A, generation=2, of=2), owned("1", B, generation=2, of=2)],
     ),
     HistoryCase(id="taken away, and begun anew", events=[owned("0", A, generation=5), "0", owned("1", A)]),
-    HistoryCase(id="back in time", events=[owned("0", A, generation=2), owned("0", A)], want="back to 1"),
+    HistoryCase(id="back in time", events=[owned("0", A, generation=2), owned("0", A)], want="from generation 2 to 1"),
     HistoryCase(
-        id="an old slice comes late", events=[owned("0", A, generation=2), owned("1", B)], want="had 2 already"
+        id="an old slice comes late", events=[owned("0", A, generation=2), owned("1", B)], want="already had 2"
     ),
     HistoryCase(
         id="a device moves without a new generation",
         events=[owned("0", A, of=2), owned("1", B, of=2), owned("1", A, B, of=2), owned("0", of=2)],
-        want="looked complete and had a twice",
+        want="looked complete but had a twice",
     ),
     HistoryCase(
         id="a device moves with one",
@@ -168,7 +168,7 @@ def test_slice_history(case: HistoryCase) -> None:
             history.remove(event)
         else:
             history.put(event)
-    assert [case.want in fault.text for fault in history.faults] == ([True] if case.want else [])
+    assert [case.want in fault.text for fault in history.violations] == ([True] if case.want else [])
 
 
 # --- Reports ------------------------------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ async def _unused(_subject: object) -> list[Finding]:
     return []
 
 
-CHECK = Check(id="prepare.repeat", title="the same answer again", why="nodes ask again", run=_unused)
+CHECK = Check(id="prepare.repeat", title="the same answer again", why="kubelets repeat calls", run=_unused)
 PASSED = CheckResult(CHECK, seconds=0.5)
 REMARKED = CheckResult(CHECK, (Remark("could be better"),))
 FAILED = CheckResult(CHECK, (Violation("differs\x00<&"), Remark("and slow")))
@@ -188,9 +188,9 @@ SKIPPED = CheckResult(CHECK, skipped="no server")
 def test_lines_say_what_was_found_and_why_it_matters() -> None:
     assert list(lines_of(PASSED)) == ["ok       prepare.repeat             the same answer again"]
     assert [line.strip() for line in lines_of(FAILED)][1:] == [
-        "fault: differs\x00<&",
+        "violation: differs\x00<&",
         "remark: and slow",
-        "why it matters: nodes ask again",
+        "why it matters: kubelets repeat calls",
     ]
     assert [line.strip() for line in lines_of(SKIPPED)][1:] == ["no server"]
     assert list(summary_of([PASSED, REMARKED, FAILED, SKIPPED])) == [
@@ -198,7 +198,7 @@ def test_lines_say_what_was_found_and_why_it_matters() -> None:
     ]
     assert list(summary_of([PASSED, CheckResult(SKIPPED.check, skipped="no server", is_testable=False)])) == [
         "1 of 2 checks passed (0 with remarks), 0 failed, 1 skipped",
-        "this is not a pass: 1 checks were not asked, because no server",
+        "this is not a pass: 1 checks did not run because no server",
     ]
 
 
@@ -209,5 +209,5 @@ def test_the_junit_report_is_xml_that_a_build_understands() -> None:
     assert (passed.get("classname"), passed.get("name"), list(passed)) == (f"{DRIVER}.prepare", "repeat", [])
     assert [child.tag for child in remarked] == ["system-out"]
     assert failed[0].get("message") == "differs\ufffd<&"
-    assert (failed[0].text or "").endswith("Why it matters: nodes ask again.")
+    assert (failed[0].text or "").endswith("Why it matters: kubelets repeat calls.")
     assert skipped[0].get("message") == "no server"

@@ -62,7 +62,7 @@ class GoodDriver(Driver):
         return [DeviceHealth(device=name, health=Health.HEALTHY) for name in self._names]
 
 
-def verdicts_of(
+def results_of(
     directory: Path,
     checks: Iterable[Check],
     broken: Broken | None = None,
@@ -71,7 +71,7 @@ def verdicts_of(
     settings: dict[str, Any] | None = None,
     patience: Patience = PATIENT,
 ) -> list[CheckResult]:
-    """What the kit says of a driver with this fault."""
+    """The results for a driver with this fault."""
 
     async def run() -> list[CheckResult]:
         inner = bench_settings(
@@ -92,7 +92,7 @@ def verdicts_of(
                 )
                 await subject.connect()
                 try:
-                    return [verdict async for verdict in run_checks(subject, list(checks))]
+                    return [result async for result in run_checks(subject, list(checks))]
                 finally:
                     await subject.disconnect()
 
@@ -101,8 +101,8 @@ def verdicts_of(
 
 @pytest.mark.slow
 def test_a_good_driver_passes_everything(directory: Path) -> None:
-    verdicts = verdicts_of(directory, ALL)
-    assert [(verdict.check.id, verdict.findings, verdict.skipped) for verdict in verdicts] == [
+    results = results_of(directory, ALL)
+    assert [(result.check.id, result.findings, result.skipped) for result in results] == [
         (check.id, (), "") for check in ALL
     ]
 
@@ -384,19 +384,19 @@ CASES = [
         patience=QUICK,
     ),
     Case(
-        "no version that a node knows",
+        "no version that a kubelet supports",
         "registration.info",
         Broken(get_info=changed(lambda info: info.supported_versions.__setitem__(slice(None), ["v1alpha4.Node"]))),
         "v1alpha4.Node",
     ),
     Case(
-        "something else every time",
+        "another answer every time",
         "registration.repeat",
         Broken(get_info=changed(lambda info: info.supported_versions.append(f"v{next(NUMBERS)}.X"))),
-        "asked twice",
+        "two calls got different answers",
     ),
     Case(
-        "does not want to know",
+        "refuses a second notification",
         "registration.status",
         Broken(notify=lambda call: call.forward() if call.number == 1 else call.fail("enough")),
         "INTERNAL: enough",
@@ -405,19 +405,19 @@ CASES = [
         "garbage",
         "registration.status",
         Broken(notify=lambda call: call.forward() if call.number == 1 else garbage(call)),
-        "NotifyRegistrationStatus answers is no message",
+        "the answer to NotifyRegistrationStatus cannot be decoded",
     ),
-    Case("offers what it does not serve", "registration.versions", Broken(served=(DRA_V1,)), "UNIMPLEMENTED"),
+    Case("advertises what it does not serve", "registration.versions", Broken(served=(DRA_V1,)), "UNIMPLEMENTED"),
     Case("an error", "prepare.answer", Broken(prepare=with_errors("no")), "failed: no"),
     Case("a failing call", "prepare.answer", Broken(prepare=lambda call: call.fail("broken")), "INTERNAL: broken"),
-    Case("garbage", "prepare.answer", Broken(prepare=garbage), "NodePrepareResources answers is no message"),
+    Case("garbage", "prepare.answer", Broken(prepare=garbage), "the answer to NodePrepareResources cannot be decoded"),
     Case(
         "another device",
         "prepare.answer",
         Broken(prepare=each_device(set_field("device_name", "gpu-7"))),
-        "gpu-7 was not allocated",
+        "gpu-7 is not allocated",
     ),
-    Case("another pool", "prepare.answer", Broken(prepare=each_device(set_field("pool_name", "x"))), "x/gpu-0 was not"),
+    Case("another pool", "prepare.answer", Broken(prepare=each_device(set_field("pool_name", "x"))), "x/gpu-0 is not"),
     Case(
         "another request",
         "prepare.answer",
@@ -428,35 +428,40 @@ CASES = [
         "no share", "prepare.answer", Broken(prepare=each_device(lambda found: found.ClearField("share_id"))), "share"
     ),
     Case(
-        "a CDI name that is none",
+        "an invalid CDI name",
         "prepare.answer",
         Broken(prepare=each_device(lambda found: found.cdi_device_ids.append("gpu0"))),
-        "'gpu0' is not a CDI name",
+        "'gpu0' is not a CDI device name",
     ),
     Case(
-        "an entry for nobody",
+        "an entry for another claim",
         "prepare.answer",
         Broken(prepare=changed(lambda response: response.claims["stranger"].SetInParent())),
-        "nobody asked",
+        "was not in the call",
     ),
     Case("no entry", "prepare.answer", Broken(prepare=changed(lambda response: response.claims.clear())), "no entry"),
     Case(
-        "CDI files that are not there",
+        "missing CDI files",
         "prepare.cdi",
         settings={"cdi_dir": Path("/tmp/dralloc-elsewhere")},
-        want="no CDI file has",
+        want="no CDI file describes",
     ),
     Case("other names every time", "prepare.repeat", Broken(prepare=new_names_every_time), "the answers differ"),
     Case("fails when asked again", "prepare.repeat", Broken(prepare=from_second_call_on), "already done"),
     Case("turns others away", "prepare.concurrent", Broken(prepare=one_at_a_time), "busy"),
     Case("stuck after a hang-up", "prepare.impatient", Broken(prepare=stuck_after_hang_up), "in progress"),
-    Case("versions differ", "prepare.versions", Broken(prepare=other_devices_in_the_old_version), "in both versions"),
-    Case("alternatives", "prepare.alternative", Broken(prepare=sub_requests_as_allocated), "names an alternative"),
+    Case(
+        "versions differ",
+        "prepare.versions",
+        Broken(prepare=other_devices_in_the_old_version),
+        "calls in both versions",
+    ),
+    Case("alternatives", "prepare.alternative", Broken(prepare=sub_requests_as_allocated), "is a subrequest"),
     Case(
         "the share of another",
         "prepare.shares",
         Broken(prepare=each_device(set_field("share_id", "00000000-0000-4000-8000-000000000000"))),
-        "the share is 00000000",
+        "the share ID is 00000000",
     ),
     Case(
         "releases more than one share",
@@ -465,9 +470,9 @@ CASES = [
         "after another share was released",
     ),
     Case("forgets a claim of several", "prepare.batch", Broken(prepare=changed(drop_first_entry)), "no entry"),
-    Case("prepares for others", "prepare.foreign", Broken(prepare=answers_for_all_drivers), "was not allocated"),
+    Case("prepares for others", "prepare.foreign", Broken(prepare=answers_for_all_drivers), "is not allocated"),
     Case("prepares what is not there", "prepare.unknown", Broken(prepare=says_yes_to_everything), "does not exist"),
-    Case("does not look at UIDs", "prepare.replaced", Broken(prepare=knows_claims_by_name), "made again"),
+    Case("does not look at UIDs", "prepare.replaced", Broken(prepare=knows_claims_by_name), "created again"),
     Case("prepares nothing", "prepare.unallocated", Broken(prepare=says_yes_to_everything), "not allocated"),
     Case(
         "never recovers from a bad claim",
@@ -476,7 +481,12 @@ CASES = [
         "neighbour failed",
     ),
     Case("cannot release", "unprepare.answer", Broken(unprepare=with_errors("in use")), "in use"),
-    Case("garbage", "unprepare.answer", Broken(unprepare=garbage), "NodeUnprepareResources answers is no message"),
+    Case(
+        "garbage",
+        "unprepare.answer",
+        Broken(unprepare=garbage),
+        "the answer to NodeUnprepareResources cannot be decoded",
+    ),
     Case("releases once", "unprepare.repeat", Broken(unprepare=from_second_call_on), "already done"),
     Case("releases what it knows", "unprepare.unknown", Broken(unprepare=needs_the_claim), "unknown"),
     Case(
@@ -493,10 +503,12 @@ CASES = [
         Broken(prepare=never_again, unprepare=never_again),
         "already used up",
     ),
-    Case("says nothing of health", "health.first", Broken(health=nothing), "no health came", patience=QUICK),
-    Case("times and healths that mean nothing", "health.first", Broken(health=milliseconds), "not a time in seconds"),
-    Case("garbage", "health.first", Broken(health=garbage_stream), "NodeWatchResources answers is no message"),
-    Case("health of strangers", "health.devices", Broken(health=a_stranger), "nobody is not published"),
+    Case("sends no health", "health.first", Broken(health=nothing), "no message arrived", patience=QUICK),
+    Case("invalid times and health values", "health.first", Broken(health=milliseconds), "not in seconds since 1970"),
+    Case(
+        "garbage", "health.first", Broken(health=garbage_stream), "the answer to NodeWatchResources cannot be decoded"
+    ),
+    Case("health of strangers", "health.devices", Broken(health=a_stranger), "nobody, which is not published"),
     Case("one stream in its life", "health.reopen", Broken(health=one_stream_only), "there is a stream already"),
     Case(
         "forgets what it prepared",
@@ -509,23 +521,29 @@ CASES = [
         "needs the claim after a restart",
         "restart.gone",
         Broken(at_start=forget_everything, unprepare=needs_the_claim),
-        "after a restart and its deletion",
+        "after its deletion and a restart",
     ),
     Case(
         "publishes something else after a restart",
         "restart.slices",
         make_driver=lambda number: GoodDriver(f"gpu-{number}"),
-        want="are not what they were",
+        want="are not the same after a restart",
         patience=QUICK,
     ),
-    Case("does not repair", "slices.repair", settings={"repair_delay_s": 600.0}, want="are not back", patience=QUICK),
+    Case(
+        "does not repair",
+        "slices.repair",
+        settings={"repair_delay_s": 600.0},
+        want="were not republished",
+        patience=QUICK,
+    ),
 ]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.check}: {case.id}")
 def test_every_fault_is_found(directory: Path, case: Case) -> None:
-    (verdict,) = verdicts_of(
+    (result,) = results_of(
         directory,
         [BY_ID[case.check]],
         case.broken,
@@ -533,64 +551,64 @@ def test_every_fault_is_found(directory: Path, case: Case) -> None:
         settings=case.settings,
         patience=case.patience,
     )
-    assert verdict.outcome is CheckOutcome.FAILED, f"{verdict.skipped or 'it passed'}"
-    assert any(case.want in finding.text for finding in verdict.findings), verdict.findings
+    assert result.outcome is CheckOutcome.FAILED, f"{result.skipped or 'it passed'}"
+    assert any(case.want in finding.text for finding in result.findings), result.findings
 
 
 def test_no_check_is_without_a_fault_that_it_finds() -> None:
-    judged_apart = {"slices.published", "slices.history"}
-    assert {case.check for case in CASES} | judged_apart == set(BY_ID)
+    checked_apart = {"slices.published", "slices.history"}
+    assert {case.check for case in CASES} | checked_apart == set(BY_ID)
 
 
 @pytest.mark.slow
-def test_what_kubernetes_own_helper_does_is_a_remark(directory: Path) -> None:
-    (verdict,) = verdicts_of(directory, [BY_ID["prepare.partial"]], Broken(prepare=one_bad_apple_fails_the_call))
-    assert verdict.outcome is CheckOutcome.REMARKED
-    assert [type(finding) for finding in verdict.findings] == [Remark]
+def test_failing_the_whole_call_as_the_kubernetes_helper_does_is_a_remark(directory: Path) -> None:
+    (result,) = results_of(directory, [BY_ID["prepare.partial"]], Broken(prepare=one_bad_apple_fails_the_call))
+    assert result.outcome is CheckOutcome.REMARKED
+    assert [type(finding) for finding in result.findings] == [Remark]
 
 
 @pytest.mark.slow
-def test_claims_are_cleared_away_whatever_the_driver_offers(directory: Path) -> None:
-    """One that offers no version can be given claims, and cannot be asked to release them."""
+def test_claims_are_deleted_if_the_driver_cannot_release_them(directory: Path) -> None:
+    """A driver without a supported version cannot be called to release claims."""
 
     async def count_claims(subject: DriverUnderTest) -> Iterable[Finding]:
         return [Remark(f"{len(await subject.server.list(ResourceClaim))} claims")]
 
     none = Broken(get_info=changed(lambda info: info.supported_versions.__setitem__(slice(None), ["v1alpha4.Node"])))
     counting = replace(BY_ID["prepare.answer"], run=count_claims)
-    first, second = verdicts_of(directory, [BY_ID["prepare.answer"], counting], none)
-    assert first.skipped == "the driver offers no version that a node knows"
+    first, second = results_of(directory, [BY_ID["prepare.answer"], counting], none)
+    assert first.skipped == "the driver advertises no version that a kubelet supports"
     assert second.findings == (Remark("0 claims"),)
 
 
 @pytest.mark.slow
-def test_devices_that_do_not_do_are_spoken_of_in_words(directory: Path) -> None:
+def test_a_claim_that_cannot_be_allocated_is_explained(directory: Path) -> None:
     async def ask_for_many(subject: DriverUnderTest) -> Iterable[Finding]:
         await subject.claim([exactly("many", subject.claims.class_name, count=30)])
         return []
 
-    (verdict,) = verdicts_of(directory, [replace(BY_ID["prepare.answer"], run=ask_for_many)])
-    assert verdict.skipped.startswith("no devices of gpu.example.com fit claim driver-test-1: ")
-    assert "Impossible" not in verdict.skipped
+    (result,) = results_of(directory, [replace(BY_ID["prepare.answer"], run=ask_for_many)])
+    assert result.skipped.startswith("no devices of gpu.example.com fit claim driver-test-1: ")
+    assert "Impossible" not in result.skipped
 
 
 @pytest.mark.slow
-def test_without_a_server_in_common_the_rest_is_checked(directory: Path) -> None:
+def test_checks_without_claims_run_without_an_api_server(directory: Path) -> None:
     async def run() -> list[CheckResult]:
         front = directory / "front"
         front.mkdir()
         async with bench_server() as transport:
             tested = BrokenDriver(lambda _: GoodDriver(), Broken(), transport, bench_settings(directory / "in"), front)
             async with running_broken(tested):
-                # The socket for calls itself, as when a kubelet has the registration already.
+                # The service socket itself.
                 subject = DriverUnderTest(place=front / "dra.sock", node_name=NODE)
                 await subject.connect()
                 try:
-                    return [verdict async for verdict in run_checks(subject, ALL)]
+                    return [result async for result in run_checks(subject, ALL)]
                 finally:
                     await subject.disconnect()
 
-    outcomes = {verdict.check.id: verdict.outcome for verdict in asyncio.run(run())}
+    outcomes = {result.check.id: result.outcome for result in asyncio.run(run())}
     assert {check for check, outcome in outcomes.items() if outcome is CheckOutcome.PASSED} == {
         "registration.versions",
         "prepare.unknown",

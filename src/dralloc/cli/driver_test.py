@@ -113,8 +113,8 @@ def _run(settings: KitSettings, junit: Path | None, output: OutputFormat, *, str
     from dralloc.driver_kit.report import junit_of, lines_of, summary_of
     from dralloc.primitives.errors import ApiError
 
-    def show(verdict: object) -> None:
-        for line in lines_of(verdict) if output.is_for_people else ():  # type: ignore[arg-type]
+    def show(result: object) -> None:
+        for line in lines_of(result) if output.is_for_people else ():  # type: ignore[arg-type]
             say(line)
 
     def tell(text: str) -> None:
@@ -127,14 +127,14 @@ def _run(settings: KitSettings, junit: Path | None, output: OutputFormat, *, str
         fail(in_words(error))
     except UnusableKubeconfig as error:
         fail(f"{error}; choose another place with --serve-kubeconfig")
-    answer(output, lambda: _values(result), lambda: summary_of(result.verdicts))
+    answer(output, lambda: _values(result), lambda: summary_of(result.results))
     if junit is not None:
         try:
-            junit.write_bytes(junit_of(result.verdicts, result.driver))
+            junit.write_bytes(junit_of(result.results, result.driver))
         except OSError as error:
             fail(f"{junit}: {error.strerror or error}")
     bad = {CheckOutcome.FAILED, CheckOutcome.REMARKED, CheckOutcome.SKIPPED} if strict else {CheckOutcome.FAILED}
-    if any(verdict.outcome in bad or not verdict.is_testable for verdict in result.verdicts):
+    if any(result.outcome in bad or not result.is_testable for result in result.results):
         raise typer.Exit(FINDINGS)
 
 
@@ -143,14 +143,14 @@ def _values(result: KitResult) -> dict[str, Any]:
         "driver": result.driver,
         "checks": [
             {
-                "id": verdict.check.id,
-                "title": verdict.check.title,
-                "outcome": verdict.outcome.value,
-                "findings": [finding.text for finding in verdict.findings],
-                "skipped": verdict.skipped or None,
-                "asked": verdict.is_testable,
-                "seconds": verdict.seconds,
+                "id": result.check.id,
+                "title": result.check.title,
+                "outcome": result.outcome.value,
+                "findings": [finding.text for finding in result.findings],
+                "skipped": result.skipped or None,
+                "asked": result.is_testable,
+                "seconds": result.seconds,
             }
-            for verdict in result.verdicts
+            for result in result.results
         ],
     }

@@ -1,4 +1,4 @@
-"""Calls to a driver as a kubelet makes them: over its sockets, with its deadlines, in every version."""
+"""Calls a driver as a kubelet does: over its sockets, with a kubelet's deadlines, in every version."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from dralloc.rpc.plugin_services import (
 
 
 class RpcFailed(Exception):
-    """A call that got no answer, or none that can be read; `code` is gRPC's, in capitals."""
+    """The call failed, or the answer cannot be decoded; `code` is the name of the gRPC status code."""
 
     def __init__(self, code: str, details: str) -> None:
         super().__init__(f"{code}: {details}" if details else code)
@@ -35,7 +35,7 @@ class RpcFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ClaimName:
-    """What a node says of a claim."""
+    """A claim as a kubelet names it in its calls."""
 
     namespace: str
     name: str
@@ -44,7 +44,7 @@ class ClaimName:
 
 @dataclass(frozen=True, slots=True)
 class AnsweredDevice:
-    """A device of an answer. `share_id` is always None in the older version."""
+    """A device of an answer; v1beta1 has no `share_id`."""
 
     requests: tuple[str, ...]
     pool: str
@@ -55,7 +55,7 @@ class AnsweredDevice:
 
 @dataclass(frozen=True, slots=True)
 class AnsweredClaim:
-    """What was answered for one claim."""
+    """The entry of one claim in an answer."""
 
     error: str
     devices: tuple[AnsweredDevice, ...] = ()
@@ -101,7 +101,7 @@ class Caller:
         return {uid: AnsweredClaim(entry.error) for uid, entry in response.claims.items()}
 
     async def watch_health(self, service: Service) -> AsyncGenerator[Any, None]:
-        """The messages of a health stream, as they come."""
+        """The messages of a health stream."""
         watch = service.callable_on(self._channel, NODE_WATCH_RESOURCES)
         try:
             async for message in watch(service.messages.NodeWatchResourcesRequest()):
@@ -118,21 +118,21 @@ class Caller:
 
 @asynccontextmanager
 async def calling(socket: Path | str, *, dial_s: float = DIAL_TIMEOUT_S) -> AsyncIterator[Caller]:
-    """A connection to the socket inside the block; raises `RpcFailed` where nobody answers there."""
-    # A process that ends and comes back must be found again at once, and not after a pause that grows.
+    """A connection to the socket inside the block; raises `RpcFailed` if nothing listens there."""
+    # A restarted driver must be reached at once, without a growing backoff.
     options = [("grpc.max_reconnect_backoff_ms", 500), ("grpc.use_local_subchannel_pool", 1)]
     async with grpc.aio.insecure_channel(f"unix:{socket}", options=options) as channel:
         try:
             async with asyncio.timeout(dial_s):
                 await channel.channel_ready()
         except TimeoutError:
-            raise RpcFailed("UNAVAILABLE", f"nobody answers at {socket}") from None
+            raise RpcFailed("UNAVAILABLE", f"nothing listens at {socket}") from None
         yield Caller(channel)
 
 
 def _read(message: Any | None, name: str) -> Any:
     if message is None:
-        raise RpcFailed("INTERNAL", f"what {name} answers is no message that can be read")
+        raise RpcFailed("INTERNAL", f"the answer to {name} cannot be decoded")
     return message
 
 

@@ -1,4 +1,4 @@
-"""Runs the checks against a driver, one after the other, each on its own ground."""
+"""Runs the checks one after another, and clears away the claims of each."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from dralloc.primitives.errors import ApiError
 
 
 async def run_checks(subject: DriverUnderTest, checks: Sequence[Check]) -> AsyncIterator[CheckResult]:
-    """The verdicts as they come. The driver must be there (`DriverUnderTest.connect`)."""
+    """The results, one by one. The driver must be connected (`DriverUnderTest.connect`)."""
     async with subject.watching_slices():
-        await _get_ready(subject)
+        await _wait_for_devices(subject)
         for check in checks:
             yield await _run(check, subject)
 
 
-async def _get_ready(subject: DriverUnderTest) -> None:
-    """Wait for devices; where none come, the checks that need some say so."""
+async def _wait_for_devices(subject: DriverUnderTest) -> None:
+    """Wait for published devices; if there are none, the checks that need devices report it."""
     try:
         await subject.claims.create_class()
     except Skip:
@@ -49,19 +49,19 @@ async def _run(check: Check, subject: DriverUnderTest) -> CheckResult:
     except DriverNotFound as error:
         findings = (Violation(str(error)),)
     except (ApiError, TransportError) as error:
-        skipped = f"the server did not do as asked: {error}"
-    problem = await _clear_away(subject)
+        skipped = f"a request to the API server failed: {error}"
+    problem = await _clean_up(subject)
     return CheckResult(check, (*findings, *problem), skipped if not problem else "", loop.time() - begun_s, is_testable)
 
 
-async def _clear_away(subject: DriverUnderTest) -> tuple[Finding, ...]:
-    """Release what the check left; a driver that is gone is looked for, so that the next check has one."""
+async def _clean_up(subject: DriverUnderTest) -> tuple[Finding, ...]:
+    """Release the claims of the check, and reconnect to the driver if necessary."""
     try:
         if not subject.is_connected:
             await subject.connect()
-        await subject.clear_away()
+        await subject.clean_up()
     except DriverNotFound as error:
-        return (Violation(f"the driver is gone: {error}"),)
+        return (Violation(f"the driver is no longer available: {error}"),)
     except Skip:
         return ()
     return ()

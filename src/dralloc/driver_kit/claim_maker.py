@@ -1,4 +1,4 @@
-"""Claims for a driver, allocated as a scheduler would: from the devices that the driver has published, with shares and capacities."""
+"""Creates claims and allocates published devices of a driver to them, as a scheduler does."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ ATTEMPT_AGAIN_S: Final = 0.05
 
 
 class CannotAllocate(Exception):
-    """The driver has published nothing that the claim could get."""
+    """No published device of the driver fits the claim."""
 
 
 class ClaimMaker:
-    """Makes claims that are allocated on one node, and removes them."""
+    """Creates and deletes claims that are allocated on one node."""
 
     def __init__(self, client: AsyncClient, driver: str, node_name: str) -> None:
         self._client = client
@@ -58,7 +58,7 @@ class ClaimMaker:
         self.class_name = f"driver-test-{node_name}"[:63].rstrip("-.")
 
     async def create_class(self) -> None:
-        """The class of all devices of the driver."""
+        """Create the class that selects all devices of the driver."""
         selector = DeviceSelector(cel=CELDeviceSelector(expression=f'device.driver == "{self._driver}"'))
         wanted = DeviceClass(metadata=ObjectMeta(name=self.class_name), spec=DeviceClassSpec(selectors=(selector,)))
         try:
@@ -76,7 +76,7 @@ class ClaimMaker:
     async def create(
         self, name: str, requests: Sequence[DeviceRequest], config: Sequence[DeviceClaimConfiguration] = ()
     ) -> ResourceClaim:
-        """A claim that nobody has allocated."""
+        """Create a claim without allocation."""
         devices = DeviceClaim(requests=tuple(requests), config=tuple(config))
         claim: ResourceClaim = await self._client.create(
             ResourceClaim(metadata=ObjectMeta(name=name, namespace=NAMESPACE), spec=ResourceClaimSpec(devices=devices))
@@ -86,7 +86,7 @@ class ClaimMaker:
     async def allocated(
         self, name: str, requests: Sequence[DeviceRequest], config: Sequence[DeviceClaimConfiguration] = ()
     ) -> ResourceClaim:
-        """A claim with devices; raises `CannotAllocate` and leaves nothing behind where there are none."""
+        """Create a claim and allocate devices to it; on `CannotAllocate` the claim is deleted again."""
         claim = await self.create(name, requests, config)
         try:
             return await self.allocate(claim)
@@ -95,14 +95,14 @@ class ClaimMaker:
             raise
 
     async def allocate(self, claim: ResourceClaim) -> ResourceClaim:
-        """Give the claim devices."""
+        """Allocate devices to the claim; raises `CannotAllocate`."""
         for _ in range(ATTEMPTS_MAX):
             try:
                 return await self.write_allocation(claim, await self.find(claim))
             except Conflict:
-                # A server that guards devices may learn a little later that one is free again.
+                # The server's device guard may learn with a delay that a device is free again.
                 await asyncio.sleep(ATTEMPT_AGAIN_S)
-        raise CannotAllocate(f"the server refuses every allocation for claim {claim.metadata.name}")
+        raise CannotAllocate(f"the API server refused {ATTEMPTS_MAX} allocations for claim {claim.metadata.name}")
 
     async def write_allocation(self, claim: ResourceClaim, allocation: AllocationResult | None) -> ResourceClaim:
         return await self._client.patch(
@@ -118,7 +118,7 @@ class ClaimMaker:
             await self._client.delete(ResourceClaim, claim.metadata.name, namespace=claim.metadata.namespace)
 
     async def find(self, claim: ResourceClaim) -> AllocationResult:
-        """The devices that a scheduler would give to the claim; raises `CannotAllocate`."""
+        """The allocation that a scheduler would choose; raises `CannotAllocate`."""
         classes = {found.metadata.name: found for found in await self._client.list(DeviceClass)}
         snapshot = Snapshot.of(
             slices=await self._client.list(ResourceSlice),
@@ -136,7 +136,7 @@ class ClaimMaker:
 def exactly(
     name: str, class_name: str, *, count: int = 1, where: str = "", capacity: dict[str, str] | None = None
 ) -> DeviceRequest:
-    """A request for devices of the class."""
+    """A request for `count` devices of the class; `where` is a CEL selector."""
     return DeviceRequest(
         name=name,
         exactly=ExactDeviceRequest(
@@ -146,7 +146,7 @@ def exactly(
 
 
 def first_available(name: str, class_name: str, *alternatives: str) -> DeviceRequest:
-    """A request with alternatives of these names, which are all alike."""
+    """A request with equal subrequests of these names."""
     return DeviceRequest(
         name=name,
         first_available=tuple(

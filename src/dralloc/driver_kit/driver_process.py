@@ -1,4 +1,4 @@
-"""A driver as a process of the kit's own, so that it can be killed and started again."""
+"""The process of a driver that the kit starts, kills and restarts."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ STOP_S: Final = 10.0
 
 
 class CommandFailed(Exception):
-    """The command cannot be run, or failed."""
+    """The command cannot be run, or exits with an error."""
 
 
 @dataclass(slots=True)
 class DriverProcess:
-    """Runs a command; everything that it starts is in its process group, and ends with it."""
+    """Runs a command in a process group of its own, which ends with it."""
 
     command: Sequence[str]
     environment: Mapping[str, str]
@@ -39,18 +39,18 @@ class DriverProcess:
             raise CommandFailed(f"cannot run {self.command[0]}: {error.strerror or error}") from None
 
     def ended(self) -> str:
-        """How it ended, in words; empty as long as it or something that it started runs."""
+        """How the command ended; empty while it or one of its child processes runs."""
         if self._process is None or (code := self._process.returncode) is None:
             return ""
         try:
             os.killpg(self._process.pid, 0)
         except ProcessLookupError:
-            how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+            how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
             return f"the driver's command {how}"
         return ""
 
     async def restart(self) -> None:
-        """As a crash would: no time to put anything in order."""
+        """Kill the driver as a crash would, and start it again."""
         await self._end(signal.SIGKILL)
         await self.start()
 
@@ -58,14 +58,14 @@ class DriverProcess:
         await self._end(signal.SIGTERM)
 
     def freeze(self) -> None:
-        """Let it hang wherever it is, connections and all, until it is thawed or ended."""
+        """Suspend the process, with its connections open."""
         self._send(signal.SIGSTOP)
 
     def thaw(self) -> None:
         self._send(signal.SIGCONT)
 
     def _send(self, number: signal.Signals) -> None:
-        assert self._process is not None, "it runs"
+        assert self._process is not None, "the process is running"
         os.killpg(self._process.pid, number)
 
     async def _end(self, number: signal.Signals) -> None:
@@ -88,7 +88,7 @@ class DriverProcess:
 
 @dataclass(frozen=True, slots=True)
 class RestartCommand:
-    """A command that restarts a driver which somebody else runs."""
+    """A command that restarts a driver that the kit did not start."""
 
     command: str
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -99,11 +99,11 @@ class RestartCommand:
     async def restart(self) -> None:
         process = await asyncio.create_subprocess_shell(self.command, env={**os.environ, **self.environment})
         if await process.wait() != 0:
-            raise CommandFailed(f"{self.command!r} ended with {process.returncode}")
+            raise CommandFailed(f"{self.command!r} exited with code {process.returncode}")
 
 
 def filled_in(command: Sequence[str], places: Mapping[str, Path | str]) -> list[str]:
-    """The command with `{registry}` and the like replaced."""
+    """The command with its placeholders, such as `{registry}`, filled in."""
     filled = []
     for word in command:
         for name, place in places.items():

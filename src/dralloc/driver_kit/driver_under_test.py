@@ -1,4 +1,4 @@
-"""The driver under test: how it is reached, which claims it is given, how it is restarted."""
+"""The driver under test: its connection, its claims, its slices, and how it is restarted."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ LOOK_AGAIN_S: Final = 0.05
 
 
 class DriverNotFound(Exception):
-    """The driver did not show up."""
+    """The driver did not register in time."""
 
 
 class Restarter(Protocol):
-    """Whoever can end the driver without warning and start it again."""
+    """Kills and restarts the driver."""
 
     def ended(self) -> str:
-        """How the driver ended by itself, in words; empty while it runs, or where that is not known."""
+        """How the driver ended by itself; empty while it runs, or if that is not known."""
         ...
 
     async def restart(self) -> None: ...
@@ -47,18 +47,18 @@ class Restarter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long to wait for what takes its time."""
+    """How long to wait for the driver."""
 
-    # Until a driver that was started has registered, or has published its devices.
+    # From the start of the driver until it registers, and until it publishes devices.
     start_s: float = 60.0
-    # Until a slice that somebody deleted is back.
+    # Until a deleted slice is republished.
     repair_s: float = 90.0
     health_s: float = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimShape:
-    """What the claims of the checks ask for, where the driver needs something special."""
+    """Requests and configuration of the claims that the checks create; by default one device of any kind."""
 
     requests: tuple[DeviceRequest, ...] = ()
     config: tuple[DeviceClaimConfiguration, ...] = ()
@@ -66,9 +66,9 @@ class ClaimShape:
 
 @dataclass(slots=True)
 class DriverUnderTest:
-    """Everything that checks work with. Claims that a check makes are cleared away after it."""
+    """What the checks work with. Claims that a check creates are deleted after it."""
 
-    # Where the driver registers: a socket, or a directory in which it makes one.
+    # The registration socket, or a directory in which the driver creates it.
     place: Path
     node_name: str
     patience: Patience = Patience()
@@ -76,7 +76,7 @@ class DriverUnderTest:
     restarter: Restarter | None = None
     shape: ClaimShape = ClaimShape()
     cdi_dirs: tuple[Path, ...] = ()
-    # The name, where the driver is reached without registration.
+    # Needed if the driver is reached without registration.
     driver_name: str = ""
     history: SliceHistory = field(default_factory=SliceHistory)
     info: PluginInfo | None = None
@@ -87,7 +87,7 @@ class DriverUnderTest:
     _made: list[ResourceClaim] = field(default_factory=list)
     _numbers: Callable[[], int] = field(default_factory=lambda: count(1).__next__)
 
-    # --- Reaching it ----------------------------------------------------------------------------------------------
+    # --- Connection -----------------------------------------------------------------------------------------------
 
     @property
     def driver(self) -> str:
@@ -95,7 +95,7 @@ class DriverUnderTest:
 
     @property
     def ended(self) -> str:
-        """How the driver ended, in words; there is nothing to wait for then."""
+        """How the driver ended; empty while it may still answer."""
         return "" if self.restarter is None else self.restarter.ended()
 
     @property
@@ -104,19 +104,19 @@ class DriverUnderTest:
 
     @property
     def caller(self) -> Caller:
-        """The connection for calls about claims."""
-        assert self._caller is not None, "connected"
+        """The connection to the service socket."""
+        assert self._caller is not None, "not connected"
         return self._caller
 
     @property
     def registrar(self) -> Caller:
         if self._registrar is None:
-            raise Skip("the driver is reached at its socket for calls; its registration is not known")
+            raise Skip("the driver is reached at its service socket; its registration socket is not known")
         return self._registrar
 
     @property
     def services(self) -> tuple[Service, ...]:
-        """The versions of calls that the driver offers; without registration both are tried."""
+        """The advertised versions; without registration both are tried."""
         return DRA_SERVICES if self.info is None else services_in(self.info, DRA_SERVICES)
 
     @property
@@ -125,13 +125,13 @@ class DriverUnderTest:
 
     @property
     def service(self) -> Service:
-        """The version that a node would take."""
+        """The version that a kubelet would call."""
         if not self.services:
-            raise Skip("the driver offers no version that a node knows")
+            raise Skip("the driver advertises no version that a kubelet supports")
         return DRA_V1 if DRA_V1 in self.services else self.services[0]
 
     async def connect(self) -> None:
-        """Find the driver and register it, as a node does; raises `DriverNotFound`."""
+        """Find the driver and register it, as a kubelet does; raises `DriverNotFound`."""
         deadline = asyncio.get_running_loop().time() + self.patience.start_s
         problem = f"there is no socket at {self.place}"
         while asyncio.get_running_loop().time() < deadline:
@@ -167,7 +167,7 @@ class DriverUnderTest:
         except RpcFailed as error:
             if error.code != "UNIMPLEMENTED" or socket != self.place:
                 raise
-            # It is the socket for calls itself.
+            # The service socket itself.
             self._caller, self._socket = first, socket
             return
         self.info, self._registrar = info, first
@@ -176,21 +176,23 @@ class DriverUnderTest:
         await first.notify()
 
     async def restart(self) -> None:
-        """End the driver without warning, start it, and find it again."""
+        """Kill the driver, start it again, and reconnect."""
         if self.restarter is None:
-            raise Skip("the kit cannot restart the driver; give it the driver's command, or a command that restarts it")
+            raise Skip("the kit cannot restart the driver; give the driver's command after --, or --restart-command")
         await self.restarter.restart()
         await self.reconnect()
 
-    # --- Its claims -----------------------------------------------------------------------------------------------
+    # --- Claims ---------------------------------------------------------------------------------------------------
 
     @property
     def server(self) -> AsyncClient:
-        """The server that the driver uses too."""
+        """The API server that the driver uses."""
         if self.client is None:
-            raise NotTestable("there is no server to make claims on; give --kubeconfig of the one that the driver uses")
+            raise NotTestable(
+                "there is no API server for the claims; give --kubeconfig of the one that the driver uses"
+            )
         if not self.driver:
-            raise NotTestable("the name of the driver is not known; give it with --driver")
+            raise NotTestable("the name of the driver is not known; use --driver")
         return self.client
 
     @property
@@ -201,11 +203,11 @@ class DriverUnderTest:
         return self.shape.requests or (exactly("device", self.claims.class_name),)
 
     def alternatives(self) -> tuple[DeviceRequest, ...]:
-        """The same, as the first of two alternatives that are alike."""
+        """The same requests with `firstAvailable` of two equal subrequests."""
         return tuple(_as_list(request) for request in self.requests())
 
     async def claim(self, requests: Sequence[DeviceRequest] | None = None) -> ResourceClaim:
-        """A claim that has devices of the driver; the check is skipped where it has none left."""
+        """Create a claim with allocated devices; skips the check if no device is free."""
         try:
             made = await self.claims.allocated(self.new_name(), requests or self.requests(), self.shape.config)
         except CannotAllocate as error:
@@ -221,19 +223,19 @@ class DriverUnderTest:
     def new_name(self) -> str:
         return f"driver-test-{self._numbers()}"
 
-    async def clear_away(self) -> None:
-        """Release and delete what a check has left."""
+    async def clean_up(self) -> None:
+        """Release and delete the claims of the last check."""
         made, self._made = self._made, []
         for claim in made:
-            # One that cannot be called has nothing to release.
+            # A driver that cannot be called has nothing to release.
             with suppress(RpcFailed, Skip):
                 await self.caller.unprepare([name_of(claim)], self.service)
             await self.claims.delete(claim)
 
-    # --- Its slices -----------------------------------------------------------------------------------------------
+    # --- Slices ---------------------------------------------------------------------------------------------------
 
     async def slices(self) -> tuple[ResourceSlice, ...]:
-        """What the driver has published for this node, or for no node."""
+        """The slices of the driver for this node, or for no particular node."""
         found = await self.slices_of_all_nodes()
         return tuple(item for item in found if item.spec.node_name in (None, "", self.node_name))
 
@@ -242,7 +244,7 @@ class DriverUnderTest:
 
     @asynccontextmanager
     async def watching_slices(self) -> AsyncIterator[None]:
-        """Note every change of the driver's slices inside the block."""
+        """Record every change of the driver's slices inside the block."""
         if self.client is None or not self.driver:
             yield
             return

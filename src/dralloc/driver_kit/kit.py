@@ -1,4 +1,4 @@
-"""From settings to a driver that can be asked: a server for it, its process, its sockets; and everything gone afterwards."""
+"""Runs the kit: starts an API server and the driver, runs the checks, and removes everything again."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ LAST_LINES: Final = 10
 
 
 class BadSetup(ValueError):
-    """Settings that make no sense together, or a file that does not say what it should."""
+    """The settings contradict each other, or a file has the wrong content."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KitSettings:
-    """What a user can choose."""
+    """The options of `dralloc driver-test`."""
 
     command: tuple[str, ...] = ()
-    # A socket or a directory, of a driver that somebody else runs.
+    # Socket or registry directory of a driver that is already running.
     place: Path | None = None
     kubeconfig: Path | None = None
     serve_kubeconfig: Path | None = None
@@ -56,13 +56,13 @@ class KitSettings:
 
     def __post_init__(self) -> None:
         if bool(self.command) == (self.place is not None):
-            raise BadSetup("give the driver's command after --, or --socket or --registry of a driver that runs")
+            raise BadSetup("give the driver's command after --, or --socket or --registry of a running driver")
         if self.command and self.restart_command is not None:
-            raise BadSetup("a driver that the kit starts is restarted by the kit; --restart-command is for others")
+            raise BadSetup("--restart-command is only for drivers that the kit does not start")
         if self.kubeconfig is not None and self.serve_kubeconfig is not None:
-            raise BadSetup("give --kubeconfig of a cluster, or --serve-kubeconfig to have one served, not both")
+            raise BadSetup("--kubeconfig and --serve-kubeconfig exclude each other")
         if not self.checks():
-            raise BadSetup(f"no check begins with {' or '.join(self.only)}; there are: {', '.join(_groups())}")
+            raise BadSetup(f"no check begins with {' or '.join(self.only)}; the groups are {', '.join(_groups())}")
 
     def checks(self) -> tuple[Check, ...]:
         return tuple(check for check in ALL if not self.only or check.id.startswith(self.only))
@@ -71,22 +71,22 @@ class KitSettings:
 @dataclass(frozen=True, slots=True)
 class KitResult:
     driver: str
-    verdicts: tuple[CheckResult, ...]
+    results: tuple[CheckResult, ...]
 
 
 async def run_kit(
-    settings: KitSettings, on_verdict: Callable[[CheckResult], None], say: Callable[[str], None]
+    settings: KitSettings, on_result: Callable[[CheckResult], None], say: Callable[[str], None]
 ) -> KitResult:
-    """Everything from the start of the driver to its end. `say` is told what a user may wait for."""
+    """Run the whole kit. `say` gets progress messages for the user."""
     objects = _read_claim(settings.claim) if settings.claim is not None else ()
     async with _subject(settings, objects, say) as subject:
         await subject.connect()
-        say(f"driver {subject.driver or '(of unknown name)'} on node {settings.node_name}")
-        verdicts = []
-        async for verdict in run_checks(subject, settings.checks()):
-            verdicts.append(verdict)
-            on_verdict(verdict)
-        return KitResult(subject.driver, tuple(verdicts))
+        say(f"driver {subject.driver or '(unknown name)'} on node {settings.node_name}")
+        results = []
+        async for result in run_checks(subject, settings.checks()):
+            results.append(result)
+            on_result(result)
+        return KitResult(subject.driver, tuple(results))
 
 
 @asynccontextmanager
@@ -94,7 +94,7 @@ async def _subject(
     settings: KitSettings, objects: tuple[ApiObject, ...], say: Callable[[str], None]
 ) -> AsyncIterator[DriverUnderTest]:
     async with AsyncExitStack() as stack:
-        # Short, because the path of a socket has an end.
+        # A short prefix, because the length of a socket path is limited.
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dt-")))
         client, kubeconfig = await _server(settings, directory, stack, say)
         if client is not None:
@@ -123,7 +123,7 @@ async def _subject(
 async def _server(
     settings: KitSettings, directory: Path, stack: AsyncExitStack, say: Callable[[str], None]
 ) -> tuple[AsyncClient | None, Path | None]:
-    """The server that driver and kit use, and how to reach it."""
+    """A client for the API server that the driver uses, and its kubeconfig."""
     kubeconfig = settings.kubeconfig
     if kubeconfig is None:
         if not settings.command and settings.serve_kubeconfig is None:
@@ -137,13 +137,13 @@ async def _server(
 
 
 async def _server_of_kubectl(stack: AsyncExitStack, say: Callable[[str], None]) -> AsyncClient | None:
-    """The server that is meant where none is named, as for every other command."""
+    """The API server of the default kubeconfig, as for every other command."""
     try:
         connection = find_connection()
     except BadKubeconfig as error:
-        say(f"{error}, or have one served with --serve-kubeconfig; what needs claims is not asked")
+        say(f"{error} (or use --serve-kubeconfig); checks that need claims do not run")
         return None
-    say(f"making claims on {connection.server}")
+    say(f"creating claims on {connection.server}")
     return await stack.enter_async_context(AsyncClient(HttpTransport(connection)))
 
 
@@ -162,7 +162,7 @@ async def _process(settings: KitSettings, directory: Path, kubeconfig: Path | No
         try:
             yield process
         except DriverNotFound as error:
-            raise DriverNotFound(f"{error}{_last_words(log)}") from None
+            raise DriverNotFound(f"{error}{_last_lines(log)}") from None
         finally:
             await process.stop()
 
@@ -177,14 +177,14 @@ def _environment(places: Mapping[str, Path | str]) -> dict[str, str]:
     }
 
 
-def _last_words(log: Path) -> str:
+def _last_lines(log: Path) -> str:
     lines = log.read_text(errors="replace").splitlines()[-LAST_LINES:]
-    return "\nthe driver said:\n" + "\n".join(f"  {line}" for line in lines) if lines else ""
+    return "\noutput of the driver:\n" + "\n".join(f"  {line}" for line in lines) if lines else ""
 
 
 @asynccontextmanager
 async def _created(client: AsyncClient, objects: tuple[ApiObject, ...]) -> AsyncIterator[None]:
-    """What the checks need, and was not there, inside the block; claims of the user's manifest are a model only."""
+    """The node and the classes exist inside the block; claims of the user's manifest are only templates."""
     async with AsyncExitStack() as stack:
         for item in objects:
             if not isinstance(item, ResourceClaim):
@@ -200,10 +200,10 @@ async def _delete(client: AsyncClient, item: ApiObject) -> None:
 
 
 async def _leave(subject: DriverUnderTest) -> None:
-    """Take away what a check that did not end has made, and what all have used."""
+    """Delete the claims of an interrupted check, and the class."""
     with suppress(Skip):
         if subject.is_connected:
-            await subject.clear_away()
+            await subject.clean_up()
         await subject.claims.delete_class()
     await subject.disconnect()
 
@@ -216,7 +216,9 @@ def _read_claim(path: Path) -> tuple[ApiObject, ...]:
     for document in manifest.documents:
         kind = find_kind(document.api_version, document.kind)
         if kind is None:
-            raise BadSetup(f"{path}: {document.api_version} {document.kind} is neither a class nor a claim")
+            raise BadSetup(
+                f"{path}: {document.api_version} {document.kind} is neither a DeviceClass nor a ResourceClaim"
+            )
         try:
             read = read_object(kind, document.api_version.rpartition("/")[2], document.body)
         except DecodeError as error:
@@ -225,7 +227,7 @@ def _read_claim(path: Path) -> tuple[ApiObject, ...]:
     if unexpected := [item.kind for item in objects if not isinstance(item, DeviceClass | ResourceClaim)]:
         raise BadSetup(f"{path}: {unexpected[0]} is neither a DeviceClass nor a ResourceClaim")
     if sum(isinstance(item, ResourceClaim) for item in objects) != 1:
-        raise BadSetup(f"{path}: there must be exactly one ResourceClaim")
+        raise BadSetup(f"{path}: exactly one ResourceClaim is required")
     return tuple(objects)
 
 

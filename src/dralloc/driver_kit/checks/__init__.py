@@ -1,4 +1,4 @@
-"""The checks, a module for each part of the contract; `ALL` has them in the order in which they run."""
+"""The checks, one module for each part of the contract; `ALL` lists them in the order in which they run."""
 
 from typing import Final
 

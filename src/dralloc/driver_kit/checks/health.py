@@ -1,4 +1,4 @@
-"""NodeWatchResources: health at once, in order, and again after the stream was broken off."""
+"""Checks of NodeWatchResources: a first message at once, valid entries, and a stream that can be opened again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dralloc.kubelet.plugin_limits import HEALTH_MESSAGE_LENGTH_MAX
 from dralloc.rpc.plugin_services import Service
 
 HEALTHS: Final = (0, 1, 2)
-# 2001; a driver that gives milliseconds or nothing is far off.
+# From the year 2001 on; milliseconds and zero are outside.
 TIME_MIN_S, TIME_MAX_S = 1_000_000_000, 100_000_000_000
 
 
@@ -32,7 +32,7 @@ async def _first_message(subject: DriverUnderTest, service: Service) -> Any:
 
 def _services(subject: DriverUnderTest) -> tuple[Service, ...]:
     if not subject.health_services:
-        raise Skip("the driver offers no health")
+        raise Skip("the driver does not advertise a health service")
     return subject.health_services
 
 
@@ -41,9 +41,11 @@ async def _first(subject: DriverUnderTest) -> Iterable[Finding]:
     for service in _services(subject):
         message = await _first_message(subject, service)
         if message is None:
-            findings.append(Violation(f"{service.advertised}: no health came within {subject.patience.health_s:.0f} s"))
+            findings.append(
+                Violation(f"{service.advertised}: no message arrived within {subject.patience.health_s:.0f} s")
+            )
         else:
-            findings += (type(found)(f"{service.advertised}: {found.text}") for found in judge_health(message))
+            findings += (type(found)(f"{service.advertised}: {found.text}") for found in check_health(message))
     return findings
 
 
@@ -53,56 +55,59 @@ async def _devices(subject: DriverUnderTest) -> Iterable[Finding]:
         (item.spec.pool.name, device.name) for item in await subject.slices() for device in item.spec.devices or ()
     }
     told = {(found.device.pool_name, found.device.device_name) for found in message.devices} if message else set()
-    strangers = [Violation(f"device {pool}/{name} is not published") for pool, name in sorted(told - published)]
+    strangers = [
+        Violation(f"health is reported for device {pool}/{name}, which is not published")
+        for pool, name in sorted(told - published)
+    ]
     silent = sorted(f"{pool}/{name}" for pool, name in published - told)
-    return [*strangers, *([Remark(f"nothing is said of {', '.join(silent)}")] if silent and message else [])]
+    return [*strangers, *([Remark(f"no health is reported for {', '.join(silent)}")] if silent and message else [])]
 
 
-def judge_health(message: Any) -> Iterator[Finding]:
-    """A message makes sense to a node."""
+def check_health(message: Any) -> Iterator[Finding]:
+    """What is wrong with a message."""
     names = Counter((found.device.pool_name, found.device.device_name) for found in message.devices)
     for (pool, device), count in names.items():
         if not pool or not device:
-            yield Violation(f"a device has no name or no pool: {pool!r}/{device!r}")
+            yield Violation(f"a device lacks its name or its pool: {pool!r}/{device!r}")
         if count > 1:
-            yield Violation(f"device {pool}/{device} is there {count} times")
+            yield Violation(f"device {pool}/{device} has {count} entries")
     for found in message.devices:
         shown = f"device {found.device.pool_name}/{found.device.device_name}"
         if found.health not in HEALTHS:
-            yield Violation(f"{shown}: health {found.health} means nothing")
+            yield Violation(f"{shown}: {found.health} is not a health value")
         if not TIME_MIN_S < found.last_updated_time < TIME_MAX_S:
-            yield Violation(f"{shown}: {found.last_updated_time} is not a time in seconds since 1970")
+            yield Violation(f"{shown}: last_updated_time {found.last_updated_time} is not in seconds since 1970")
         if found.health_check_timeout_seconds < 0:
-            yield Violation(f"{shown}: the timeout is negative")
+            yield Violation(f"{shown}: health_check_timeout_seconds is negative")
         if len(found.message) > HEALTH_MESSAGE_LENGTH_MAX:
-            yield Remark(f"{shown}: of the message {HEALTH_MESSAGE_LENGTH_MAX} characters are kept")
+            yield Remark(f"{shown}: a kubelet cuts the message off after {HEALTH_MESSAGE_LENGTH_MAX} characters")
 
 
 async def _reopen(subject: DriverUnderTest) -> Iterable[Finding]:
     service = _services(subject)[0]
-    for attempt in ("", " after the stream was broken off"):
+    for attempt in ("", " after the stream was cancelled"):
         if await _first_message(subject, service) is None:
-            return [Violation(f"no health came within {subject.patience.health_s:.0f} s{attempt}")]
+            return [Violation(f"no message arrived within {subject.patience.health_s:.0f} s{attempt}")]
     return []
 
 
 CHECKS: Final = (
     Check(
         id="health.first",
-        title="health is sent at once when a node begins to watch",
-        why="devices of running pods are of unknown health until then",
+        title="a health stream begins with the state of the devices",
+        why="until the first message, the health of the devices of running pods is unknown",
         run=_first,
     ),
     Check(
         id="health.devices",
-        title="health is told of the devices that are published",
-        why="a node finds the pods of a device by pool and name",
+        title="health is reported for the published devices",
+        why="a kubelet finds the pods of a device by its pool and name",
         run=_devices,
     ),
     Check(
         id="health.reopen",
-        title="a stream that was broken off can be opened again",
-        why="a node opens it again five seconds after it ended",
+        title="a cancelled health stream can be opened again",
+        why="a kubelet opens the stream again five seconds after it ended",
         run=_reopen,
     ),
 )

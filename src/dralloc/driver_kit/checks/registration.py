@@ -1,23 +1,23 @@
-"""How a driver makes itself known."""
+"""Checks of GetInfo and NotifyRegistrationStatus."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Final
 
-from dralloc.driver_kit.answer_rules import judge_info
+from dralloc.driver_kit.answer_rules import check_info
 from dralloc.driver_kit.check import Check
 from dralloc.driver_kit.driver_under_test import DriverUnderTest
 from dralloc.driver_kit.findings import Finding, Violation
 
 
 async def _info(subject: DriverUnderTest) -> Iterable[Finding]:
-    return judge_info(await subject.registrar.get_info())
+    return check_info(await subject.registrar.get_info())
 
 
 async def _repeat(subject: DriverUnderTest) -> Iterable[Finding]:
     first, second = await subject.registrar.get_info(), await subject.registrar.get_info()
-    return [] if first == second else [Violation(f"asked twice, it said {first} and then {second}")]
+    return [] if first == second else [Violation(f"two calls got different answers: {first}, then {second}")]
 
 
 async def _status(subject: DriverUnderTest) -> Iterable[Finding]:
@@ -32,7 +32,8 @@ async def _versions(subject: DriverUnderTest) -> Iterable[Finding]:
     for service in subject.services:
         for answered in (await subject.caller.prepare([], service), await subject.caller.unprepare([], service)):
             findings += [
-                Violation(f"{service.advertised}: asked about no claim, it answers for {uid}") for uid in answered
+                Violation(f"{service.advertised}: the answer to a call without claims has an entry for {uid}")
+                for uid in answered
             ]
     return findings
 
@@ -40,26 +41,26 @@ async def _versions(subject: DriverUnderTest) -> Iterable[Finding]:
 CHECKS: Final = (
     Check(
         id="registration.info",
-        title="GetInfo says who the driver is, within a second",
-        why="a node does not register a plugin of another type, with a bad name or without a version that it knows",
+        title="GetInfo answers within a second and describes the driver",
+        why="a kubelet does not register a plugin with another type, an invalid name or no version that it supports",
         run=_info,
     ),
     Check(
         id="registration.repeat",
-        title="GetInfo says the same every time",
-        why="a node asks again whenever it is restarted",
+        title="GetInfo gives the same answer every time",
+        why="a kubelet calls it again after every restart",
         run=_repeat,
     ),
     Check(
         id="registration.status",
-        title="NotifyRegistrationStatus is accepted, also twice",
-        why="a node that cannot tell a driver of its registration takes it back",
+        title="NotifyRegistrationStatus can be called repeatedly",
+        why="a kubelet whose notification fails removes the registration again",
         run=_status,
     ),
     Check(
         id="registration.versions",
-        title="every version that is offered is served",
-        why="a node calls the first version of the list that it knows",
+        title="every advertised version is served",
+        why="a kubelet calls the first version of the list that it supports",
         run=_versions,
     ),
 )

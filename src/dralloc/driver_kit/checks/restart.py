@@ -1,4 +1,4 @@
-"""Restarts without warning: what was prepared is remembered, what was begun is finished or undone."""
+"""Checks across a crash of the driver: prepared claims are remembered, interrupted calls can be repeated."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final
 
-from dralloc.driver_kit.answer_rules import judge_same
+from dralloc.driver_kit.answer_rules import check_same
 from dralloc.driver_kit.check import Check
-from dralloc.driver_kit.checks.prepare import judge, prepared
+from dralloc.driver_kit.checks.prepare import check_prepared, prepared
 from dralloc.driver_kit.checks.unprepare import released
 from dralloc.driver_kit.driver_under_test import LOOK_AGAIN_S, DriverUnderTest, name_of
 from dralloc.driver_kit.findings import Finding, Violation
@@ -20,18 +20,18 @@ async def _prepared(subject: DriverUnderTest) -> Iterable[Finding]:
     before = await prepared(subject, claim)
     await subject.restart()
     after = await prepared(subject, claim)
-    return [*judge(subject, claim, after), *judge_same(before, after, "before and after a restart")]
+    return [*check_prepared(subject, claim, after), *check_same(before, after, "prepared before and after a restart")]
 
 
 async def _middle(subject: DriverUnderTest) -> Iterable[Finding]:
     claim = await subject.claim()
     asking = asyncio.create_task(prepared(subject, claim))
-    # Let the question leave before the driver ends; how far it gets is chance, and every case must be good.
+    # Let the call leave before the driver is killed. How far it gets is random, and every case must be handled.
     await asyncio.wait([asking], timeout=0.001)
     await subject.restart()
     await asyncio.gather(asking, return_exceptions=True)
-    findings = [*judge(subject, claim, await prepared(subject, claim))]
-    return [*findings, *await released(subject, name_of(claim), "unpreparing after a restart in the middle:")]
+    findings = [*check_prepared(subject, claim, await prepared(subject, claim))]
+    return [*findings, *await released(subject, name_of(claim), "after a restart during a call, unpreparing")]
 
 
 async def _gone(subject: DriverUnderTest) -> Iterable[Finding]:
@@ -39,7 +39,7 @@ async def _gone(subject: DriverUnderTest) -> Iterable[Finding]:
     await prepared(subject, claim)
     await subject.claims.delete(claim)
     await subject.restart()
-    return await released(subject, name_of(claim), "unpreparing after a restart and its deletion:")
+    return await released(subject, name_of(claim), "after its deletion and a restart, unpreparing")
 
 
 async def _slices(subject: DriverUnderTest) -> Iterable[Finding]:
@@ -58,32 +58,32 @@ async def _slices(subject: DriverUnderTest) -> Iterable[Finding]:
         if are_complete(slices) and after == before:
             return []
         await asyncio.sleep(LOOK_AGAIN_S)
-    return [Violation("after a restart the published devices are not what they were")]
+    return [Violation("the published devices are not the same after a restart")]
 
 
 CHECKS: Final = (
     Check(
         id="restart.prepared",
-        title="after a restart a prepared claim gets the same answer",
-        why="running containers were given those devices; drivers are updated while pods run",
+        title="a prepared claim gets the same answer after a restart",
+        why="running containers keep their devices while drivers are updated",
         run=_prepared,
     ),
     Check(
         id="restart.middle",
-        title="a restart in the middle of a call does no harm",
-        why="the node asks again, and later releases what was half done",
+        title="a claim can be prepared and unprepared after a restart during its preparation",
+        why="a kubelet repeats the interrupted call, and later releases the claim",
         run=_middle,
     ),
     Check(
         id="restart.gone",
-        title="after a restart a claim that is deleted by now is released",
-        why="the driver cannot read it any more; its devices would stay taken for ever",
+        title="a claim that was deleted meanwhile is released after a restart",
+        why="the driver can no longer read the claim; its devices would stay prepared forever",
         run=_gone,
     ),
     Check(
         id="restart.slices",
-        title="after a restart the same devices are published",
-        why="pods could not be scheduled, or would be scheduled to devices that are not there",
+        title="the same devices are published after a restart",
+        why="pods could not be scheduled, or would be scheduled to devices that do not exist",
         run=_slices,
     ),
 )

@@ -1,4 +1,4 @@
-"""The published devices: complete, consistent, and renewed when somebody takes them away."""
+"""Checks of ResourceSlices: complete and consistent pools, republished after a deletion, with growing generations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dralloc.api.resource_v1 import ResourceSlice
 from dralloc.driver_kit.check import Check
 from dralloc.driver_kit.driver_under_test import LOOK_AGAIN_S, DriverUnderTest
 from dralloc.driver_kit.findings import Finding, Skip, Violation
-from dralloc.driver_kit.slice_rules import are_complete, judge_published, pools_of
+from dralloc.driver_kit.slice_rules import are_complete, check_published, pools_of
 from dralloc.primitives.errors import NotFound
 
 
@@ -18,15 +18,17 @@ async def _published(subject: DriverUnderTest) -> Iterable[Finding]:
     slices = await subject.slices()
     if not slices:
         elsewhere = sorted({item.spec.node_name or "" for item in await subject.slices_of_all_nodes()})
-        hint = f"; it has published for {', '.join(elsewhere)}: give --node, if it runs there" if elsewhere else ""
-        return [Violation(f"no slices are published, so nothing of this driver can be allocated on this node{hint}")]
-    return judge_published(slices, subject.node_name)
+        hint = (
+            f"; slices exist for node {', '.join(elsewhere)}: use --node if the driver runs there" if elsewhere else ""
+        )
+        return [Violation(f"no slices are published, so no device of the driver can be allocated on this node{hint}")]
+    return check_published(slices, subject.node_name)
 
 
 async def _repair(subject: DriverUnderTest) -> Iterable[Finding]:
     slices = [item for item in await subject.slices() if item.spec.node_name]
     if not slices:
-        raise Skip("the driver has published nothing for this node")
+        raise Skip("the driver publishes no slices for this node")
     before = _devices(slices)
     for item in slices:
         try:
@@ -39,7 +41,7 @@ async def _repair(subject: DriverUnderTest) -> Iterable[Finding]:
         if are_complete(found) and _devices(found) == before:
             return []
         await asyncio.sleep(LOOK_AGAIN_S)
-    return [Violation(f"slices that were deleted are not back after {subject.patience.repair_s:.0f} s")]
+    return [Violation(f"deleted slices were not republished within {subject.patience.repair_s:.0f} s")]
 
 
 def _devices(slices: Iterable[ResourceSlice]) -> dict[str, list[str]]:
@@ -50,28 +52,28 @@ def _devices(slices: Iterable[ResourceSlice]) -> dict[str, list[str]]:
 
 
 async def _history(subject: DriverUnderTest) -> Iterable[Finding]:
-    # What the watch did not tell yet, a list does.
+    # By the time that a list returns, the watch has delivered earlier events.
     await subject.slices()
-    return subject.history.faults
+    return subject.history.violations
 
 
 CHECKS: Final = (
     Check(
         id="slices.published",
         title="pools are complete and consistent",
-        why="nothing is allocated from a pool of which slices are missing or devices are there twice",
+        why="nothing is allocated from a pool with missing slices or duplicate devices",
         run=_published,
     ),
     Check(
         id="slices.repair",
-        title="slices that are deleted come back",
-        why="a node deletes all slices of its drivers when it starts, and those of a driver that was away",
+        title="deleted slices are republished",
+        why="a kubelet deletes the slices of its drivers when it starts, and those of a driver that was disconnected",
         run=_repair,
     ),
     Check(
         id="slices.history",
-        title="generations only grow, and no mixture of old and new was ever complete",
-        why="a scheduler would allocate devices from a state that never was",
+        title="generations only grow, and no mixture of two pool states looks complete",
+        why="a scheduler would allocate devices from a pool state that never existed",
         run=_history,
     ),
 )
