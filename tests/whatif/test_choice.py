@@ -9,13 +9,16 @@ from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.testing import builders as build
 from dralloc.testing.builders import alternative, claim, device, first_available, match, request, resource_slice
-from dralloc.whatif.explanation.choice import Choice
-from dralloc.whatif.explanation.report import Question, explain
+from dralloc.whatif.explanation.choice import ExplainedChoice
+from dralloc.whatif.explanation.report import explain
+from tests.support.questions import question_of
 
 
-def choice(slices: list[ResourceSlice], *claims: ResourceClaim, allocated: tuple[ResourceClaim, ...] = ()) -> Choice:
+def choice(
+    slices: list[ResourceSlice], *claims: ResourceClaim, allocated: tuple[ResourceClaim, ...] = ()
+) -> ExplainedChoice:
     node = build.node()
-    question = Question(
+    question = question_of(
         claims=claims,
         classes={"gpu": build.device_class()},
         features=Features(),
@@ -27,7 +30,7 @@ def choice(slices: list[ResourceSlice], *claims: ResourceClaim, allocated: tuple
     return found
 
 
-def passed_over(found: Choice, position: int = 0) -> dict[str, str]:
+def passed_over(found: ExplainedChoice, position: int = 0) -> dict[str, str]:
     chosen = found.devices[position]
     return {passed.example.device: passed.why for passed in chosen.passed_over}
 
@@ -130,7 +133,7 @@ def test_of_several_nodes_the_one_with_the_preferred_alternative() -> None:
         resource_slice("b", device("gpu-0"), device("gpu-1"), pool="b", node_name="b"),
     ]
     nodes = (build.node("a"), build.node("b"))
-    question = Question(
+    question = question_of(
         claims=(claim("claim", first_available("gpu", alternative("two", count=2), alternative("one"))),),
         classes={"gpu": build.device_class()},
         features=Features(),
@@ -141,6 +144,6 @@ def test_of_several_nodes_the_one_with_the_preferred_alternative() -> None:
     assert found.available == ("a", "b")
     assert found.choice is not None
     assert (found.choice.node, found.choice.score) == ("b", 8)
-    only_a = explain(replace(question, nodes=nodes[:1])).choice
+    only_a = explain(replace(question, nodes=nodes[:1], chosen="a")).choice
     assert only_a is not None
     assert only_a.score == 7

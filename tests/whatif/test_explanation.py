@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from dralloc.allocator.diagnosis.reasons import Cause, Reason
 from dralloc.allocator.features import Features
 from dralloc.api.device_parts import capacity
 from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
+from dralloc.scheduler.decide.node_fit import NodeMisfit
+from dralloc.scheduler.decide.node_verdicts import Unfit
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.node_selectors import Node
 from dralloc.testing import builders as build
@@ -29,8 +30,9 @@ from dralloc.testing.builders import (
     taint,
     taint_rule,
 )
-from dralloc.whatif.explanation.report import Explanation, Question, Verdict, explain
+from dralloc.whatif.explanation.report import Explanation, FitVerdict, Question, explain
 from dralloc.whatif.explanation.text import headline, lines
+from tests.support.questions import question_of
 
 MODEL = 'device.attributes["gpu.example.com"].model == "h100"'
 NUMA = "gpu.example.com/numa"
@@ -63,7 +65,7 @@ class Case:
 
     @property
     def question(self) -> Question:
-        return Question(
+        return question_of(
             claims=self.claims,
             classes={found.metadata.name: found for found in self.classes},
             features=self.features,
@@ -477,15 +479,16 @@ def test_an_error_on_one_node_is_an_error_for_all_as_in_kubernetes() -> None:
         nodes=(build.node("node-a"), build.node("node-b")),
     )
     explanation = explain(case.question)
-    assert explanation.verdict is Verdict.ERROR
+    assert explanation.verdict is FitVerdict.ERROR
     assert explanation.available == ("node-b",)
     assert "  1  would fit, were it not for the error  [node-b]" in list(lines(explanation, "it"))
 
 
 def test_nodes_out_of_the_question_keep_their_own_reason() -> None:
     case = next(case for case in CASES if case.id == "nodes with different stories")
-    reason = Reason(cause=Cause.NODE, subject="unschedulable")
-    explanation = explain(replace(case.question, excluded={"node-b": reason}))
+    unfit = Unfit(NodeMisfit("NodeUnschedulable", "unschedulable"))
+    question = case.question
+    explanation = explain(replace(question, verdicts={**question.verdicts, "node-b": unfit}))
     assert [str(group) for group in explanation.groups] == [
         "1 node: untolerated taint broken:NoSchedule",
         "1 node: the only device is in use",
@@ -499,11 +502,11 @@ BROKEN = resource_slice("broken", device("x"), pool="net", node_selector=build.n
 def test_a_slice_that_makes_no_sense_is_told_without_details() -> None:
     case = Case("", (gpus("gpu-0"), BROKEN), wants(), "")
     explanation = explain(case.question)
-    assert explanation.verdict is Verdict.ERROR
+    assert explanation.verdict is FitVerdict.ERROR
     assert (explanation.details, explanation.misses) == ((), ())
 
 
 def test_who_asks_for_no_devices_is_not_concerned_by_them() -> None:
     explanation = explain(Case("", (BROKEN,), (), "").question)
-    assert explanation.verdict is Verdict.FITS
+    assert explanation.verdict is FitVerdict.FITS
     assert list(lines(explanation, "it")) == ["it fits"]

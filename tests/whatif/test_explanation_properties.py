@@ -14,17 +14,18 @@ from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal, Impossi
 from dralloc.allocator.supply import Supply
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.whatif.explanation.json_form import plain_explanation
-from dralloc.whatif.explanation.report import Question, Verdict, explain
+from dralloc.whatif.explanation.report import FitVerdict, Question, explain
 from dralloc.whatif.explanation.text import lines
+from tests.support.questions import question_of
 from tests.support.random_worlds import random_world
 
 seeds = st.integers(0, 2**32)
 
 
-def question_of(seed: int) -> Question:
+def random_question(seed: int) -> Question:
     world = random_world(seed)
     snapshot = Snapshot.of(slices=world.slices, claims=world.allocated, rules=world.rules, nodes=[world.node])
-    return Question(
+    return question_of(
         claims=world.claims,
         classes=world.classes,
         features=world.features,
@@ -33,23 +34,23 @@ def question_of(seed: int) -> Question:
     )
 
 
-def verdict_of(outcome: Outcome) -> Verdict:
+def verdict_of(outcome: Outcome) -> FitVerdict:
     match outcome:
         case Allocated():
-            return Verdict.FITS
+            return FitVerdict.FITS
         case Impossible():
-            return Verdict.DOES_NOT_FIT
+            return FitVerdict.DOES_NOT_FIT
         case Fatal():
-            return Verdict.ERROR
+            return FitVerdict.ERROR
         case BudgetExhausted():
-            return Verdict.UNDECIDED
+            return FitVerdict.UNDECIDED
 
 
 @pytest.mark.slow
 @pytest.mark.fuzz
 @given(seed=seeds)
 def test_an_explanation_says_what_the_allocator_says(seed: int) -> None:
-    question = question_of(seed)
+    question = random_question(seed)
     situation = question.on(question.nodes[0])
     outcome = situation.outcome()
     explanation = explain(question)
@@ -67,7 +68,7 @@ def test_an_explanation_says_what_the_allocator_says(seed: int) -> None:
 @given(seed=seeds)
 def test_the_numbers_of_a_funnel_add_up(seed: int) -> None:
     """Every device that is for the node is lost once or left, and those that are left are the ones that can be taken."""
-    question = question_of(seed)
+    question = random_question(seed)
     node, demand = question.nodes[0], question.demand
     survey = Survey(demand, question.snapshot)
     view = survey.view(node)
@@ -99,7 +100,7 @@ def test_what_is_left_of_a_funnel_can_be_taken_alone(seed: int) -> None:
     from dralloc.allocator.diagnosis.claim_edits import with_alternative_only, with_requests_only
     from dralloc.api.resource_v1 import EXACT_COUNT
 
-    question = question_of(seed)
+    question = random_question(seed)
     situation = question.on(question.nodes[0])
     survey = Survey(question.demand, question.snapshot)
     for slot, alternative in list(slots(question.demand))[:3]:

@@ -14,9 +14,10 @@ from dralloc.whatif.explanation.attribute_statistics import (
     selector_statistics,
     shapes_on,
 )
-from dralloc.whatif.explanation.report import Question, explain
+from dralloc.whatif.explanation.report import explain
 from dralloc.whatif.explanation.selector_parts import conditions, guarded, joined
 from dralloc.whatif.explanation.text import lines
+from tests.support.questions import question_of
 
 GPU = 'device.attributes["gpu.example.com"]'
 
@@ -96,7 +97,7 @@ def test_a_selector_that_matches_has_no_statistics() -> None:
 
 def test_statistics_are_told_in_words() -> None:
     node = build.node()
-    question = Question(
+    question = question_of(
         claims=(claim("claim", request(where=f'{GPU}.model == "h100"')),),
         classes={"gpu": build.device_class()},
         features=Features(),

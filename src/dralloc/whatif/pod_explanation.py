@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from dralloc.allocator.outcome import Fatal
 from dralloc.api.core_v1 import Node
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.devices.identity import ClaimId, DeviceId
 from dralloc.scheduler.contract import Placement
-from dralloc.scheduler.decide.node_reasons import reason_of
-from dralloc.scheduler.decide.node_verdicts import OutOfReach, Unfit
+from dralloc.scheduler.decide.node_verdicts import Faulty
 from dralloc.whatif.allocations import subject_of_claim, subject_of_pod
 from dralloc.whatif.cluster_objects import place_of
 from dralloc.whatif.engine import Engine
 from dralloc.whatif.explanation.json_form import plain_explanation
-from dralloc.whatif.explanation.report import Explanation, Question, Verdict, explain
+from dralloc.whatif.explanation.report import Explanation, FitVerdict, Question, explain
 from dralloc.whatif.explanation.text import lines
 from dralloc.whatif.template_claims import MissingTemplate, pod_for_claim
 
@@ -36,7 +36,7 @@ class SubjectExplanation:
 
     @property
     def is_good(self) -> bool:
-        return self.verdict in (Verdict.FITS.value, ALLOCATED)
+        return self.verdict in (FitVerdict.FITS.value, ALLOCATED)
 
     def lines(self) -> Iterator[str]:
         if self.explanation is None:
@@ -78,32 +78,32 @@ def explain_pod(engine: Engine, pod: Pod) -> SubjectExplanation:
 
 
 def _explain(engine: Engine, pod: Pod, subject: str) -> SubjectExplanation:
-    decision, verdicts = engine.decide(pod), engine.verdicts(pod)
-    claims = engine.claims_of(pod)
+    decision, claims = engine.decide(pod), engine.claims_of(pod)
     nodes = tuple(place_of(node) for node in engine.objects.nodes if engine.only_node in ("", node.metadata.name))
-    explanation = explain(
-        Question(
-            claims=tuple(claim for claim in claims if claim.status.allocation is None),
-            classes=engine.cluster.classes,
-            features=engine.features,
-            snapshot=engine.cluster.snapshot,
-            nodes=nodes,
-            excluded={
-                node.name: reason_of(verdict, engine.cluster.nodes[node.name], None)
-                for node in nodes
-                if isinstance(verdict := verdicts.get(node.name), Unfit | OutOfReach)
-            },
-            chosen=decision.node if isinstance(decision, Placement) else "",
-        )
+    question = Question(
+        claims=tuple(claim for claim in claims if claim.status.allocation is None),
+        classes=engine.cluster.classes,
+        features=engine.features,
+        snapshot=engine.cluster.snapshot,
+        nodes=nodes,
+        verdicts=engine.verdicts(pod),
+        chosen=decision.node if isinstance(decision, Placement) else "",
     )
-    # A pod that is rejected before any node is judged fits nowhere, whatever devices there are.
-    if not verdicts and not isinstance(decision, Placement) and explanation.verdict is not Verdict.ERROR:
+    if not question.verdicts and not isinstance(decision, Placement):
+        # The pod is rejected before any node is judged. An error in its claims is explained like one that nodes meet.
+        outcome = question.on(nodes[0]).outcome()
+        if not isinstance(outcome, Fatal):
+            return _refused(subject, decision.message)
+        question = replace(question, verdicts={node.name: Faulty(outcome) for node in nodes})
+    explanation = explain(question)
+    if explanation.verdict is FitVerdict.FITS and not isinstance(decision, Placement):
+        # Nodes could take the pod, and one of its claims keeps it from all of them.
         return _refused(subject, decision.message)
     return SubjectExplanation(subject, explanation.verdict.value, explanation=explanation, held=_all_held(claims))
 
 
 def _refused(subject: str, message: str) -> SubjectExplanation:
-    return SubjectExplanation(subject, Verdict.ERROR.value, f"{subject} cannot be scheduled: {message}")
+    return SubjectExplanation(subject, FitVerdict.ERROR.value, f"{subject} cannot be scheduled: {message}")
 
 
 def _idle(engine: Engine, pod: Pod) -> str:

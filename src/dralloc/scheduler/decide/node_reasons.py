@@ -71,15 +71,22 @@ class NodeReasons:
 def reason_of(verdict: NodeVerdict, node: NodeState, diagnoser: Diagnoser | None) -> Reason:
     """Why a node with this verdict cannot take the pod. Verdicts about devices need a diagnoser."""
     match verdict:
-        case Unfit(misfit):
-            return _about_node(misfit.reason)
-        case OutOfReach(claim_id):
-            return _out_of_reach(claim_id)
+        case Unfit() | OutOfReach():
+            return reason_about_node(verdict)
         case Lacking(outcome) | Faulty(outcome):
             assert diagnoser is not None, "a verdict about devices needs a demand"
             return diagnoser.reason(node.offer.place, outcome)
         case Fits():
             raise AssertionError(f"{node.name} fits")
+
+
+def reason_about_node(verdict: Unfit | OutOfReach) -> Reason:
+    """Why a node cannot take the pod, whatever devices it has."""
+    match verdict:
+        case Unfit(misfit):
+            return _about_node(misfit.reason)
+        case OutOfReach(claim_id):
+            return _out_of_reach(claim_id)
 
 
 def _about_node(sentence: str) -> Reason:

@@ -57,14 +57,14 @@ class RefusedAlternative:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ExplainedChoice:
     node: str
     score: int
     devices: tuple[ChosenDevice, ...]
     refused: tuple[RefusedAlternative, ...]
 
 
-def explain_choice(situation: Situation, allocated: Allocated) -> Choice:
+def explain_choice(situation: Situation, allocated: Allocated) -> ExplainedChoice:
     return _Retelling(situation, allocated).choice()
 
 
@@ -90,7 +90,7 @@ class _Retelling:
         self._pools = {pool.pool_id: pool for pool in view.pools}
         self._taken = _Taken()
 
-    def choice(self) -> Choice:
+    def choice(self) -> ExplainedChoice:
         devices: list[ChosenDevice] = []
         by_name = {(alternative.claim, alternative.name): alternative for _, alternative in slots(self._demand)}
         for number, allocation in enumerate(self._allocated.claims):
@@ -112,7 +112,7 @@ class _Retelling:
                 self._take(alternative, spot)
                 before[picked.request] = position
         refused = tuple(self._refused())
-        return Choice(self._situation.node.name, self._allocated.score, tuple(devices), refused)
+        return ExplainedChoice(self._situation.node.name, self._allocated.score, tuple(devices), refused)
 
     def _find(self, device_id: DeviceId) -> tuple[Spot, int]:
         for indexed, strip in self._strips.items():

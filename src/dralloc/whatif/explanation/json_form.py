@@ -6,7 +6,7 @@ from typing import Any
 
 from dralloc.allocator.diagnosis.reasons import Group, Reason, availability
 from dralloc.whatif.explanation.attribute_statistics import SelectorStatistics
-from dralloc.whatif.explanation.choice import Choice
+from dralloc.whatif.explanation.choice import ExplainedChoice
 from dralloc.whatif.explanation.report import Explanation, Miss, NodeDetail, RequestFunnel
 from dralloc.whatif.explanation.text import headline
 
@@ -133,7 +133,7 @@ def _selector(found: SelectorStatistics) -> Plain:
     )
 
 
-def _choice(choice: Choice) -> Plain:
+def _choice(choice: ExplainedChoice) -> Plain:
     return _without_empty(
         {
             "node": choice.node,

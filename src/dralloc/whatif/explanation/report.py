@@ -6,24 +6,27 @@ only for one node of the nearest groups are the funnels unfolded and changes tri
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
 from typing import Final
 
+from dralloc.allocator.allocate import AllocationProblem, allocate
 from dralloc.allocator.diagnosis.claim_edits import Claims
 from dralloc.allocator.diagnosis.device_funnel import Drop, Funnel, Hurdle, UnreadyPool, spots
 from dralloc.allocator.diagnosis.diagnoser import Diagnoser
 from dralloc.allocator.diagnosis.obstacles import describe
 from dralloc.allocator.diagnosis.reasons import Cause, Group, Reason, grouped
 from dralloc.allocator.features import Features
-from dralloc.allocator.outcome import Allocated
+from dralloc.allocator.node_equivalence import Likeness
+from dralloc.allocator.outcome import Allocated, BudgetExhausted
 from dralloc.allocator.requests import Demand, compile_demand
-from dralloc.allocator.solver import DEFAULT_EFFORT, Effort
 from dralloc.api.request_name import RequestName
-from dralloc.api.resource_v1 import DeviceClass
+from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.devices.identity import ClaimId, DeviceId
+from dralloc.scheduler.decide.node_reasons import reason_about_node
+from dralloc.scheduler.decide.node_verdicts import Faulty, Fits, Lacking, NodeVerdict, OutOfReach, Unfit
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.node_selectors import Node
 from dralloc.whatif.explanation.attribute_statistics import (
@@ -31,10 +34,9 @@ from dralloc.whatif.explanation.attribute_statistics import (
     selector_statistics,
     shapes_on,
 )
-from dralloc.whatif.explanation.choice import Choice, explain_choice
+from dralloc.whatif.explanation.choice import ExplainedChoice, explain_choice
 from dralloc.whatif.explanation.claim_changes import Change
 from dralloc.whatif.explanation.nearest_miss import MISSES_MAX, nearest_misses
-from dralloc.whatif.explanation.node_findings import Finding, investigate
 from dralloc.whatif.explanation.situation import Situation
 from dralloc.whatif.usage_report import Holding, holdings
 
@@ -50,29 +52,27 @@ class Question:
     classes: Mapping[str, DeviceClass]
     features: Features
     snapshot: Snapshot
+    # The nodes that are asked about, and the scheduler's verdict on each.
     nodes: tuple[Node, ...]
-    # Nodes that cannot take the pod, for reasons other than devices.
-    excluded: Mapping[str, Reason] = field(default_factory=dict)
-    # The node that the scheduler chooses.
+    verdicts: Mapping[str, NodeVerdict]
+    # The node that the scheduler chooses; empty if none fits.
     chosen: str = ""
-    effort: Effort = DEFAULT_EFFORT
 
     @property
     def demand(self) -> Demand:
         return compile_demand(self.claims, self.classes, self.features)
 
-    def on(self, node: Node, claims: Claims | None = None) -> Situation:
+    def on(self, node: Node) -> Situation:
         return Situation(
-            claims=self.claims if claims is None else claims,
+            claims=self.claims,
             classes=self.classes,
             features=self.features,
             snapshot=self.snapshot,
             node=node,
-            effort=self.effort,
         )
 
 
-class Verdict(Enum):
+class FitVerdict(Enum):
     FITS = "Fits"
     DOES_NOT_FIT = "DoesNotFit"
     # Something is wrong with the claims, or with a slice: nothing is allocated on any node until that is changed.
@@ -133,12 +133,12 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    verdict: Verdict
+    verdict: FitVerdict
     # All nodes that were asked about, and those that can serve the claims.
     total: int
     available: tuple[str, ...]
     groups: tuple[Group, ...]
-    choice: Choice | None = None
+    choice: ExplainedChoice | None = None
     details: tuple[NodeDetail, ...] = ()
     statistics: tuple[SelectorStatistics, ...] = ()
     misses: tuple[Miss, ...] = ()
@@ -160,26 +160,26 @@ class _Investigation:
         self._question = question
         self._demand = question.demand
         self._claim_ids = tuple(map(ClaimId.of, question.claims))
-        self._explainer = Diagnoser(self._demand, question.snapshot, self._claim_ids)
-        self._nodes = {node.name: node for node in question.nodes if node.name not in question.excluded}
+        self._diagnoser = Diagnoser(self._demand, question.snapshot, self._claim_ids)
+        self._nodes = {node.name: node for node in question.nodes}
 
     def explanation(self) -> Explanation:
-        findings = self._findings(self._explainer)
-        fitting = {name: found.score for name, found in findings.items() if isinstance(found, Allocated)}
-        groups = self._groups(findings)
-        verdict = _verdict(findings.values())
-        if verdict is Verdict.FITS:
+        verdicts = self._question.verdicts
+        available = tuple(name for name in self._nodes if isinstance(verdicts[name], Fits))
+        groups = grouped(self._reasons())
+        verdict = _verdict(verdicts[name] for name in self._nodes)
+        if verdict is FitVerdict.FITS:
             return Explanation(
                 verdict=verdict,
-                total=len(self._question.nodes),
-                available=tuple(fitting),
+                total=len(self._nodes),
+                available=available,
                 groups=groups,
-                choice=self._choice(fitting) if self._demand.claims else None,
+                choice=self._choice() if self._demand.claims and self._question.chosen else None,
             )
         return Explanation(
             verdict=verdict,
-            total=len(self._question.nodes),
-            available=tuple(fitting),
+            total=len(self._nodes),
+            available=available,
             groups=groups,
             details=tuple(self._details(groups)),
             statistics=tuple(self._statistics()),
@@ -187,21 +187,33 @@ class _Investigation:
             standings=tuple(self._standings()),
         )
 
-    def _findings(self, diagnoser: Diagnoser) -> dict[str, Finding]:
-        return {node.name: found for node, found in investigate(diagnoser, self._nodes.values(), self._question.effort)}
+    def _reasons(self) -> Iterator[tuple[str, Reason]]:
+        """Why nodes do not fit; diagnosed once for nodes that are equivalent to the claims."""
+        equivalence = self._equivalence(self._diagnoser)
+        known: dict[Hashable, Reason] = {}
+        for name, node in self._nodes.items():
+            match self._question.verdicts[name]:
+                case Fits():
+                    continue
+                case Unfit() | OutOfReach() as verdict:
+                    yield name, reason_about_node(verdict)
+                case Lacking(outcome) | Faulty(outcome):
+                    key = equivalence(node)
+                    if key not in known:
+                        known[key] = self._diagnoser.reason(node, outcome)
+                    yield name, known[key]
 
-    def _groups(self, findings: Mapping[str, Finding]) -> tuple[Group, ...]:
-        reasons = [(name, found) for name, found in findings.items() if isinstance(found, Reason)]
-        return grouped([*reasons, *self._question.excluded.items()])
+    def _equivalence(self, diagnoser: Diagnoser) -> Callable[[Node], Hashable]:
+        keys = Likeness(diagnoser.demand, self._question.snapshot)
+        # A reason may name pools that the node does not see yet.
+        return lambda node: node.name if diagnoser.survey.unready_pools(node) else keys.key(node)
 
     # --- It fits --------------------------------------------------------------------------------------------------------
 
-    def _choice(self, scores: Mapping[str, int]) -> Choice:
-        """On the node that the scheduler chooses, else where the most preferred alternatives fit."""
-        best = self._question.chosen if self._question.chosen in scores else max(scores, key=lambda name: scores[name])
-        situation = self._question.on(self._nodes[best])
+    def _choice(self) -> ExplainedChoice:
+        situation = self._question.on(self._nodes[self._question.chosen])
         outcome = situation.outcome()
-        assert isinstance(outcome, Allocated), f"{best} is like a node that fits, and does not"
+        assert isinstance(outcome, Allocated), f"{self._question.chosen} was chosen and does not fit"
         return explain_choice(situation, outcome)
 
     # --- It does not ----------------------------------------------------------------------------------------------------
@@ -215,7 +227,7 @@ class _Investigation:
         held = holdings(self._question.snapshot.claims.values())
         for group in self._worth_telling(groups):
             node = self._nodes[group.example]
-            survey = self._explainer.survey
+            survey = self._diagnoser.survey
             if survey.view(node).fault is not None:
                 continue
             yield NodeDetail(
@@ -247,11 +259,11 @@ class _Investigation:
         holders: dict[ClaimId, None] = {}
         if drop.hurdle in (Hurdle.IN_USE, Hurdle.CAPACITY):
             holders = {holding.claim_id: None for device in lost for holding in held.get(device, ())}
-        reason = describe(self._explainer.survey, node, funnel, drop).named(self._claim_ids)
+        reason = describe(self._diagnoser.survey, node, funnel, drop).named(self._claim_ids)
         return Step(drop.hurdle, drop.count, reason, lost[0], tuple(holders))
 
     def _statistics(self) -> Iterator[SelectorStatistics]:
-        shapes = shapes_on(self._explainer.survey.view(node) for node in self._nodes.values())
+        shapes = shapes_on(self._diagnoser.survey.view(node) for node in self._nodes.values())
         told: set[tuple[str, str]] = set()
         for alternative in self._demand.alternatives:
             found = selector_statistics(alternative, shapes) if alternative.fault is None else None
@@ -269,19 +281,36 @@ class _Investigation:
     def _standings(self) -> Iterator[Standing]:
         if len(self._demand.claims) < 2:
             return
+        for claim, claim_id in zip(self._question.claims, self._claim_ids, strict=True):
+            reasons = dict(self._reasons_alone(claim, claim_id))
+            yield Standing(claim_id, len(self._nodes) - len(reasons), grouped(reasons.items()))
+
+    def _reasons_alone(self, claim: ResourceClaim, claim_id: ClaimId) -> Iterator[tuple[str, Reason]]:
+        """Why nodes would not fit if the pod had this claim alone."""
         question = self._question
-        for claim, claim_id in zip(question.claims, self._claim_ids, strict=True):
-            demand = compile_demand((claim,), question.classes, question.features)
-            findings = self._findings(Diagnoser(demand, question.snapshot, (claim_id,)))
-            available = sum(isinstance(found, Allocated) for found in findings.values())
-            yield Standing(claim_id, available, self._groups(findings))
+        demand = compile_demand((claim,), question.classes, question.features)
+        diagnoser = Diagnoser(demand, question.snapshot, (claim_id,))
+        equivalence = self._equivalence(diagnoser)
+        known: dict[Hashable, Reason | None] = {}
+        for name, node in self._nodes.items():
+            verdict = question.verdicts[name]
+            if isinstance(verdict, Unfit | OutOfReach):
+                yield name, reason_about_node(verdict)
+                continue
+            key = equivalence(node)
+            if key not in known:
+                outcome = allocate(AllocationProblem(demand, node, question.snapshot))
+                known[key] = None if isinstance(outcome, Allocated) else diagnoser.reason(node, outcome)
+            if (reason := known[key]) is not None:
+                yield name, reason
 
 
-def _verdict(findings: Collection[Finding]) -> Verdict:
-    """As Kubernetes has it: an error on any node ends the attempt for all of them."""
-    causes = {found.cause for found in findings if isinstance(found, Reason)}
-    if Cause.ERROR in causes:
-        return Verdict.ERROR
-    if any(isinstance(found, Allocated) for found in findings):
-        return Verdict.FITS
-    return Verdict.UNDECIDED if Cause.UNDECIDED in causes else Verdict.DOES_NOT_FIT
+def _verdict(verdicts: Iterable[NodeVerdict]) -> FitVerdict:
+    """As in Kubernetes, an error on any node ends the attempt for all of them."""
+    found = list(verdicts)
+    if any(isinstance(verdict, Faulty) for verdict in found):
+        return FitVerdict.ERROR
+    if any(isinstance(verdict, Fits) for verdict in found):
+        return FitVerdict.FITS
+    is_undecided = any(isinstance(each, Lacking) and isinstance(each.outcome, BudgetExhausted) for each in found)
+    return FitVerdict.UNDECIDED if is_undecided else FitVerdict.DOES_NOT_FIT

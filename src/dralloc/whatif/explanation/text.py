@@ -7,8 +7,8 @@ from typing import Final
 
 from dralloc.allocator.diagnosis.reasons import Group, counted, first_few, text_of_loss
 from dralloc.whatif.explanation.attribute_statistics import AttributeStatistics, SelectorStatistics
-from dralloc.whatif.explanation.choice import Choice, ChosenDevice
-from dralloc.whatif.explanation.report import Explanation, NodeDetail, RequestFunnel, Standing, Step, Verdict
+from dralloc.whatif.explanation.choice import ChosenDevice, ExplainedChoice
+from dralloc.whatif.explanation.report import Explanation, FitVerdict, NodeDetail, RequestFunnel, Standing, Step
 
 GROUPS_SHOWN_MAX: Final = 20
 _MISSES: Final = "It would fit if you"
@@ -17,13 +17,13 @@ _MISSES: Final = "It would fit if you"
 def headline(explanation: Explanation, subject: str) -> str:
     """The answer in one line. `subject` is what was asked about: `claim default/training`."""
     match explanation.verdict:
-        case Verdict.FITS:
+        case FitVerdict.FITS:
             return f"{subject} fits{_on_how_many(explanation)}{_given(explanation.choice)}"
-        case Verdict.ERROR:
+        case FitVerdict.ERROR:
             return f"{subject} cannot be allocated: {_main_group(explanation).reason.line}"
-        case Verdict.UNDECIDED:
+        case FitVerdict.UNDECIDED:
             return f"whether {subject} fits is not decided: {_main_group(explanation).reason.line}"
-        case Verdict.DOES_NOT_FIT:
+        case FitVerdict.DOES_NOT_FIT:
             return _refusal(explanation, subject)
 
 
@@ -58,7 +58,7 @@ def _on_how_many(explanation: Explanation) -> str:
     return f" on {len(explanation.available)} of {counted(explanation.total, 'node')}"
 
 
-def _given(choice: Choice | None) -> str:
+def _given(choice: ExplainedChoice | None) -> str:
     if choice is None or not choice.devices:
         return ""
     devices = first_few((str(chosen.device_id) for chosen in choice.devices), "device")
@@ -89,7 +89,7 @@ def _node_lines(explanation: Explanation) -> Iterator[str]:
         return
     rows = [(len(group.nodes), str(group.reason), group.nodes) for group in explanation.groups]
     if explanation.available:
-        told = "fits" if explanation.verdict is Verdict.FITS else "would fit, were it not for the error"
+        told = "fits" if explanation.verdict is FitVerdict.FITS else "would fit, were it not for the error"
         rows.insert(0, (len(explanation.available), told, explanation.available))
     width = len(str(max((count for count, _, _ in rows), default=0)))
     for count, told, nodes in rows[:GROUPS_SHOWN_MAX]:
@@ -177,7 +177,7 @@ def _attribute(found: AttributeStatistics) -> str:
 # --- Why these devices ----------------------------------------------------------------------------------------------------
 
 
-def _choice_sections(choice: Choice) -> Iterator[tuple[str, Iterator[str]]]:
+def _choice_sections(choice: ExplainedChoice) -> Iterator[tuple[str, Iterator[str]]]:
     yield f"Why these devices, on {choice.node}", (line for chosen in choice.devices for line in _chosen_lines(chosen))
     yield (
         "Alternatives that come first and do not fit",
