@@ -1,4 +1,4 @@
-"""Writes docs/reference from the code: commands, fields, metrics, feature gates, reasons. `make reference` calls it."""
+"""Writes docs/reference from the code: commands, fields, metrics, feature gates, reasons. Called by `make reference`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Row = Sequence[str]
 
 
 def pages() -> Iterator[tuple[str, str]]:
-    """Every page of the reference, by the name of its file."""
+    """Yields file name and text of every page of the reference."""
     writers: Mapping[str, Callable[[], Iterable[str]]] = {
         "cli.md": commands_page,
         "api.md": fields_page,
@@ -56,9 +56,9 @@ def table(head: Row, rows: Iterable[Row]) -> Iterator[str]:
 def commands_page() -> Iterator[str]:
     root: Any = typer.main.get_command(app)
     yield "# Commands"
-    yield "Exit codes: 0 is a yes, 1 a no (a manifest that would be refused, a pod that does not fit, a test that failed), 2 says that the command"
-    yield "could not do what it was asked to; then the last line says what to do about it. 130 and 143 say that it was ended before it was done, by Ctrl-C and by"
-    yield "SIGTERM; what it had started has ended, too. `dralloc COMMAND --help` shows the same as this page."
+    yield "Exit codes: 0 means success, 1 a negative result (an invalid manifest, a pod that does not fit, a failed test), 2 an error: the last"
+    yield "line of the output then says what to do. 130 and 143 mean that the command was interrupted by Ctrl-C or SIGTERM; everything that it had"
+    yield "started has ended, too. `dralloc COMMAND --help` shows the contents of this page."
     yield ""
     listed = list(commands(root, "dralloc"))
     yield from table(
@@ -92,7 +92,7 @@ def command_section(name: str, command: Any) -> Iterator[str]:
 
 
 def help_text(text: str) -> Iterator[str]:
-    """The help of a command; what is set apart in it are examples."""
+    """Yields the help of a command; indented paragraphs are examples."""
     for paragraph in re.split(r"\n\s*\n", text.strip()):
         lines = paragraph.split("\n")
         if is_example(paragraph):
@@ -148,8 +148,8 @@ Schemas = dict[str, dict[str, Any]]
 def fields_page() -> Iterator[str]:
     by_version = {version: schemas_of(version) for version in VERSIONS}
     yield "# Fields of resource.k8s.io"
-    yield "The kinds, then the types that they are made of. A field that not all versions have says which do; `*` marks what must be given."
-    yield "`kubectl explain` shows the same against a server of ours."
+    yield "The kinds, then the types of their fields. A field that is missing in some versions names the versions that have it; `*` marks required fields."
+    yield "`kubectl explain` shows the same on a dralloc API server."
     yield ""
     kinds = [name for name in OWN_KINDS if any(name in schemas for schemas in by_version.values())]
     for name in (*kinds, *parts_of(by_version, kinds)):
@@ -157,13 +157,13 @@ def fields_page() -> Iterator[str]:
 
 
 def schemas_of(version: str) -> Schemas:
-    """The types of a version, by their short names."""
+    """Returns the types of a version by their short names."""
     schemas = openapi_document(KINDS, GROUP, version, "")["components"]["schemas"]
     return {name.rpartition(".")[2]: schema for name, schema in schemas.items()}
 
 
 def parts_of(by_version: Mapping[str, Schemas], kinds: Sequence[str]) -> list[str]:
-    """What the kinds are made of, in the order in which a reader comes to it."""
+    """Returns the types of the kinds' fields, in the order of their first use."""
     found: list[str] = []
     waiting = list(reversed(kinds))
     while waiting:
@@ -233,7 +233,7 @@ def metrics_page() -> Iterator[str]:
     components: Sequence[tuple[str, str, Sequence[Metric]]] = (
         (
             "API server",
-            "`/metrics` of the server, for those who are known to it.",
+            "`/metrics` of the server, for authenticated clients.",
             ServerMetrics(watches=lambda: 0).all(),
         ),
         ("Scheduler", "`dralloc scheduler --metrics-address HOST:PORT`.", SchedulerMetrics().all()),
@@ -242,8 +242,8 @@ def metrics_page() -> Iterator[str]:
         ("Driver", "A driver built with `dralloc.driver`, at `DRA_METRICS_ADDRESS`.", DriverMetrics("driver").all()),
     )
     yield "# Metrics"
-    yield "Every component shows its metrics at `/metrics` in the text format of Prometheus. Names, labels and buckets are those of Kubernetes where"
-    yield "Kubernetes has the metric, so that its dashboards work. Times are in seconds."
+    yield "Every component serves its metrics at `/metrics` in the Prometheus text format. If Kubernetes has a metric, its name, labels and buckets"
+    yield "are used, so that existing dashboards work. Times are in seconds."
     yield ""
     for title, where, metrics in components:
         yield f"## {title}"
@@ -255,7 +255,7 @@ def metrics_page() -> Iterator[str]:
             (
                 [
                     f"`{each.name}`",
-                    type(each).__name__.lower(),
+                    each.type,
                     ", ".join(map("`{}`".format, each.labels)),
                     each.help_text,
                 ]
@@ -267,25 +267,25 @@ def metrics_page() -> Iterator[str]:
 # --- Feature gates --------------------------------------------------------------------------------------------------
 
 GATE_TEXTS: Final[Mapping[str, str]] = {
-    "DynamicResourceAllocation": "All of it.",
-    "DRAAdminAccess": "`adminAccess` in requests: devices that others use, for monitoring, in namespaces that are marked.",
+    "DynamicResourceAllocation": "Dynamic resource allocation as a whole.",
+    "DRAAdminAccess": "`adminAccess` in requests: access to devices in use, for monitoring, in labelled namespaces.",
     "DRAPrioritizedList": "`firstAvailable` in requests: alternatives in order of preference (KEP-4816).",
-    "DRAResourceClaimDeviceStatus": "`status.devices` of claims: what drivers say about devices that were given out.",
-    "DRAResourceClaimGranularStatusAuthorization": "Writing an allocation, or for a driver, needs a right of its own.",
+    "DRAResourceClaimDeviceStatus": "`status.devices` of claims: the drivers' status of allocated devices.",
+    "DRAResourceClaimGranularStatusAuthorization": "Writing an allocation or a driver's device status requires separate permissions.",
     "DRAConsumableCapacity": "Devices shared by capacity: `allowMultipleAllocations`, `requestPolicy`, `capacity.requests`, `distinctAttribute` (KEP-5075).",
-    "DRAFractionalCapacityRange": "Parts of units in the steps of a request policy.",
-    "DRAPartitionableDevices": "Devices that draw from shared counters: `sharedCounters`, `consumesCounters`, nodes for each device.",
+    "DRAFractionalCapacityRange": "Fractional steps in request policies.",
+    "DRAPartitionableDevices": "Devices that consume shared counters: `sharedCounters`, `consumesCounters`, per-device node selection.",
     "DRAPartitionableDevicesType": "The type of a partition.",
-    "DRADeviceCompatibilityGroups": "Devices that draw from one counter set are given out together only within a group.",
+    "DRADeviceCompatibilityGroups": "Devices of one counter set are allocated together only within a compatibility group.",
     "DRADeviceTaints": "Taints in slices, tolerations in requests, eviction.",
-    "DRADeviceTaintRules": "Taints by rule (`DeviceTaintRule`), without the driver.",
-    "DRADeviceBindingConditions": "Devices that must be made ready before a pod is bound.",
-    "DRAExtendedResource": "`extendedResourceName` of classes. The field is kept; no claims are made for it.",
+    "DRADeviceTaintRules": "Taints by an administrator's rule (`DeviceTaintRule`).",
+    "DRADeviceBindingConditions": "Devices that must be ready before a pod is bound.",
+    "DRAExtendedResource": "`extendedResourceName` of classes. The field is stored; no claims are created for it.",
     "DRAListTypeAttributes": "Attributes with lists of values.",
-    "DRANodeAllocatableResources": "Devices that stand for resources of the node itself.",
-    "DRAOptionalNodeOperations": "Devices for which drivers need not be called on the node.",
-    "DRADerivedAttributes": "Attributes that are computed from others. The field is kept; a claim that uses it gets no devices, and is told so.",
-    "DRASchedulerFilterTimeout": "A bound on the search for devices on one node. Here the bound is a number of steps.",
+    "DRANodeAllocatableResources": "Devices that represent resources of the node itself.",
+    "DRAOptionalNodeOperations": "Devices whose driver need not be called on the node.",
+    "DRADerivedAttributes": "Attributes that are computed from others. The field is stored; a claim that uses it is not allocated, with a message.",
+    "DRASchedulerFilterTimeout": "A limit on the search for devices on one node. Here the limit is a number of steps.",
     "ResourceHealthStatus": "Health of devices in the status of pods.",
     "DRAReservedForWorkloads": "`spec.reservedFor` of claims: one claim for all pods of a workload (KEP-5194). No released Kubernetes has it.",
 }
@@ -295,8 +295,8 @@ def gates_page() -> Iterator[str]:
     assert set(GATE_TEXTS) == set(GATES), "every gate is described"
     yield "# Feature gates"
     yield "`--feature-gates NAME=true,NAME=false` of `dralloc up`, `dralloc apiserver`, `dralloc scheduler`, `dralloc controllers` and of every command that"
-    yield "judges manifests or gives out devices. A gate that does not exist, is locked, or is on without what it needs is refused at the start."
-    yield "[Operations](../operations.md#feature-gates) tells what happens to objects when a gate goes off and on again."
+    yield "validates manifests or allocates devices. A gate that does not exist, is locked, or lacks a gate that it requires is an error at start-up."
+    yield "[Operations](../operations.md#feature-gates) describes what happens to objects when a gate is turned off and on again."
     yield ""
     rows = (
         [
@@ -307,7 +307,7 @@ def gates_page() -> Iterator[str]:
         ]
         for gate in GATES.values()
     )
-    yield from table(["gate", "default", "needs", "what it is for"], rows)
+    yield from table(["gate", "default", "requires", "purpose"], rows)
 
 
 # --- Reasons --------------------------------------------------------------------------------------------------------
@@ -319,40 +319,40 @@ def sample(cause: Cause, **values: Any) -> Reason:
 
 REASONS: Final[Sequence[tuple[Reason, str]]] = (
     (sample(Cause.NO_DEVICES), "The node has no devices at all. Is the driver running there? `dralloc top devices`"),
-    (sample(Cause.POOL, subject="is incomplete"), "Slices of the pool are missing, or two devices have one name. It ends by itself while a driver publishes; if it stays, look at the driver."),
-    (sample(Cause.BINDING_CONDITIONS), "Switch `DRADeviceBindingConditions` on in the scheduler, or publish the devices without conditions."),
-    (sample(Cause.CLASS_SELECTOR, subject="gpu"), "No device on the node fulfils the selectors of the class. `dralloc cel` tries a selector on devices."),
-    (sample(Cause.CLAIM_SELECTOR, subject='device.attributes["gpu.example.com"].model == "a100"'), "No device fulfils the selectors of the request. A name that no device has is often a typing error."),
+    (sample(Cause.POOL, subject="is incomplete"), "Slices of the pool are missing, or two devices have one name. This is temporary while a driver publishes; if it persists, check the driver."),
+    (sample(Cause.BINDING_CONDITIONS), "Turn `DRADeviceBindingConditions` on in the scheduler, or publish the devices without conditions."),
+    (sample(Cause.CLASS_SELECTOR, subject="gpu"), "No device on the node matches the selectors of the class. `dralloc cel` evaluates a selector on devices."),
+    (sample(Cause.CLAIM_SELECTOR, subject='device.attributes["gpu.example.com"].model == "a100"'), "No device matches the selectors of the request. A name that no device has is often a typo."),
     (sample(Cause.FAULT, subject="no such key: model"), "A selector fails on a device. Guard it: `has(…)`, or `device.attributes[…].?name.orValue(…)`."),
-    (sample(Cause.NO_CAPACITY, subject="bandwidth"), "The request asks for a capacity that the devices do not have. Check its name."),
-    (sample(Cause.SIZE, subject="bandwidth", asked="30G", most=Quantity.parse("25G")), "No device is as large, even when nobody uses it. Ask for less."),
-    (sample(Cause.POLICY, subject="memory", asked="20Gi", most=Quantity.parse("16Gi")), "The policy of the capacity does not give out this amount. Ask for less, or for several devices."),
-    (sample(Cause.IN_USE, lost=4, lost_at_all=4), "Devices that are given out whole are taken. Wait, add devices, or add an alternative to the request."),
-    (sample(Cause.CAPACITY, subject="bandwidth", asked="5G", most=Quantity.parse("2G")), "Shared devices have not enough left. Ask for less, or wait until something is given back."),
-    (sample(Cause.COUNTERS, subject="memory", takes="20Gi", most=Quantity.parse("10Gi")), "Other partitions of the same device have what this one would draw."),
-    (sample(Cause.OVERDRAWN, subject="memory"), "Devices in use draw more than the pool has now: a driver took something back. It ends when they are released."),
-    (sample(Cause.PARTITIONS_OFF), "Switch `DRAPartitionableDevices` on in the scheduler."),
-    (sample(Cause.TAINT, subject="gpu.example.com/broken:NoExecute"), "Tolerate the taint in the request, or see to what it is there for."),
-    (sample(Cause.NODE_OPERATIONS), "The node's agent is older than the devices need."),
+    (sample(Cause.NO_CAPACITY, subject="bandwidth"), "The devices do not have the requested capacity. Check its name."),
+    (sample(Cause.SIZE, subject="bandwidth", asked="30G", most=Quantity.parse("25G")), "No device is large enough, even if it is free. Request less."),
+    (sample(Cause.POLICY, subject="memory", asked="20Gi", most=Quantity.parse("16Gi")), "The capacity's request policy does not allow this amount. Request less, or several devices."),
+    (sample(Cause.IN_USE, lost=4, lost_at_all=4), "All devices that are not shareable are in use. Wait, add devices, or add an alternative to the request."),
+    (sample(Cause.CAPACITY, subject="bandwidth", asked="5G", most=Quantity.parse("2G")), "The shareable devices have too little capacity left. Request less, or wait until capacity is released."),
+    (sample(Cause.COUNTERS, subject="memory", takes="20Gi", most=Quantity.parse("10Gi")), "Other partitions of the same device consume the counters that this one needs."),
+    (sample(Cause.OVERDRAWN, subject="memory"), "Devices in use consume more than the pool now has, because a driver reduced a counter. This ends when they are released."),
+    (sample(Cause.PARTITIONS_OFF), "Turn `DRAPartitionableDevices` on in the scheduler."),
+    (sample(Cause.TAINT, subject="gpu.example.com/broken:NoExecute"), "Tolerate the taint in the request, or fix its cause."),
+    (sample(Cause.NODE_OPERATIONS), "The node agent is too old for the devices."),
     (sample(Cause.NO_ATTRIBUTE, subject="gpu.example.com/numa"), "A constraint compares an attribute that no device has. Check its name."),
-    (sample(Cause.CONSTRAINT, subject="gpu.example.com/numa", wanted=2, asked="agree"), "No set of free devices fulfils the constraint. Ask for fewer, or drop it."),
-    (sample(Cause.LIMIT, asked="40"), "A claim holds 32 devices at most. Use several claims."),
-    (sample(Cause.TOGETHER, subject="requests gpu and nic"), "Each request could be served, but they need the same devices."),
-    (sample(Cause.ERROR, subject="claim default/x: the class gpu does not exist"), "Nothing will be given out for the claim, on any node, until this is put right."),
-    (sample(Cause.UNDECIDED, subject="not decided within 100000 steps"), "Whether it fits was not found out within the steps that are allowed. The node is left out; the pod is tried elsewhere, and again later."),
-    (sample(Cause.NODE, subject="insufficient cpu"), "It is not about devices: labels, taints, cpu, memory, number of pods, or a node that takes no pods."),
+    (sample(Cause.CONSTRAINT, subject="gpu.example.com/numa", wanted=2, asked="agree"), "No set of free devices satisfies the constraint. Request fewer devices, or remove it."),
+    (sample(Cause.LIMIT, asked="40"), "A claim can have at most 32 devices. Use several claims."),
+    (sample(Cause.TOGETHER, subject="requests gpu and nic"), "Each request fits alone, but they need the same devices."),
+    (sample(Cause.ERROR, subject="claim default/x: the class gpu does not exist"), "The claim cannot be allocated on any node until this is fixed."),
+    (sample(Cause.UNDECIDED, subject="not decided within 100000 steps"), "The search reached its step limit without an answer. The node is skipped; the pod is tried elsewhere, and again later."),
+    (sample(Cause.NODE, subject="insufficient cpu"), "The cause is not a device: labels, taints, cpu, memory, number of pods, or an unschedulable node."),
 )  # fmt: skip
 
 
 def reasons_page() -> Iterator[str]:
     assert {reason.cause for reason, _ in REASONS} == set(Cause), "every cause is explained"
     yield "# Why a pod or a claim gets no devices"
-    yield "The same reasons stand in the condition `PodScheduled` of a pod, in its event, in `dralloc explain`, `dralloc allocate` and on the web page: one for"
-    yield "each group of nodes (`0/500 nodes are available: 480 nodes: …; 20 nodes: …`). `dralloc explain` also says which changes would help."
+    yield "The same reasons appear in the condition `PodScheduled` of a pod, in its event, in `dralloc explain`, `dralloc allocate` and on the web page: one for"
+    yield "each group of nodes (`0/500 nodes are available: 480 nodes: …; 20 nodes: …`). `dralloc explain` also lists changes that would help."
     yield "With `-o json` a reason has its `cause`:"
     yield ""
     yield from table(
-        ["cause", "as it is told, for example", "what helps"],
+        ["cause", "example", "what helps"],
         ([f"`{reason.cause.value}`", str(reason), advice] for reason, advice in REASONS),
     )
 

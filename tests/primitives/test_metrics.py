@@ -40,3 +40,9 @@ def test_histogram_buckets_add_up() -> None:
         'seconds_sum{verb="GET"} 3.6',
         'seconds_count{verb="GET"} 3',
     ]
+
+
+def test_each_metric_names_its_prometheus_type() -> None:
+    metrics = (CounterMetric("a_total", "A."), GaugeMetric("b", "B."), HistogramMetric("c", "C.", buckets=(1.0,)))
+    types = [line.split()[-1] for line in exposition(metrics).splitlines() if line.startswith("# TYPE")]
+    assert types == [metric.type for metric in metrics] == ["counter", "gauge", "histogram"]

@@ -20,6 +20,7 @@ LabelValues = tuple[str, ...]
 class Metric(Protocol):
     """A metric that can print itself in Prometheus' text format."""
 
+    type: str
     name: str
     help_text: str
     labels: tuple[str, ...]
@@ -29,6 +30,8 @@ class Metric(Protocol):
 
 class CounterMetric:
     """A monotonic number for each combination of label values."""
+
+    type = "counter"
 
     def __init__(self, name: str, help_text: str, labels: Sequence[str] = ()) -> None:
         self.name, self.help_text, self.labels = name, help_text, tuple(labels)
@@ -41,13 +44,15 @@ class CounterMetric:
         return self._values.get(label_values, 0.0)
 
     def lines(self) -> Iterator[str]:
-        yield from _head(self.name, self.help_text, "counter")
+        yield from _head(self.name, self.help_text, self.type)
         for label_values, value in sorted(self._values.items()):
             yield f"{self.name}{_labels(self.labels, label_values)} {_number(value)}"
 
 
 class GaugeMetric:
     """A number that goes up and down; set on change, or read at exposition."""
+
+    type = "gauge"
 
     def __init__(
         self,
@@ -64,13 +69,15 @@ class GaugeMetric:
         self._values[label_values] = value
 
     def lines(self) -> Iterator[str]:
-        yield from _head(self.name, self.help_text, "gauge")
+        yield from _head(self.name, self.help_text, self.type)
         for label_values, value in sorted(self._read() if self._read else self._values.items()):
             yield f"{self.name}{_labels(self.labels, label_values)} {_number(value)}"
 
 
 class HistogramMetric:
     """The distribution of a measured value over buckets, for each combination of label values."""
+
+    type = "histogram"
 
     def __init__(
         self, name: str, help_text: str, labels: Sequence[str] = (), buckets: Sequence[float] = LATENCY_BUCKETS_S
@@ -91,7 +98,7 @@ class HistogramMetric:
         return sum(self._counts.get(label_values, ()))
 
     def lines(self) -> Iterator[str]:
-        yield from _head(self.name, self.help_text, "histogram")
+        yield from _head(self.name, self.help_text, self.type)
         bounds = [*(_number(bound) for bound in self.buckets), "+Inf"]
         for label_values, counts in sorted(self._counts.items()):
             for bound, count in zip(bounds, accumulate(counts), strict=True):
