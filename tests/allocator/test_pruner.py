@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from dralloc.allocator.allocate import check
 from dralloc.allocator.ledger import Ledger
 from dralloc.allocator.outcome import SearchAborted
-from dralloc.allocator.problem_survey import Landscape
+from dralloc.allocator.problem_survey import ProblemSurvey
 from dralloc.allocator.pruner import Knowledge, Pruner
-from dralloc.allocator.search import Cursor, Search, Verdict
+from dralloc.allocator.search import Cursor, Search, SearchStatus
 from dralloc.allocator.solver import Effort
-from dralloc.allocator.supply import Place, Supply
+from dralloc.allocator.supply import DeviceCandidate, Supply
 from dralloc.api.resource_v1 import Device, ResourceClaim, ResourceSlice
 from dralloc.devices.identity import DeviceId
 from dralloc.testing.builders import (
@@ -53,17 +53,17 @@ PARTS_FIRST = Effort(steps_max=20_000, plain=0, pruned=20)
 class Nothing(Pruner):
     """No pruning at all; each kind below takes one back."""
 
-    def __init__(self, landscape: Landscape, ledger: Ledger) -> None:
-        super().__init__(landscape, ledger, Knowledge())
+    def __init__(self, survey: ProblemSurvey, ledger: Ledger) -> None:
+        super().__init__(survey, ledger, Knowledge())
         self._numbers = count()
 
     def key(self, cursor: Cursor) -> Hashable:
         return next(self._numbers)
 
-    def likeness(self, cursor: Cursor, place: Place) -> Hashable:
+    def equivalence(self, cursor: Cursor, candidate: DeviceCandidate) -> Hashable:
         return next(self._numbers)
 
-    def is_hopeless(self, cursor: Cursor) -> bool:
+    def is_unsatisfiable(self, cursor: Cursor) -> bool:
         return False
 
 
@@ -72,11 +72,11 @@ class OnlyMemory(Nothing):
 
 
 class OnlyLikeness(Nothing):
-    likeness = Pruner.likeness
+    likeness = Pruner.equivalence
 
 
 class OnlyBounds(Nothing):
-    is_hopeless = Pruner.is_hopeless
+    is_unsatisfiable = Pruner.is_unsatisfiable
 
 
 @pytest.mark.slow
@@ -113,18 +113,18 @@ def compare_all(world: World, want: PlainOutcome, which: str) -> None:
         assert found_by(world, kind) == devices_of(want), f"{which}, {kind.__name__}"
 
 
-Devices = list[tuple[str, DeviceId]] | Verdict | None
+Devices = list[tuple[str, DeviceId]] | SearchStatus | None
 
 
 def devices_of(want: PlainOutcome) -> Devices:
     if want.fatal is not None:
         return None
     if want.given is None:
-        return Verdict.DEAD
+        return SearchStatus.DEAD
     return [(given.request, DeviceId(*given.device)) for claim in want.given for given in claim]
 
 
-def found_by(world: World, kind: Callable[[Landscape, Ledger], Pruner]) -> Devices:
+def found_by(world: World, kind: Callable[[ProblemSurvey, Ledger], Pruner]) -> Devices:
     """What a search with this pruning finds; None where it meets a fault."""
     problem = problem_of(world)
     view = problem.snapshot.view(problem.node, problem.demand.features.visibility)
@@ -132,13 +132,13 @@ def found_by(world: World, kind: Callable[[Landscape, Ledger], Pruner]) -> Devic
     try:
         check(problem.demand, supply)
         search = Search(problem.demand, supply, 10**6)
-        verdict = search.run(kind(Landscape(problem.demand, supply), search.ledger))
+        verdict = search.run(kind(ProblemSurvey(problem.demand, supply), search.ledger))
     except SearchAborted:
         return None
-    if verdict is not Verdict.SOLVED:
+    if verdict is not SearchStatus.SOLVED:
         return verdict
     picks = search.ledger.picks.values()
-    return [(str(pick.alternative.name), pick.place.strip.slice.device_id(pick.place.bit)) for pick in picks]
+    return [(str(pick.alternative.name), pick.candidate.strip.slice.device_id(pick.candidate.bit)) for pick in picks]
 
 
 # --- What each part of a key and of a bound is there for --------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Which devices a pod's claims get on one node: the answer that Kubernetes gives, without its exponential search.
+"""The allocator: which devices a pod's claims get on one node. Same answers as Kubernetes, without its exponential search.
 
-Pure: `allocate` is a function of a problem. Time, randomness and ids come in as arguments.
+Pure: `allocate` is a function of a problem. Share IDs and the time are added by `stamp` when an allocation is committed.
 """

@@ -6,7 +6,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from dralloc.allocator.allocation_results import Assembly
+from dralloc.allocator.allocation_results import AllocationAssembler
 from dralloc.allocator.ledger import Ledger, Pick
 from dralloc.allocator.outcome import (
     RESULTS_MAX,
@@ -19,7 +19,7 @@ from dralloc.allocator.outcome import (
     SearchAborted,
 )
 from dralloc.allocator.requests import Alternative, Demand
-from dralloc.allocator.search import Verdict
+from dralloc.allocator.search import SearchStatus
 from dralloc.allocator.solver import DEFAULT_EFFORT, Effort, solve
 from dralloc.allocator.supply import Supply
 from dralloc.snapshot.cluster import Snapshot
@@ -30,7 +30,7 @@ ALTERNATIVES_MAX: Final = 8
 
 
 class AllocationProblem(Struct, frozen=True, gc=False):
-    """Which devices do these claims get on this node?"""
+    """The question which devices the claims of a demand get on a node."""
 
     demand: Demand
     node: Node
@@ -48,10 +48,10 @@ def allocate(problem: AllocationProblem) -> Outcome:
     try:
         check(demand, supply)
         solution = solve(demand, supply, problem.effort)
-        match solution.verdict:
-            case Verdict.SOLVED:
+        match solution.status:
+            case SearchStatus.SOLVED:
                 return _allocated(problem, solution.ledger)
-            case Verdict.OUT_OF_STEPS:
+            case SearchStatus.OUT_OF_STEPS:
                 return BudgetExhausted(solution.steps)
             case _:
                 return Impossible(
@@ -62,7 +62,7 @@ def allocate(problem: AllocationProblem) -> Outcome:
 
 
 def check(demand: Demand, supply: Supply) -> None:
-    """Raises the first thing wrong with the claims, here; before any search, because it concerns every node."""
+    """Raises SearchAborted for the first error in the claims, before any search."""
     for index, claim in enumerate(demand.claims):
         least = 0
         for request in claim.requests:
@@ -74,7 +74,7 @@ def check(demand: Demand, supply: Supply) -> None:
 
 
 def score_max(demand: Demand) -> int:
-    """The score where every request gets its first alternative."""
+    """The score if every prioritized list gets its first alternative."""
     return ALTERNATIVES_MAX * sum(request.is_list for request in demand.requests)
 
 
@@ -90,7 +90,7 @@ def _raise_if(fatal: Fatal | None) -> None:
 
 def _allocated(problem: AllocationProblem, ledger: Ledger) -> Allocated:
     demand = problem.demand
-    assembly = Assembly(problem.node, demand.features)
+    assembler = AllocationAssembler(problem.node, demand.features)
     picks: list[list[Pick]] = [[] for _ in demand.claims]
     for pick in ledger.picks.values():
         picks[pick.alternative.claim].append(pick)
@@ -101,4 +101,4 @@ def _allocated(problem: AllocationProblem, ledger: Ledger) -> Allocated:
         chosen[request.claim].append(alternative)
         if request.is_list:
             score += ALTERNATIVES_MAX - request.alternatives.index(alternative)
-    return Allocated(tuple(map(assembly.allocation, demand.claims, picks, chosen)), score)
+    return Allocated(tuple(map(assembler.allocation, demand.claims, picks, chosen)), score)

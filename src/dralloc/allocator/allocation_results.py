@@ -20,7 +20,7 @@ from dralloc.api.resource_v1 import (
 from dralloc.snapshot.node_selectors import NAME_FIELD, Node
 
 
-class Assembly(Struct, frozen=True):
+class AllocationAssembler(Struct, frozen=True):
     """Makes the allocations of claims on one node."""
 
     node: Node
@@ -33,7 +33,7 @@ class Assembly(Struct, frozen=True):
         )
 
     def _device(self, pick: Pick) -> DeviceAllocation:
-        alternative, (strip, bit) = pick.alternative, pick.place
+        alternative, (strip, bit) = pick.alternative, pick.candidate
         device = strip.slice.devices[bit]
         is_bound = self.features.binding_conditions
         return DeviceAllocation(
@@ -48,14 +48,14 @@ class Assembly(Struct, frozen=True):
             skip_node_operations=strip.slice.source.spec.skip_node_operations if self.features.is_experimental else (),
         )
 
-    # --- Where the claim can be used ----------------------------------------------------------------------------
+    # --- Node selector ----------------------------------------------------------------------------
 
     def _node_selector(self, picks: Iterable[Pick]) -> NodeSelector | None:
-        """The nodes that can reach every device of the claim; None where all can."""
+        """Selects the nodes that reach every device of the claim; None if all nodes do."""
         expressions: list[NodeSelectorRequirement] = []
         fields: list[NodeSelectorRequirement] = []
         for pick in picks:
-            strip, bit = pick.place
+            strip, bit = pick.candidate
             device = strip.slice.devices[bit]
             placed = device if strip.slice.selects_per_device else strip.slice.source.spec
             if placed.node_name or device.binds_to_node:
@@ -77,7 +77,7 @@ class Assembly(Struct, frozen=True):
 
 
 def _too_many_terms(pick: Pick) -> SearchAborted:
-    device_id = pick.place.strip.slice.device_id(pick.place.bit)
+    device_id = pick.candidate.strip.slice.device_id(pick.candidate.bit)
     return SearchAborted(Fatal(FatalCause.NODE_SELECTOR_TERMS, claim=pick.alternative.claim, device=device_id))
 
 
@@ -96,7 +96,7 @@ def _is_same(one: NodeSelectorRequirement, other: NodeSelectorRequirement) -> bo
 
 
 def _configuration(demand: ClaimDemand, chosen: Sequence[Alternative]) -> tuple[DeviceAllocationConfiguration, ...]:
-    """First what the classes say, then what the claim says, each for the requests that it concerns."""
+    """The configuration of the classes, then that of the claim, as far as it concerns chosen alternatives."""
     configs = [*_from_classes(chosen), *_from_claim(demand, chosen)]
     return tuple(_for_all_if_complete(config, chosen) for config in configs)
 
@@ -121,7 +121,7 @@ def _from_claim(demand: ClaimDemand, chosen: Sequence[Alternative]) -> Iterable[
 def _for_all_if_complete(
     config: DeviceAllocationConfiguration, chosen: Sequence[Alternative]
 ) -> DeviceAllocationConfiguration:
-    """An entry that names every request says so by naming none."""
+    """An entry for every request is written without request names, as in Kubernetes."""
     named = _parsed(config.requests)
     if named and all(alternative.name.is_in(named) for alternative in chosen):
         return DeviceAllocationConfiguration(source=config.source, opaque=config.opaque)

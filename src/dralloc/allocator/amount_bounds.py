@@ -1,8 +1,8 @@
-"""The bound on amounts: how far what is left of a capacity, or of a counter, goes.
+"""The bound on amounts: how many requests the rest of a capacity, or of a counter, can serve.
 
-Capacities of shareable devices and counters of pools are the same to it: a dimension (memory, say) with many stores of
-different size, and requests that each take at least so much from one store. However they are packed, a store of size s
-serves at most s // a requests that need a or more. It is asked for every amount that occurs, and for the sum.
+Capacities of shareable devices and counters of pools are treated equally: a dimension (memory, say) has many stores of
+different sizes, and each request takes at least some amount from one store. However the requests are packed, a store of size
+s serves at most s // a requests that need a or more. The bound is checked for every amount that occurs, and for the sum.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import NamedTuple, Protocol
 
 from dralloc.allocator.bipartite_flow import can_meet
 from dralloc.allocator.ledger import Ledger
-from dralloc.allocator.problem_survey import CounterKey, Landscape, mask_union
-from dralloc.allocator.remaining_demand import Want
+from dralloc.allocator.problem_survey import CounterKey, ProblemSurvey, mask_union
+from dralloc.allocator.remaining_demand import RemainingRequest
 from dralloc.snapshot.slices import bits_of
 
 
 class Stores(Protocol):
-    """Where the amounts of one dimension are."""
+    """The stores of one dimension."""
 
     def units(self, devices: int, amount: int, ledger: Ledger) -> int:
-        """How many takings of the amount the stores behind the devices allow."""
+        """How often the amount can be taken from the stores of the devices."""
 
     def total(self, devices: int, ledger: Ledger) -> int:
-        """What is left in the stores behind the devices."""
+        """What is left in the stores of the devices."""
 
 
 class _Need(NamedTuple):
@@ -37,8 +37,8 @@ class _Need(NamedTuple):
 class Dimension:
     """One capacity, or one counter.
 
-    `takings` says, by the number of an alternative, what it takes of which device, where that is something. `whole` are
-    devices that are given out whole and take nothing: each spares one request from taking.
+    `takings` has, by the number of an alternative, the positive amounts that it takes, by device. `whole` are devices that are
+    taken whole and take no amount: each of them serves one request without any.
     """
 
     def __init__(self, stores: Stores, takings: Mapping[int, Mapping[int, int]], whole: int) -> None:
@@ -47,8 +47,8 @@ class Dimension:
         self._least = {number: min(taken.values()) for number, taken in takings.items()}
         self._whole = whole
 
-    def suffices(self, wants: Sequence[Want], ledger: Ledger) -> bool:
-        needs = [need for want in wants if (need := self._need(want)) is not None]
+    def suffices(self, requests: Sequence[RemainingRequest], ledger: Ledger) -> bool:
+        needs = [need for request in requests if (need := self._need(request)) is not None]
         if not needs:
             return True
         amounts = {need.amount for need in needs}
@@ -58,20 +58,20 @@ class Dimension:
             return False
         return all(self._lasts(amount, needs, ledger) for amount in amounts)
 
-    def _need(self, want: Want) -> _Need | None:
-        """What a request must take; None where it may do without. Admin access may take a device again, and is left out."""
-        options = want.options
+    def _need(self, request: RemainingRequest) -> _Need | None:
+        """What a request must take; None if it may take nothing. Admin access, which may reuse a device, is left out."""
+        options = request.options
         if any(option.alternative.is_admin or option.alternative.number not in self._least for option in options):
             return None
-        # Devices that take nothing and can be shared are there for every request.
+        # Shareable devices that take nothing serve every request.
         escapes = mask_union(
             option.devices & ~(self._devices[option.alternative.number] | self._whole) for option in options
         )
-        takings = want.need - escapes.bit_count()
+        takings = request.need - escapes.bit_count()
         if takings <= 0:
             return None
         return _Need(
-            want.devices & ~escapes, takings, min(self._least[option.alternative.number] for option in options)
+            request.devices & ~escapes, takings, min(self._least[option.alternative.number] for option in options)
         )
 
     def _lasts(self, amount: int, needs: Sequence[_Need], ledger: Ledger) -> bool:
@@ -84,8 +84,8 @@ class Dimension:
         )
 
 
-def dimensions_of(landscape: Landscape) -> list[Dimension]:
-    return [*_capacities(landscape), *_counters(landscape)]
+def dimensions_of(survey: ProblemSurvey) -> list[Dimension]:
+    return [*_capacities(survey), *_counters(survey)]
 
 
 # --- Capacities of shareable devices ------------------------------------------------------------------------------
@@ -94,8 +94,8 @@ def dimensions_of(landscape: Landscape) -> list[Dimension]:
 class _CapacityStores:
     """Each device that has the capacity is a store."""
 
-    def __init__(self, landscape: Landscape, index_of: Mapping[int, int]) -> None:
-        self._landscape = landscape
+    def __init__(self, survey: ProblemSurvey, index_of: Mapping[int, int]) -> None:
+        self._survey = survey
         self._index_of = index_of
         self._devices = mask_union(1 << position for position in index_of)
 
@@ -107,34 +107,34 @@ class _CapacityStores:
 
     def _left(self, devices: int, ledger: Ledger) -> Iterator[int]:
         for position in bits_of(devices & self._devices):
-            left = ledger.free.get(position) or self._landscape.free[position]
+            left = ledger.free.get(position) or self._survey.free[position]
             yield max(left[self._index_of[position]], 0)
 
 
-def _capacities(landscape: Landscape) -> Iterator[Dimension]:
+def _capacities(survey: ProblemSurvey) -> Iterator[Dimension]:
     index_of: dict[str, dict[int, int]] = {}
-    for position in bits_of(landscape.shareable):
-        for index, name in enumerate(landscape.capacity_names(position)):
+    for position in bits_of(survey.shareable):
+        for index, name in enumerate(survey.capacity_names(position)):
             index_of.setdefault(name, {})[position] = index
     for indices in index_of.values():
         takings: dict[int, dict[int, int]] = {}
-        for alternative in landscape.demand.alternatives:
+        for alternative in survey.demand.alternatives:
             for position, index in indices.items():
-                if landscape.usable[alternative.number] >> position & 1:
-                    amount = landscape.charge(alternative, position).nanos[index]
+                if survey.usable[alternative.number] >> position & 1:
+                    amount = survey.charge(alternative, position).nanos[index]
                     if amount:
                         takings.setdefault(alternative.number, {})[position] = amount
-        yield Dimension(_CapacityStores(landscape, indices), takings, landscape.whole)
+        yield Dimension(_CapacityStores(survey, indices), takings, survey.whole)
 
 
 # --- Counters of pools ----------------------------------------------------------------------------------------------
 
 
 class _CounterStores:
-    """Each counter is a store, behind all devices that draw from it."""
+    """Each counter is a store, for all devices that consume it."""
 
-    def __init__(self, landscape: Landscape, devices_of: Mapping[CounterKey, int]) -> None:
-        self._landscape = landscape
+    def __init__(self, survey: ProblemSurvey, devices_of: Mapping[CounterKey, int]) -> None:
+        self._survey = survey
         self._devices_of = devices_of
 
     def units(self, devices: int, amount: int, ledger: Ledger) -> int:
@@ -148,15 +148,15 @@ class _CounterStores:
         return sum(self._left(key, ledger) for key, drawing in self._devices_of.items() if drawing & devices)
 
     def _left(self, key: CounterKey, ledger: Ledger) -> int:
-        return max(ledger.counters.get(key, self._landscape.counters[key]), 0)
+        return max(ledger.counters.get(key, self._survey.counters[key]), 0)
 
 
-def _counters(landscape: Landscape) -> Iterator[Dimension]:
-    """One for each name that counters have. Shareable devices are left out: they draw once for any number of requests."""
+def _counters(survey: ProblemSurvey) -> Iterator[Dimension]:
+    """One dimension for each name of counters. Shareable devices are left out: they consume once for all their shares."""
     devices_of: dict[str, dict[CounterKey, int]] = {}
     amounts: dict[str, dict[int, int]] = {}
-    for position, draws in landscape.draws.items():
-        if landscape.shareable >> position & 1:
+    for position, draws in survey.draws.items():
+        if survey.shareable >> position & 1:
             continue
         for key, amount in draws:
             name = key[1].counter
@@ -166,9 +166,9 @@ def _counters(landscape: Landscape) -> Iterator[Dimension]:
                 stores[key] = stores.get(key, 0) | 1 << position
     for name, stores in devices_of.items():
         takings: dict[int, dict[int, int]] = {}
-        for alternative in landscape.demand.alternatives:
-            usable = landscape.usable[alternative.number]
+        for alternative in survey.demand.alternatives:
+            usable = survey.usable[alternative.number]
             taken = {position: amount for position, amount in amounts[name].items() if usable >> position & 1}
             if taken:
                 takings[alternative.number] = taken
-        yield Dimension(_CounterStores(landscape, stores), takings, landscape.whole & ~mask_union(stores.values()))
+        yield Dimension(_CounterStores(survey, stores), takings, survey.whole & ~mask_union(stores.values()))

@@ -1,7 +1,7 @@
-"""Constraints of a claim: devices that must agree in an attribute, or must all differ in it.
+"""Constraints of a claim on an attribute: matchAttribute (devices agree) and distinctAttribute (all devices differ).
 
-Monotonic: once a constraint refuses a device, taking more devices cannot please it. Its state is a set of attribute
-values: those that are still common to all (equal), or those already taken (distinct). None means no device so far.
+Monotonic: a device that a constraint refuses is also refused after more devices are taken. The state of a constraint is a set
+of attribute values: those common to all devices (matchAttribute) or those taken (distinctAttribute); None before the first.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Values = frozenset[Value]
 _SCALARS = ("string", "int", "bool", "version")
 _LISTS = {"string": "strings", "int": "ints", "bool": "bools", "version": "versions"}
 
-# Stands for an attribute that is there but cannot be compared: as the first it is as good as any.
+# The value of an attribute that exists but cannot be compared. It is accepted as the first one.
 _INCOMPARABLE: Values = frozenset({("", None)})
 
 
@@ -33,7 +33,7 @@ class Constraint:
         return not self.requests or request.is_in(self.requests)
 
     def values_of(self, driver: str, device: Device) -> Values | None:
-        """What the constraint sees of a device; None where the device can never satisfy it."""
+        """The device's values of the attribute; None if the device can never satisfy the constraint."""
         attribute = self._lookup(driver, device)
         if attribute is None:
             return None
@@ -42,7 +42,7 @@ class Constraint:
         return _scalar(attribute)
 
     def after(self, state: Values | None, values: Values) -> Values | None:
-        """The state with a device of these values taken, or None where it must not be taken."""
+        """The state after a device with these values is taken; None if the constraint refuses the device."""
         if state is None:
             return values
         if values is _INCOMPARABLE:

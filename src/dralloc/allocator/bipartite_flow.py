@@ -1,7 +1,7 @@
-"""Whether needs can be met together: the transport problem that every bound comes down to.
+"""Bipartite flow: whether needs can be met together. Every bound is reduced to this problem.
 
-Needs are given by the set of places (a mask) that can meet them. Places that the same needs can use are alike, so they are
-put into groups, and the question is one of flow between a few needs and a few groups: exact, and cheap.
+A need is given by a mask of the devices that can meet it. Devices that the same needs can use form a group, so that the
+problem becomes a flow between a few needs and a few groups, which is solved exactly and cheaply.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from itertools import pairwise
 
 
 def can_meet(needs: Mapping[int, int], units_of: Callable[[int], int]) -> bool:
-    """Whether every need gets as many units as it wants, from places in its mask.
+    """True if every need gets its number of units from devices in its mask.
 
-    `units_of` says how many units a group of places has. It must not be less for two groups together than for their union.
+    `units_of` returns the number of units of a group of devices. It must be subadditive: the units of a union are not more than
+    the sum of the units of its parts.
     """
     groups = _groups(needs)
     left = [units_of(group) for group in groups]
     reach = {mask: [index for index, group in enumerate(groups) if group & mask] for mask in needs}
-    # The pickiest first: they leave the least to be rearranged.
+    # Needs with the fewest groups first: less flow has to be rerouted.
     flow: list[dict[int, int]] = [{} for _ in groups]
     for mask in sorted(needs, key=lambda mask: len(reach[mask])):
         if not _supply(mask, needs[mask], reach, left, flow):
@@ -27,7 +28,7 @@ def can_meet(needs: Mapping[int, int], units_of: Callable[[int], int]) -> bool:
 
 
 def _groups(needs: Mapping[int, int]) -> list[int]:
-    """The places of all needs, cut so that every need holds each group whole or not at all."""
+    """The devices of all needs, partitioned so that every need contains each group wholly or not at all."""
     groups: list[int] = []
     for mask in needs:
         rest = mask
@@ -45,12 +46,12 @@ def _groups(needs: Mapping[int, int]) -> list[int]:
 def _supply(
     need: int, wanted: int, reach: Mapping[int, list[int]], left: list[int], flow: list[dict[int, int]]
 ) -> bool:
-    """Gives the need its units, and moves others to other groups where that makes room."""
+    """Gives the need its units along augmenting paths; False if there is no such path."""
     while wanted > 0:
         path = _path_to_spare(need, reach, left, flow)
         if path is None:
             return False
-        # Along the path each need moves from its group to the next one, which has room at the end.
+        # Along the path each need moves units to the next group; the last group has spare units.
         spare = path[-1][1]
         amount = min([wanted, left[spare], *(flow[group][owner] for owner, group in _moved(path))])
         left[spare] -= amount
@@ -63,14 +64,14 @@ def _supply(
 
 
 def _moved(path: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The needs that give up units of a group, and the group: each one's place is taken by the need before it."""
+    """The needs that give up units of a group, with the group: the need before them on the path takes these units."""
     return [(owner, group) for (_, group), (owner, _) in pairwise(path)]
 
 
 def _path_to_spare(
     need: int, reach: Mapping[int, list[int]], left: list[int], flow: list[dict[int, int]]
 ) -> list[tuple[int, int]] | None:
-    """A way from the need to a group with room: pairs of a need and the group it takes units of."""
+    """An augmenting path from the need to a group with spare units: pairs of a need and the group it takes units of."""
     came_from: dict[int, tuple[int, int] | None] = {need: None}
     queue = [need]
     for owner in queue:

@@ -1,8 +1,7 @@
-"""Which devices of a slice could serve a request, judged by the slice and the request alone.
+"""DeviceCandidate devices: which devices of a slice match a request, by the slice and the request alone.
 
-That judgement is by far the dearest part of an allocation, and it depends on nothing that allocations change. So a slice
-remembers, for every `Profile` it was asked about, which of its devices match (an `Offer`, as bit masks), and equal devices
-share the answers of selectors.
+Matching is by far the most expensive part of an allocation, and no allocation changes its result. A slice therefore caches
+the matching devices (an `Offer`, as bit masks) for every `Profile`, and equal devices share the results of selectors.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from dralloc.snapshot.slices import DeviceShape, IndexedSlice, bits_of
 
 
 class Profile:
-    """What a request asks of a device by itself. Equal profiles get equal offers, whichever claim they come from."""
+    """What a request requires of a single device. Equal profiles get equal offers, whichever claims they come from."""
 
     __slots__ = (
         "_hash",
@@ -42,9 +41,9 @@ class Profile:
         *,
         class_selectors: tuple[str, ...],
         request_selectors: tuple[str, ...],
-        # Names and amounts, by name; None where capacity is not looked at. Text, because 1Ki is not given out as 1024.
+        # Sorted names and amounts; None where capacity is ignored. Texts, because 1Ki and 1024 are printed differently.
         capacity: tuple[tuple[str, str], ...] | None,
-        # None where taints are not looked at.
+        # None where taints are ignored.
         tolerations: tuple[DeviceToleration, ...] | None,
         allows_binding: bool,
         allows_counters: bool,
@@ -71,7 +70,7 @@ class Profile:
 
 
 class Stage(Enum):
-    """The checks of a device by itself, in the order in which Kubernetes makes them."""
+    """The checks of a single device, in Kubernetes' order."""
 
     BINDING_CONDITIONS = "binding conditions"
     CLASS_SELECTOR = "class selector"
@@ -81,7 +80,7 @@ class Stage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a device does not match. `position` counts selectors."""
+    """Why a device does not match. `position` is the index of the selector."""
 
     stage: Stage
     position: int = 0
@@ -90,7 +89,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class DeviceFault:
-    """A check that failed to give an answer, which ends the search that meets it."""
+    """A check that failed with an error, which ends a search that reaches the device."""
 
     stage: Stage
     position: int
@@ -100,8 +99,8 @@ class DeviceFault:
 class Offer(Struct, frozen=True, eq=False):
     """The devices of a slice under one profile.
 
-    A device in `faulty_selection` ends the search when it is looked at; one in `faulty_capacity` does so too, if it is
-    for the node. `barred` devices match, but a taint or a feature that is off keeps them from being taken.
+    The search ends with an error at a device in `faulty_selection`, and at one in `faulty_capacity` if it is for the node.
+    `barred` devices match, but a taint or a disabled feature excludes them.
     """
 
     matched: int
@@ -120,7 +119,7 @@ def offer_of(indexed: IndexedSlice, profile: Profile) -> Offer:
 
 
 def judge(indexed: IndexedSlice, bit: int, profile: Profile) -> Charge | Refusal | DeviceFault:
-    """What a request takes of an empty device, or why it cannot have it. Where it is placed and tainted is not asked."""
+    """What a request consumes of an unused device, or why the device does not match. Ignores node placement and taints."""
     if not profile.allows_binding and indexed.binding >> bit & 1:
         return Refusal(Stage.BINDING_CONDITIONS)
     shape = indexed.shape(bit)
@@ -138,7 +137,7 @@ def judge(indexed: IndexedSlice, bit: int, profile: Profile) -> Charge | Refusal
 
 
 def is_repelled(indexed: IndexedSlice, bit: int, profile: Profile) -> bool:
-    """Whether a taint of the slice's own keeps the request off the device."""
+    """True if a taint in the slice excludes the device."""
     if profile.tolerations is None:
         return False
     return any(repels(taint, profile.tolerations) for taint in indexed.devices[bit].taints)
@@ -171,7 +170,7 @@ def _make_offer(indexed: IndexedSlice, profile: Profile) -> Offer:
 
 
 def _select(shape: DeviceShape, stage: Stage, expressions: tuple[str, ...]) -> Refusal | DeviceFault | None:
-    """None where every expression holds."""
+    """None if every expression is true."""
     for position, expression in enumerate(expressions):
         answer = _answer(shape, expression)
         if isinstance(answer, CelError):

@@ -1,7 +1,7 @@
-"""How much of a device's capacity a request takes (KEP-5075).
+"""Consumable capacity (KEP-5075): how much of a device's capacity a request consumes.
 
-What is asked is rounded up to what the capacity's policy allows; where nothing is asked, the policy's default is taken,
-or everything. Every capacity of the device is taken from, asked for or not.
+A requested amount is rounded up to what the capacity's request policy allows; without a request, the policy's default is
+consumed, or else everything. Every capacity of the device is consumed, requested or not.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from dralloc.primitives.quantity import INT64_MAX, NANOS, NANOS_PER_MILLI, Quant
 
 
 class CapacityError(ValueError):
-    """An amount that cannot be calculated with: negative, or beyond what Kubernetes can represent."""
+    """An amount that is negative or that Kubernetes cannot represent."""
 
 
 class Charge(Struct, frozen=True, gc=False):
-    """What one allocation takes of a device, in the order of the device's capacities; `nanos` are the same amounts."""
+    """What one allocation consumes of a device, in the order of the device's capacities; `nanos` are the same amounts."""
 
     amounts: tuple[Quantity, ...]
     nanos: tuple[int, ...]
@@ -31,9 +31,9 @@ NO_CHARGE = Charge((), ())
 def charge_for(
     capacities: Mapping[str, DeviceCapacity], asked: Mapping[str, Quantity], *, fractional_ranges: bool
 ) -> Charge | str:
-    """What a request takes of a device, or why the device, were it empty, could not serve it.
+    """What a request consumes of a device, or why even an unused device cannot serve it.
 
-    Raises CapacityError before it looks at whether anything fits, as Kubernetes does.
+    Raises CapacityError before any comparison with the capacity, as Kubernetes does.
     """
     for name in asked:
         if name not in capacities:
@@ -64,7 +64,7 @@ def _amount(name: str, capacity: DeviceCapacity, asked: Quantity | None, fractio
 
 
 def _rounded_up(policy: CapacityRequestPolicy, asked: Quantity, fractional_ranges: bool) -> Quantity:
-    """The least amount that the policy allows and that is not less than asked; where there is none, what is asked."""
+    """The least amount that the policy allows and that is not less than requested; if there is none, the requested one."""
     if (allowed := policy.valid_range) is not None:
         if allowed.min is None:
             return asked
@@ -106,7 +106,7 @@ def _allows(policy: CapacityRequestPolicy, amount: Quantity, fractional_ranges: 
 
 
 def _unit(allowed: CapacityRequestPolicyRange, fractional_ranges: bool) -> int:
-    """The unit, in nanos, that a stepped range is calculated in. Whole units, unless fractions are on and exact."""
+    """The unit, in nanos, for the steps of a range: whole units, unless fractional ranges are enabled and exact."""
     stated = [bound for bound in (allowed.min, allowed.max, allowed.step) if bound is not None]
     is_fractional = fractional_ranges and all(bound.milli is not None for bound in stated)
     if is_fractional and allowed.step is not None and allowed.step.nanos >= NANOS_PER_MILLI:

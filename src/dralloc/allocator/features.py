@@ -1,4 +1,4 @@
-"""Which optional behaviour is on, as the allocator's own names for the feature gates."""
+"""The optional behaviour of the allocator, from feature gates."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Features:
     binding_conditions: bool = True
     list_attributes: bool = False
     optional_node_operations: bool = False
-    # Kubernetes gives a device whole to whoever fits beside its shares, once it is not shareable any more. A scheduler that keeps
-    # its word to those who have the shares does not.
+    # Kubernetes allocates a device with shares in use whole, if the device is not shareable any more and has enough left. The
+    # scheduler does not: the owners of the shares keep the device.
     keeps_shares_whole: bool = False
 
     @classmethod
@@ -31,7 +31,7 @@ class Features:
         return _features_of(gates)
 
     def taken(self, dedicated: int, shared: int, shareable: int) -> int:
-        """Which devices nobody can have any more, given those that are given out whole or in shares, and those made for sharing."""
+        """The devices that are unavailable, given the masks of dedicated, shared and shareable devices."""
         if not self.consumable_capacity:
             return dedicated | shared
         return dedicated | (shared & ~shareable if self.keeps_shares_whole else 0)
@@ -42,11 +42,11 @@ class Features:
 
     @property
     def is_experimental(self) -> bool:
-        """Kubernetes changes to another allocator when one of these is on, which alone heeds skipNodeOperations."""
+        """True if a feature is on that makes Kubernetes use its experimental allocator, the only one for skipNodeOperations."""
         return self.list_attributes or self.optional_node_operations or self.compatibility_groups
 
 
-# One of each: it is part of what views are remembered by.
+# One instance of each: it is part of the cache key of views.
 _visibility = cache(Visibility)
 
 

@@ -1,7 +1,7 @@
-"""Everything that a search has taken so far, with one journal to undo any of it.
+"""Everything that a search has taken so far, with one journal to undo it.
 
-Each table is an ordinary dictionary that is read directly and written through `put`, which notes what was there before.
-`rollback` puts that back, newest first, so the state after it is exactly the state at the mark.
+Each table is an ordinary dictionary that is read directly and written through `put`, which records the previous value.
+`rollback` restores these values, newest first: the state after it is exactly the state at the mark.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from dralloc.allocator.attribute_constraints import Constraint, Values
 from dralloc.allocator.consumable_capacity import Charge
 from dralloc.allocator.requests import Alternative
-from dralloc.allocator.supply import Place
+from dralloc.allocator.supply import DeviceCandidate
 from dralloc.devices.compatibility_groups import Groups
 from dralloc.devices.counters import CounterId
 from dralloc.devices.identity import PoolId
@@ -26,7 +26,7 @@ class Pick(NamedTuple):
     """A device, or a share of one, taken for an alternative."""
 
     alternative: Alternative
-    place: Place
+    candidate: DeviceCandidate
     charge: Charge
     is_share: bool
 
@@ -47,20 +47,20 @@ class Ledger:
 
     def __init__(self) -> None:
         self._journal: list[tuple[dict[Any, Any], Any, Any]] = []
-        # Devices taken whole, as a mask for each strip: by anyone, and by a claim.
+        # Devices taken whole, as a mask for each strip: by any claim, and by claim.
         self.taken: dict[int, int] = {}
         self.taken_by_claim: dict[tuple[int, int], int] = {}
-        # What shares taken by this search leave of a device, by its number in the total order.
+        # The capacity that shares taken by this search leave of a device, by the device's position in the total order.
         self.free: dict[int, tuple[int, ...]] = {}
-        # What is left of the counters that were drawn from.
+        # What is left of the counters that devices were charged to.
         self.counters: dict[tuple[PoolId, CounterId], int] = {}
-        # The compatibility groups that devices drawing from a counter set have in common.
+        # The compatibility groups that all devices of a counter set have in common.
         self.groups: dict[tuple[PoolId, str], Groups] = {}
         self.states: dict[Constraint, Values] = {}
-        # The alternative of each request that has several.
+        # The alternative chosen for each prioritized list.
         self.chosen: dict[int, Alternative] = {}
         self.picks: dict[int, Pick] = {}
-        # How many devices each claim has.
+        # The number of results of each claim.
         self.recorded: dict[int, int] = {}
 
     def mark(self) -> int:
@@ -80,11 +80,11 @@ class Ledger:
         table[key] = value
 
     def record(self, pick: Pick) -> None:
-        """The pick, once everything that it takes has been put."""
+        """Records a pick whose counters, constraints and capacity are taken already."""
         claim = pick.alternative.claim
         self.put(self.picks, len(self.picks), pick)
         self.put(self.recorded, claim, self.recorded.get(claim, 0) + 1)
         if not pick.is_share:
-            number, mask = pick.place.strip.number, 1 << pick.place.bit
+            number, mask = pick.candidate.strip.number, 1 << pick.candidate.bit
             self.put(self.taken, number, self.taken.get(number, 0) | mask)
             self.put(self.taken_by_claim, (claim, number), self.taken_by_claim.get((claim, number), 0) | mask)

@@ -1,8 +1,8 @@
-"""Nodes that must get the same answer: their devices look the same to the requests, and as much of them is used.
+"""Node equivalence: nodes that get the same answer, because requests cannot distinguish their devices and their usage.
 
-Large clusters are made of a few kinds of nodes. Two nodes of one kind with their own slices have different devices, but a
-search on one goes exactly as on the other, so one of them is enough to know what becomes of both. Only what a request can
-see counts: serial numbers and the like do not tell devices apart, unless a selector reads them.
+Large clusters consist of a few kinds of nodes. Two nodes of one kind with slices of their own have different devices, but a
+search on one is step by step the same as on the other, so that one search suffices. Only attributes that a request can read
+count: serial numbers do not distinguish devices, unless a selector reads them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Likeness:
         self._names = _names_read(demand)
 
     def key(self, node: Node) -> Hashable:
-        """Equal for two nodes only if the allocator says the same of both, but for the names of devices."""
+        """Equal for two nodes only if the allocator gives both the same answer, except for the names of devices."""
         view = self._snapshot.view(node, self._visibility)
         if view.fault is not None:
             return view
@@ -37,7 +37,7 @@ class Likeness:
     def _pool_key(self, view: NodeView, pool: VisiblePool, strips: tuple[Strip, ...]) -> Hashable:
         is_own = not pool.layout.elsewhere and all(strip.slice.node_name == view.node.name for strip in strips)
         if not is_own or pool.layout.status is not PoolStatus.READY:
-            # A pool that other nodes have a part in is like itself alone.
+            # A pool that other nodes see, too, is equivalent only to itself.
             return (pool.slices, pool.layout, *(view.placement(strip) for strip in strips))
         is_ruled = any(True for _ in self._snapshot.rules.taints_in_pool(pool.pool_id))
         usage = self._snapshot.usage.get(pool.pool_id)
@@ -70,7 +70,7 @@ class Likeness:
         )
 
     def _attributes(self, device: Device) -> Iterator[tuple[str, DeviceAttribute]]:
-        """Those that a request may look at, and those that may make no sense, which every selector stumbles over."""
+        """The attributes that a request may read, and malformed ones, on which every selector fails."""
         names = self._names
         for name, attribute in device.attributes.items():
             if names is None or name in names or name.rpartition("/")[2] in names or not _is_plain(attribute):
@@ -82,7 +82,7 @@ def _is_plain(attribute: DeviceAttribute) -> bool:
 
 
 def _names_read(demand: Demand) -> frozenset[str] | None:
-    """The attributes that selectors and constraints name, without their domains; None where it may be any."""
+    """The attributes that selectors and constraints name, without their domains; None if a selector may read any."""
     names: set[str] = set()
     for alternative in demand.alternatives:
         profile = alternative.profile

@@ -48,7 +48,7 @@ class Alternative:
     count: int
     is_admin: bool
     tolerations: tuple[DeviceToleration, ...]
-    # Those of the claim's constraints that cover it.
+    # The claim's constraints that cover the alternative.
     constraints: tuple[Constraint, ...]
     fault: Fatal | None = None
 
@@ -87,7 +87,7 @@ class Demand:
 
     @cached_property
     def shape(self) -> bytes:
-        """The same for all demands that get the same devices everywhere: what "a pod like this one" means."""
+        """Equal for demands that get the same devices on every node."""
         classes = {found.device_class.metadata.name: found.device_class.spec for found in self.alternatives}
         parts = ([claim.devices for claim in self.claims], sorted(classes.items(), key=lambda entry: entry[0]))
         return encode(parts) + repr(self.features).encode()

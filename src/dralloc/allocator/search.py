@@ -1,11 +1,11 @@
 """The search: depth first, in Kubernetes' order, until the first complete solution.
 
 Requests are served one after the other; each takes its devices in the node's total order, and a prioritized list tries
-its alternatives as listed, each with everything that comes after it. The choices that are open are frames on an explicit
-stack: its depth is the number of devices asked for, which a pod decides, so Python's own stack is not used for it.
+its alternatives as listed, each with everything that comes after it. Open choices are on an explicit stack: its depth is the
+number of requested devices, which users control, so that Python's own stack must not be used for it.
 
 A `Pruning` is asked about every state before it is explored. Without it this is the plain search that defines the answer;
-with it the answer is the same and dead ends are left early (see `pruning`).
+with it the answer is the same and dead ends are left early (see `pruner`).
 """
 
 from __future__ import annotations
@@ -14,65 +14,69 @@ from collections.abc import Hashable, Iterator
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from dralloc.allocator.device_picker import Taking
+from dralloc.allocator.device_picker import DevicePicker
 from dralloc.allocator.ledger import Ledger
 from dralloc.allocator.outcome import RESULTS_MAX
 from dralloc.allocator.requests import Alternative, Demand
-from dralloc.allocator.supply import Place, Supply
+from dralloc.allocator.supply import DeviceCandidate, Supply
 from dralloc.snapshot.cluster import Strip
 
 
-class Verdict(Enum):
+class SearchStatus(Enum):
+    """How a search, or the exploration of one state, ended."""
+
     SOLVED = "solved"
     DEAD = "dead"
-    # The claim would get more results than it may hold, whichever devices it takes: only another alternative can help.
-    # One of the claim's own always does, because claims that ask for too much even at their least are refused before.
+    # The claim would get more results than it may have, whichever devices it takes: only another alternative can help.
+    # Some alternatives of the claim always do, because a claim that requests too many devices at its least is fatal.
     OVER_LIMIT = "over limit"
     OUT_OF_STEPS = "out of steps"
 
 
 class Cursor(NamedTuple):
-    """Where a search stands: which request, the alternative chosen for it, and which of its devices comes next."""
+    """The next decision of a search: a request, the alternative chosen for it, and the slot to fill with a device."""
 
     request: int
     alternative: Alternative | None = None
     slot: int = 0
-    # Devices of one request are taken in ascending order: only those after this one come into question.
-    after: Place | None = None
+    # Devices of one request are taken in ascending order: only devices after this one are tried.
+    after: DeviceCandidate | None = None
 
 
 class Pruning(Protocol):
-    """What may be left out: states that hold no solution, and where the plain search would meet no fault either."""
+    """Which states to leave out: those without a solution where the plain search would meet no fatal error either."""
 
     def key(self, cursor: Cursor) -> Hashable:
-        """Equal for two states only where exploring them ends the same way."""
+        """Equal for two states only if exploring them ends the same way."""
 
-    def recall(self, key: Hashable) -> Verdict | None:
-        """How a state with this key ended."""
+    def recall(self, key: Hashable) -> SearchStatus | None:
+        """How a state with this key ended, if one was explored."""
 
-    def learn(self, key: Hashable, verdict: Verdict) -> None: ...
+    def learn(self, key: Hashable, status: SearchStatus) -> None: ...
 
-    def is_hopeless(self, cursor: Cursor) -> bool:
-        """Whether it can be shown, without exploring it, that the state holds no solution."""
+    def is_unsatisfiable(self, cursor: Cursor) -> bool:
+        """True if a bound proves that the state has no solution."""
 
-    def likeness(self, cursor: Cursor, place: Place) -> Hashable:
-        """Equal for two devices only where, if the first leads nowhere, neither does the second."""
+    def equivalence(self, cursor: Cursor, candidate: DeviceCandidate) -> Hashable:
+        """Equal for two devices only if the second leads to no solution where the first leads to none."""
 
 
-class Frame:
-    """An open choice, of an alternative or of a device, in the state that the ledger had at the mark."""
+class ChoicePoint:
+    """An open choice of an alternative or a device. `mark` is the state of the ledger before the choice."""
 
     __slots__ = ("cursor", "key", "limited", "mark", "options", "seen", "tried")
 
-    def __init__(self, cursor: Cursor, mark: int, options: Iterator[Alternative | Place], key: Hashable) -> None:
+    def __init__(
+        self, cursor: Cursor, mark: int, options: Iterator[Alternative | DeviceCandidate], key: Hashable
+    ) -> None:
         self.cursor = cursor
         self.mark = mark
         self.options = options
         self.key = key
         self.tried = 0
-        # How many of the tried options were over the limit.
+        # The number of tried options that ended over the limit.
         self.limited = 0
-        # What the devices tried so far were like.
+        # The equivalence keys of the devices tried so far.
         self.seen: set[Hashable] = set()
 
 
@@ -83,72 +87,72 @@ class Search:
         self._steps_max = steps_max
         self._requests = demand.requests
         self._supply = supply
-        self._taking = Taking(supply, self.ledger)
-        self._frames: list[Frame] = []
+        self._picker = DevicePicker(supply, self.ledger)
+        self._choice_points: list[ChoicePoint] = []
         self._pruning: Pruning | None = None
         self._end = len(demand.requests)
 
-    def run(self, pruning: Pruning | None = None) -> Verdict:
+    def run(self, pruning: Pruning | None = None) -> SearchStatus:
         """Leaves the first solution in the ledger. Raises SearchAborted where the search meets a fatal error."""
         return self.run_part(0, len(self._requests), pruning)
 
-    def run_part(self, start: int, end: int, pruning: Pruning | None) -> Verdict:
-        """Serves only the requests from the start up to the end."""
+    def run_part(self, start: int, end: int, pruning: Pruning | None) -> SearchStatus:
+        """Serves only requests[start:end]."""
         self._pruning = pruning
         self._end = end
-        frames = self._frames
-        verdict = self._open(Cursor(start))
-        while verdict is None or verdict is Verdict.DEAD or verdict is Verdict.OVER_LIMIT:
-            if not frames:
-                return Verdict.DEAD
+        choice_points = self._choice_points
+        status = self._open(Cursor(start))
+        while status is None or status is SearchStatus.DEAD or status is SearchStatus.OVER_LIMIT:
+            if not choice_points:
+                return SearchStatus.DEAD
             if self.steps > self._steps_max:
-                return Verdict.OUT_OF_STEPS
-            verdict = self._advance(frames[-1], verdict)
-        return verdict
+                return SearchStatus.OUT_OF_STEPS
+            status = self._advance(choice_points[-1], status)
+        return status
 
-    def _advance(self, frame: Frame, verdict: Verdict | None) -> Verdict | None:
-        """Tries the next option of the topmost frame, whose last one ended with the verdict."""
-        chooses_device = frame.cursor.alternative is not None
-        if verdict is Verdict.OVER_LIMIT:
-            # Other devices cannot help, other alternatives can.
+    def _advance(self, choice_point: ChoicePoint, status: SearchStatus | None) -> SearchStatus | None:
+        """Tries the next option of the top choice point. `status` is how the last one ended."""
+        chooses_device = choice_point.cursor.alternative is not None
+        if status is SearchStatus.OVER_LIMIT:
+            # Another device cannot help, another alternative can.
             if chooses_device:
-                return self._close(frame, verdict)
-            frame.limited += 1
-        self.ledger.rollback(frame.mark)
-        option = next(frame.options, None)
+                return self._close(choice_point, status)
+            choice_point.limited += 1
+        self.ledger.rollback(choice_point.mark)
+        option = next(choice_point.options, None)
         if option is None:
-            is_over = frame.limited == frame.tried > 0
-            return self._close(frame, Verdict.OVER_LIMIT if is_over else Verdict.DEAD)
-        frame.tried += 1
+            is_over = choice_point.limited == choice_point.tried > 0
+            return self._close(choice_point, SearchStatus.OVER_LIMIT if is_over else SearchStatus.DEAD)
+        choice_point.tried += 1
         self.steps += 1
-        return self._choose(frame, option)
+        return self._choose(choice_point, option)
 
-    def _close(self, frame: Frame, verdict: Verdict) -> Verdict:
-        self._frames.pop()
+    def _close(self, choice_point: ChoicePoint, status: SearchStatus) -> SearchStatus:
+        self._choice_points.pop()
         if self._pruning is not None:
-            self._pruning.learn(frame.key, verdict)
-        return verdict
+            self._pruning.learn(choice_point.key, status)
+        return status
 
-    def _choose(self, frame: Frame, option: Alternative | Place) -> Verdict | None:
-        cursor = frame.cursor
+    def _choose(self, choice_point: ChoicePoint, option: Alternative | DeviceCandidate) -> SearchStatus | None:
+        cursor = choice_point.cursor
         if isinstance(option, Alternative):
             self.ledger.put(self.ledger.chosen, cursor.request, option)
             return self._open(Cursor(cursor.request, option))
         if self._pruning is not None:
-            likeness = self._pruning.likeness(cursor, option)
-            if likeness in frame.seen:
-                return Verdict.DEAD
-            frame.seen.add(likeness)
-        assert cursor.alternative is not None, "a place is an option only where an alternative is chosen"
-        if not self._taking.take(cursor.alternative, option):
-            return Verdict.DEAD
+            equivalence = self._pruning.equivalence(cursor, option)
+            if equivalence in choice_point.seen:
+                return SearchStatus.DEAD
+            choice_point.seen.add(equivalence)
+        assert cursor.alternative is not None, "a candidate is an option only where an alternative is chosen"
+        if not self._picker.take(cursor.alternative, option):
+            return SearchStatus.DEAD
         return self._open(Cursor(cursor.request, cursor.alternative, cursor.slot + 1, option))
 
-    def _open(self, cursor: Cursor) -> Verdict | None:
-        """Puts the choice that is due at the cursor on the stack, or says how the search ends there."""
+    def _open(self, cursor: Cursor) -> SearchStatus | None:
+        """Pushes the choice at the cursor; if there is none, returns how the search ends there."""
         while True:
             if cursor.request == self._end:
-                return Verdict.SOLVED
+                return SearchStatus.SOLVED
             request = self._requests[cursor.request]
             alternative = cursor.alternative
             if alternative is None:
@@ -158,36 +162,36 @@ class Search:
                 cursor = Cursor(cursor.request, alternative)
             wanted = self._supply.wanted(alternative)
             if alternative.takes_all and wanted == 0:
-                return Verdict.DEAD
+                return SearchStatus.DEAD
             if cursor.slot < wanted:
                 break
             cursor = Cursor(cursor.request + 1)
         if self.ledger.recorded.get(request.claim, 0) + wanted - cursor.slot > RESULTS_MAX:
-            return Verdict.OVER_LIMIT
-        return self._push(cursor, self._places(alternative, cursor))
+            return SearchStatus.OVER_LIMIT
+        return self._push(cursor, self._candidates(alternative, cursor))
 
-    def _push(self, cursor: Cursor, options: Iterator[Alternative | Place]) -> Verdict | None:
+    def _push(self, cursor: Cursor, options: Iterator[Alternative | DeviceCandidate]) -> SearchStatus | None:
         key: Hashable = None
         if self._pruning is not None:
             key = self._pruning.key(cursor)
-            verdict = self._pruning.recall(key)
-            if verdict is None and self._pruning.is_hopeless(cursor):
-                verdict = Verdict.DEAD
-                self._pruning.learn(key, verdict)
-            if verdict is not None:
-                return verdict
-        self._frames.append(Frame(cursor, self.ledger.mark(), options, key))
+            status = self._pruning.recall(key)
+            if status is None and self._pruning.is_unsatisfiable(cursor):
+                status = SearchStatus.DEAD
+                self._pruning.learn(key, status)
+            if status is not None:
+                return status
+        self._choice_points.append(ChoicePoint(cursor, self.ledger.mark(), options, key))
         return None
 
     # --- Devices ----------------------------------------------------------------------------------------------
 
-    def _places(self, alternative: Alternative, cursor: Cursor) -> Iterator[Place]:
-        """The devices to try, in the total order. Raises the fault of a device when the search gets to it."""
+    def _candidates(self, alternative: Alternative, cursor: Cursor) -> Iterator[DeviceCandidate]:
+        """The devices to try, in the total order. Raises a device's fatal error when the search reaches the device."""
         if alternative.takes_all:
-            place = self._supply.everything_for(alternative)[cursor.slot]
-            stock = self._supply.stock(alternative, place.strip)
-            if (stock.usable & ~self._taken(alternative, place.strip)) >> place.bit & 1:
-                yield place
+            candidate = self._supply.everything_for(alternative)[cursor.slot]
+            stock = self._supply.stock(alternative, candidate.strip)
+            if (stock.usable & ~self._taken(alternative, candidate.strip)) >> candidate.bit & 1:
+                yield candidate
             return
         after = cursor.after
         strips = self._supply.strips
@@ -202,12 +206,12 @@ class Search:
                 mask ^= lowest
                 bit = lowest.bit_length() - 1
                 if stock.faulty & lowest:
-                    raise self._supply.fault(alternative, Place(strip, bit))
-                if not (stock.shared & lowest and self._supply.is_crowded(stock, strip, bit)):
-                    yield Place(strip, bit)
+                    raise self._supply.fault(alternative, DeviceCandidate(strip, bit))
+                if not (stock.shared & lowest and self._supply.lacks_capacity(stock, strip, bit)):
+                    yield DeviceCandidate(strip, bit)
 
     def _taken(self, alternative: Alternative, strip: Strip) -> int:
-        """Devices that earlier picks keep from this one. Admin access is kept off by picks of its own claim alone."""
+        """Devices that earlier picks exclude. Admin access is excluded only by picks of its own claim."""
         if alternative.is_admin:
             return self.ledger.taken_by_claim.get((alternative.claim, strip.number), 0)
         return self.ledger.taken.get(strip.number, 0)

@@ -1,8 +1,8 @@
-"""How much is done to solve a problem: no more than it takes.
+"""Solves a problem with no more effort than it needs.
 
-Most problems are solved, or refuted, by the plain search within a few steps, and looking at everything would cost more than
-that. For the others it pays: first to prune, then, where that drags on, to find out which of the last requests cannot be
-served even if they were alone, because a search learns of that only after it has served everything before them.
+Most problems are solved or refuted by the plain search within a few steps, and a survey of all devices would cost more than
+that. The others are searched with pruning. If that takes many steps, too, the last requests are searched alone: a search
+discovers that they are unsatisfiable only after it has served everything before them.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from dralloc.allocator.ledger import Ledger
-from dralloc.allocator.problem_survey import Landscape
+from dralloc.allocator.problem_survey import ProblemSurvey
 from dralloc.allocator.pruner import Knowledge, Pruner
 from dralloc.allocator.requests import Demand
-from dralloc.allocator.search import Search, Verdict
+from dralloc.allocator.search import Search, SearchStatus
 from dralloc.allocator.supply import Supply
 
 
 class Effort(NamedTuple):
-    """Bounds on the steps of a search: altogether, and at which another way is tried."""
+    """Limits on search steps: in total, of the plain search, and of the first search with pruning."""
 
     steps_max: int = 50_000
     plain: int = 100
@@ -26,9 +26,9 @@ class Effort(NamedTuple):
 
 
 class Solution(NamedTuple):
-    """How it ended; where it is solved, the ledger holds the first solution."""
+    """How the search ended. If it is solved, the ledger has the first solution."""
 
-    verdict: Verdict
+    status: SearchStatus
     ledger: Ledger
     steps: int
 
@@ -37,35 +37,35 @@ DEFAULT_EFFORT: Final = Effort()
 
 
 def solve(demand: Demand, supply: Supply, effort: Effort) -> Solution:
-    """The first solution in Kubernetes' order. Raises SearchAborted where the plain search would meet one before it."""
+    """The first solution in Kubernetes' order. Raises SearchAborted if the plain search meets a fatal error before it."""
     search = Search(demand, supply, min(effort.plain, effort.steps_max))
-    verdict = search.run()
-    if verdict is not Verdict.OUT_OF_STEPS:
-        return Solution(verdict, search.ledger, search.steps)
-    landscape, knowledge = Landscape(demand, supply), Knowledge()
+    status = search.run()
+    if status is not SearchStatus.OUT_OF_STEPS:
+        return Solution(status, search.ledger, search.steps)
+    survey, knowledge = ProblemSurvey(demand, supply), Knowledge()
     steps = 0
     for steps_max in (min(effort.pruned, effort.steps_max), effort.steps_max):
         search = Search(demand, supply, steps_max - steps)
-        verdict = search.run(Pruner(landscape, search.ledger, knowledge))
+        status = search.run(Pruner(survey, search.ledger, knowledge))
         steps += search.steps
-        if verdict is not Verdict.OUT_OF_STEPS or steps >= effort.steps_max:
+        if status is not SearchStatus.OUT_OF_STEPS or steps >= effort.steps_max:
             break
-        steps += _find_doomed(landscape, supply, knowledge, min(effort.pruned, effort.steps_max - steps))
-    return Solution(verdict, search.ledger, steps)
+        steps += _find_unsatisfiable(survey, supply, knowledge, min(effort.pruned, effort.steps_max - steps))
+    return Solution(status, search.ledger, steps)
 
 
-def _find_doomed(landscape: Landscape, supply: Supply, knowledge: Knowledge, steps_max: int) -> int:
-    """Looks, for each run of requests that can meet no fault, for those at its end that cannot be served alone."""
-    demand = landscape.demand
+def _find_unsatisfiable(survey: ProblemSurvey, supply: Supply, knowledge: Knowledge, steps_max: int) -> int:
+    """Finds, for each run of requests that meets no fatal error, a suffix that cannot be served alone."""
+    demand = survey.demand
     steps = 0
     end = len(demand.requests)
     for start in reversed(range(1, end)):
-        end = landscape.horizon[start]
-        if start == end or end in knowledge.doomed:
+        end = survey.next_error[start]
+        if start == end or end in knowledge.unsatisfiable:
             continue
         search = Search(demand, supply, steps_max)
-        verdict = search.run_part(start, end, Pruner(landscape, search.ledger, knowledge))
+        status = search.run_part(start, end, Pruner(survey, search.ledger, knowledge))
         steps += search.steps
-        if verdict is Verdict.DEAD:
-            knowledge.doomed[end] = start
+        if status is SearchStatus.DEAD:
+            knowledge.unsatisfiable[end] = start
     return steps

@@ -1,7 +1,7 @@
-"""What one node has for one demand, worked out strip by strip as the search gets there.
+"""The devices that one node has for one demand, evaluated strip by strip as the search reaches them.
 
-Joins what does not change during an allocation: the offers of slices, usage by allocated claims, taint rules, placement.
-Nothing is looked at before it is needed, so an easy problem on a node that sees 100,000 devices looks at a few of them.
+Joins what does not change during an allocation: matching devices of slices, usage by allocated claims, taint rules,
+placement. Everything is lazy: an easy problem on a node that sees 100,000 devices evaluates a few of them.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ OPTIONAL_NODE_OPERATIONS = "DRAOptionalNodeOperations"
 
 
 class Stock(NamedTuple):
-    """The devices of a strip for one alternative: those it can take, and those that end the search when it meets them.
+    """The devices of a strip for one alternative.
 
-    Of those that are `shared` already it remains to be seen whether they have enough left.
+    The search may take `usable` devices and ends with an error at a `faulty` one. `shared` are the usable devices with shares
+    in use, which may have too little capacity left.
     """
 
     usable: int
@@ -37,7 +38,7 @@ class Stock(NamedTuple):
     offer: Offer
 
 
-class Place(NamedTuple):
+class DeviceCandidate(NamedTuple):
     """A device in the total order of a node."""
 
     strip: Strip
@@ -55,7 +56,7 @@ class Supply:
         self._snapshot = snapshot
         self._view = view
         self._stocks: list[dict[int, Stock]] = [{} for _ in demand.alternatives]
-        self._everything: list[tuple[Place, ...] | None] = [None] * len(demand.alternatives)
+        self._everything: list[tuple[DeviceCandidate, ...] | None] = [None] * len(demand.alternatives)
         self._usage: dict[PoolId, PoolUsage] = {}
         self._counters: dict[PoolId, Mapping[CounterId, int] | None] = {}
         self._groups: dict[PoolId, Mapping[str, Groups]] = {}
@@ -78,7 +79,7 @@ class Supply:
         return Stock(usable, faulty & ~in_use, usable & self.usage(strip.pool).shared[strip.slice_index], offer)
 
     def _placed(self, strip: Strip, offer: Offer) -> tuple[int, int]:
-        """Devices that match and are for the node, and those that fail to tell."""
+        """Devices of the node that match, and devices where that cannot be evaluated."""
         if not strip.slice.selects_per_device:
             return offer.matched, offer.faulty_selection | offer.faulty_capacity
         here, unclear = self._view.placement(strip)
@@ -91,7 +92,7 @@ class Supply:
         return self.features.taken(dedicated, shared, strip.slice.shareable)
 
     def _barred_here(self, alternative: Alternative, strip: Strip) -> int:
-        """Devices that taint rules, or what the node cannot do, keep from being taken."""
+        """Devices that taint rules, or node operations that the node cannot skip, exclude."""
         barred = 0
         if self.features.device_taints and self.features.taint_rules:
             for mask, taint in strip.slice.taints_from(self._snapshot.rules):
@@ -108,21 +109,21 @@ class Supply:
         return not (self.features.optional_node_operations and is_declared)
 
     def wanted(self, alternative: Alternative) -> int:
-        """How many devices the alternative takes."""
+        """The number of devices that the alternative takes."""
         return len(self.everything_for(alternative)) if alternative.takes_all else alternative.count
 
-    def everything_for(self, alternative: Alternative) -> tuple[Place, ...]:
-        """All devices that match an alternative that takes all: in use, tainted or not.
+    def everything_for(self, alternative: Alternative) -> tuple[DeviceCandidate, ...]:
+        """All devices that match an alternative that takes all, including those in use or tainted.
 
-        Raises a fault where that cannot be told, be it that a device cannot be judged or that a pool is not ready.
+        Raises SearchAborted if a device cannot be evaluated or a pool is not ready.
         """
         known = self._everything[alternative.number]
         if known is None:
             known = self._everything[alternative.number] = self._find_everything(alternative)
         return known
 
-    def _find_everything(self, alternative: Alternative) -> tuple[Place, ...]:
-        places: list[Place] = []
+    def _find_everything(self, alternative: Alternative) -> tuple[DeviceCandidate, ...]:
+        candidates: list[DeviceCandidate] = []
         for pool, strips in zip(self._view.pools, self._view.strips_by_pool, strict=True):
             if pool.layout.status is not PoolStatus.READY:
                 why = f"{pool.pool_id} {pool.layout.fault}"
@@ -131,9 +132,9 @@ class Supply:
                 matched, faulty = self._placed(strip, offer_of(strip.slice, alternative.profile))
                 for bit in bits_of(matched | faulty):
                     if faulty >> bit & 1:
-                        raise self.fault(alternative, Place(strip, bit))
-                    places.append(Place(strip, bit))
-        return tuple(places)
+                        raise self.fault(alternative, DeviceCandidate(strip, bit))
+                    candidates.append(DeviceCandidate(strip, bit))
+        return tuple(candidates)
 
     # --- Amounts ----------------------------------------------------------------------------------------------
 
@@ -144,14 +145,14 @@ class Supply:
             self._usage[pool.pool_id] = usage
         return usage
 
-    def free(self, place: Place) -> tuple[int, ...]:
-        """What shares given out before leave of the device, in the order of its capacities."""
-        device = place.strip.slice.devices[place.bit]
-        consumed = self.usage(place.strip.pool).of(device.name).consumed
+    def free(self, candidate: DeviceCandidate) -> tuple[int, ...]:
+        """The capacity that shares in use leave of the device, in the order of its capacities."""
+        device = candidate.strip.slice.devices[candidate.bit]
+        consumed = self.usage(candidate.strip.pool).of(device.name).consumed
         return tuple([each.value.nanos - consumed.get(name, 0) for name, each in device.capacity.items()])
 
-    def is_crowded(self, stock: Stock, strip: Strip, bit: int) -> bool:
-        """Whether shares given out before leave too little of the device."""
+    def lacks_capacity(self, stock: Stock, strip: Strip, bit: int) -> bool:
+        """True if shares in use leave too little capacity of the device."""
         device = strip.slice.devices[bit]
         consumed = self.usage(strip.pool).of(device.name).consumed
         for (name, capacity), amount in zip(device.capacity.items(), stock.offer.charges[bit].nanos, strict=False):
@@ -159,15 +160,15 @@ class Supply:
                 return True
         return False
 
-    def is_shareable(self, place: Place) -> bool:
-        return self.features.consumable_capacity and bool(place.strip.slice.shareable >> place.bit & 1)
+    def is_shareable(self, candidate: DeviceCandidate) -> bool:
+        return self.features.consumable_capacity and bool(candidate.strip.slice.shareable >> candidate.bit & 1)
 
-    def is_shared(self, place: Place) -> bool:
-        strip, bit = place
+    def is_shared(self, candidate: DeviceCandidate) -> bool:
+        strip, bit = candidate
         return bool(self.usage(strip.pool).shared[strip.slice_index] >> bit & 1)
 
     def counters(self, pool: VisiblePool) -> Mapping[CounterId, int] | None:
-        """What is left of the pool's counters; None where any is overdrawn, which blocks every device that draws."""
+        """What is left of the pool's counters; None if one is overdrawn, which blocks all devices that consume counters."""
         if pool.pool_id not in self._counters:
             left = pool.slices.counters_left(pool.layout, self.usage(pool))
             self._counters[pool.pool_id] = None if any(amount < 0 for amount in left.values()) else left
@@ -179,22 +180,22 @@ class Supply:
             self._groups[pool.pool_id] = pool.slices.groups_in_use(pool.layout, self.usage(pool))
         return self._groups[pool.pool_id]
 
-    def values(self, constraint: Constraint, place: Place) -> Values | None:
-        key = (constraint, place.position)
+    def values(self, constraint: Constraint, candidate: DeviceCandidate) -> Values | None:
+        key = (constraint, candidate.position)
         if key not in self._values:
-            indexed = place.strip.slice
-            self._values[key] = constraint.values_of(indexed.pool_id.driver, indexed.devices[place.bit])
+            indexed = candidate.strip.slice
+            self._values[key] = constraint.values_of(indexed.pool_id.driver, indexed.devices[candidate.bit])
         return self._values[key]
 
-    # --- Faults -----------------------------------------------------------------------------------------------
+    # --- Errors -----------------------------------------------------------------------------------------------
 
-    def fault(self, alternative: Alternative, place: Place) -> SearchAborted:
-        """What is wrong with a device that a stock has as faulty."""
-        device_id = place.strip.slice.device_id(place.bit)
-        fault = offer_of(place.strip.slice, alternative.profile).faults.get(place.bit)
+    def fault(self, alternative: Alternative, candidate: DeviceCandidate) -> SearchAborted:
+        """The error of a device that is faulty for the alternative."""
+        device_id = candidate.strip.slice.device_id(candidate.bit)
+        fault = offer_of(candidate.strip.slice, alternative.profile).faults.get(candidate.bit)
         device_class = None
         if fault is None:
-            detail = str(self._view.placement_faults(place.strip)[place.bit])
+            detail = str(self._view.placement_faults(candidate.strip)[candidate.bit])
         elif fault.stage is Stage.CAPACITY:
             detail = fault.message
         else:
@@ -204,7 +205,7 @@ class Supply:
             Fatal(FatalCause.EVALUATION_ERROR, detail, alternative.claim, alternative.name, device_class, device_id)
         )
 
-    def constraint_fault(self, alternative: Alternative, place: Place) -> SearchAborted:
-        device_id = place.strip.slice.device_id(place.bit)
+    def constraint_fault(self, alternative: Alternative, candidate: DeviceCandidate) -> SearchAborted:
+        device_id = candidate.strip.slice.device_id(candidate.bit)
         cause = FatalCause.CONSTRAINT_ON_ALL
         return SearchAborted(Fatal(cause, claim=alternative.claim, request=alternative.name, device=device_id))
