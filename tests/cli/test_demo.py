@@ -15,7 +15,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-DEMO = (sys.executable, str(ROOT / "scripts" / "demo.py"))
+DEMO = (sys.executable, "-m", "scripts.demo")
 DEADLINE_S = 240
 
 TOLD = (
@@ -37,7 +37,7 @@ TOLD = (
 
 
 def test_without_a_terminal_it_tells_the_story_and_ends() -> None:
-    told = subprocess.run(DEMO, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    told = subprocess.run(DEMO, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert (told.returncode, told.stderr) == (0, "")
     for line in TOLD:
         assert line in told.stdout
@@ -48,7 +48,7 @@ def test_without_a_terminal_it_tells_the_story_and_ends() -> None:
 def test_on_a_terminal_it_goes_on_until_ctrl_c() -> None:
     terminal, its_side = pty.openpty()
     # A session of its own: Ctrl-C goes to all that run on a terminal.
-    with subprocess.Popen([*DEMO, "--chapters", "1"], stdout=its_side, start_new_session=True) as demo:
+    with subprocess.Popen([*DEMO, "--chapters", "1"], cwd=ROOT, stdout=its_side, start_new_session=True) as demo:
         os.close(its_side)
         with open(terminal, encoding="utf-8", errors="replace") as screen:
             said = ""
@@ -66,7 +66,7 @@ def test_on_a_terminal_it_goes_on_until_ctrl_c() -> None:
 
 def test_ctrl_c_in_the_middle_of_the_story_ends_it_quietly() -> None:
     with subprocess.Popen(
-        [*DEMO, "--stay"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        [*DEMO, "--stay"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as demo:
         assert demo.stdout is not None
         for line in demo.stdout:
