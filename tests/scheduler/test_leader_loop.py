@@ -65,10 +65,10 @@ def test_a_scheduler_that_cannot_list_or_elect_logs_why(caplog: pytest.LogCaptur
     run_virtual(main())
     told = [(record.levelname, record.getMessage()) for record in caplog.records]
     if elected:
-        assert told == [("WARNING", "being elected by lease kube-system/dralloc-scheduler: Unauthorized")]
+        assert told == [("WARNING", "leader election with lease kube-system/dralloc-scheduler: Unauthorized")]
     else:
         watched = ("nodes", "deviceclasses", "resourceslices", "devicetaintrules")
-        assert {("WARNING", f"watching {plural}: Unauthorized") for plural in watched} == set(told)
+        assert {("WARNING", f"cannot watch {plural}: Unauthorized") for plural in watched} == set(told)
 
 
 @in_cluster()

@@ -21,7 +21,6 @@ from dralloc.scheduler.bind.binder import Binder, BindingFailed, Bound, PodGone
 from dralloc.scheduler.bind.claim_writer import ClaimWriter
 from dralloc.scheduler.bind.write_slots import WriteSlots
 from dralloc.scheduler.contract import CommittedPlacement, Decision, DecisionFailure, Placement, Rejection
-from dralloc.scheduler.decide.claim_checks import pod_key
 from dralloc.scheduler.decide.cycle import Cycle
 from dralloc.scheduler.queue.parked_pods import QueuedPod
 from dralloc.scheduler.queue.pending_pods import PendingPods, QueueKey, may_change_outcome, queue_key
@@ -33,6 +32,7 @@ from dralloc.scheduler.report.scheduling_report import SchedulingReport
 from dralloc.scheduler.settings import NAME, SchedulerSettings
 from dralloc.scheduler.state.cluster_events import ClusterEvent, pod_changed
 from dralloc.scheduler.state.cluster_state import ClusterState
+from dralloc.scheduler.state.placed_pods import pod_key
 from dralloc.scheduler.state.watches import Watches
 
 # A pod whose claims are not created yet gets a condition only if they are still missing after this time.

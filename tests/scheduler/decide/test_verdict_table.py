@@ -1,4 +1,4 @@
-"""What is remembered between pods never changes a decision: it is the one that somebody new to the cluster would make."""
+"""Cached verdicts never change a decision: a cycle with caches decides like a new one."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def read_node(document: Document) -> Node:
 
 
 class Decisions(RuleBasedStateMachine):
-    """A cluster that changes, one who has seen it all, and each time somebody new."""
+    """A changing cluster, a cycle that has seen every change, and a new cycle for each decision."""
 
     effort = SearchEffort()
 
@@ -169,7 +169,7 @@ class Decisions(RuleBasedStateMachine):
     @precondition(lambda self: self.placed)
     @rule(data=st.data())
     def share_a_claim(self, data: st.DataObject) -> None:
-        """Another pod with the claim of one that has a node: it goes where the devices are."""
+        """Places another pod with the claim of a placed pod: it must go where the devices are."""
         name = data.draw(st.sampled_from(sorted(self.placed)))
         self.number += 1
         pod = seen(our_pod(f"p{self.number}", name))
@@ -186,7 +186,7 @@ class Decisions(RuleBasedStateMachine):
     @precondition(lambda self: self.placed)
     @rule(data=st.data())
     def store(self, data: st.DataObject) -> None:
-        """The watch shows what was decided."""
+        """The watch delivers the decision."""
         name = data.draw(st.sampled_from(sorted(self.placed)))
         known = self.cluster.find_claim(ClaimId("default", name))
         assert known is not None
@@ -198,7 +198,7 @@ class Decisions(RuleBasedStateMachine):
     @precondition(lambda self: self.placed)
     @rule(data=st.data())
     def finish(self, data: st.DataObject) -> None:
-        """The pod is gone, and so is its claim."""
+        """The pod and its claim are deleted."""
         name = data.draw(st.sampled_from(sorted(self.placed)))
         pod, _ = self.placed.pop(name)
         self.cluster.pod_changed(pod, None)
@@ -214,7 +214,7 @@ def summary(decision: Decision) -> Any:
 
 
 class LazyDecisions(Decisions):
-    """As if every pool were seen by many nodes: verdicts are checked when they are used."""
+    """Every pool counts as seen by many nodes, so verdicts are checked when they are used."""
 
     effort = SearchEffort(few_max=0)
 
@@ -227,11 +227,11 @@ TestLazyDecisions.settings = STEPS
 
 
 @pytest.mark.parametrize("few", [0, 64], ids=["many nodes", "few nodes"])
-def test_a_port_that_is_freed_helps_every_node_that_reaches_it(few: int) -> None:
+def test_a_freed_port_helps_every_node_that_can_use_it(few: int) -> None:
     machine = with_the_port_taken(few)
     machine.place_one("fabric", "")
     [(pod, place)] = machine.placed.values()
-    # It is the very node that had the port which cannot take the next pod.
+    # The node that had the port cannot take the next pod.
     machine.set_node(place.node, "1", "east", is_tainted=False, is_off=True)
     machine.cluster.pod_changed(pod, None)
     machine.cluster.claim_changed(machine.claims["p1"], None)
@@ -240,11 +240,11 @@ def test_a_port_that_is_freed_helps_every_node_that_reaches_it(few: int) -> None
 
 
 @pytest.mark.parametrize("few", [0, 64], ids=["many nodes", "few nodes"])
-def test_a_port_that_is_freed_is_given_to_a_pod_that_prefers_it_to_what_it_could_have_before(few: int) -> None:
+def test_a_freed_port_is_allocated_to_a_pod_that_prefers_it(few: int) -> None:
     machine = with_the_port_taken(few)
     machine.place_one("either", "")
     assert used_by(machine, "p2") == ["any/near"]
-    # The claim alone goes, so that no node changes but for the port.
+    # Only the claim is deleted, so that no node changes except for the port.
     machine.cluster.claim_changed(machine.claims.pop("p1"), None)
     machine.place_one("either", "")
     machine.place_one("either", "")
@@ -252,7 +252,7 @@ def test_a_port_that_is_freed_is_given_to_a_pod_that_prefers_it_to_what_it_could
 
 
 def with_the_port_taken(few: int) -> Decisions:
-    """By pod p1."""
+    """Decisions after pod p1 took the port."""
     machine = Decisions()
     machine.begin()
     machine.cycle = machine.new_cycle(SearchEffort(few_max=few))
@@ -261,25 +261,25 @@ def with_the_port_taken(few: int) -> Decisions:
 
 
 def used_by(machine: Decisions, name: str) -> list[str]:
-    """What the pod's claim got, by the names of the alternatives."""
+    """The alternatives that the pod's claim was allocated."""
     _, place = machine.placed[name]
     return [result.request for given in place.allocations.values() for result in given.devices.results]
 
 
-# --- What a pod is told of its claims ---------------------------------------------------------------------------
+# --- Messages name the pod's own claims -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class TellingCase:
+class MessageCase:
     id: str
     requests: tuple[DeviceRequest, ...]
     want: str
 
 
-TELLINGS = [
-    TellingCase("each fits alone", (request(count=2), request()), "claims team/b0 and team/b1 fit alone, not together"),
-    TellingCase("one of them does not fit", (request(), request(count=9)), "claim team/b1: 2 devices, 9 asked"),
-    TellingCase(
+MESSAGESS = [
+    MessageCase("each fits alone", (request(count=2), request()), "claims team/b0 and team/b1 fit alone, not together"),
+    MessageCase("one of them does not fit", (request(), request(count=9)), "claim team/b1: 2 devices, 9 asked"),
+    MessageCase(
         "one of them is at fault",
         (request(), request(where='device.attributes["gpu.example.com"].x > 1')),
         "claim team/b1, request request, device ",
@@ -287,9 +287,9 @@ TELLINGS = [
 ]
 
 
-@pytest.mark.parametrize("case", TELLINGS, ids=lambda case: case.id)
-def test_a_pod_is_told_of_its_own_claims(case: TellingCase) -> None:
-    """And not of those of the pod before it that asked for the same, which may be in a namespace that it cannot see."""
+@pytest.mark.parametrize("case", MESSAGESS, ids=lambda case: case.id)
+def test_messages_name_the_pods_own_claims(case: MessageCase) -> None:
+    """Not those of an equivalent pod before it, which may be in a namespace that the user cannot see."""
     cluster = ClusterState()
     cluster.class_changed(None, device_class())
     cluster.node_changed(None, read_node(node("node-0")))
@@ -313,7 +313,7 @@ def test_a_pod_is_told_of_its_own_claims(case: TellingCase) -> None:
 @dataclass(frozen=True)
 class ReachCase:
     id: str
-    # The nodes that reach each claim's devices; none where all do.
+    # The nodes that can use each claim's devices; empty if all can.
     claims: Mapping[str, str]
     want: str
 
@@ -329,7 +329,7 @@ REACHES = [
 
 
 @pytest.mark.parametrize("case", REACHES, ids=lambda case: case.id)
-def test_the_claim_that_is_named_is_the_one_that_is_out_of_reach(case: ReachCase) -> None:
+def test_the_message_names_the_claim_that_the_node_cannot_use(case: ReachCase) -> None:
     cluster = ClusterState()
     for name in ("node-0", "node-1"):
         cluster.node_changed(None, read_node(node(name)))

@@ -28,6 +28,7 @@ from dralloc.devices.identity import ClaimId
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import ApiError, Conflict, NotFound
 from dralloc.scheduler.bind.claim_writer import ClaimLost, ClaimWriter, Collision
+from dralloc.scheduler.bind.collisions import Holder, beaten_by
 from dralloc.scheduler.bind.write_slots import WriteSlots
 from dralloc.scheduler.contract import CommittedPlacement
 from dralloc.scheduler.state.binding_conditions import (
@@ -201,9 +202,21 @@ class Binder:
         if not self._progress.has_reached(revision):
             async with asyncio.timeout(WATCH_TIMEOUT_S):
                 await self._progress.reach(revision)
-        if (holder := self._cluster.earlier_holder(claim_id)) is not None:
+        if (holder := self._earlier_holder(claim_id)) is not None:
             raise Collision(f"claim {holder} was allocated devices of claim {claim_id} first")
         self._cluster.prove(claim_id)
+
+    def _earlier_holder(self, claim_id: ClaimId) -> ClaimId | None:
+        mine = self._cluster.tracked_claim(claim_id)
+        if mine is None:
+            return None
+        # Lazy: nearly always, the claim's own devices show that there is no collision.
+        others = (
+            Holder(other.stored, other.allocated_revision)
+            for other in self._cluster.tracked_claims()
+            if other is not mine
+        )
+        return beaten_by(self._cluster.snapshot, Holder(mine.stored, mine.allocated_revision), others)
 
     async def _await_binding_conditions(self, pod: Pod, claim_id: ClaimId, claim: ResourceClaim) -> None:
         if not any(results_with_conditions(claim)):

@@ -18,6 +18,7 @@ from dralloc.api.resource_v1 import DeviceClass, DeviceRequest, ResourceClaim
 from dralloc.devices.identity import ClaimId
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.state.cluster_events import ClusterEvent, claim_changed, class_changed, pod_changed
+from dralloc.scheduler.state.placed_pods import pod_key
 from dralloc.scheduler.state.reservation import RESERVATIONS_MAX, consumer_for
 
 
@@ -28,10 +29,6 @@ class Obstacle:
     message: str
     waits_for: frozenset[ClusterEvent]
     is_early: bool = False
-
-
-def pod_key(pod: Pod) -> tuple[str, str]:
-    return (pod.metadata.namespace, pod.metadata.name)
 
 
 # Finds a claim as the scheduler has it: with allocations and reservations that it has decided and not yet written.

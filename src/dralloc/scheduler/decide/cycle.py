@@ -34,7 +34,6 @@ from dralloc.scheduler.decide.claim_checks import (
     claims_of,
     classes_of,
     demand_obstacle,
-    pod_key,
     reservation_obstacle,
 )
 from dralloc.scheduler.decide.node_fit import NodeRequirements, misfit
@@ -54,6 +53,7 @@ from dralloc.scheduler.state.cluster_events import (
     pod_changed,
 )
 from dralloc.scheduler.state.node_state import NodeState
+from dralloc.scheduler.state.placed_pods import pod_key
 
 # Bounds on the caches: tables, and verdicts of all tables together.
 TABLES_MAX: Final = 1000

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from dralloc.api.codec import encode
 from dralloc.api.meta_v1 import LabelSelector, LabelSelectorRequirement
 from dralloc.api.pod_v1 import Pod, PodAffinityTerm
-from dralloc.scheduler.decide.claim_checks import pod_key
 from dralloc.scheduler.state.node_state import NodeState
+from dralloc.scheduler.state.placed_pods import pod_key
 
 PodKey = tuple[str, str]
 

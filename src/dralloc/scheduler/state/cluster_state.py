@@ -23,8 +23,6 @@ from dralloc.api.resource_v1 import (
 )
 from dralloc.devices.device_usage import pools_used
 from dralloc.devices.identity import ClaimId, PoolId
-from dralloc.scheduler.collisions import Holder, beaten_by
-from dralloc.scheduler.decide.claim_checks import pod_key
 from dralloc.scheduler.state.anti_affinity import Repelled, Repulsion
 from dralloc.scheduler.state.change_log import ChangeLog, EverythingChanged, NodeChanged, PoolFreed, PoolTaken
 from dralloc.scheduler.state.cluster_events import (
@@ -37,7 +35,7 @@ from dralloc.scheduler.state.cluster_events import (
     class_changed,
 )
 from dralloc.scheduler.state.node_state import NodeOffer, NodeState
-from dralloc.scheduler.state.placed_pods import PlacedPod, PlacedPods, PodKey, claims_used_by
+from dralloc.scheduler.state.placed_pods import PlacedPod, PlacedPods, PodKey, claims_used_by, pod_key
 from dralloc.scheduler.state.pod_resources import resize_fields, resources_of, resources_on_node
 from dralloc.scheduler.state.pool_ownership import owns_every_pool
 from dralloc.scheduler.state.tracked_claim import TrackedClaim, revision_of
@@ -113,15 +111,11 @@ class ClusterState:
         if (tracked := self._claims.get(claim_id)) is not None:
             tracked.is_proven = True
 
-    def earlier_holder(self, claim_id: ClaimId) -> ClaimId | None:
-        """A claim that was allocated before this one and holds a device that cannot serve both."""
-        tracked = self._claims.get(claim_id)
-        if tracked is None:
-            return None
-        others = (
-            Holder(other.stored, other.allocated_revision) for other in self._claims.values() if other is not tracked
-        )
-        return beaten_by(self.snapshot, Holder(tracked.stored, tracked.allocated_revision), others)
+    def tracked_claim(self, claim_id: ClaimId) -> TrackedClaim | None:
+        return self._claims.get(claim_id)
+
+    def tracked_claims(self) -> Iterable[TrackedClaim]:
+        return self._claims.values()
 
     # --- Decisions --------------------------------------------------------------------------------------------------
 

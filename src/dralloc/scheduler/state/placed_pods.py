@@ -11,7 +11,12 @@ from dralloc.devices.identity import ClaimId
 from dralloc.scheduler.state.node_state import EMPTY, Load
 from dralloc.scheduler.state.pod_resources import PodResources
 
+# Namespace and name.
 PodKey = tuple[str, str]
+
+
+def pod_key(pod: Pod) -> PodKey:
+    return (pod.metadata.namespace, pod.metadata.name)
 
 
 class PlacedPod(Struct, frozen=True, gc=False):

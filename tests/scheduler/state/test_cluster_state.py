@@ -1,0 +1,67 @@
+"""The cluster state: pods on nodes count with their current size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from dralloc.api.codec import decode, encode
+from dralloc.api.core_v1 import Node
+from dralloc.primitives.quantity import Quantity
+from dralloc.scheduler.state.cluster_events import NODE_RESOURCES_FREED
+from dralloc.scheduler.state.cluster_state import ClusterState
+from tests.support.scheduled_cluster import node
+from tests.support.workloads import Document, pod, seen
+
+
+@dataclass(frozen=True)
+class ResizeCase:
+    id: str
+    # What the pod asks for, and what the node says that it has: allotted to it, and in force.
+    asks: str
+    allotted: str = ""
+    in_force: str = ""
+    conditions: tuple[Document, ...] = ()
+    want: str = ""
+    wakes: bool = False
+
+
+RESIZES = [
+    ResizeCase("nothing changes", "2", want="2"),
+    ResizeCase("it grows, and the node has not heard of it", "3", want="3"),
+    ResizeCase("it grows, and the node is about to do it", "3", "3", "2", want="3"),
+    ResizeCase("it shrinks, and the node says nothing of sizes", "1", want="1", wakes=True),
+    ResizeCase("it shrinks, and the node has not done it yet", "1", "1", "2", want="2"),
+    ResizeCase("it has shrunk", "1", "1", "1", want="1", wakes=True),
+    ResizeCase(
+        "it asks for more than the node will ever have",
+        "90",
+        "2",
+        "2",
+        ({"type": "PodResizePending", "status": "True", "reason": "Infeasible"},),
+        want="2",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", RESIZES, ids=lambda case: case.id)
+def test_a_resized_pod_counts_with_its_current_size(case: ResizeCase) -> None:
+    cluster = ClusterState()
+    cluster.node_changed(None, decode(encode(node("a")), Node))
+    before = seen(pod("p", requests={"cpu": "2"}, node="a"))
+    cluster.pod_changed(None, before)
+    told = {
+        "name": "main",
+        "allocatedResources": {"cpu": case.allotted},
+        "resources": {"requests": {"cpu": case.in_force}},
+    }
+    statuses = [told] if case.allotted else []
+    document = pod("p", requests={"cpu": case.asks}, node="a")
+    after = seen(document, containerStatuses=statuses, conditions=case.conditions)
+    assert cluster.pod_changed(before, after) == ((NODE_RESOURCES_FREED,) if case.wakes else ())
+    counted = ClusterState()
+    counted.pod_changed(None, after)
+    counted.node_changed(None, decode(encode(node("a")), Node))
+    assert cluster.nodes["a"].load == counted.nodes["a"].load
+    assert cluster.nodes["a"].load.amounts["cpu"] == Quantity.parse(case.want).nanos

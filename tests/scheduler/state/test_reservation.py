@@ -1,0 +1,60 @@
+"""Whom a claim is reserved for: each pod, or their workload."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from msgspec.structs import replace
+
+from dralloc.api.resource_v1 import (
+    AllocationResult,
+    ConsumerReference,
+)
+from dralloc.scheduler.state.reservation import consumer_for
+from dralloc.testing.builders import allocation, claim, held, request
+from tests.support.workloads import pod, seen
+
+JOB = ConsumerReference(api_group="batch", resource="jobs", name="job", uid="uid-of-job")
+OTHER = ConsumerReference(resource="pods", name="other", uid="uid-of-other")
+POD = ConsumerReference(resource="pods", name="p", uid="uid-of-p")
+PLAIN = allocation(held("gpu"))
+FOR_ANY = replace(PLAIN, reserved_for_any_pod=True)
+
+
+@dataclass(frozen=True)
+class ReservationCase:
+    id: str
+    allocation: AllocationResult | None = None
+    spec: ConsumerReference | None = None
+    listed: tuple[ConsumerReference, ...] = ()
+    want: ConsumerReference | None = POD
+    off: bool = False
+
+
+RESERVATIONS = [
+    ReservationCase("the first pod"),
+    ReservationCase("another pod", PLAIN, listed=(OTHER,)),
+    ReservationCase("a pod that is listed", PLAIN, listed=(OTHER, POD), want=None),
+    ReservationCase("the first pod of a workload", spec=JOB, want=JOB),
+    ReservationCase("a later pod of a workload", FOR_ANY, JOB, (JOB,), want=None),
+    ReservationCase(
+        "a later pod beside one that was listed while the feature was off", FOR_ANY, JOB, (OTHER, JOB), want=None
+    ),
+    ReservationCase("a pod after the workload let go", FOR_ANY, JOB, want=JOB),
+    ReservationCase("a workload on the list, but nodes were not told", PLAIN, JOB, (JOB,)),
+    ReservationCase("allocated before anybody used it, and nodes were not told", PLAIN, JOB),
+    ReservationCase("the first pod of a workload, with the feature off", spec=JOB, off=True),
+    ReservationCase("a later pod of a workload, with the feature off", FOR_ANY, JOB, (JOB,), off=True),
+]
+
+
+@pytest.mark.parametrize("case", RESERVATIONS, ids=lambda case: case.id)
+def test_the_consumer_to_add(case: ReservationCase) -> None:
+    made = claim("c", request(), allocation=case.allocation)
+    used = replace(
+        made,
+        spec=replace(made.spec, reserved_for=case.spec),
+        status=replace(made.status, reserved_for=case.listed),
+    )
+    assert consumer_for(used, seen(pod("p")), for_workloads=not case.off) == case.want
