@@ -9,6 +9,7 @@ import pytest
 from tests.support.local_api import (
     APPLY_PATCH,
     CLAIMS,
+    MERGE_PATCH,
     PODS,
     LocalApi,
     with_api,
@@ -81,3 +82,15 @@ async def test_misspelt_fields_of_jobs_are_told_wherever_they_stand(
 async def test_bodies_that_are_no_objects_are_refused(api: LocalApi, body: str) -> None:
     assert (await api.call("POST", CLAIMS, body)).code == 400
     assert (await api.call("PATCH", f"{CLAIMS}/c", body, content_type=APPLY_PATCH, fieldManager="m")).code in (400, 404)
+
+
+@with_api
+async def test_unknown_fields_of_a_patch_are_told_or_refused(api: LocalApi) -> None:
+    await api.create(CLAIMS, claim())
+    for path, patch in ((f"{CLAIMS}/c", {"spec": {"devices": {"nope": 1}}}), (f"{CLAIMS}/c/status", {"nope": [1]})):
+        unknown = "spec.devices.nope" if "spec" in patch else "nope"
+        warned = await api.call("PATCH", path, patch, content_type=MERGE_PATCH, dryRun="All")
+        assert (warned.code, warned.warnings) == (200, (f'299 - "unknown field \\"{unknown}\\""',))
+        strict = await api.call("PATCH", path, patch, content_type=MERGE_PATCH, fieldValidation="Strict")
+        assert strict.code == 400
+        assert f'strict decoding error: unknown field "{unknown}"' in strict.document["message"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from dralloc.api.codec import encode
 from dralloc.apiserver.documents.json_documents import Document, Json
 from dralloc.apiserver.documents.json_patch import apply_json_patch, apply_merge_patch
 from dralloc.apiserver.documents.merge_rules import merge_rule
@@ -14,7 +13,7 @@ from dralloc.apiserver.documents.strategic_merge import apply_strategic_merge_pa
 from dralloc.apiserver.http.messages import HttpRequest
 from dralloc.apiserver.http.query_options import WriteOptions
 from dralloc.apiserver.http.statuses import conflict, unreadable_body, wrong_name
-from dralloc.apiserver.objects.request_bodies import SentObject, decode_object, member, read_json, yaml_to_json
+from dralloc.apiserver.objects.request_bodies import SentObject, decode_document, member, read_json, yaml_to_json
 from dralloc.apiserver.objects.writer import ObjectChange, Writer, WriteTarget, Written, empty_document
 from dralloc.primitives.errors import AlreadyExists, BadRequest, NotFound
 from dralloc.store.records import Record
@@ -39,7 +38,7 @@ async def patch_object(writer: Writer, target: WriteTarget, request: HttpRequest
 
     def make(record: Record) -> SentObject:
         live = target.resource.presentation.document(record.value, record.revision)
-        return _decoded(patched(live), target, options)
+        return decode_document(patched(live), target.resource, options.field_validation)
 
     return await writer.change(target, ObjectChange(make=make, repeatable=True))
 
@@ -64,7 +63,7 @@ async def _apply(writer: Writer, target: WriteTarget, applied: Json, options: Wr
     def merged(live: Document | None) -> SentObject:
         result = apply(live, applied, writer.authorship(target), rule, empty=empty, force=options.force)
         result = {**result, "metadata": {**result.get("metadata", {}), "name": target.name}}
-        return _decoded(result, target, options)
+        return decode_document(result, target.resource, options.field_validation)
 
     def make(record: Record) -> SentObject:
         return merged(target.resource.presentation.document(record.value, record.revision))
@@ -81,7 +80,3 @@ async def _apply(writer: Writer, target: WriteTarget, applied: Json, options: Wr
         except AlreadyExists:
             continue
     raise conflict(target.kind.group, target.kind.plural, target.name)
-
-
-def _decoded(document: Document, target: WriteTarget, options: WriteOptions) -> SentObject:
-    return decode_object(encode(document), target.resource, options.field_validation)

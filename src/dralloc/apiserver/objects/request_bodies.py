@@ -11,7 +11,7 @@ from msgspec import Struct
 from dralloc.api.codec import DecodeError, encode, find_stray_fields
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.positions import SourceError
-from dralloc.api.registry import Kind, read_object
+from dralloc.api.registry import read_object
 from dralloc.api.schema import SchemaMismatch, find_unknown_fields
 from dralloc.api.unstructured_object import read_unstructured_and_tree
 from dralloc.apiserver.documents.json_documents import Document
@@ -73,28 +73,55 @@ def yaml_to_json(body: bytes) -> bytes:
 
 
 def decode_object(body: bytes, resource: ApiResource, field_validation: str) -> SentObject:
-    """The object that JSON states, in the version of the resource."""
+    """The object that a client's JSON states, in the version of the resource."""
+    sent, tree = _decode(body, resource)
+    if field_validation == IGNORE:
+        return SentObject(sent, body)
+    kind = resource.kind
+    strays = find_stray_fields(body, type(sent)) if kind.view is None else find_unknown_fields(tree, kind.view)
+    return _checked(SentObject(sent, body), resource, strays, field_validation)
+
+
+def decode_document(document: Document, resource: ApiResource, field_validation: str) -> SentObject:
+    """The object that a patched document states, in the version of the resource.
+
+    It is decoded from bytes because opaque parameters are kept as bytes. Unknown fields are found in the document itself.
+    """
+    body = encode(document)
+    sent, tree = _decode(body, resource)
+    if field_validation == IGNORE:
+        return SentObject(sent, body)
+    strays = find_unknown_fields(tree or document, resource.kind.view or type(sent))
+    return _checked(SentObject(sent, body), resource, strays, field_validation)
+
+
+def _decode(body: bytes, resource: ApiResource) -> tuple[ApiObject, Document]:
+    """The object, and for kinds that are modelled in part the tree that it was read from."""
     kind = resource.kind
     try:
-        sent, tree = _read(kind, resource.version, body)
+        sent: ApiObject
+        tree: Document
+        if kind.view is None:
+            sent, tree = read_object(kind, resource.version, body), {}
+        else:
+            sent, tree = read_unstructured_and_tree(body, kind.view)
     except DecodeError as error:
         raise BadRequest(f"{_cannot_be_handled(kind.kind, resource)}: {error}") from None
     _check_type(sent, resource)
-    strays: Sequence[str] = ()
-    if field_validation != IGNORE:
-        strays = [str(misfit) for misfit in _find_strays(body, tree, type(sent), kind)]
-        if strays and field_validation == STRICT:
-            raise BadRequest(f"{_cannot_be_handled(kind.kind, resource)}: strict decoding error: {', '.join(strays)}")
-    return SentObject(sent, body, tuple(strays))
+    return sent, tree
 
 
-def _read(kind: Kind, version: str, body: bytes) -> tuple[ApiObject, Document]:
-    """The object, and of kinds that are modelled in part the tree that it was read from."""
-    return (read_object(kind, version, body), {}) if kind.view is None else read_unstructured_and_tree(body, kind.view)
-
-
-def _find_strays(body: bytes, tree: Document, wire_type: type[ApiObject], kind: Kind) -> Sequence[SchemaMismatch]:
-    return find_stray_fields(body, wire_type) if kind.view is None else find_unknown_fields(tree, kind.view)
+def _checked(
+    sent: SentObject, resource: ApiResource, strays: Sequence[SchemaMismatch], field_validation: str
+) -> SentObject:
+    """The object with a warning for each unknown or repeated field; with strict validation they are refused."""
+    if not strays:
+        return sent
+    texts = tuple(map(str, strays))
+    if field_validation == STRICT:
+        refusal = _cannot_be_handled(resource.kind.kind, resource)
+        raise BadRequest(f"{refusal}: strict decoding error: {', '.join(texts)}")
+    return SentObject(sent.object, sent.body, texts)
 
 
 def read_json(body: bytes) -> Any:
