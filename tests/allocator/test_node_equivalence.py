@@ -18,7 +18,7 @@ from dralloc.allocator.requests import compile_demand
 from dralloc.api import device_parts as parts
 from dralloc.api.resource_v1 import Device, DeviceTaintRule, ResourceClaim, ResourceSlice
 from dralloc.snapshot.cluster import Snapshot
-from dralloc.snapshot.node_selectors import Node
+from dralloc.snapshot.node_selectors import NodeFacts
 from dralloc.testing import builders as build
 from dralloc.testing.builders import claim, device, request, resource_slice
 from tests.support.random_worlds import random_world
@@ -155,7 +155,7 @@ def used_elsewhere(claim: ResourceClaim) -> ResourceClaim:
 @given(seed=st.integers(0, 2**32), keeps_usage=st.booleans())
 def test_nodes_that_are_alike_get_the_same_answer(seed: int, keeps_usage: bool) -> None:
     world = random_world(seed)
-    other = Node("node-b", world.node.labels)
+    other = NodeFacts("node-b", world.node.labels)
     snapshot = Snapshot.of(
         slices=[*world.slices, *map(elsewhere, world.slices)],
         claims=[*world.allocated, *(map(used_elsewhere, world.allocated) if keeps_usage else ())],

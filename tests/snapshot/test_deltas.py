@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from dralloc.api.resource_v1 import DeviceTaintRule, ResourceClaim, ResourceSlice
 from dralloc.devices.identity import ClaimId
 from dralloc.snapshot.cluster import Snapshot
-from dralloc.snapshot.node_selectors import Node
+from dralloc.snapshot.node_selectors import NodeFacts
 from dralloc.snapshot.pools import PoolStatus, Visibility
 from dralloc.testing.builders import (
     allocation,
@@ -77,7 +77,7 @@ class Deltas(RuleBasedStateMachine):
         self.slices: dict[str, ResourceSlice] = {}
         self.claims: dict[str, ResourceClaim] = {}
         self.tainting: dict[str, DeviceTaintRule] = {}
-        self.nodes: dict[str, Node] = {}
+        self.nodes: dict[str, NodeFacts] = {}
         self.snapshot = Snapshot()
         self.kept = [(self.snapshot, observed(self.snapshot))]
 

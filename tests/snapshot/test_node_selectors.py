@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dralloc.api.meta_v1 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
-from dralloc.snapshot.node_selectors import Node, NodeSelectorError, anchors, anchors_of_node, matches
+from dralloc.snapshot.node_selectors import NodeFacts, NodeSelectorError, anchors, anchors_of_node, matches
 
-NODE = Node("node-a", {"zone": "z1", "gpus": "8", "empty": ""})
+NODE = NodeFacts("node-a", {"zone": "z1", "gpus": "8", "empty": ""})
 
 
 def requirement(key: str, operator: str, *values: str) -> NodeSelectorRequirement:
@@ -82,7 +82,7 @@ def test_a_selector_without_meaning_is_an_error_that_every_node_meets(meaningles
     selector = NodeSelector(node_selector_terms=(term(requirement("zone", "Exists")), meaningless))
     with pytest.raises(NodeSelectorError):
         matches(selector, NODE)
-    assert anchors(selector) & set(anchors_of_node(Node("any")))
+    assert anchors(selector) & set(anchors_of_node(NodeFacts("any")))
 
 
 keys = st.sampled_from(("zone", "rack", "gpus"))
@@ -99,11 +99,11 @@ terms = st.one_of(
     st.lists(requirements, max_size=3).map(lambda found: term(*found)),
     st.builds(by_name, st.sampled_from(("In", "NotIn")), names),
 )
-nodes = st.builds(Node, names, st.dictionaries(keys, values))
+nodes = st.builds(NodeFacts, names, st.dictionaries(keys, values))
 
 
 @given(st.lists(terms, max_size=3), nodes)
-def test_every_node_that_is_taken_carries_an_anchor(found: list[NodeSelectorTerm], node: Node) -> None:
+def test_every_node_that_is_taken_carries_an_anchor(found: list[NodeSelectorTerm], node: NodeFacts) -> None:
     selector = NodeSelector(node_selector_terms=tuple(found))
     if matches(selector, node):
         assert anchors(selector) & set(anchors_of_node(node))

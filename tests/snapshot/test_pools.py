@@ -9,7 +9,7 @@ import pytest
 from dralloc.api.resource_v1 import ResourceSlice
 from dralloc.devices.identity import PoolId
 from dralloc.snapshot.cluster import NodeView, Snapshot
-from dralloc.snapshot.node_selectors import Node, NodeSelectorError
+from dralloc.snapshot.node_selectors import NodeFacts, NodeSelectorError
 from dralloc.snapshot.pools import PoolStatus, Visibility
 from dralloc.testing.builders import device, node, node_selector, resource_slice
 from tests.support.plain_pools import PlainFatal, PlainPools, World
@@ -21,7 +21,7 @@ GPU = device("gpu-0")
 READY, INCOMPLETE, INVALID = PoolStatus.READY, PoolStatus.INCOMPLETE, PoolStatus.INVALID
 
 
-def view_of(slices: tuple[ResourceSlice, ...], seen_from: Node, visibility: Visibility = EVERYTHING) -> NodeView:
+def view_of(slices: tuple[ResourceSlice, ...], seen_from: NodeFacts, visibility: Visibility = EVERYTHING) -> NodeView:
     return Snapshot.of(slices=slices).view(seen_from, visibility)
 
 

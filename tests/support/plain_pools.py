@@ -11,7 +11,7 @@ from typing import Any
 
 from dralloc.allocator.features import Features
 from dralloc.api.resource_v1 import Device, DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
-from dralloc.snapshot.node_selectors import Node, NodeSelectorError, matches
+from dralloc.snapshot.node_selectors import NodeFacts, NodeSelectorError, matches
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class World:
     slices: tuple[ResourceSlice, ...]
     claims: tuple[ResourceClaim, ...]
     classes: Mapping[str, DeviceClass]
-    node: Node
+    node: NodeFacts
     features: Features = field(default_factory=Features)
     allocated: tuple[ResourceClaim, ...] = ()
     rules: tuple[DeviceTaintRule, ...] = ()
@@ -131,7 +131,7 @@ class PlainPools:
                     pool.counters[counter_id] -= amount
 
 
-def is_placed(placed: Any, node: Node) -> bool:
+def is_placed(placed: Any, node: NodeFacts) -> bool:
     if placed.node_name:
         return bool(placed.node_name == node.name)
     return bool(placed.all_nodes) or (placed.node_selector is not None and matches(placed.node_selector, node))

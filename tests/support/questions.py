@@ -15,7 +15,7 @@ from dralloc.scheduler.decide.node_verdicts import Fits, NodeJudge
 from dralloc.scheduler.decide.pod_requirements import PodRequirements
 from dralloc.scheduler.state.node_state import NodeOffer, NodeState
 from dralloc.snapshot.cluster import Snapshot
-from dralloc.snapshot.node_selectors import Node
+from dralloc.snapshot.node_selectors import NodeFacts
 from dralloc.whatif.engine import with_room
 from dralloc.whatif.explanation.report import Question
 
@@ -25,7 +25,7 @@ def question_of(
     classes: Mapping[str, DeviceClass],
     features: Features,
     snapshot: Snapshot,
-    nodes: tuple[Node, ...],
+    nodes: tuple[NodeFacts, ...],
 ) -> Question:
     requirements = PodRequirements(
         NodeRequirements.of(PodSpec(containers=(Container(name="c"),))),
@@ -45,7 +45,7 @@ def question_of(
     )
 
 
-def _state_of(node: Node) -> NodeState:
+def _state_of(node: NodeFacts) -> NodeState:
     metadata = ObjectMeta(name=node.name, labels=dict(node.labels))
     status = core_v1.NodeStatus(declared_features=tuple(node.declared_features))
     return NodeState(NodeOffer.of(with_room(core_v1.Node(metadata=metadata, status=status))))

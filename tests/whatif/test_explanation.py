@@ -13,7 +13,7 @@ from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim,
 from dralloc.scheduler.decide.node_fit import NodeMisfit
 from dralloc.scheduler.decide.node_verdicts import Unfit
 from dralloc.snapshot.cluster import Snapshot
-from dralloc.snapshot.node_selectors import Node
+from dralloc.snapshot.node_selectors import NodeFacts
 from dralloc.testing import builders as build
 from dralloc.testing.builders import (
     allocation,
@@ -61,7 +61,7 @@ class Case:
     rules: tuple[DeviceTaintRule, ...] = ()
     classes: tuple[DeviceClass, ...] = (device_class(),)
     features: Features = field(default_factory=Features)
-    nodes: tuple[Node, ...] = (build.node(),)
+    nodes: tuple[NodeFacts, ...] = (build.node(),)
 
     @property
     def question(self) -> Question:

@@ -23,7 +23,7 @@ from dralloc.allocator.search import SearchStatus
 from dralloc.allocator.solver import DEFAULT_EFFORT, Effort, solve
 from dralloc.allocator.supply import Supply
 from dralloc.snapshot.cluster import Snapshot
-from dralloc.snapshot.node_selectors import Node
+from dralloc.snapshot.node_selectors import NodeFacts
 from dralloc.snapshot.pools import PoolStatus
 
 ALTERNATIVES_MAX: Final = 8
@@ -33,7 +33,7 @@ class AllocationProblem(Struct, frozen=True, gc=False):
     """The question which devices the claims of a demand get on a node."""
 
     demand: Demand
-    node: Node
+    node: NodeFacts
     snapshot: Snapshot
     effort: Effort = DEFAULT_EFFORT
 

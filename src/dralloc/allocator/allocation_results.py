@@ -17,13 +17,13 @@ from dralloc.api.resource_v1 import (
     FROM_CLASS,
     DeviceAllocationConfiguration,
 )
-from dralloc.snapshot.node_selectors import NAME_FIELD, Node
+from dralloc.snapshot.node_selectors import NAME_FIELD, NodeFacts
 
 
 class AllocationAssembler(Struct, frozen=True):
     """Makes the allocations of claims on one node."""
 
-    node: Node
+    node: NodeFacts
     features: Features
 
     def allocation(self, demand: ClaimDemand, picks: Sequence[Pick], chosen: Sequence[Alternative]) -> ClaimAllocation:

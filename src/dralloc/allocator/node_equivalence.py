@@ -14,7 +14,7 @@ from dralloc.api.resource_v1 import Device, DeviceAttribute
 from dralloc.cel.errors import CelError
 from dralloc.cel.program import compile_selector
 from dralloc.snapshot.cluster import NodeView, Snapshot, Strip, VisiblePool
-from dralloc.snapshot.node_selectors import Node
+from dralloc.snapshot.node_selectors import NodeFacts
 from dralloc.snapshot.pool_usage import PoolUsage
 from dralloc.snapshot.pools import PoolStatus
 from dralloc.snapshot.slices import bits_of
@@ -26,7 +26,7 @@ class Likeness:
         self._snapshot = snapshot
         self._names = _names_read(demand)
 
-    def key(self, node: Node) -> Hashable:
+    def key(self, node: NodeFacts) -> Hashable:
         """Equal for two nodes only if the allocator gives both the same answer, except for the names of devices."""
         view = self._snapshot.view(node, self._visibility)
         if view.fault is not None:

@@ -27,7 +27,7 @@ from dralloc.conformance.vector_family import BadVectors, VectorOptions, VectorV
 from dralloc.devices.identity import ClaimId
 from dralloc.primitives.features import GATES, FeatureGates
 from dralloc.snapshot.cluster import Snapshot
-from dralloc.snapshot.node_selectors import Node
+from dralloc.snapshot.node_selectors import NodeFacts
 
 # The placeholder of every share ID in a recorded answer.
 ANY_SHARE_ID: Final = "*"
@@ -65,7 +65,7 @@ class AllocationFamily:
 def read_line(text: bytes) -> tuple[str, AllocationProblem, tuple[ResourceClaim, ...]]:
     """The name of a line, the problem that it states, and the problem's claims."""
     stated = decode(text, _Stated)
-    node = Node(stated.node.metadata.name or "", stated.node.metadata.labels)
+    node = NodeFacts(stated.node.metadata.name or "", stated.node.metadata.labels)
     classes = {found.metadata.name or "": found for found in stated.classes}
     demand = compile_demand(stated.claims, classes, Features.of(_gates(stated.features)))
     snapshot = Snapshot.of(slices=stated.slices, claims=stated.allocated, nodes=[node])

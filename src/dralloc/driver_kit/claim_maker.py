@@ -37,7 +37,7 @@ from dralloc.primitives.errors import AlreadyExists, Conflict, NotFound
 from dralloc.primitives.features import FeatureGates
 from dralloc.primitives.quantity import Quantity
 from dralloc.snapshot.cluster import Snapshot
-from dralloc.snapshot.node_selectors import Node
+from dralloc.snapshot.node_selectors import NodeFacts
 
 NAMESPACE: Final = "default"
 ATTEMPTS_MAX: Final = 50
@@ -54,7 +54,7 @@ class ClaimMaker:
     def __init__(self, client: AsyncClient, driver: str, node_name: str) -> None:
         self._client = client
         self._driver = driver
-        self._node = Node(node_name)
+        self._node = NodeFacts(node_name)
         self.class_name = f"driver-test-{node_name}"[:63].rstrip("-.")
 
     async def create_class(self) -> None:

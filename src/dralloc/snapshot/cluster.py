@@ -23,7 +23,7 @@ from dralloc.devices.device_usage import counted_results
 from dralloc.devices.identity import ClaimId, PoolId
 from dralloc.devices.taint_rules import TaintRules
 from dralloc.primitives.persistent_map import PersistentMap
-from dralloc.snapshot.node_selectors import Anchor, Node, NodeSelectorError, anchors_of_node
+from dralloc.snapshot.node_selectors import Anchor, NodeFacts, NodeSelectorError, anchors_of_node
 from dralloc.snapshot.pool_usage import PoolUsage
 from dralloc.snapshot.pools import Layout, PoolSlices, Visibility
 from dralloc.snapshot.slices import IndexedSlice, Shapes
@@ -60,7 +60,7 @@ class Strip(Struct, frozen=True, eq=False):
 class NodeView:
     """The pools that a node sees, in the order in which their devices are tried."""
 
-    node: Node
+    node: NodeFacts
     pools: tuple[VisiblePool, ...]
     # A slice whose node selector has no meaning: nothing can be allocated while it is there.
     fault: NodeSelectorError | None = None
@@ -118,7 +118,7 @@ class _Memory:
 
 
 class Snapshot(Struct, frozen=True, eq=False):
-    nodes: PersistentMap[str, Node] = field(default_factory=PersistentMap)
+    nodes: PersistentMap[str, NodeFacts] = field(default_factory=PersistentMap)
     pools: PersistentMap[PoolId, PoolSlices] = field(default_factory=PersistentMap)
     # Which pool a slice is in, by the slice's name.
     pool_of_slice: PersistentMap[str, PoolId] = field(default_factory=PersistentMap)
@@ -136,7 +136,7 @@ class Snapshot(Struct, frozen=True, eq=False):
         slices: Iterable[ResourceSlice] = (),
         claims: Iterable[ResourceClaim] = (),
         rules: Iterable[DeviceTaintRule] = (),
-        nodes: Iterable[Node] = (),
+        nodes: Iterable[NodeFacts] = (),
     ) -> Snapshot:
         snapshot = cls(nodes=PersistentMap((node.name, node) for node in nodes))
         for resource_slice in slices:
@@ -149,7 +149,7 @@ class Snapshot(Struct, frozen=True, eq=False):
 
     # --- Nodes and rules ------------------------------------------------------------------------------------
 
-    def with_node(self, node: Node) -> Snapshot:
+    def with_node(self, node: NodeFacts) -> Snapshot:
         return replace(self, nodes=self.nodes.set(node.name, node))
 
     def without_node(self, name: str) -> Snapshot:
@@ -244,7 +244,7 @@ class Snapshot(Struct, frozen=True, eq=False):
 
     # --- What a node sees ---------------------------------------------------------------------------------------
 
-    def view(self, node: Node, visibility: Visibility) -> NodeView:
+    def view(self, node: NodeFacts, visibility: Visibility) -> NodeView:
         """The pools that the node sees. Looks at no pool that is surely for other nodes."""
         views = self._memory.views
         key = (node.name, visibility)
@@ -263,18 +263,18 @@ class Snapshot(Struct, frozen=True, eq=False):
         views[key] = _KnownView(view, self.pools, self.placements, candidates)
         return view
 
-    def state_key(self, node: Node, visibility: Visibility) -> tuple[object, ...]:
+    def state_key(self, node: NodeFacts, visibility: Visibility) -> tuple[object, ...]:
         """Equal for two snapshots where nothing that allocation on the node depends on has changed between them."""
         view = self.view(node, visibility)
         return (view, self.rules, *(self.usage.get(pool.pool_id) for pool in view.pools))
 
-    def _candidates(self, node: Node) -> tuple[PoolSlices, ...]:
+    def _candidates(self, node: NodeFacts) -> tuple[PoolSlices, ...]:
         filed = (self.placements.get(anchor) for anchor in anchors_of_node(node))
         pool_ids = {pool_id for entry in filed if entry is not None for pool_id in entry}
         return tuple(self.pools[pool_id] for pool_id in sorted(pool_ids))
 
 
-def _view_of(node: Node, candidates: tuple[PoolSlices, ...], visibility: Visibility) -> NodeView:
+def _view_of(node: NodeFacts, candidates: tuple[PoolSlices, ...], visibility: Visibility) -> NodeView:
     try:
         layouts = [(slices, slices.layout(node, visibility)) for slices in candidates]
     except NodeSelectorError as fault:

@@ -22,7 +22,7 @@ class NodeSelectorError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class NodeFacts:
     """What placing devices needs to know of a node."""
 
     name: str
@@ -41,7 +41,7 @@ class Anchor(NamedTuple):
 ANYWHERE: Final = Anchor("", "")
 
 
-def anchors_of_node(node: Node) -> Iterator[Anchor]:
+def anchors_of_node(node: NodeFacts) -> Iterator[Anchor]:
     yield ANYWHERE
     yield name_anchor(node.name)
     for key, value in node.labels.items():
@@ -63,7 +63,7 @@ def anchors(selector: NodeSelector) -> frozenset[Anchor]:
     return frozenset(anchor for term in terms for anchor in _anchors_of_term(term))
 
 
-def matches(selector: NodeSelector, node: Node) -> bool:
+def matches(selector: NodeSelector, node: NodeFacts) -> bool:
     """Whether the selector takes the node; fails where any of its terms has no meaning, matching or not."""
     terms = _terms(selector)
     _check(terms)
@@ -84,7 +84,7 @@ def _anchors_of_term(term: NodeSelectorTerm) -> Iterable[Anchor]:
     return [ANYWHERE]
 
 
-def _term_matches(term: NodeSelectorTerm, node: Node) -> bool:
+def _term_matches(term: NodeSelectorTerm, node: NodeFacts) -> bool:
     by_label = all(_label_matches(requirement, node.labels) for requirement in term.match_expressions)
     return by_label and all(_field_matches(requirement, node) for requirement in term.match_fields)
 
@@ -109,7 +109,7 @@ def _label_matches(requirement: NodeSelectorRequirement, labels: Mapping[str, st
             return number is not None and number < int(values[0])
 
 
-def _field_matches(requirement: NodeSelectorRequirement, node: Node) -> bool:
+def _field_matches(requirement: NodeSelectorRequirement, node: NodeFacts) -> bool:
     value = node.name if requirement.key == NAME_FIELD else ""
     return (value in requirement.values) == (requirement.operator == "In")
 

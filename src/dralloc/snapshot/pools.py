@@ -19,7 +19,7 @@ from dralloc.devices.counters import CounterId, amounts_of
 from dralloc.devices.identity import PoolId
 from dralloc.devices.pool_generation import newest
 from dralloc.devices.published_slice import PublishedSlice
-from dralloc.snapshot.node_selectors import Node
+from dralloc.snapshot.node_selectors import NodeFacts
 from dralloc.snapshot.pool_usage import PoolUsage
 from dralloc.snapshot.slices import IndexedSlice, bits_of, newest_indexed
 
@@ -82,7 +82,7 @@ class PoolSlices:
 
     # --- One node's view --------------------------------------------------------------------------------------
 
-    def layout(self, node: Node, visibility: Visibility) -> Layout | None:
+    def layout(self, node: NodeFacts, visibility: Visibility) -> Layout | None:
         """The pool as the node sees it; None where it has nothing for the node, or a newer generation is on its way.
 
         Raises NodeSelectorError where a slice's selector has no meaning.
@@ -103,7 +103,7 @@ class PoolSlices:
     def _layouts(self) -> dict[tuple[tuple[int, ...], Visibility], Layout | None]:
         return {}
 
-    def _candidates(self, node: Node) -> Iterator[int]:
+    def _candidates(self, node: NodeFacts) -> Iterator[int]:
         yield from self._by_node_name.get(node.name, ())
         yield from self._by_node_name.get("", ())
 
@@ -114,7 +114,7 @@ class PoolSlices:
             placed.setdefault(indexed.node_name, []).append(index)
         return placed
 
-    def _is_relevant(self, index: int, node: Node, visibility: Visibility) -> bool:
+    def _is_relevant(self, index: int, node: NodeFacts, visibility: Visibility) -> bool:
         indexed = self.slices[index]
         return not visibility.hides(indexed) and indexed.is_for(node)
 

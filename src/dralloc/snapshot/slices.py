@@ -25,7 +25,7 @@ from dralloc.devices.pool_generation import newest
 from dralloc.devices.published_slice import PublishedSlice
 from dralloc.devices.taint_rules import TaintRules
 from dralloc.snapshot import node_selectors
-from dralloc.snapshot.node_selectors import ANYWHERE, Anchor, Node, NodeSelectorError
+from dralloc.snapshot.node_selectors import ANYWHERE, Anchor, NodeFacts, NodeSelectorError
 
 ANSWERS_MAX: Final = 512
 LONG_MASK: Final = 512
@@ -146,13 +146,13 @@ class IndexedSlice:
             return frozenset().union(*map(_anchors_of, self.devices))
         return _anchors_of(self.source.spec)
 
-    def is_for(self, node: Node) -> bool:
+    def is_for(self, node: NodeFacts) -> bool:
         """Whether the slice is for the node, or, where each device says for itself, at least one of them."""
         if self.selects_per_device:
             return any(_is_placed(device, node) for device in self.devices)
         return _is_placed(self.source.spec, node)
 
-    def devices_for(self, node: Node) -> tuple[int, Mapping[int, NodeSelectorError]]:
+    def devices_for(self, node: NodeFacts) -> tuple[int, Mapping[int, NodeSelectorError]]:
         """The devices that are for the node, and what is wrong with those that cannot tell."""
         if not self.selects_per_device:
             return self.everything, {}
@@ -246,7 +246,7 @@ def newest_indexed(slices: Iterable[IndexedSlice]) -> list[IndexedSlice]:
     return newest(slices, attrgetter("generation"))
 
 
-def _is_placed(placed: Device | ResourceSliceSpec, node: Node) -> bool:
+def _is_placed(placed: Device | ResourceSliceSpec, node: NodeFacts) -> bool:
     if placed.node_name:
         return placed.node_name == node.name
     if placed.all_nodes:

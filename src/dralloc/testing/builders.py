@@ -51,7 +51,7 @@ from dralloc.api.resource_v1 import (
     ResourceSliceSpec,
 )
 from dralloc.primitives.quantity import Quantity
-from dralloc.snapshot.node_selectors import Node
+from dralloc.snapshot.node_selectors import NodeFacts
 
 DRIVER: Final = "gpu.example.com"
 POOL: Final = "pool-a"
@@ -126,8 +126,8 @@ def resource_slice(
     return ResourceSlice(metadata=ObjectMeta(name=name), spec=spec)
 
 
-def node(name: str = NODE, **labels: str) -> Node:
-    return Node(name, labels)
+def node(name: str = NODE, **labels: str) -> NodeFacts:
+    return NodeFacts(name, labels)
 
 
 def node_selector(**labels: str) -> NodeSelector:

@@ -34,7 +34,7 @@ from dralloc.api.resource_v1 import (
 )
 from dralloc.primitives.features import FeatureGates
 from dralloc.snapshot.cluster import Snapshot
-from dralloc.snapshot.node_selectors import Node as NodePlace
+from dralloc.snapshot.node_selectors import NodeFacts
 
 # The node that is assumed where no object names one.
 ASSUMED_NODE: Final = "some-node"
@@ -134,9 +134,9 @@ class ClusterObjects:
         return UnknownObject(f"no {noun} {name} in {self.place}; {hint}")
 
 
-def place_of(node: Node) -> NodePlace:
+def place_of(node: Node) -> NodeFacts:
     """What slices can select of a node."""
-    return NodePlace(node.metadata.name, node.metadata.labels, frozenset(node.status.declared_features))
+    return NodeFacts(node.metadata.name, node.metadata.labels, frozenset(node.status.declared_features))
 
 
 # --- Decoding -------------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from dralloc.devices.device_usage import FREE, DeviceUsage
 from dralloc.devices.identity import ClaimId, DeviceId, PoolId
 from dralloc.primitives.quantity import Quantity, quantity_like
 from dralloc.snapshot.cluster import Snapshot
-from dralloc.snapshot.node_selectors import Node, NodeSelectorError
+from dralloc.snapshot.node_selectors import NodeFacts, NodeSelectorError
 from dralloc.snapshot.pool_usage import PoolUsage
 from dralloc.snapshot.pools import Layout, PoolSlices, PoolStatus
 from dralloc.snapshot.slices import IndexedSlice, newest_indexed
@@ -228,11 +228,11 @@ class _PoolReporter:
             return None, "is not in use: a newer generation is being published, or a feature that it needs is off"
         return (layout, "") if layout.status is PoolStatus.READY else (None, layout.fault)
 
-    def _a_node_for(self, node_name: str, slices: list[IndexedSlice]) -> Node | None:
+    def _a_node_for(self, node_name: str, slices: list[IndexedSlice]) -> NodeFacts | None:
         if node_name:
-            return self._snapshot.nodes.get(node_name) or Node(node_name)
+            return self._snapshot.nodes.get(node_name) or NodeFacts(node_name)
         known = sorted(self._snapshot.nodes.values(), key=lambda node: node.name)
-        for node in known or [Node("")]:
+        for node in known or [NodeFacts("")]:
             try:
                 if any(indexed.is_for(node) for indexed in slices):
                     return node

@@ -20,7 +20,7 @@ from dralloc.devices.device_usage import FREE, DeviceUsage
 from dralloc.devices.identity import PoolId
 from dralloc.devices.taints import repels
 from dralloc.snapshot.cluster import NodeView, Snapshot, VisiblePool
-from dralloc.snapshot.node_selectors import Node, NodeSelectorError, anchors_of_node
+from dralloc.snapshot.node_selectors import NodeFacts, NodeSelectorError, anchors_of_node
 from dralloc.snapshot.pool_usage import PoolUsage
 from dralloc.snapshot.pools import Layout, PoolSlices, PoolStatus
 from dralloc.snapshot.slices import IndexedSlice, bits_of, newest_indexed
@@ -58,10 +58,10 @@ class Survey:
         self._sorted: dict[Hashable, list[_Sieve]] = {}
         self._counters: dict[tuple[PoolSlices, Layout], Mapping[CounterId, int]] = {}
 
-    def view(self, node: Node) -> NodeView:
+    def view(self, node: NodeFacts) -> NodeView:
         return self.snapshot.view(node, self.features.visibility)
 
-    def funnel(self, node: Node, alternative: Alternative) -> Funnel:
+    def funnel(self, node: NodeFacts, alternative: Alternative) -> Funnel:
         view = self.view(node)
         lost: dict[tuple[int, int], list[Devices]] = {}
         left: list[Devices] = []
@@ -76,7 +76,7 @@ class Survey:
 
     # --- Pools that offer nothing -----------------------------------------------------------------------------------
 
-    def unready_pools(self, node: Node) -> tuple[UnreadyPool, ...]:
+    def unready_pools(self, node: NodeFacts) -> tuple[UnreadyPool, ...]:
         """The pools that are there for the node and none of whose devices can be used."""
         return tuple(UnreadyPool(slices.pool_id, fault) for slices, fault in self._unready(self.view(node)))
 
@@ -101,7 +101,7 @@ class Survey:
             if here := _slices_for(slices, view.node):
                 yield slices, self._fault_of_unseen(here)
 
-    def _pools_for(self, node: Node) -> set[PoolId]:
+    def _pools_for(self, node: NodeFacts) -> set[PoolId]:
         filed = (self.snapshot.placements.get(anchor) for anchor in anchors_of_node(node))
         return {pool_id for entry in filed if entry is not None for pool_id in entry}
 
@@ -123,7 +123,7 @@ class Survey:
                 self._sorted[key] = sieves
         return sieves
 
-    def _sift(self, node: Node, pool: VisiblePool, index: int, alternative: Alternative) -> _Sieve:
+    def _sift(self, node: NodeFacts, pool: VisiblePool, index: int, alternative: Alternative) -> _Sieve:
         indexed = pool.slices.slices[index]
         sieve = _Sieve(indexed, indexed.devices_for(node)[0])
         in_use = 0 if alternative.is_admin else self._in_use(pool, index)
@@ -195,7 +195,7 @@ class Survey:
             if any(self.repelling(Spot(sieve.slice, bit), alternative))
         )
 
-    def _cannot_skip_operations(self, indexed: IndexedSlice, node: Node) -> bool:
+    def _cannot_skip_operations(self, indexed: IndexedSlice, node: NodeFacts) -> bool:
         if not self.features.is_experimental or not indexed.source.spec.skip_node_operations:
             return False
         is_declared = OPTIONAL_NODE_OPERATIONS in node.declared_features
@@ -231,11 +231,11 @@ class Survey:
         return self.snapshot.usage.get(indexed.pool_id)
 
 
-def _slices_for(slices: PoolSlices, node: Node) -> list[IndexedSlice]:
+def _slices_for(slices: PoolSlices, node: NodeFacts) -> list[IndexedSlice]:
     return [indexed for indexed in slices.slices if indexed.devices and _is_for(indexed, node)]
 
 
-def _is_for(indexed: IndexedSlice, node: Node) -> bool:
+def _is_for(indexed: IndexedSlice, node: NodeFacts) -> bool:
     try:
         return indexed.is_for(node)
     except NodeSelectorError:

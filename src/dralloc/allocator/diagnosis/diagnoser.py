@@ -25,7 +25,7 @@ from dralloc.allocator.solver import Effort
 from dralloc.api.resource_v1 import DeviceConstraint, ResourceClaim, ResourceClaimSpec
 from dralloc.devices.identity import ClaimId, DeviceId
 from dralloc.snapshot.cluster import Snapshot
-from dralloc.snapshot.node_selectors import Node
+from dralloc.snapshot.node_selectors import NodeFacts
 
 PartT = TypeVar("PartT")
 
@@ -46,12 +46,12 @@ class Diagnoser:
         self._snapshot = snapshot
         self._classes = {found.device_class.metadata.name: found.device_class for found in demand.alternatives}
 
-    def reason(self, node: Node, outcome: Outcome) -> Reason:
+    def reason(self, node: NodeFacts, outcome: Outcome) -> Reason:
         """Why the node cannot serve the claims. `outcome` is the allocator's answer for it."""
         reason = self._reason(node, outcome)
         return reason.named(self._claims) if self._claims is not None else reason
 
-    def _reason(self, node: Node, outcome: Outcome) -> Reason:
+    def _reason(self, node: NodeFacts, outcome: Outcome) -> Reason:
         match outcome:
             case Fatal():
                 return reason_of_error(self.demand, outcome)
@@ -64,11 +64,11 @@ class Diagnoser:
 
     # --- One request by itself ------------------------------------------------------------------------------------------
 
-    def _blocked(self, node: Node) -> Reason | None:
+    def _blocked(self, node: NodeFacts) -> Reason | None:
         """The first request that has too few devices, each taken by itself, with any of its alternatives."""
         return next(filter(None, (self.obstacle(node, request) for request in self.demand.requests)), None)
 
-    def obstacle(self, node: Node, request: RequestDemand) -> Reason | None:
+    def obstacle(self, node: NodeFacts, request: RequestDemand) -> Reason | None:
         """Why none of the request's alternatives has enough devices: the reason of the one that comes nearest."""
         reasons: list[Reason] = []
         for alternative in request.alternatives:
@@ -89,7 +89,7 @@ class Diagnoser:
 
     # --- Parts that do not fit ------------------------------------------------------------------------------------------
 
-    def _blame_parts(self, node: Node) -> Reason:
+    def _blame_parts(self, node: NodeFacts) -> Reason:
         """The smallest part of the claims that does not fit, where every request has devices enough for itself."""
         parts = [(index, _probe(claim)) for index, claim in enumerate(self.demand.claims)]
         for index, part in parts:
@@ -98,7 +98,7 @@ class Diagnoser:
         culprits = _smallest_misfit(parts, lambda kept: self.fits(node, tuple(part for _, part in kept)))
         return Reason(cause=Cause.TOGETHER, claims=tuple(index for index, _ in culprits))
 
-    def _blame_claim(self, node: Node, index: int, whole: Claims) -> Reason:
+    def _blame_claim(self, node: NodeFacts, index: int, whole: Claims) -> Reason:
         claim = self.demand.claims[index]
         for position, request in enumerate(claim.requests):
             part = with_requests_only(whole, 0, {position})
@@ -116,7 +116,7 @@ class Diagnoser:
             cause=Cause.TOGETHER, subject=f"requests {names}", claim=index, tells_claim=self._has_several_claims
         )
 
-    def _blame_request(self, node: Node, request: RequestDemand, part: Claims) -> Reason:
+    def _blame_request(self, node: NodeFacts, request: RequestDemand, part: Claims) -> Reason:
         """Why the devices of one request cannot be taken together. `part` is the claim with this request alone."""
         for position, constraint in enumerate(part[0].spec.devices.constraints):
             if self.fits(node, without_constraint(part, 0, position)):
@@ -130,7 +130,7 @@ class Diagnoser:
             tells_claim=self._has_several_claims,
         )
 
-    def fits(self, node: Node, claims: Claims) -> bool:
+    def fits(self, node: NodeFacts, claims: Claims) -> bool:
         """Whether a part of the claims, were it alone, fits on the node; no, where that is not easily seen."""
         demand = compile_demand(claims, self._classes, self.demand.features)
         problem = AllocationProblem(demand, node, self._snapshot, PROBE_EFFORT)
@@ -138,7 +138,9 @@ class Diagnoser:
 
     # --- Constraints ------------------------------------------------------------------------------------------------------
 
-    def _constraint_reason(self, node: Node, stated: DeviceConstraint, requests: Sequence[RequestDemand]) -> Reason:
+    def _constraint_reason(
+        self, node: NodeFacts, stated: DeviceConstraint, requests: Sequence[RequestDemand]
+    ) -> Reason:
         """That these requests find no devices that agree, or differ, in an attribute."""
         attribute = stated.match_attribute or stated.distinct_attribute or ""
         devices: dict[DeviceId, Spot] = {}

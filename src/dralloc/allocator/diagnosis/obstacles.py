@@ -18,10 +18,10 @@ from dralloc.allocator.requests import Alternative
 from dralloc.devices.counters import CounterId
 from dralloc.devices.taints import text_of_taint
 from dralloc.primitives.quantity import Quantity, quantity_like
-from dralloc.snapshot.node_selectors import Node
+from dralloc.snapshot.node_selectors import NodeFacts
 
 
-def obstacle(survey: Survey, node: Node, funnel: Funnel) -> Reason | None:
+def obstacle(survey: Survey, node: NodeFacts, funnel: Funnel) -> Reason | None:
     """Why the alternative cannot be served on the node, each device taken by itself; None where there are enough."""
     alternative = funnel.alternative
     if alternative.count > RESULTS_MAX and not alternative.takes_all:
@@ -41,7 +41,7 @@ def obstacle(survey: Survey, node: Node, funnel: Funnel) -> Reason | None:
     return replace(reason, also=also, lost_at_all=sum(each.count for each in funnel.unavailable))
 
 
-def describe(survey: Survey, node: Node, funnel: Funnel, drop: Drop) -> Reason:
+def describe(survey: Survey, node: NodeFacts, funnel: Funnel, drop: Drop) -> Reason:
     """Why the devices that are lost at one hurdle are."""
     return _DESCRIPTIONS[drop.hurdle](_Loss(survey, node, funnel, drop))
 
@@ -65,7 +65,7 @@ class _Loss:
     """The devices that are lost at one hurdle, and where."""
 
     survey: Survey
-    node: Node
+    node: NodeFacts
     funnel: Funnel
     drop: Drop
 

@@ -20,7 +20,7 @@ from dralloc.devices.identity import ClaimId
 from dralloc.scheduler.decide.claim_checks import classes_of
 from dralloc.scheduler.decide.node_fit import NodeRequirements, names_in
 from dralloc.scheduler.state.anti_affinity import Repelled
-from dralloc.snapshot.node_selectors import Node, NodeSelectorError, matches
+from dralloc.snapshot.node_selectors import NodeFacts, NodeSelectorError, matches
 
 
 class ClaimSplit(Struct, frozen=True, gc=False):
@@ -54,7 +54,7 @@ class HeldClaim:
         """The names of the only nodes that can be meant; None where it goes by something else."""
         return names_in(self.selector) if self.selector is not None else None
 
-    def is_usable_on(self, node: Node) -> bool:
+    def is_usable_on(self, node: NodeFacts) -> bool:
         try:
             return self.selector is None or matches(self.selector, node)
         except NodeSelectorError:

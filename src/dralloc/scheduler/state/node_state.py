@@ -37,9 +37,9 @@ class NodeOffer:
         )
 
     @cached_property
-    def place(self) -> node_selectors.Node:
+    def place(self) -> node_selectors.NodeFacts:
         """The node for whoever places devices."""
-        return node_selectors.Node(self.name, self.labels, self.declared_features)
+        return node_selectors.NodeFacts(self.name, self.labels, self.declared_features)
 
 
 class Load(Struct, frozen=True, gc=False):

@@ -28,7 +28,7 @@ from dralloc.devices.identity import ClaimId, DeviceId
 from dralloc.scheduler.decide.node_reasons import reason_about_node
 from dralloc.scheduler.decide.node_verdicts import Faulty, Fits, Lacking, NodeVerdict, OutOfReach, Unfit
 from dralloc.snapshot.cluster import Snapshot
-from dralloc.snapshot.node_selectors import Node
+from dralloc.snapshot.node_selectors import NodeFacts
 from dralloc.whatif.explanation.attribute_statistics import (
     SelectorStatistics,
     selector_statistics,
@@ -53,7 +53,7 @@ class Question:
     features: Features
     snapshot: Snapshot
     # The nodes that are asked about, and the scheduler's verdict on each.
-    nodes: tuple[Node, ...]
+    nodes: tuple[NodeFacts, ...]
     verdicts: Mapping[str, NodeVerdict]
     # The node that the scheduler chooses; empty if none fits.
     chosen: str = ""
@@ -62,7 +62,7 @@ class Question:
     def demand(self) -> Demand:
         return compile_demand(self.claims, self.classes, self.features)
 
-    def on(self, node: Node) -> Situation:
+    def on(self, node: NodeFacts) -> Situation:
         return Situation(
             claims=self.claims,
             classes=self.classes,
@@ -203,7 +203,7 @@ class _Investigation:
                         known[key] = self._diagnoser.reason(node, outcome)
                     yield name, known[key]
 
-    def _equivalence(self, diagnoser: Diagnoser) -> Callable[[Node], Hashable]:
+    def _equivalence(self, diagnoser: Diagnoser) -> Callable[[NodeFacts], Hashable]:
         keys = Likeness(diagnoser.demand, self._question.snapshot)
         # A reason may name pools that the node does not see yet.
         return lambda node: node.name if diagnoser.survey.unready_pools(node) else keys.key(node)
@@ -241,7 +241,7 @@ class _Investigation:
                 survey.unready_pools(node),
             )
 
-    def _funnel(self, node: Node, funnel: Funnel, held: Mapping[DeviceId, list[Holding]]) -> RequestFunnel:
+    def _funnel(self, node: NodeFacts, funnel: Funnel, held: Mapping[DeviceId, list[Holding]]) -> RequestFunnel:
         alternative = funnel.alternative
         return RequestFunnel(
             self._claim_ids[alternative.claim],
@@ -254,7 +254,7 @@ class _Investigation:
             funnel.left_count,
         )
 
-    def _step(self, node: Node, funnel: Funnel, drop: Drop, held: Mapping[DeviceId, list[Holding]]) -> Step:
+    def _step(self, node: NodeFacts, funnel: Funnel, drop: Drop, held: Mapping[DeviceId, list[Holding]]) -> Step:
         lost = [spot.device_id for spot in spots(drop.devices)]
         holders: dict[ClaimId, None] = {}
         if drop.hurdle in (Hurdle.IN_USE, Hurdle.CAPACITY):

@@ -14,7 +14,7 @@ from dralloc.allocator.solver import DEFAULT_EFFORT, Effort
 from dralloc.api.resource_v1 import DeviceClass
 from dralloc.devices.identity import ClaimId
 from dralloc.snapshot.cluster import Snapshot
-from dralloc.snapshot.node_selectors import Node
+from dralloc.snapshot.node_selectors import NodeFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class Situation:
     classes: Mapping[str, DeviceClass]
     features: Features
     snapshot: Snapshot
-    node: Node
+    node: NodeFacts
     effort: Effort = DEFAULT_EFFORT
 
     @property
