@@ -11,8 +11,8 @@ from dralloc.api.core_v1 import Node
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.devices.identity import ClaimId, DeviceId
-from dralloc.scheduler.contract import Placement
-from dralloc.scheduler.decide.node_verdicts import Faulty
+from dralloc.scheduler.contract import Placement, Rejection
+from dralloc.scheduler.decide.node_verdicts import Faulty, Fits
 from dralloc.whatif.allocations import subject_of_claim, subject_of_pod
 from dralloc.whatif.cluster_objects import place_of
 from dralloc.whatif.engine import Engine
@@ -78,7 +78,7 @@ def explain_pod(engine: Engine, pod: Pod) -> SubjectExplanation:
 
 
 def _explain(engine: Engine, pod: Pod, subject: str) -> SubjectExplanation:
-    decision, claims = engine.decide(pod), engine.claims_of(pod)
+    claims, verdicts = engine.claims_of(pod), engine.verdicts(pod)
     nodes = tuple(place_of(node) for node in engine.objects.nodes if engine.only_node in ("", node.metadata.name))
     question = Question(
         claims=tuple(claim for claim in claims if claim.status.allocation is None),
@@ -86,19 +86,20 @@ def _explain(engine: Engine, pod: Pod, subject: str) -> SubjectExplanation:
         features=engine.features,
         snapshot=engine.cluster.snapshot,
         nodes=nodes,
-        verdicts=engine.verdicts(pod),
-        chosen=decision.node if isinstance(decision, Placement) else "",
+        verdicts=verdicts,
     )
-    if not question.verdicts and not isinstance(decision, Placement):
+    if not verdicts:
         # The pod is rejected before any node is judged. An error in its claims is explained like one that nodes meet.
         outcome = question.on(nodes[0]).outcome()
-        if not isinstance(outcome, Fatal):
+        if isinstance(outcome, Fatal):
+            question = replace(question, verdicts={node.name: Faulty(outcome) for node in nodes})
+    # Where no node fits, the verdicts are all that there is to the decision.
+    if not question.verdicts or any(isinstance(question.verdicts[node.name], Fits) for node in nodes):
+        decision = engine.decide(pod)
+        if isinstance(decision, Rejection):
             return _refused(subject, decision.message)
-        question = replace(question, verdicts={node.name: Faulty(outcome) for node in nodes})
+        question = replace(question, chosen=decision.node if isinstance(decision, Placement) else "")
     explanation = explain(question)
-    if explanation.verdict is FitVerdict.FITS and not isinstance(decision, Placement):
-        # Nodes could take the pod, and one of its claims keeps it from all of them.
-        return _refused(subject, decision.message)
     return SubjectExplanation(subject, explanation.verdict.value, explanation=explanation, held=_all_held(claims))
 
 

@@ -92,7 +92,6 @@ class Cycle:
         if isinstance(examined, Rejection):
             return {}
         _, _, table = examined
-        table.best()
         return table.all_verdicts()
 
     def _examine(self, pod: Pod) -> tuple[bytes, ClaimSplit, VerdictTable] | Rejection:

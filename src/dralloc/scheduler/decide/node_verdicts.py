@@ -85,11 +85,8 @@ class NodeJudge:
 
     def verdict(self, node: NodeState, snapshot: Snapshot) -> NodeVerdict:
         requirements = self._requirements
-        if (unfit := misfit(requirements.node, node)) is not None:
-            return Unfit(unfit)
-        for held in requirements.held:
-            if not held.is_usable_on(node.offer.place):
-                return OutOfReach(held.claim_id)
+        if (unfit := self.verdict_on_node(node)) is not None:
+            return unfit
         if requirements.demand is None:
             return self._fits(node, 0)
         key = self.devices_key(node, snapshot)
@@ -102,6 +99,15 @@ class NodeJudge:
                 return Faulty(outcome)
             case _:
                 return Lacking(outcome)
+
+    def verdict_on_node(self, node: NodeState) -> Unfit | OutOfReach | None:
+        """Why the node cannot take the pod, whatever devices it has; None if it can."""
+        if (unfit := misfit(self._requirements.node, node)) is not None:
+            return Unfit(unfit)
+        for held in self._requirements.held:
+            if not held.is_usable_on(node.offer.place):
+                return OutOfReach(held.claim_id)
+        return None
 
     def _fits(
         self, node: NodeState, device_score: int, key: DevicesKey = (), allocated: Allocated | None = None

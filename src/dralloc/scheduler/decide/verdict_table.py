@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,6 +22,7 @@ from msgspec import Struct
 
 from dralloc.allocator.allocate import score_max
 from dralloc.allocator.diagnosis.reasons import Group
+from dralloc.allocator.node_equivalence import Likeness
 from dralloc.devices.identity import PoolId
 from dralloc.scheduler.contract import ClusterView
 from dralloc.scheduler.decide.node_reasons import NodeReasons, plugins
@@ -83,13 +84,23 @@ class VerdictTable:
         return len(self._verdicts) + len(self._unseen)
 
     def all_verdicts(self) -> Mapping[str, NodeVerdict]:
-        """The verdicts of all nodes; those that are missing or stale are made now."""
-        return {name: self._current_verdict(node) for name, node in self._view.nodes.items()}
-
-    def _current_verdict(self, node: NodeState) -> NodeVerdict:
-        verdict, snapshot = self._verdicts.get(node.name), self._view.snapshot
-        is_stale = isinstance(verdict, Fits) and not self.judge.is_current(verdict, node, snapshot)
-        return self.judge.verdict(node, snapshot) if verdict is None or is_stale else verdict
+        """The verdict of every node. Nodes that the claims cannot distinguish share one, with the scores of the first."""
+        demand, snapshot = self.requirements.demand, self._view.snapshot
+        if demand is None:
+            return {name: self.judge.verdict(node, snapshot) for name, node in self._view.nodes.items()}
+        equivalence = Likeness(demand, snapshot)
+        known: dict[Hashable, NodeVerdict] = {}
+        verdicts: dict[str, NodeVerdict] = {}
+        for name, node in self._view.nodes.items():
+            unfit = self.judge.verdict_on_node(node)
+            if unfit is not None:
+                verdicts[name] = unfit
+                continue
+            key = equivalence.key(node.offer.place)
+            if key not in known:
+                known[key] = self.judge.verdict(node, snapshot)
+            verdicts[name] = known[key]
+        return verdicts
 
     @property
     def fault(self) -> Faulty | None:
