@@ -29,7 +29,7 @@ async def take(page: Page, url: str) -> None:
     await page.prefer(color_scheme="light", reduced_motion="reduce")
     await page.open(f"{url}/ui/")
     await page.sees("49 running", deadline_s=60)
-    await page.sees("1 waiting")
+    await page.sees("1 pending")
     for name, fragment in VIEWS.items():
         await page.go(fragment)
         await save(page, name)

@@ -84,7 +84,7 @@ def opened(cluster: ClusterProcess, client: Client) -> Iterator[Window]:
             await page.open(f"{cluster.url}/ui/")
             await page.until(LIVE)
             # Everybody who can have a device has one.
-            await page.sees("1 waiting")
+            await page.sees("1 pending")
 
         shown.run(open_page)
         yield shown
@@ -126,12 +126,12 @@ def test_a_claims_story_says_what_was_asked_rounded_and_given(opened: Window) ->
         assert row.split("\t") == [
             "memory",
             "50500Mi",
-            "at least 1Gi, in steps of 1Gi, 80Gi where nothing is asked",
+            "at least 1Gi, in steps of 1Gi, default 80Gi",
             "50Gi rounded up",
             "80Gi",
         ]
         await page.go("#/claims/research/benchmark")
-        await page.sees("nothing was asked, so the default")
+        await page.sees("default, nothing requested")
         await page.go("#/claims/research/sweep")
         await page.sees("Reserved for jobs/sweep")
         await page.sees("24 pods")
@@ -152,14 +152,14 @@ def test_alternatives_show_which_was_chosen(opened: Window) -> None:
 def test_a_waiting_pod_says_why_in_parts(opened: Window) -> None:
     async def look(page: Page) -> None:
         await page.go("#/pods")
-        await page.sees("0 of 6 nodes can take it")
+        await page.sees("0 of 6 nodes available")
         reasons = await page.run("[...document.querySelectorAll('.reason')].map((reason) => reason.innerText.trim())")
         assert [reason.split("\n")[-1] for reason in reasons] == [
             "memory too small (asked 96Gi, largest 80Gi)",
             "no device of class gpu.example.com",
         ]
         await page.go("#/pods/research/giant")
-        await page.sees("Why it waits")
+        await page.sees("Why it is pending")
         await page.sees("FailedScheduling")
 
     opened.run(look)
@@ -182,7 +182,7 @@ def test_lists_are_searched_and_paged(opened: Window) -> None:
         await page.click(".tile:nth-child(3) button")
         await page.until("document.querySelector('.found').innerText === '2 nodes'")
         await page.go("#/nowhere/at/all")
-        await page.sees("There is nothing at this address")
+        await page.sees("Page not found")
 
     opened.run(look)
 
@@ -190,9 +190,9 @@ def test_lists_are_searched_and_paged(opened: Window) -> None:
 def test_a_node_shows_counters_and_everything_of_its_devices(opened: Window) -> None:
     async def look(page: Page) -> None:
         await page.go("#/nodes/mig-0")
-        await page.sees("40 counters that devices draw from")
+        await page.sees("40 counters shared by devices")
         await page.sees("serving/small-0")
-        await page.sees("nothing: other devices took too much of the counter card-0/")
+        await page.sees("none: insufficient counter card-0/")
         await page.go("#/nodes/gpu-2")
         await page.sees("example.com/too-hot:NoSchedule")
         await page.go("#/pools/nic.example.com/nic-0")
@@ -211,7 +211,7 @@ def test_what_happens_shows_by_itself(opened: Window, client: Client) -> None:
         wish = {"exactly": {"deviceClassName": "nic.example.com", "capacity": {"requests": {"bandwidth": "7G"}}}}
         for document in with_own_claim("serving", "late", wish):
             client.create(document)
-        await page.sees("7G as asked")
+        await page.sees("7G as requested")
 
     async def goes(page: Page) -> None:
         client.delete(Pod, "late", namespace="serving")
@@ -279,7 +279,7 @@ def test_every_view_can_be_used_by_everybody(opened: Window, theme: str) -> None
         await page.prefer(color_scheme=theme, reduced_motion="reduce")
         for view in VIEWS:
             await page.go(view)
-            await page.until("!document.querySelector('main').innerText.includes('Reading')")
+            await page.until("!document.querySelector('main').innerText.includes('Loading')")
             assert await page.run(AUDIT) == [], view
 
     opened.run(look)
@@ -336,15 +336,15 @@ def test_a_token_is_asked_for_and_a_server_that_comes_back_is_found(tmp_path: Pa
 
     async def sign_in(page: Page, server: ServerProcess) -> None:
         await page.open(f"{server.url}/ui/")
-        await page.sees("Who is asking?")
+        await page.sees("Sign in")
         await page.fill("#token", "wrong")
         await page.press("Enter")
-        await page.sees("The server does not know this token")
+        await page.sees("The server rejected this token")
         await page.fill("#token", f'"{token_of(server)}"')
         await page.press("Enter")
         await page.sees("dralloc node --fake 3 --profile gpu")
         await page.go("#/claims")
-        await page.sees("There is no class of devices to ask for yet")
+        await page.sees("There is no device class yet")
         with connect(server.kubeconfig) as client:
             client.create(
                 {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "rare"}, "spec": {}}

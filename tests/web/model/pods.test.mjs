@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { groupedByReason, isWaiting, podOf, reasonsOf } from "../../../src/dralloc/web/static/model/pods.mjs";
+import { groupedByReason, isPending, podOf, reasonsOf } from "../../../src/dralloc/web/static/model/pods.mjs";
 
 const CASES = [
   {
@@ -43,10 +43,10 @@ test("pods that are told the same are told once, the many first", () => {
 });
 
 test("a pod waits until it has a node, is finished, or goes", () => {
-  assert.ok(isWaiting(podOf("ns/p", pod({}))));
-  assert.ok(!isWaiting(podOf("ns/p", pod({ node: "n" }))));
-  assert.ok(!isWaiting(podOf("ns/p", pod({ phase: "Failed" }))));
-  assert.ok(!isWaiting(podOf("ns/p", pod({ deletionTimestamp: "2026-01-01T00:00:00Z" }))));
+  assert.ok(isPending(podOf("ns/p", pod({}))));
+  assert.ok(!isPending(podOf("ns/p", pod({ node: "n" }))));
+  assert.ok(!isPending(podOf("ns/p", pod({ phase: "Failed" }))));
+  assert.ok(!isPending(podOf("ns/p", pod({ deletionTimestamp: "2026-01-01T00:00:00Z" }))));
 });
 
 test("claims are those it names, and those that were made for it", () => {

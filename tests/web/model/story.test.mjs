@@ -29,15 +29,15 @@ function story(...parts) {
 
 for (const { id, asked, given, why } of [
   { id: "more than was asked was rounded up", asked: { bandwidth: "1200M" }, given: "1500M", why: "rounded up" },
-  { id: "the same in another notation is as asked", asked: { bandwidth: "2000M" }, given: "2G", why: "as asked" },
-  { id: "nothing asked is the default", asked: undefined, given: "1G", why: "nothing was asked, so the default" },
+  { id: "the same in another notation is as requested", asked: { bandwidth: "2000M" }, given: "2G", why: "as requested" },
+  { id: "nothing asked is the default", asked: undefined, given: "1G", why: "default, nothing requested" },
 ]) {
   test(id, () => {
     const request = { name: "nic", exactly: { deviceClassName: "x", ...(asked && { capacity: { requests: asked } }) } };
     const [{ given: [{ amounts: [amount] }] }] = story(request, [{ request: "nic", device: "eth0", shareID: "1", consumedCapacity: { bandwidth: given } }]).requests;
     assert.equal(amount.why, why);
     assert.equal(amount.given, given);
-    assert.equal(amount.rule, "at least 1G, in steps of 500M, at most 8G, 1G where nothing is asked");
+    assert.equal(amount.rule, "at least 1G, in steps of 500M, at most 8G, default 1G");
   });
 }
 
@@ -60,16 +60,16 @@ test("a device that no slice has any more is found as gone", () => {
 
 test("a claim's state", () => {
   const states = [
-    [{ spec: {}, status: {} }, "waiting"],
+    [{ spec: {}, status: {} }, "pending"],
     [{ spec: {}, status: { allocation: {} } }, "allocated"],
     [{ spec: {}, status: { allocation: {}, reservedFor: [{}] } }, "in use"],
     [{ spec: {}, status: { allocation: { reservedForAnyPod: true } } }, "in use"],
-    [{ spec: {}, status: {}, deletionTimestamp: "2026-01-01T00:00:00Z" }, "leaving"],
+    [{ spec: {}, status: {}, deletionTimestamp: "2026-01-01T00:00:00Z" }, "deleting"],
   ];
   for (const [each, state] of states) assert.equal(claimState(each), state);
 });
 
 test("policies in words", () => {
   assert.equal(policyText(undefined, "10G"), "any amount up to 10G");
-  assert.equal(policyText({ default: "1", validValues: ["1", "3"] }, "6"), "one of 1, 3, 1 where nothing is asked");
+  assert.equal(policyText({ default: "1", validValues: ["1", "3"] }, "6"), "one of 1, 3, default 1");
 });

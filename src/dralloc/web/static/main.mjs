@@ -1,4 +1,4 @@
-// The page: one world, one live connection, drawn again when either changes.
+// The page: one cluster model, one live connection, redrawn when either changes.
 
 import { Connection } from "./api/connection.mjs";
 import { Live } from "./api/live.mjs";
@@ -8,7 +8,7 @@ import { App } from "./views/app.mjs";
 import { parseRoute } from "./views/routes.mjs";
 import { rememberedToken, rememberToken } from "./views/token.mjs";
 
-// While thousands of objects arrive, drawing them all once in a while is enough; and the longer that takes, the more seldom.
+// Limits redraws while thousands of objects arrive; the longer a redraw takes, the rarer they get.
 const REDRAW_EVERY_MS = 120;
 const REST_PER_DRAWING = 4;
 

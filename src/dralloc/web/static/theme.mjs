@@ -1,11 +1,11 @@
-// Runs before anything is drawn, as a plain script: a page that is light for a moment and then dark hurts.
-// What the reader chose last counts; without a choice, what the system says.
+// Runs before the first paint, as a plain script, to avoid a flash of the wrong theme.
+// The reader's last choice wins; the default is the system's setting.
 (() => {
   let chosen = null;
   try {
     chosen = localStorage.getItem("dralloc.theme");
   } catch {
-    // A browser that keeps nothing follows the system.
+    // Without storage, follow the system.
   }
   if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;
 })();

@@ -1,6 +1,6 @@
-// Requests to the server that the page came from: pages of lists, and the lines of watches.
+// Requests to the server that served the page: lists in pages, and watches.
 
-/** An answer that is no answer: its status, and what the server says about it. */
+/** A failed request: its status and the server's message. */
 export class Refused extends Error {
   constructor(status, message) {
     super(message);
@@ -14,12 +14,12 @@ export class Connection {
     this._fetch = fetcher;
   }
 
-  /** The document at the path. */
+  /** Returns the document at the path. */
   async get(path, parameters, signal) {
     return (await this._ask(path, parameters, signal)).json();
   }
 
-  /** The objects of a collection, page after page; returns the revision that a watch goes on from. */
+  /** Yields the objects of a collection in pages; returns the revision for a watch to start from. */
   async *list(path, signal) {
     let next = "";
     for (;;) {
@@ -30,7 +30,7 @@ export class Connection {
     }
   }
 
-  /** Changes after the revision, in batches as they arrive, until the time is up. */
+  /** Yields changes after the revision, in batches as they arrive, until the timeout. */
   async *watch(path, resourceVersion, timeoutSeconds, signal) {
     const parameters = { watch: "true", allowWatchBookmarks: "true", resourceVersion, timeoutSeconds };
     const response = await this._ask(path, parameters, signal);
@@ -54,7 +54,7 @@ export class Connection {
   }
 }
 
-// Small enough that reading a page of slices does not hold up the browser.
+// Small enough that parsing a page of slices does not block the browser.
 const PAGE_SIZE = 250;
 
 async function* piecesOf(body, signal) {

@@ -1,16 +1,15 @@
-// Keeps a world in step with the cluster, by list and watch.
+// Keeps the model in sync with the cluster, by list and watch.
 //
-// A browser opens six connections to a server and no more, for all of its tabs together. So only what changes all the
-// time, claims and pods, has a watch of its own; the other kinds take turns on a third connection, each watching for a
-// moment from where it left off. Every watch ends soon, so that a second window gets its turn, and a window that nobody
-// sees watches nothing.
+// A browser opens at most six connections to a server, shared by all tabs. So only kinds that change constantly, claims
+// and pods, have their own watch; the other kinds take turns on a third connection, each resuming where it stopped.
+// Watches are short, so that other windows get their turn, and a hidden window does not watch.
 
 import { keyOf } from "../model/world.mjs";
 import { Refused } from "./connection.mjs";
 
 const RESOURCE = "/apis/resource.k8s.io/v1";
 
-// In the order in which they are listed: claims come before slices, so that each device is worked out once.
+// In list order: claims come before slices, so that each device is computed once.
 export const KINDS = [
   { name: "nodes", path: "/api/v1/nodes" },
   { name: "rules", path: `${RESOURCE}/devicetaintrules`, isOptional: true },
@@ -19,7 +18,7 @@ export const KINDS = [
   { name: "slices", path: `${RESOURCE}/resourceslices` },
   { name: "pods", path: "/api/v1/pods", isBusy: true },
 ];
-// Devices come and go more often than classes do.
+// Slices change more often than classes.
 const TURNS = ["slices", "nodes", "slices", "rules", "slices", "classes"];
 const LONG_S = 30;
 const SHORT_S = 1;
@@ -27,11 +26,11 @@ const GRACE_S = 15;
 const SOONEST_MS = 500;
 const BACKOFF_FIRST_MS = 500;
 const BACKOFF_MOST_MS = 10_000;
-// The longest that changes are taken in without a pause for the browser.
+// The longest time to apply changes without yielding to the browser.
 const STRETCH_MS = 12;
 
 export class Live {
-  /** `tell` is called with the state of the connection, `changed` whenever the world has changed. */
+  /** `tell` is called with the state of the connection, `changed` after each change of the model. */
   constructor(world, connection, { tell, changed }) {
     this._world = world;
     this._connection = connection;
@@ -43,14 +42,14 @@ export class Live {
     this._isComplete = false;
   }
 
-  /** Begin, or go on after a pause. */
+  /** Starts, or resumes after a pause. */
   start() {
     if (this._stopping) return;
     this._stopping = new AbortController();
     this._run(this._stopping.signal);
   }
 
-  /** Stop for now; what is known stays. */
+  /** Stops for now; the model is kept. */
   pause() {
     this._stopping?.abort();
     this._stopping = null;
@@ -79,7 +78,7 @@ export class Live {
     }
   }
 
-  /** List what is not known, or not known to be the same cluster's. */
+  /** Lists what is missing, and everything if the cluster changed. */
   async _catchUp(signal) {
     if (!this._isComplete) this._tell({ phase: "loading", kind: "" });
     const cluster = (await this._connection.get("/api/v1/namespaces/default", {}, signal)).metadata.uid;
@@ -117,9 +116,9 @@ export class Live {
     }
   }
 
-  // --- Following ------------------------------------------------------------------------------------------------
+  // --- Watching -------------------------------------------------------------------------------------------------
 
-  /** Watch everything until something fails. */
+  /** Watches everything until something fails. */
   async _follow(signal) {
     const together = new AbortController();
     const stop = () => together.abort();
@@ -146,9 +145,9 @@ export class Live {
 
   async _watch(kind, seconds, signal) {
     const begun = performance.now();
-    // A server that vanished without a word does not end its watches.
+    // A server that disappeared does not end its watches.
     const patience = new AbortController();
-    const timer = setTimeout(() => patience.abort(new Error("the server fell silent")), (seconds + GRACE_S) * 1000);
+    const timer = setTimeout(() => patience.abort(new Error("the server does not respond")), (seconds + GRACE_S) * 1000);
     const stop = () => patience.abort(signal.reason);
     signal.addEventListener("abort", stop);
     try {
@@ -156,11 +155,11 @@ export class Live {
       for await (const events of this._connection.watch(kind.path, revision, seconds, patience.signal)) {
         await this._take(kind, events);
       }
-      // One that is about to end closes them at once, and would be asked again and again.
+      // A server that is shutting down closes watches at once; do not retry in a tight loop.
       if (performance.now() - begun < SOONEST_MS) await pause(SOONEST_MS, signal);
     } catch (error) {
       if (!(error instanceof Refused && error.status === 410)) throw error;
-      // What happened since is forgotten; read everything again.
+      // The revision is compacted; list again.
       this._revisions.delete(kind.name);
       await this._list(kind, signal);
     } finally {
@@ -185,13 +184,13 @@ export class Live {
   }
 }
 
-/** Doubles with each failure, and differs from window to window, so that a server that comes back is not stormed. */
+/** Exponential back-off with jitter, so that windows do not all reconnect at once. */
 export function backoffMs(failures, random = Math.random) {
   const most = Math.min(BACKOFF_FIRST_MS * 2 ** Math.max(0, failures - 1), BACKOFF_MOST_MS);
   return Math.round(most * (0.5 + random() / 2));
 }
 
-/** Let the browser draw and listen. */
+/** Yields to the browser. */
 function breathe() {
   return new Promise((resolve) => setTimeout(resolve, 0));
 }

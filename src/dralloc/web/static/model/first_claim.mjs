@@ -1,6 +1,6 @@
-// What somebody can type who has devices and no claim yet: it needs nothing but the cluster that is shown.
+// The command for a first claim, for a cluster with devices and no claims.
 
-/** A command that asks for a device of the class, with a pod that uses it. */
+/** Returns a command that creates a claim for a device of the class, and a pod that uses it. */
 export function firstClaim(className) {
   return `dralloc apply -f - <<'END'
 apiVersion: resource.k8s.io/v1

@@ -1,13 +1,13 @@
-// Many devices in a few lines: how many of each driver, or of each kind of node, are free, and how much of each capacity is used.
+// Totals of devices by driver or node label: how many are free, and how much of each capacity is used.
 
 import { collator } from "./names.mjs";
 import { quantityLike } from "./quantity.mjs";
 
 export const STATES = ["free", "shared", "full", "in use", "gone"];
-// A label that has one value says nothing, and one that has many makes no groups.
+// Labels with one value or with too many values do not form useful groups.
 const VALUES_MAX = 40;
 
-/** Devices by state and the sum of each capacity: by driver, or by the value of a label that nodes have. */
+/** Returns devices by state and the sum of each capacity: by driver, or by the value of a node label. */
 export function grouped(world, label = "") {
   const groups = new Map();
   for (const pool of world.pools.values()) {
@@ -29,7 +29,7 @@ function labelOf(node, label, world) {
   return node ? (world.nodes.get(node)?.labels[label] ?? UNLABELLED) : SEVERAL;
 }
 
-/** The labels that divide the nodes into a few groups. */
+/** Returns the labels that divide the nodes into a few groups. */
 export function groupingLabels(world) {
   return remembered(world, "labels", () => {
     const values = new Map();
@@ -64,7 +64,7 @@ function add(sum, summary) {
 
 const known = new WeakMap();
 
-/** Devices by state and capacities in sum, of one pool on one node; kept for as long as its report is. */
+/** Returns devices by state and total capacities of one pool on one node; cached with its report. */
 export function summaryOf(report) {
   let summary = known.get(report);
   if (!summary) known.set(report, (summary = summed(report)));
@@ -79,7 +79,7 @@ function summed({ driver, fault, devices }) {
     summary.states[device.state] += 1;
     if (device.taints.length) summary.tainted += 1;
     for (const { name, value, used } of device.capacities) {
-      // Two drivers may mean different things by one name.
+      // Two drivers may use one name for different capacities.
       const key = `${driver}/${name}`;
       const entry = summary.capacities.get(key);
       if (entry) {
@@ -95,7 +95,7 @@ export function amountOf({ format }, nanos) {
   return quantityLike({ nanos: 1n, format }, nanos);
 }
 
-/** How much of a node is given out, from 0 to 1: devices by the capacity that is used most, or whole. */
+/** Returns the allocated fraction of a node, from 0 to 1; a shared device counts by its most used capacity. */
 export function loadOf(reports) {
   let devices = 0;
   let used = 0;
@@ -113,7 +113,7 @@ function share(part, whole) {
   return whole > 0n ? Number((part * 1000n) / whole) / 1000 : 0;
 }
 
-/** Every node, by name, those only slices know included. */
+/** Returns all node names, including those that only slices mention. */
 export function nodeNames(world) {
   return remembered(world, "names", () => {
     const names = new Set([...world.nodes.keys(), ...world.poolsByNode.keys()]);
@@ -124,7 +124,7 @@ export function nodeNames(world) {
 
 const memories = new WeakMap();
 
-/** What was worked out, until nodes come or go. */
+/** A cache that is valid until nodes are added or removed. */
 function remembered(world, what, workOut) {
   let memory = memories.get(world);
   if (memory?.version !== world.layoutVersion) memories.set(world, (memory = { version: world.layoutVersion }));

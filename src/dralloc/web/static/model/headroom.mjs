@@ -1,4 +1,4 @@
-// The largest amount that a device can still give: what a request could ask for, after rounding to the policy (KEP-5075).
+// The largest request that still fits on a device, after rounding to the policy (KEP-5075).
 //
 // The same rules as `dralloc.allocator.headroom`; a test compares the two.
 
@@ -8,8 +8,8 @@ const NANOS_PER_MILLI = 1_000_000n;
 const INT64_MAX = 2n ** 63n - 1n;
 
 /**
- * The most of one capacity that a request could get of a device, if it asks for as little as it can of the others.
- * `left` has what is left of each, in nanos. Null where no request fits.
+ * The largest request for one capacity of a device, with minimal requests for the others.
+ * `left` is what is left of each, in nanos. Null if no request fits.
  */
 export function largestRequest(capacities, name, left) {
   for (const [other, capacity] of Object.entries(capacities)) {
@@ -24,7 +24,7 @@ export function largestRequest(capacities, name, left) {
   return null;
 }
 
-/** The least that a request can take, in nanos. */
+/** Returns the smallest possible charge, in nanos. */
 function least(policy) {
   if (!policy) return 0n;
   if (policy.validRange) return policy.validRange.min !== undefined ? parseQuantity(policy.validRange.min).nanos : 0n;
@@ -32,7 +32,7 @@ function least(policy) {
   return values.reduce((lowest, nanos) => (nanos < lowest ? nanos : lowest), values[0] ?? 0n);
 }
 
-/** The amounts worth trying, largest first. */
+/** Returns the candidate amounts, largest first. */
 function amountsWithin(capacity, value, have) {
   const policy = capacity.requestPolicy;
   if (policy?.validRange) return amountsInRange(policy.validRange, value, have);
@@ -62,13 +62,13 @@ function amountsInRange(range, value, have) {
   return [...sortedDown(amounts), start];
 }
 
-/** Whether asking for the amount takes no more than is left, and is allowed at all. */
+/** True if a request for the amount is valid and fits into what is left. */
 function fits(capacity, value, nanos, left) {
   const charge = chargeFor(capacity.requestPolicy, nanos);
   return charge !== null && charge <= value.nanos && charge <= left;
 }
 
-/** What asking for the amount takes, in nanos; null where the policy has nothing like it. */
+/** Returns the charge for the amount, in nanos; null if the policy does not allow it. */
 function chargeFor(policy, nanos) {
   const charge = roundedUp(policy, nanos);
   return charge !== null && allows(policy, charge) ? charge : null;

@@ -1,4 +1,4 @@
-// How names are put in order, and compared.
+// Order of names.
 
 // node-2 before node-10.
 export const collator = new Intl.Collator("en", { numeric: true });

@@ -1,6 +1,6 @@
-// Which nodes a slice, or a device that says it for itself, is for: node affinity's rules.
+// The nodes of a slice, or of a device with its own node selection, by the rules of node affinity.
 
-/** Whether what is placed (a slice's spec, or a device) is for the node. */
+/** True if the node can use what is placed (a slice's spec, or a device). */
 export function isPlacedOn(placed, node) {
   if (placed.nodeName) return placed.nodeName === node.name;
   if (placed.allNodes) return true;
@@ -8,7 +8,7 @@ export function isPlacedOn(placed, node) {
 }
 
 function selects(selector, node) {
-  // An empty term takes nothing.
+  // An empty term matches nothing.
   return (selector.nodeSelectorTerms ?? []).some(
     (term) =>
       (term.matchExpressions?.length || term.matchFields?.length) &&

@@ -30,7 +30,7 @@ class PoolPlace {
 const nodePlaces = new WeakMap();
 const poolPlaces = new WeakMap();
 
-/** Every place: pools of several nodes first, then nodes by name. */
+/** Returns all places: pools of several nodes first, then nodes by name. */
 export function placesOf(world) {
   const names = nodeNames(world);
   if (!nodePlaces.has(names)) nodePlaces.set(names, names.map((name) => new NodePlace(world, name)));
@@ -47,7 +47,7 @@ function sharedPools(world) {
   return shared.sort((one, other) => collator.compare(one.driver, other.driver) || collator.compare(one.title, other.title));
 }
 
-/** What a node can use of pools that are for several nodes. */
+/** Returns the devices that a node can use in pools of several nodes. */
 export function sharedWith(world, name) {
   const node = world.nodes.get(name);
   if (!node) return [];
@@ -63,7 +63,7 @@ export function sharedWith(world, name) {
 
 const loads = new WeakMap();
 
-/** How much of a place is given out, from 0 to 1; kept until it changes. */
+/** Returns the allocated fraction of a place, from 0 to 1; cached until it changes. */
 export function loadOfPlace({ reports }) {
   if (!reports.length) return 0;
   const known = loads.get(reports[0]);

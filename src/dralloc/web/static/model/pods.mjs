@@ -1,6 +1,6 @@
-// What is shown of a pod, and why one waits: the message of its PodScheduled condition, taken apart.
+// The displayed fields of a pod, and the parsed message of its PodScheduled condition.
 
-/** The few parts of a pod that are shown. */
+/** Returns the displayed fields of a pod. */
 export function podOf(key, { metadata, spec = {}, status = {} }) {
   const scheduled = (status.conditions ?? []).find(({ type }) => type === "PodScheduled");
   const made = new Map((status.resourceClaimStatuses ?? []).map((each) => [each.name, each.resourceClaimName]));
@@ -17,7 +17,7 @@ export function podOf(key, { metadata, spec = {}, status = {} }) {
     claims: (spec.resourceClaims ?? []).map((entry) => ({
       entry: entry.name,
       template: entry.resourceClaimTemplateName ?? "",
-      // Null until somebody has made the claim from its template.
+      // Null until the claim is created from its template.
       claim: entry.resourceClaimName ?? made.get(entry.name) ?? null,
     })),
     reason: scheduled?.status === "False" ? (scheduled.reason ?? "") : "",
@@ -26,8 +26,8 @@ export function podOf(key, { metadata, spec = {}, status = {} }) {
   };
 }
 
-/** Whether the pod still waits for a node. */
-export function isWaiting(pod) {
+/** True if the pod is not scheduled yet. */
+export function isPending(pod) {
   return !pod.node && pod.phase === "Pending" && !pod.isLeaving;
 }
 
@@ -50,7 +50,7 @@ export function reasonsOf(message) {
 
 function ourParts(text) {
   if (!text) return [];
-  // A reason may hold a semicolon itself; a new part begins with its number of nodes.
+  // A reason may contain a semicolon; a new part begins with its number of nodes.
   const pieces = text.split(/; (?=\d+ nodes?: )/).map((piece) => PART.exec(piece));
   return pieces.every(Boolean) ? pieces.map(([, nodes, said]) => ({ nodes: Number(nodes), text: said })) : null;
 }
@@ -64,7 +64,7 @@ function stockParts(text) {
   return [...parts, ...sentences.slice(1).map((sentence) => ({ nodes: null, text: sentence.replace(/\.$/, "") }))];
 }
 
-/** Waiting pods that are told the same, largest group first: ten thousand pods of one job have one reason. */
+/** Groups pending pods by message, largest group first: ten thousand pods of one job have one reason. */
 export function groupedByReason(pods) {
   const groups = new Map();
   for (const pod of pods) {

@@ -1,4 +1,4 @@
-// Pools: the slices of one, what of them counts, what is wrong with it, and what is left of its counters.
+// Pools: their current slices, faults, and what is left of their counters.
 //
 // The same rules as `dralloc.snapshot.pools` and `dralloc.whatif.usage_report`, with the features that are on by default.
 
@@ -12,7 +12,7 @@ export class Pool {
     this.driver = driver;
     this.name = name;
     this.slices = new Map();
-    // By device, what claims have of it.
+    // The allocations of claims, by device.
     this.holdings = new Map();
     this.changed();
   }
@@ -39,7 +39,7 @@ export class Pool {
     this.changed();
   }
 
-  /** What there is of the pool for each node; worked out again after a change only. */
+  /** Returns the pool's report for each node; computed again only after a change. */
   reports(nodes, rules) {
     this.known ??= [...reportsOf(this, nodes, rules)];
     return this.known;
@@ -90,9 +90,9 @@ function* reportsOf(pool, nodes, rules) {
   }
 }
 
-// --- What counts ------------------------------------------------------------------------------------------------
+// --- Current slices ---------------------------------------------------------------------------------------------
 
-/** The slices that a node sees that `current` is for, or what is wrong with them. */
+/** Returns the slices for the nodes of `current`, or what is wrong with them. */
 function layOut(slices, nodeName, current, nodes) {
   const node = nodeName ? (nodes.get(nodeName) ?? { name: nodeName, labels: {} }) : firstNodeFor(current, nodes);
   if (!node) return { fault: "is for no node that is known" };
@@ -130,7 +130,7 @@ function isFor({ spec }, node) {
   return isPlacedOn(spec, node);
 }
 
-/** Compatibility groups are off by default; a slice that has them is not looked at then. */
+/** Compatibility groups are off by default; slices with them are ignored then. */
 function hasGroups({ spec }) {
   return (spec.devices ?? []).some((device) => (device.consumesCounters ?? []).some((use) => use.compatibilityGroups?.length));
 }
@@ -164,7 +164,7 @@ function missingCounter(devices, sets) {
   return "";
 }
 
-/** The first counter that has too little left for the device; null where none stands in its way. */
+/** Returns the first insufficient counter for the device; null if there is none. */
 export function shortCounter(device, counters) {
   for (const { counterSet, counters: drawn } of device.consumesCounters ?? []) {
     for (const [name, { value }] of Object.entries(drawn ?? {})) {
@@ -175,7 +175,7 @@ export function shortCounter(device, counters) {
   return null;
 }
 
-/** What devices in use leave of the counters. Each draws once, however many share it. */
+/** Returns what devices in use leave of the counters. A device consumes once, however many share it. */
 function countersLeft({ sets, drawing }, holdings) {
   const left = new Map();
   for (const { name, counters } of sets) {

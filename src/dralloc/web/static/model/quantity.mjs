@@ -4,7 +4,7 @@
 
 export const NANOS = 1_000_000_000n;
 const INT64_MAX = 2n ** 63n - 1n;
-// The API refuses what is larger; a page that is shown it anyway must not freeze over it.
+// The API rejects larger numbers; the page must not freeze on them.
 const EXPONENT_MAX = 4000;
 
 const DECIMAL = { n: -9, u: -6, m: -3, "": 0, k: 3, M: 6, G: 9, T: 12, P: 15, E: 18 };
@@ -15,11 +15,11 @@ const PATTERN = /^([+-]?)([0-9]*)(?:\.([0-9]*))?(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]?|
 
 const ZERO = Object.freeze({ nanos: 0n, format: "decimal" });
 
-// Devices of one kind repeat the same few texts.
+// Devices of one model repeat the same few texts.
 const known = new Map();
 const KNOWN_MAX = 20_000;
 
-/** The quantity that the text spells; what is no quantity counts as nothing. */
+/** Parses a quantity; an invalid text counts as 0. */
 export function parseQuantity(text) {
   let quantity = known.get(text);
   if (quantity === undefined) {
@@ -51,7 +51,7 @@ function parse(text) {
   return { nanos: sign === "-" ? -nanos : nanos, format };
 }
 
-/** Canonical text. */
+/** Returns the canonical text. */
 export function printQuantity({ nanos, format }) {
   if (nanos === 0n) return "0";
   if (format === "binary" && absolute(nanos) >= 1024n * NANOS && nanos % NANOS === 0n) {
@@ -66,12 +66,12 @@ export function printQuantity({ nanos, format }) {
   return `${mantissa}${DECIMAL_SUFFIX[exponent] ?? ""}`;
 }
 
-/** The amount in the notation of the model: 24Gi, and not 25769803776, where the model is 40Gi. */
+/** Returns the amount in the notation of the model: 24Gi instead of 25769803776 if the model is 40Gi. */
 export function quantityLike(model, nanos) {
   return { nanos, format: model.nanos ? model.format : "decimal" };
 }
 
-/** A few digits, for people: totals over many devices have canonical texts that nobody can read. */
+/** Returns a rounded amount: the canonical texts of large totals are unreadable. */
 export function roughly({ nanos, format }) {
   const base = format === "binary" ? 1024n : 1000n;
   const suffixes = format === "binary" ? BINARY_SUFFIX : ["", "k", "M", "G", "T", "P", "E"];
@@ -88,7 +88,7 @@ export function roughly({ nanos, format }) {
   return `${rough}${suffixes[power]}`;
 }
 
-/** The part of the whole, from 0 to 1, for widths. */
+/** Returns the fraction from 0 to 1, for widths. */
 export function ratio(part, whole) {
   return whole > 0n ? Math.min(1, Math.max(0, Number((part * 10_000n) / whole) / 10_000)) : 0;
 }

@@ -1,12 +1,12 @@
-// A claim's story: what it asked for, what that was rounded to, what it was given of which device, and who uses it.
+// The story of a claim: requested, rounded and allocated amounts, devices, and consumers.
 
 import { parseQuantity } from "./quantity.mjs";
 import { resultsOf } from "./world.mjs";
 
-/** One of waiting, allocated, in use, leaving. */
+/** One of pending, allocated, in use, deleting. */
 export function claimState(claim) {
-  if (claim.deletionTimestamp) return "leaving";
-  if (!claim.status.allocation) return "waiting";
+  if (claim.deletionTimestamp) return "deleting";
+  if (!claim.status.allocation) return "pending";
   return claim.status.reservedFor?.length || claim.status.allocation.reservedForAnyPod ? "in use" : "allocated";
 }
 
@@ -21,7 +21,7 @@ export function storyOf(claim, world) {
     devices: results.map((result) => ({ result, found: world.device(result.driver, result.pool, result.device) })),
     consumers: claim.status.reservedFor ?? [],
     isForAnyPod: Boolean(claim.status.allocation?.reservedForAnyPod),
-    // KEP-5194: the workload that holds the claim for all of its pods.
+    // KEP-5194: the workload that the claim is reserved for.
     workload: claim.spec.reservedFor ?? null,
     reports: claim.status.devices ?? [],
   };
@@ -47,7 +47,7 @@ function requestStory(request, claim, world) {
   };
 }
 
-/** What became of the alternative at `index`, where the one at `chosen` was taken. */
+/** Returns the outcome for the alternative at `index`, given the chosen one. */
 function fateOf(index, chosen) {
   if (chosen < 0) return "open";
   if (index === chosen) return "chosen";
@@ -64,7 +64,7 @@ function wishText(wish) {
   };
 }
 
-// --- What was given -----------------------------------------------------------------------------------------------
+// --- Allocated ----------------------------------------------------------------------------------------------------
 
 function givenStory(result, wish, world) {
   const found = world.device(result.driver, result.pool, result.device);
@@ -79,7 +79,7 @@ function givenStory(result, wish, world) {
   };
 }
 
-/** One capacity of one device: asked, rounded by which rule, given. */
+/** One capacity of one device: requested, rounding rule, allocated. */
 function amountStory(name, asked, given, found, isShare) {
   const capacity = found?.device.device.capacity?.[name];
   const policy = capacity?.requestPolicy;
@@ -94,12 +94,12 @@ function amountStory(name, asked, given, found, isShare) {
 }
 
 function whyAmount(asked, given, policy) {
-  if (asked === undefined) return policy?.default ? "nothing was asked, so the default" : "nothing was asked, so all of it";
+  if (asked === undefined) return policy?.default ? "default, nothing requested" : "all, nothing requested";
   const difference = parseQuantity(given).nanos - parseQuantity(asked).nanos;
-  return difference > 0n ? "rounded up" : "as asked";
+  return difference > 0n ? "rounded up" : "as requested";
 }
 
-/** What a capacity's policy allows, in words. */
+/** Returns the amounts that a capacity's policy allows, as text. */
 export function policyText(policy, value) {
   if (!policy) return `any amount up to ${value}`;
   const said = [];
@@ -109,7 +109,7 @@ export function policyText(policy, value) {
     if (range.step !== undefined) said.push(`in steps of ${range.step}`);
     if (range.max !== undefined) said.push(`at most ${range.max}`);
   } else if (policy.validValues?.length) said.push(`one of ${policy.validValues.join(", ")}`);
-  if (policy.default !== undefined && policy.default !== null) said.push(`${policy.default} where nothing is asked`);
+  if (policy.default !== undefined && policy.default !== null) said.push(`default ${policy.default}`);
   return said.join(", ") || `any amount up to ${value}`;
 }
 
@@ -118,11 +118,11 @@ export function policyText(policy, value) {
 function constraintText({ requests = [], matchAttribute, distinctAttribute }) {
   const which = requests.length ? `devices of ${requests.join(", ")}` : "all devices";
   return matchAttribute
-    ? { text: `${which} agree in`, attribute: matchAttribute }
-    : { text: `${which} differ in`, attribute: distinctAttribute ?? "" };
+    ? { text: `same value on ${which}:`, attribute: matchAttribute }
+    : { text: `different values on ${which}:`, attribute: distinctAttribute ?? "" };
 }
 
-/** The nodes that the allocation can be used on, where it names them. */
+/** Returns the nodes that the allocation is restricted to by name. */
 function nodesOf(claim) {
   const terms = claim.status.allocation?.nodeSelector?.nodeSelectorTerms ?? [];
   return terms.flatMap(({ matchFields = [] }) =>

@@ -1,4 +1,4 @@
-// DeviceTaintRules laid over the taints that slices bring. A rule with an empty selector taints every device, one without none.
+// Taints of devices from slices and DeviceTaintRules. A rule with an empty selector taints every device, one without a selector none.
 
 import { compared } from "./names.mjs";
 

@@ -1,7 +1,7 @@
-// What there is of every device, who holds how much of it, and what could still be had.
+// The use of every device: capacities, allocations by claim, and what is available.
 //
-// Claims are namespaced, so nobody who looks at claims sees what a device has left; slices do not say it either. This joins
-// the two. The same rules as `dralloc.whatif.usage_report`; a test compares the two on random clusters.
+// Claims are namespaced and slices do not show use, so neither alone shows what a device has left. This joins them.
+// The same rules as `dralloc.whatif.usage_report`; a test compares the two on random clusters.
 
 import { largestRequest } from "./headroom.mjs";
 import { compared } from "./names.mjs";
@@ -9,12 +9,12 @@ import { parseQuantity, quantityLike } from "./quantity.mjs";
 
 const UNUSED = Object.freeze({ dedicated: 0, shares: 0, consumed: new Map() });
 
-/** How one device is used: given out whole, shares, and what all shares together consume, in nanos. */
+/** The use of one device: allocated as a whole, shares, and the total consumption of the shares, in nanos. */
 function usageOf(holdings) {
   if (!holdings.length) return UNUSED;
   const usage = { dedicated: 0, shares: 0, consumed: new Map() };
   for (const { result } of holdings) {
-    // Admin access takes nothing away from anyone.
+    // Admin access consumes nothing.
     if (result.adminAccess) continue;
     if (result.shareID === undefined || result.shareID === null) {
       usage.dedicated += 1;
@@ -32,10 +32,10 @@ function isShareable(device) {
   return Boolean(device.allowMultipleAllocations);
 }
 
-// By what it has, for devices of which nothing is used: most are like thousands of others.
+// Cached by capacities for unused devices, because most are alike.
 const unused = new WeakMap();
 
-/** What is used and left of each capacity. */
+/** Returns the used and free amount of each capacity. */
 function capacityReports(device, usage) {
   if (usage !== UNUSED || !device.capacity) return workedOut(device, usage);
   let reports = unused.get(device.capacity);
@@ -58,7 +58,7 @@ class CapacityReport {
     this._largest = () => (isOpen ? largestRequest(capacities, name, leftOf(capacities, usage)) : null);
   }
 
-  /** The most that one more request could get, after rounding; null where none would fit. Few devices are ever asked. */
+  /** The largest request that fits, after rounding; null if none fits. Lazy, because few devices are displayed. */
   get largest() {
     if (typeof this._largest === "function") this._largest = this._largest();
     return this._largest;
@@ -70,7 +70,7 @@ function leftOf(capacities, usage) {
   return new Map(entries.map(([name, { value }]) => [name, parseQuantity(value).nanos - (usage.consumed.get(name) ?? 0n)]));
 }
 
-/** One of free, in use (given out whole), shared, full (no further share fits, however little is asked for). */
+/** One of free, in use (allocated as a whole), shared, full (not even the smallest share fits). */
 function stateOf(device, usage, reports) {
   if (!usage.dedicated && !usage.shares) return "free";
   if (usage.dedicated || !isShareable(device)) return "in use";
@@ -80,7 +80,7 @@ function stateOf(device, usage, reports) {
   return isFull ? "full" : "shared";
 }
 
-/** Everything about one device; `placed` says which nodes it is for. */
+/** Everything about one device; `placed` selects its nodes. */
 export function deviceReport(device, placed, holdings, ruleTaints) {
   const usage = usageOf(holdings);
   const capacities = capacityReports(device, usage);
@@ -96,7 +96,7 @@ export function deviceReport(device, placed, holdings, ruleTaints) {
   };
 }
 
-/** A device that claims hold and no slice has. */
+/** A device that claims have and no slice publishes. */
 export function goneReport(name, holdings) {
   return {
     name,

@@ -1,7 +1,7 @@
-// Everything that the page knows of the cluster, kept up to date by single changes.
+// The page's model of the cluster, updated incrementally.
 //
-// A change costs what it touches: one pool is worked out again, not the cluster. Of pods and nodes only what is shown is
-// kept, because there may be tens of thousands.
+// A change only recomputes the pool that it touches. Of pods and nodes only the displayed fields are kept, because there
+// may be tens of thousands.
 
 import { summaryOf } from "./grouping.mjs";
 import { collator } from "./names.mjs";
@@ -20,39 +20,39 @@ export class World {
     this.classes = new Map();
     this.rules = new TaintRules();
     this.pools = new Map();
-    // Grows with every change, so that others know what they worked out from is old.
+    // Incremented with every change, to invalidate caches.
     this.version = 0;
-    // Grows when nodes, their labels, or their pools come or go.
+    // Incremented when nodes, their labels, or their pools change.
     this.layoutVersion = 0;
     this.poolsByNode = new Map();
     this._unsettled = new Set();
     this._capacities = new Map();
   }
 
-  /** Take in an object that is new or changed. */
+  /** Adds or updates an object. */
   put(kind, object) {
     this.version += 1;
     this[`_put_${kind}`](keyOf(object), object);
   }
 
-  /** Forget an object. */
+  /** Removes an object. */
   remove(kind, key) {
     this.version += 1;
     this[`_remove_${kind}`](key);
   }
 
-  /** Work out what changed, so that whoever draws finds it done: in many small steps instead of a large one. */
+  /** Recomputes what changed, in small steps before drawing. */
   settle() {
     for (const pool of this._unsettled) pool.reports(this.nodes, this.rules).forEach(summaryOf);
     this._unsettled.clear();
   }
 
-  /** The keys of all objects of a kind. */
+  /** Returns the keys of all objects of a kind. */
   keys(kind) {
     return [...(kind === "rules" ? this.rules.byName : this[kind]).keys()];
   }
 
-  /** Pools with something for the node; "" stands for those that are not for one node alone. */
+  /** Pools by node; "" stands for pools of several nodes. */
   reportsOfNode(node) {
     const reports = [];
     for (const pool of this.poolsByNode.get(node) ?? []) {
@@ -61,7 +61,7 @@ export class World {
     return reports.sort((one, other) => collator.compare(one.driver, other.driver) || collator.compare(one.pool, other.pool));
   }
 
-  /** The device, with the report that has it; undefined where neither a slice nor a claim knows it. */
+  /** Returns the device with its report; undefined if neither a slice nor a claim has it. */
   device(driver, pool, name) {
     for (const report of this.pools.get(poolKey(driver, pool))?.reports(this.nodes, this.rules) ?? []) {
       const device = report.devices.find((each) => each.name === name);
@@ -107,7 +107,7 @@ export class World {
     this._poolChanged(pool);
   }
 
-  /** One object for all capacities that are the same. */
+  /** Interns equal capacities. */
   _one(capacity) {
     const text = JSON.stringify(capacity);
     if (this._capacities.size >= CAPACITIES_MAX) this._capacities.clear();
@@ -131,13 +131,13 @@ export class World {
     return pool;
   }
 
-  /** File the pool under the nodes that it has something for. */
+  /** Indexes the pool by its nodes. */
   _poolChanged(pool) {
     pool.changed();
     this._unsettled.add(pool);
     const nodes = new Set();
     for (const { spec } of pool.slices.values()) nodes.add(spec.nodeName ?? "");
-    // Devices that are gone are shown with those that are for any node.
+    // Devices that are gone are shown with those of several nodes.
     if (pool.holdings.size) nodes.add("");
     for (const node of pool.filedUnder ?? []) {
       if (nodes.has(node)) continue;
@@ -182,7 +182,7 @@ export class World {
   _release(claim) {
     for (const result of claim ? resultsOf(claim) : []) {
       const pool = this.pools.get(poolKey(result.driver, result.pool));
-      // A claim that has several shares of one device gives up all of them at the first.
+      // A claim with several shares of one device releases all of them at the first.
       if (!pool) continue;
       pool.release(result.device, claim);
       this._poolChanged(pool);

@@ -1,6 +1,6 @@
-// The frame: navigation, the state of the connection, and the view that the address names.
+// The frame: navigation, the state of the connection, and the view for the current address.
 
-import { isWaiting } from "../model/pods.mjs";
+import { isPending } from "../model/pods.mjs";
 import { html, useEffect, useErrorBoundary, useLayoutEffect, useRef, useState } from "../vendor/htm-preact.mjs";
 import { ClaimView } from "./claim.mjs";
 import { ClaimsView } from "./claims.mjs";
@@ -19,10 +19,10 @@ const TABS = [
 ];
 
 export function App({ world, status, route, version, connection, signIn }) {
-  const waiting = countWaiting(world, version);
+  const pending = countPending(world, version);
   const View = VIEWS[route.view] ?? Nowhere;
   return html`
-    <a class="skip" href="#content" onClick=${skipToContent}>Skip to the content</a>
+    <a class="skip" href="#content" onClick=${skipToContent}>Skip to content</a>
     <header class="top">
       <a class="brand" href="#/"><img src="icon.svg" alt="" width="28" height="28" />dralloc</a>
       <nav aria-label="Views">
@@ -30,7 +30,7 @@ export function App({ world, status, route, version, connection, signIn }) {
           ${TABS.map(
             ({ name, href, views }) => html`<li key=${name}>
               <a href=${href} aria-current=${views.includes(route.view) ? "page" : undefined}>
-                ${name}${name === "Pods" && waiting > 0 && html` <span class="badge warn">${waiting.toLocaleString("en")}<span class="hidden-text"> waiting</span></span>`}
+                ${name}${name === "Pods" && pending > 0 && html` <span class="badge warn">${pending.toLocaleString("en")}<span class="hidden-text"> pending</span></span>`}
               </a>
             </li>`,
           )}
@@ -48,24 +48,24 @@ export function App({ world, status, route, version, connection, signIn }) {
   `;
 }
 
-/** A view that fails says so, and leaves the others usable. */
+/** Shows the error of a view that fails; the other views stay usable. */
 function Guarded({ children }) {
   const [error, tryAgain] = useErrorBoundary((thrown) => console.error(thrown));
   if (!error) return children;
   return html`<p class="fault" role="alert">
-    This view has a fault: ${error.message}. <button type="button" class="link" onClick=${tryAgain}>Try again</button>
+    Internal error in this view: ${error.message}. <button type="button" class="link" onClick=${tryAgain}>Try again</button>
   </p>`;
 }
 
-let known = { version: -1, waiting: 0 };
+let known = { version: -1, pending: 0 };
 
-function countWaiting(world, version) {
+function countPending(world, version) {
   if (known.version !== version) {
-    let waiting = 0;
-    for (const pod of world.pods.values()) if (isWaiting(pod)) waiting += 1;
-    known = { version, waiting };
+    let pending = 0;
+    for (const pod of world.pods.values()) if (isPending(pod)) pending += 1;
+    known = { version, pending };
   }
-  return known.waiting;
+  return known.pending;
 }
 
 function skipToContent(event) {
@@ -75,9 +75,9 @@ function skipToContent(event) {
 
 const TITLES = { devices: "Devices", claims: "Claims", pods: "Pods" };
 
-/** The title of the view; it takes the focus when another view is opened, so that those who listen hear where they are. */
+/** The title of the view; it gets the focus when another view opens, so that screen readers announce it. */
 function Heading({ route }) {
-  const title = TITLES[route.view] ?? route.key ?? route.name ?? "Nothing here";
+  const title = TITLES[route.view] ?? route.key ?? route.name ?? "Not found";
   const heading = useRef(null);
   const shown = useRef(title);
   useLayoutEffect(() => {
@@ -88,17 +88,17 @@ function Heading({ route }) {
   return html`<h1 tabindex="-1" ref=${heading}>${title}</h1>`;
 }
 
-/** Until everything is there: half a cluster would be a wrong picture. */
+/** Shown until everything is loaded, because a partial cluster would mislead. */
 function Reading({ world, status }) {
   const read = [world.nodes.size, world.claims.size, world.slices.size, world.pods.size].reduce((sum, size) => sum + size);
   return html`<div class="empty card">
-    <h2>${status.phase === "loading" ? "Reading what is there" : "The server does not answer"}</h2>
-    <p>${status.phase === "loading" ? `${read.toLocaleString("en")} objects so far` : `${status.message ?? "It is tried again and again."}`}</p>
+    <h2>${status.phase === "loading" ? "Loading the cluster" : "The server does not respond"}</h2>
+    <p>${status.phase === "loading" ? `${read.toLocaleString("en")} objects so far` : `${status.message ?? "Retrying."}`}</p>
   </div>`;
 }
 
 function Nowhere() {
-  return html`<p class="empty">There is nothing at this address. <a href="#/">See all devices</a></p>`;
+  return html`<p class="empty">Page not found. <a href="#/">See all devices</a></p>`;
 }
 
 // --- The connection ---------------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ function textOf({ phase, kind }) {
     case "live":
       return "Live";
     case "loading":
-      return kind ? `Reading ${kind}` : "Reading";
+      return kind ? `Loading ${kind}` : "Loading";
     case "reconnecting":
       return "Reconnecting";
     case "refused":

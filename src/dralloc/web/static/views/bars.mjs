@@ -1,6 +1,6 @@
-// Devices as bars: how much of a capacity which claim has, each claim in its own colour.
+// Devices as bars: the part of each capacity that each claim has, in the claim's colour.
 //
-// A bar is for the eye. Beside it stands what it says in words, for those who listen, and for those who cannot tell colours apart.
+// Every bar has a text equivalent, for screen readers and for readers who cannot distinguish the colours.
 
 import { parseQuantity, printQuantity, ratio, roughly } from "../model/quantity.mjs";
 import { taintText } from "../model/taint_rules.mjs";
@@ -9,14 +9,14 @@ import { html } from "../vendor/htm-preact.mjs";
 import { hrefOf } from "./routes.mjs";
 import { counted } from "./text.mjs";
 
-// More shares than that cannot be told apart.
+// More shares could not be distinguished.
 const SEGMENTS_MAX = 48;
 
 const GOLDEN_ANGLE = 137.508;
 const HUES_MAX = 100_000;
 const hues = new Map();
 
-/** A colour for a claim, which it keeps. Those that are seen one after the other are far apart on the wheel. */
+/** Returns a fixed hue for a claim. Consecutive claims get distant hues. */
 export function hueOf(key) {
   if (hues.size >= HUES_MAX) hues.clear();
   if (!hues.has(key)) hues.set(key, Math.round((265 + hues.size * GOLDEN_ANGLE) % 360));
@@ -67,7 +67,7 @@ function Bar({ report, capacity, highlight }) {
 }
 
 function segments(report, capacity) {
-  // Admin access takes nothing, so it has no place in a bar.
+  // Admin access consumes nothing, so it is not in the bar.
   const holders = report.holdings.filter(({ result }) => !result.adminAccess);
   const shown = holders.slice(0, SEGMENTS_MAX).map(({ claim, result }) => ({
     claim,
@@ -112,7 +112,7 @@ function inWords({ state, holdings }) {
   return `${state}, held by ${held.slice(0, 20).join("; ")}${held.length > 20 ? ` and ${held.length - 20} more` : ""}`;
 }
 
-/** How many devices are in which state. */
+/** Number of devices in each state. */
 export function StateBar({ states, devices }) {
   const present = STATES.filter((state) => states[state]);
   return html`<div class="states">
@@ -125,7 +125,7 @@ export function StateBar({ states, devices }) {
   </div>`;
 }
 
-/** How much of a capacity is used, over many devices. */
+/** Total use of a capacity over many devices. */
 export function SumBar({ sum }) {
   const part = ratio(sum.used, sum.value);
   const [used, value] = [amountOf(sum, sum.used), amountOf(sum, sum.value)];

@@ -1,4 +1,4 @@
-// One claim, told as a story: asked, given and rounded, used.
+// One claim: requested, allocated and rounded, used.
 
 import { collator } from "../model/names.mjs";
 import { storyOf } from "../model/story.mjs";
@@ -42,10 +42,10 @@ function Step({ title, said, children }) {
   return html`<li class="step card"><div class="card-head"><h2>${title}</h2>${said && html`<span class="quiet">${said}</span>`}</div>${children}</li>`;
 }
 
-// --- Asked --------------------------------------------------------------------------------------------------------
+// --- Requested ----------------------------------------------------------------------------------------------------
 
 function Asked({ story }) {
-  return html`<${Step} title="Asked" said=${counted(story.requests.length, "request")}>
+  return html`<${Step} title="Requested" said=${counted(story.requests.length, "request")}>
     ${story.requests.map(
       (request) => html`<div class="request" key=${request.name}>
         <h3>${request.name}</h3>
@@ -56,16 +56,16 @@ function Asked({ story }) {
       </div>`,
     )}
     ${story.constraints.length > 0 &&
-    html`<h3>Together</h3>
+    html`<h3>Constraints</h3>
       <ul class="plain">${story.constraints.map(({ text, attribute }, index) => html`<li key=${index}>${text} <code>${attribute}</code></li>`)}</ul>`}
   <//>`;
 }
 
 const FATES = {
   chosen: { sign: "✓", text: "chosen" },
-  "passed over": { sign: "✗", text: "did not fit there" },
+  "passed over": { sign: "✗", text: "did not fit" },
   "not needed": { sign: "–", text: "not needed" },
-  open: { sign: "·", text: "not decided" },
+  open: { sign: "·", text: "pending" },
 };
 
 function Alternative({ wish }) {
@@ -82,24 +82,24 @@ function Alternative({ wish }) {
 function Wish({ wish }) {
   const what = wish.count === "all" ? "all devices" : counted(wish.count, "device");
   return html`
-    <p>${what} of class <code>${wish.deviceClass}</code>${wish.isAdmin && ", for administration: nothing is taken from others"}</p>
+    <p>${what} of class <code>${wish.deviceClass}</code>${wish.isAdmin && ", admin access: does not reserve devices"}</p>
     ${wish.capacity.map(([name, amount]) => html`<p key=${name}><strong>${amount}</strong> of ${name}${wish.count !== 1 && " each"}</p>`)}
     ${wish.selectors.map((expression, index) => html`<pre class="cel" key=${index}><code>${expression}</code></pre>`)}
   `;
 }
 
-// --- Given --------------------------------------------------------------------------------------------------------
+// --- Allocated ----------------------------------------------------------------------------------------------------
 
 function Given({ story }) {
-  if (story.state === "waiting") {
-    return html`<${Step} title="Given" said="nothing yet"><p>It gets devices when a pod that uses it is scheduled. Pods that wait say why under <a href="#/pods">Pods</a>.</p><//>`;
+  if (story.state === "pending") {
+    return html`<${Step} title="Allocated" said="nothing yet"><p>Devices are allocated when a pod that uses the claim is scheduled. <a href="#/pods">Pods</a> shows why pods are pending.</p><//>`;
   }
   const given = story.requests.flatMap((request) => request.given);
-  return html`<${Step} title="Given" said=${counted(given.length, "device")}>
+  return html`<${Step} title="Allocated" said=${counted(given.length, "device")}>
     <ul class="given">
       ${given.map((each, index) => html`<${GivenDevice} key=${index} given=${each} claim=${story.claim} />`)}
     </ul>
-    ${!given.length && html`<p class="quiet">The requests are met without any device.</p>`}
+    ${!given.length && html`<p class="quiet">No request needs a device.</p>`}
   <//>`;
 }
 
@@ -110,14 +110,14 @@ function GivenDevice({ given, claim }) {
       <a href=${href("pools", result.driver, result.pool)}>${result.pool}/${result.device}</a>
     </h3>
     <p class="quiet">${result.driver}, for ${result.request}, ${result.adminAccess ? "admin access" : isShare ? html`a share <code>${result.shareID}</code>` : "whole"}</p>
-    ${!found || found.device.state === "gone" ? html`<p class="fault">No slice has this device any more.</p>` : html`<ul class="devices"><${DeviceRow} report=${found.device} highlight=${claim.key} /></ul>`}
+    ${!found || found.device.state === "gone" ? html`<p class="fault">The device is no longer published.</p>` : html`<ul class="devices"><${DeviceRow} report=${found.device} highlight=${claim.key} /></ul>`}
     ${amounts.length > 0 && html`<${Amounts} amounts=${amounts} isShare=${isShare} />`}
   </li>`;
 }
 
 function Amounts({ amounts, isShare }) {
   return html`<div class="table-frame"><table class="amounts">
-    <thead><tr><th scope="col">Capacity</th><th scope="col">Asked</th><th scope="col">Rule</th><th scope="col">Given</th><th scope="col">Of</th></tr></thead>
+    <thead><tr><th scope="col">Capacity</th><th scope="col">Requested</th><th scope="col">Rule</th><th scope="col">Allocated</th><th scope="col">Of</th></tr></thead>
     <tbody>
       ${amounts.map(
         (amount) => html`<tr key=${amount.name}>
@@ -139,16 +139,16 @@ function Used({ story, world, version }) {
   const pods = useMemo(() => podsOf(claim, world), [claim, world, version]);
   const workloads = consumers.filter(({ resource, apiGroup }) => resource !== "pods" || apiGroup);
   const query = new URLSearchParams({ q: claim.name });
-  return html`<${Step} title="Used by" said=${pods.length ? counted(pods.length, "pod") : "nobody"}>
-    ${workloads.map(({ resource, name, uid }) => html`<p key=${uid}>Reserved for <strong>${resource}/${name}</strong>: every pod of it may use the claim.</p>`)}
-    ${story.isForAnyPod && !workloads.length && html`<p>Any pod that names the claim may use it.</p>`}
+  return html`<${Step} title="Used by" said=${pods.length ? counted(pods.length, "pod") : "no pod"}>
+    ${workloads.map(({ resource, name, uid }) => html`<p key=${uid}>Reserved for <strong>${resource}/${name}</strong>: all its pods may use the claim.</p>`)}
+    ${story.isForAnyPod && !workloads.length && html`<p>Any pod that refers to the claim may use it.</p>`}
     ${story.workload && !workloads.length && html`<p>To be reserved for <strong>${story.workload.resource}/${story.workload.name}</strong>.</p>`}
     ${pods.length > 0 &&
     html`<ul class="chips">
       ${pods.slice(0, USERS_SHOWN).map((pod) => html`<li key=${pod.key}><a href=${hrefOf("pods", pod.key)}>${pod.name}</a> <span class="quiet">${pod.phase}</span></li>`)}
       ${pods.length > USERS_SHOWN && html`<li><a href=${`#/pods?${query}`}>and ${(pods.length - USERS_SHOWN).toLocaleString("en")} more</a></li>`}
     </ul>`}
-    ${!pods.length && html`<p class="quiet">No pod names it.</p>`}
+    ${!pods.length && html`<p class="quiet">No pod refers to it.</p>`}
   <//>`;
 }
 

@@ -1,4 +1,4 @@
-// All claims: what each has, and who uses it.
+// All claims: their devices and consumers.
 
 import { claimState } from "../model/story.mjs";
 import { collator } from "../model/names.mjs";
@@ -11,7 +11,7 @@ import { href } from "./routes.mjs";
 import { age, counted } from "./text.mjs";
 
 const CLAIMS_PER_PAGE = 40;
-const STATES = ["waiting", "allocated", "in use", "leaving"];
+const STATES = ["pending", "allocated", "in use", "deleting"];
 
 export function ClaimsView({ world, route, version }) {
   const { q = "", state = "" } = route.parameters;
@@ -21,7 +21,7 @@ export function ClaimsView({ world, route, version }) {
   return html`
     <div class="section-head">
       <${Search} label="Search claims" placeholder="claim, device, class, pod" value=${q} found=${counted(found.length, "claim")} />
-      <label class="filter">that are <${Choice} name="state" value=${state} options=${[["", "in any state"], ...STATES.map((each) => [each, each])]} /></label>
+      <label class="filter">state <${Choice} name="state" value=${state} options=${[["", "any"], ...STATES.map((each) => [each, each])]} /></label>
     </div>
     <div class="table-frame card">
       <table>
@@ -88,7 +88,7 @@ function usersText(claim) {
   const users = claim.status.reservedFor ?? [];
   if (users.length === 1) return `${users[0].resource}/${users[0].name}`;
   if (users.length) return counted(users.length, users[0].resource.replace(/s$/, ""));
-  return claim.status.allocation?.reservedForAnyPod ? "any pod" : "nobody";
+  return claim.status.allocation?.reservedForAnyPod ? "any pod" : "none";
 }
 
 function NoClaims({ world }) {

@@ -1,4 +1,4 @@
-// All devices: in sum by driver or kind of node, then node by node, each device as bars.
+// All devices: totals by driver or node label, then node by node, each device as bars.
 
 import { grouped, groupingLabels, nodeNames, SEVERAL, STATES, UNLABELLED } from "../model/grouping.mjs";
 import { claimState } from "../model/story.mjs";
@@ -11,7 +11,7 @@ import { setParameters } from "./routes.mjs";
 import { counted } from "./text.mjs";
 
 const PLACES_PER_PAGE = 12;
-// A map of fewer says nothing that the cards do not.
+// For fewer nodes the cards are enough.
 const MAPPED_FROM = 25;
 
 export function DevicesView({ world, route, version }) {
@@ -24,7 +24,7 @@ export function DevicesView({ world, route, version }) {
     <${Totals} world=${world} groups=${groups} />
     <section aria-labelledby="groups">
       <div class="section-head">
-        <h2 id="groups">In sum</h2>
+        <h2 id="groups">Totals</h2>
         <label class="filter">by <${Choice} name="by" value=${by} options=${[["", "driver"], ...groupingLabels(world).map((label) => [label, label])]} /></label>
       </div>
       <ul class="tiles">
@@ -35,8 +35,8 @@ export function DevicesView({ world, route, version }) {
       <div class="section-head">
         <h2 id="nodes">Nodes</h2>
         <${Search} label="Search nodes" placeholder="node, device, label, claim" value=${q} found=${countedPlaces(found)} />
-        <label class="filter">with devices that are <${Choice} name="state" value=${state} options=${[["", "in any state"], ...STATES.map((each) => [each, each])]} /></label>
-        <label class="filter">in order of <${Choice} name="sort" value=${sort} options=${ORDERS} /></label>
+        <label class="filter">device state <${Choice} name="state" value=${state} options=${[["", "any"], ...STATES.map((each) => [each, each])]} /></label>
+        <label class="filter">sort by <${Choice} name="sort" value=${sort} options=${ORDERS} /></label>
       </div>
       ${found.length >= MAPPED_FROM && html`<${PlaceMap} places=${found} version=${version} />`}
       ${shown.length
@@ -55,19 +55,19 @@ function countedPlaces(places) {
   return pools ? `${nodes}, ${counted(pools, "shared pool")}` : nodes;
 }
 
-// --- In sum -----------------------------------------------------------------------------------------------------
+// --- Totals -----------------------------------------------------------------------------------------------------
 
 function Totals({ world, groups }) {
   const devices = groups.reduce((sum, group) => sum + group.devices, 0);
   const free = groups.reduce((sum, group) => sum + group.states.free, 0);
   const tainted = groups.reduce((sum, group) => sum + group.tainted, 0);
-  let [waiting, notReady] = [0, 0];
-  for (const claim of world.claims.values()) if (claimState(claim) === "waiting") waiting += 1;
+  let [pending, notReady] = [0, 0];
+  for (const claim of world.claims.values()) if (claimState(claim) === "pending") pending += 1;
   for (const node of world.nodes.values()) if (!node.isReady) notReady += 1;
   return html`<dl class="totals">
     <${Total} name="Nodes" value=${nodeNames(world).length} said=${notReady ? `${notReady} not ready` : "all ready"} isBad=${notReady > 0} />
     <${Total} name="Devices" value=${devices} said=${`${free.toLocaleString("en")} free${tainted ? `, ${tainted} tainted` : ""}`} />
-    <${Total} name="Claims" value=${world.claims.size} said=${waiting ? `${waiting.toLocaleString("en")} waiting` : "none waiting"} isBad=${waiting > 0} />
+    <${Total} name="Claims" value=${world.claims.size} said=${pending ? `${pending.toLocaleString("en")} pending` : "none pending"} isBad=${pending > 0} />
     <${Total} name="Pods" value=${world.pods.size} said=${podsText(world)} />
   </dl>`;
 }
@@ -85,7 +85,7 @@ function Total({ name, value, said, isBad }) {
   </div>`;
 }
 
-/** One group; choosing it shows its nodes only. */
+/** One group; selecting it filters the nodes. */
 function GroupTile({ group, by, driver, q }) {
   const word = `${by}=${group.name}`;
   const canChoose = group.name !== SEVERAL && group.name !== UNLABELLED;
@@ -109,8 +109,8 @@ function NoDevices({ world }) {
   return html`<div class="empty card">
     <h2>No devices yet</h2>
     <p>${world.nodes.size ? `There ${world.nodes.size === 1 ? "is" : "are"} ${counted(world.nodes.size, "node")}, but no driver has published a device.` : "There are no nodes, and no driver has published a device."}</p>
-    <p>Pretend some nodes with eight graphics cards each:</p>
+    <p>Simulate three nodes with eight GPUs each:</p>
     <pre><code>dralloc node --fake 3 --profile gpu</code></pre>
-    <p>They appear here by themselves. Other profiles are <code>nic</code>, <code>mig</code>, <code>cpu</code> and <code>tpu</code>.</p>
+    <p>They appear here automatically. Other profiles: <code>nic</code>, <code>mig</code>, <code>cpu</code> and <code>tpu</code>.</p>
   </div>`;
 }

@@ -1,4 +1,4 @@
-// What components said about one object: its events, read when the object is opened and again when it changes.
+// The events of one object, read when the object is opened and after each change.
 
 import { Refused } from "../api/connection.mjs";
 import { html, useEffect, useState } from "../vendor/htm-preact.mjs";
@@ -11,14 +11,14 @@ export function Events({ connection, kind, namespace, name, changed }) {
   useEffect(() => {
     const leaving = new AbortController();
     readEvents(connection, { kind, namespace, name }, leaving.signal).then(setEvents, (error) => {
-      // They are an extra: a server that does not answer now is told of elsewhere.
+      // Events are optional: connection errors are shown elsewhere.
       if (!(error instanceof Refused || error instanceof TypeError || leaving.signal.aborted)) throw error;
     });
     return () => leaving.abort();
   }, [connection, kind, namespace, name, changed]);
   if (!events.length) return null;
   return html`<section class="card" aria-labelledby="events">
-    <h2 id="events">What happened</h2>
+    <h2 id="events">Events</h2>
     <ul class="events">
       ${events.map(
         (event) => html`<li key=${event.metadata.name} class="event">

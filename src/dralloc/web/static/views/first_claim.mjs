@@ -1,11 +1,11 @@
-// Where there are no claims or no pods yet: how to make one.
+// Instructions for a cluster without claims or pods.
 
 import { firstClaim } from "../model/first_claim.mjs";
 import { html } from "../vendor/htm-preact.mjs";
 
 export function FirstClaim({ world }) {
   const [className] = world.classes.keys();
-  if (!className) return html`<p>There is no class of devices to ask for yet. <a href="#/">See which devices there are</a></p>`;
-  return html`<p>Ask for one of the devices, with a pod that uses it:</p>
+  if (!className) return html`<p>There is no device class yet. <a href="#/">See all devices</a></p>`;
+  return html`<p>Create a claim for a device, and a pod that uses it:</p>
     <pre><code>${firstClaim(className)}</code></pre>`;
 }

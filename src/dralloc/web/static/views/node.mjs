@@ -1,4 +1,4 @@
-// One node, or one pool that several nodes share: counters, and each device with everything that is known of it.
+// One node, or one pool that several nodes share: counters, and all details of each device.
 
 import { sharedWith } from "../model/places.mjs";
 import { printQuantity, ratio } from "../model/quantity.mjs";
@@ -11,14 +11,14 @@ import { NodeBadges } from "./places.mjs";
 import { href } from "./routes.mjs";
 import { attributeText, counted } from "./text.mjs";
 
-// Beyond that, only devices that somebody has are shown in full.
+// With more devices, only those in use are shown in full.
 const FULL_MAX = 64;
 
 export function NodeView({ world, route }) {
   const { name } = route;
   const node = world.nodes.get(name);
   const reports = [...world.reportsOfNode(name), ...sharedWith(world, name)];
-  if (!node && !reports.length) return html`<p class="empty" role="status">There is no node ${name}, and no device for one of that name. <a href="#/">See all nodes</a></p>`;
+  if (!node && !reports.length) return html`<p class="empty" role="status">There is no node ${name}, and no device for it. <a href="#/">See all nodes</a></p>`;
   return html`
     <p class="badges"><${NodeBadges} node=${node} />${Object.entries(node?.labels ?? {}).map(([key, value]) => html`<span class="badge" key=${key}>${key}=${value}</span>`)}</p>
     ${reports.map((report) => html`<${PoolSection} key=${`${report.driver}/${report.pool}`} report=${report} />`)}
@@ -42,13 +42,13 @@ function PoolSection({ report }) {
       ${shown.map((device) => html`<${DeviceDetails} key=${device.name} device=${device} counters=${report.counters} />`)}
     </ul>
     ${shown.length < report.devices.length && html`<p class="quiet">${counted(report.devices.length - shown.length, "free device")} not shown</p>`}
-    <p class="quiet">Counted as with the default feature gates, whatever the server's are.</p>
+    <p class="quiet">Computed with the default feature gates, regardless of the server's.</p>
   </section>`;
 }
 
 function Counters({ counters }) {
   return html`<details class="counters">
-    <summary>${counted(counters.length, "counter")} that devices draw from</summary>
+    <summary>${counted(counters.length, "counter")} shared by devices</summary>
     <ul>
       ${counters.map(({ counterSet, name, value, left }) => {
         const used = value.nanos - left.nanos;
@@ -69,7 +69,7 @@ function DeviceDetails({ device, counters }) {
     <div class="card-head">
       <h3>${name}</h3>
       <span class="badge" data-state=${state}>${state}</span>
-      ${isShareable && html`<span class="quiet">may be shared</span>`}
+      ${isShareable && html`<span class="quiet">shareable</span>`}
       ${taints.map((taint) => html`<span class="badge warn" key=${taintText(taint)}>${taintText(taint)}</span>`)}
     </div>
     <ul class="devices"><${DeviceRow} report=${device} /></ul>
@@ -84,10 +84,10 @@ function DeviceDetails({ device, counters }) {
                 </li>`,
               )}
             </ul>`
-          : html`<p class="quiet">nobody</p>`}
+          : html`<p class="quiet">none</p>`}
       </div>
       <div>
-        <h4>Still to be had</h4>
+        <h4>Available</h4>
         <${Room} device=${device} counters=${counters} />
       </div>
       <div>
@@ -106,19 +106,19 @@ function heldText(result) {
   return amounts.join(", ") || (result.shareID ? "a share" : "the whole device");
 }
 
-/** What somebody could still get of the device. */
+/** What is still available on the device. */
 function Room({ device, counters }) {
   const { state, isShareable, capacities } = device;
   const short = state === "free" ? shortCounter(device.device, counters) : null;
   if (short) {
-    return html`<p>nothing: other devices took too much of the counter <code>${short.counterSet}/${short.name}</code>, ${printQuantity(short.left)} left</p>`;
+    return html`<p>none: insufficient counter <code>${short.counterSet}/${short.name}</code>, ${printQuantity(short.left)} left</p>`;
   }
-  if (!isShareable) return html`<p>${state === "free" ? "the whole device" : "nothing"}</p>`;
-  if (!capacities.length) return html`<p>any number of shares</p>`;
+  if (!isShareable) return html`<p>${state === "free" ? "the whole device" : "none"}</p>`;
+  if (!capacities.length) return html`<p>unlimited shares</p>`;
   return html`<ul class="plain">${capacities.map((capacity) => html`<li key=${capacity.name}>${roomText(capacity)}</li>`)}</ul>`;
 }
 
 function roomText({ name, free, value, largest, policy }) {
-  const most = largest === null || free.nanos === 0n ? "nothing more fits" : `a request of up to ${printQuantity(largest)}`;
+  const most = largest === null || free.nanos === 0n ? "no request fits" : `requests up to ${printQuantity(largest)}`;
   return html`${name}: ${most} <span class="quiet">(${printQuantity(free)} free; shares: ${policyText(policy, printQuantity(value))})</span>`;
 }

@@ -1,9 +1,9 @@
-// A few of many: search fields, and pages. Nothing here grows with the cluster but a number.
+// Search fields and pages, independent of the size of the cluster.
 
 import { html, useLayoutEffect, useRef } from "../vendor/htm-preact.mjs";
 import { setParameters } from "./routes.mjs";
 
-/** The page of the items that the address names; pages that do not exist are the nearest that do. */
+/** Returns the page in the address, or the nearest existing page. */
 export function pageOf(items, parameters, size) {
   const pages = Math.max(1, Math.ceil(items.length / size));
   const page = Math.min(pages, Math.max(1, Number.parseInt(parameters.page ?? "1", 10) || 1));
@@ -20,17 +20,17 @@ export function Pages({ page, pages, label }) {
   </nav>`;
 }
 
-/** One of a few, as part of the address. */
+/** A selection that is part of the address. */
 export function Choice({ name, value, options }) {
   return html`<select value=${value} onChange=${(event) => setParameters({ [name]: event.target.value, page: null })}>
     ${options.map(([each, text]) => html`<option key=${each} value=${each}>${text}</option>`)}
   </select>`;
 }
 
-/** Press / to get there. */
+/** A search field; the key / focuses it. */
 export function Search({ label, placeholder, value, found }) {
   const field = useRef(null);
-  // At once when it is drawn, so that no key is lost.
+  // In the layout effect, so that no key press is lost.
   useLayoutEffect(() => {
     const focus = (event) => {
       const isTyping = /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName ?? "");
@@ -52,7 +52,7 @@ export function Search({ label, placeholder, value, found }) {
   </div>`;
 }
 
-/** Whether every word of the query occurs in the text, which is lower case. */
+/** True if every word of the query occurs in the lower-case text. */
 export function matchesQuery(text, query) {
   return query.every((word) => text.includes(word));
 }

@@ -1,7 +1,7 @@
-// Thousands of nodes in one picture: a cell each, the darker the more of it is given out. A click leads to the node.
+// A map of thousands of nodes: one cell each, darker the more is allocated. A click opens the node.
 //
-// Drawn on a canvas, because as many elements would slow the browser down. Everything in it is in the list of nodes, too,
-// which is what keyboards and screen readers get.
+// Drawn on a canvas, because that many elements would slow the browser down. The list of nodes has the same contents
+// for keyboards and screen readers.
 
 import { loadOfPlace } from "../model/places.mjs";
 import { html, useEffect, useRef, useState } from "../vendor/htm-preact.mjs";
@@ -35,10 +35,10 @@ export function PlaceMap({ places, version }) {
     const place = placeAt(event);
     if (place) location.hash = href(...place.path);
   };
-  const said = pointed ? `${pointed.title}: ${Math.round(loadOfPlace(pointed) * 100)}% given out` : "";
+  const said = pointed ? `${pointed.title}: ${Math.round(loadOfPlace(pointed) * 100)}% allocated` : "";
   return html`<figure class="map card">
     <div class="map-canvas">
-      <canvas ref=${canvas} role="img" aria-label=${`Map of ${counted(places.length, "node")} by how much of their devices is given out`}
+      <canvas ref=${canvas} role="img" aria-label=${`Map of ${counted(places.length, "node")} by allocated devices`}
         onMouseMove=${(event) => setPointed(placeAt(event) ?? null)} onMouseLeave=${() => setPointed(null)} onClick=${open}></canvas>
     </div>
     <figcaption>

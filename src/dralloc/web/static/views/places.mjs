@@ -1,4 +1,4 @@
-// Places as cards: each device as bars, and the claims that have them as the key to the colours. And how places are found.
+// Places as cards: devices as bars, with the claims as the legend. Also the search for places.
 
 import { summaryOf } from "../model/grouping.mjs";
 import { loadOfPlace, placesOf, sharedWith } from "../model/places.mjs";
@@ -13,7 +13,7 @@ const CLAIMS_SHOWN = 5;
 
 // --- Finding ------------------------------------------------------------------------------------------------------
 
-export const ORDERS = [["", "name"], ["full", "use, fullest first"], ["free", "use, freest first"]];
+export const ORDERS = [["", "name"], ["full", "most allocated"], ["free", "least allocated"]];
 
 export function findPlaces(world, { q, driver, state, sort }) {
   const query = wordsOf(q);
@@ -34,7 +34,7 @@ export function findPlaces(world, { q, driver, state, sort }) {
 
 const texts = new WeakMap();
 
-/** What a search looks at, in lower case; kept until something of the place changes. */
+/** The searchable text in lower case; cached until the place changes. */
 function textOf(place, reports, world) {
   const node = world.nodes.get(place.node);
   const known = texts.get(place);
@@ -61,7 +61,7 @@ export function PlaceCard({ place, world, driver }) {
     <div class="card-head">
       <h3><a href=${href(...place.path)}>${place.title}</a></h3>
       ${place.node === null ? html`<span class="badge">for several nodes</span>` : html`<${NodeBadges} node=${world.nodes.get(place.node)} />`}
-      ${all.length > 0 && html`<span class="load" title="of what the devices have is given out">${Math.round(loadOfPlace(place) * 100)}%</span>`}
+      ${all.length > 0 && html`<span class="load" title="allocated">${Math.round(loadOfPlace(place) * 100)}%</span>`}
     </div>
     ${reports.map((report) => html`<${PoolDevices} key=${`${report.driver}/${report.pool}/${report.fault}`} report=${report} place=${place} />`)}
     ${!all.length && html`<${Elsewhere} place=${place} world=${world} />`}
@@ -77,14 +77,14 @@ export function NodeBadges({ node }) {
   `;
 }
 
-/** A node without devices of its own may share some with others. */
+/** A node without its own devices may use shared ones. */
 function Elsewhere({ place, world }) {
   const devices = sharedWith(world, place.node).reduce((sum, report) => sum + report.devices.length, 0);
   return html`<p class="quiet">${devices ? html`<a href=${href(...place.path)}>${counted(devices, "device")} of pools for several nodes</a>` : "no devices"}</p>`;
 }
 
 function PoolDevices({ report, place }) {
-  // Where there are many, those that somebody has tell more than those that nobody has.
+  // With many devices, those in use come first.
   const used = report.devices.filter(({ state }) => state !== "free");
   const free = report.devices.filter(({ state }) => state === "free");
   const shown = report.devices.length <= DEVICES_SHOWN ? report.devices : [...used, ...free].slice(0, DEVICES_SHOWN);
@@ -104,7 +104,7 @@ function moreText(summary, shown, hidden) {
   return `${counted(hidden, "more device")}, ${free} of them free`;
 }
 
-/** Who has something here, as the key to the colours. */
+/** The claims with devices here, as the legend of the colours. */
 function Holders({ reports }) {
   const claims = new Map();
   for (const report of reports) for (const device of report.devices) for (const { claim } of device.holdings) claims.set(claim.key, claim);

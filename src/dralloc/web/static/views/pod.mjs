@@ -1,6 +1,6 @@
-// One pod: where it runs or why it does not, and its claims.
+// One pod: its node or why it is pending, and its claims.
 
-import { isWaiting } from "../model/pods.mjs";
+import { isPending } from "../model/pods.mjs";
 import { claimState } from "../model/story.mjs";
 import { resultsOf } from "../model/world.mjs";
 import { html } from "../vendor/htm-preact.mjs";
@@ -23,14 +23,14 @@ export function PodView({ world, route, connection }) {
       ${pod.node && html`<a class="badge" href=${href("nodes", pod.node)}>on ${pod.node}</a>`}
       <span class="quiet">created ${age(pod.creationTimestamp)} ago${pod.owner ? ` by ${pod.owner.kind.toLowerCase()} ${pod.owner.name}` : ""}</span>
     </p>
-    ${isWaiting(pod) &&
+    ${isPending(pod) &&
     html`<section class="card" aria-labelledby="why">
-      <h2 id="why">Why it waits</h2>
+      <h2 id="why">Why it is pending</h2>
       <${Reasons} pod=${pod} />
     </section>`}
     <section aria-labelledby="claims">
       <h2 id="claims">Claims</h2>
-      ${pod.claims.length > 0 ? html`<ul class="cards">${pod.claims.map((entry) => html`<${PodClaim} key=${entry.entry} entry=${entry} pod=${pod} world=${world} />`)}</ul>` : html`<p class="quiet">It uses none.</p>`}
+      ${pod.claims.length > 0 ? html`<ul class="cards">${pod.claims.map((entry) => html`<${PodClaim} key=${entry.entry} entry=${entry} pod=${pod} world=${world} />`)}</ul>` : html`<p class="quiet">none</p>`}
     </section>
     <${Events} connection=${connection} kind="Pod" namespace=${pod.namespace} name=${pod.name} changed=${`${pod.phase} ${pod.node} ${pod.message}`} />
   `;
@@ -52,5 +52,5 @@ function PodClaim({ entry, pod, world }) {
 
 function missingText({ claim, template }) {
   if (claim) return `There is no claim ${claim}.`;
-  return `Nobody has made the claim yet, from the template ${template}: the controllers do that.`;
+  return `The controllers have not created the claim from template ${template} yet.`;
 }

@@ -1,6 +1,6 @@
-// Pods: those that wait, by their reason, and all of them as a list.
+// Pods: pending ones grouped by reason, and a list of all.
 
-import { groupedByReason, isWaiting, reasonsOf } from "../model/pods.mjs";
+import { groupedByReason, isPending, reasonsOf } from "../model/pods.mjs";
 import { collator } from "../model/names.mjs";
 import { html, useMemo } from "../vendor/htm-preact.mjs";
 import { FirstClaim } from "./first_claim.mjs";
@@ -15,23 +15,23 @@ const PHASES = ["Pending", "Running", "Succeeded", "Failed"];
 
 export function PodsView({ world, route, version }) {
   const { q = "", phase = "" } = route.parameters;
-  const groups = useMemo(() => groupedByReason([...world.pods.values()].filter(isWaiting)), [world, version]);
+  const groups = useMemo(() => groupedByReason([...world.pods.values()].filter(isPending)), [world, version]);
   const found = useMemo(() => findPods(world, q, phase), [world, version, q, phase]);
   if (!world.pods.size) return html`<${NoPods} world=${world} />`;
   const { page, pages, shown } = pageOf(found, route.parameters, PODS_PER_PAGE);
   return html`
-    <section aria-labelledby="waiting">
-      <h2 id="waiting">Waiting</h2>
+    <section aria-labelledby="pending">
+      <h2 id="pending">Pending</h2>
       ${groups.length
-        ? html`<ul class="waiting">${groups.slice(0, GROUPS_SHOWN).map((group) => html`<${WaitingGroup} key=${group.message} group=${group} />`)}</ul>`
-        : html`<p class="quiet">Every pod has a node.</p>`}
+        ? html`<ul class="pending">${groups.slice(0, GROUPS_SHOWN).map((group) => html`<${PendingGroup} key=${group.message} group=${group} />`)}</ul>`
+        : html`<p class="quiet">All pods are scheduled.</p>`}
       ${groups.length > GROUPS_SHOWN && html`<p class="quiet">and ${counted(groups.length - GROUPS_SHOWN, "more reason")}</p>`}
     </section>
     <section aria-labelledby="all">
       <div class="section-head">
         <h2 id="all">All pods</h2>
         <${Search} label="Search pods" placeholder="pod, node, claim, owner" value=${q} found=${counted(found.length, "pod")} />
-        <label class="filter">that are <${Choice} name="phase" value=${phase} options=${[["", "in any phase"], ...PHASES.map((each) => [each, each])]} /></label>
+        <label class="filter">phase <${Choice} name="phase" value=${phase} options=${[["", "any"], ...PHASES.map((each) => [each, each])]} /></label>
       </div>
       <div class="table-frame card">
         <table>
@@ -71,15 +71,15 @@ function PodClaims({ pod }) {
   return html`<ul class="chips">
     ${pod.claims.map(
       ({ entry, template, claim }) => html`<li key=${entry}>
-        ${claim ? html`<a href=${hrefOf("claims", `${pod.namespace}/${claim}`)}>${claim}</a>` : html`<span class="quiet">not made yet, from template ${template}</span>`}
+        ${claim ? html`<a href=${hrefOf("claims", `${pod.namespace}/${claim}`)}>${claim}</a>` : html`<span class="quiet">not created yet from template ${template}</span>`}
       </li>`,
     )}
   </ul>`;
 }
 
-// --- Why pods wait ------------------------------------------------------------------------------------------------
+// --- Why pods are pending -----------------------------------------------------------------------------------------
 
-function WaitingGroup({ group }) {
+function PendingGroup({ group }) {
   const { pods } = group;
   return html`<li class="card">
     <div class="card-head">
@@ -93,16 +93,16 @@ function WaitingGroup({ group }) {
   </li>`;
 }
 
-/** The message in its parts: which nodes, how many, say what. */
+/** The parts of the message: number of nodes and reason. */
 export function Reasons({ pod }) {
   if (!pod.message) {
     return html`<p class="quiet">
-      No scheduler has looked at it yet. ${pod.scheduler && html`It is for the scheduler <code>${pod.scheduler}</code>. `}Is one running? <code>dralloc scheduler</code> starts ours.
+      No scheduler has processed it yet. ${pod.scheduler && html`It requires the scheduler <code>${pod.scheduler}</code>. `}Is it running? <code>dralloc scheduler</code> starts dralloc's.
     </p>`;
   }
   const { available, total, parts } = reasonsOf(pod.message);
   return html`
-    ${total !== null && html`<p class="quiet">${available} of ${counted(total, "node")} can take it</p>`}
+    ${total !== null && html`<p class="quiet">${available} of ${counted(total, "node")} available</p>`}
     <ul class="reasons">
       ${parts.map(
         ({ nodes, text }, index) => html`<li key=${index} class="reason">
@@ -111,7 +111,7 @@ export function Reasons({ pod }) {
         </li>`,
       )}
     </ul>
-    <p class="hint">What would make it fit: <code>dralloc explain pod ${pod.key}</code></p>
+    <p class="hint">For changes that would help: <code>dralloc explain pod ${pod.key}</code></p>
   `;
 }
 

@@ -1,4 +1,4 @@
-// Addresses inside the page: `#/claims/NAMESPACE/NAME?q=text&page=2`. What is searched for can be sent to others.
+// Addresses inside the page: `#/claims/NAMESPACE/NAME?q=text&page=2`. Searches are part of the address and can be shared.
 
 export function parseRoute(hash) {
   const [path, query = ""] = hash.replace(/^#\/?/, "").split("?");
@@ -23,7 +23,7 @@ export function hrefOf(kind, key) {
   return href(kind, ...key.split("/"));
 }
 
-/** Change what is searched for. Typing leaves one step in the history, not one for each letter. */
+/** Changes the search parameters without adding a history entry for each key press. */
 export function setParameters(changes) {
   const [path, query = ""] = location.hash.split("?");
   const parameters = new URLSearchParams(query);

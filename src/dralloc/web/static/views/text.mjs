@@ -1,10 +1,10 @@
-// Small texts that several views have.
+// Texts that several views share.
 
 export function counted(number, noun) {
   return `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
 }
 
-/** How long ago, as kubectl says it: 45s, 12m, 3h, 5d. */
+/** Returns the age in kubectl's format: 45s, 12m, 3h, 5d. */
 export function age(timestamp, now = Date.now()) {
   const seconds = Math.max(0, Math.floor((now - Date.parse(timestamp)) / 1000));
   if (Number.isNaN(seconds)) return "";

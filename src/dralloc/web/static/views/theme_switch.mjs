@@ -1,4 +1,4 @@
-// Dark or light: as the system says, until the reader chooses.
+// Dark or light: the system's setting, unless the reader chooses.
 
 import { html, useEffect, useState } from "../vendor/htm-preact.mjs";
 
@@ -12,7 +12,7 @@ function otherThan(theme) {
   return theme === "dark" ? "light" : "dark";
 }
 
-/** The theme, for what is not drawn by styles alone. */
+/** The theme, for drawings that do not use styles. */
 export function useTheme() {
   const [theme, setTheme] = useState(currentTheme());
   useEffect(() => {
@@ -36,7 +36,7 @@ export function ThemeSwitch() {
     try {
       localStorage.setItem("dralloc.theme", other);
     } catch {
-      // Then it holds until the page is closed.
+      // Without storage, the choice lasts until the page is closed.
     }
     dispatchEvent(new Event(CHOSEN));
   };

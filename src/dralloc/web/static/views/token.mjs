@@ -1,8 +1,8 @@
-// The credential, where the server wants one: kept for this tab only, and taken out of the address at once.
+// The credential, if the server requires one: kept for this tab only, and removed from the address at once.
 
 const KEY = "dralloc.token";
 
-/** The token from the address (`#token=…`), or the one that was given before. */
+/** Returns the token from the address (`#token=…`), or the stored one. */
 export function rememberedToken() {
   const match = /^#token=(.+)$/.exec(location.hash);
   if (match) {
@@ -21,6 +21,6 @@ export function rememberToken(token) {
     if (token) sessionStorage.setItem(KEY, token);
     else sessionStorage.removeItem(KEY);
   } catch {
-    // Then it is asked for again next time.
+    // Without storage, the user enters it again next time.
   }
 }
