@@ -1,4 +1,4 @@
-"""Runs benchmarks, prints their figures as a table, and writes them down with machine and commit."""
+"""Runs benchmarks, prints their figures as a table, and records them with machine and commit."""
 
 from __future__ import annotations
 
@@ -28,15 +28,19 @@ def main() -> int:
     for module in pkgutil.iter_modules(bench.__path__):
         if module.name != "__main__":
             importlib.import_module(f"bench.{module.name}")
-    parser = argparse.ArgumentParser(prog="python -m bench", description="Measures, and compares with targets.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which to run (all): {', '.join(sorted(BENCHMARKS))}")
-    parser.add_argument("--list", action="store_true", help="print the names and stop")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench", description="Run benchmarks and compare their figures with targets."
+    )
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"benchmarks to run (default: all): {', '.join(sorted(BENCHMARKS))}"
+    )
+    parser.add_argument("--list", action="store_true", help="print the names and exit")
     arguments = parser.parse_args()
     if arguments.list:
         print("\n".join(sorted(BENCHMARKS)))
         return 0
     if unknown := sorted(set(arguments.names) - set(BENCHMARKS)):
-        parser.error(f"there is no benchmark {', '.join(unknown)}; there are: {', '.join(sorted(BENCHMARKS))}")
+        parser.error(f"unknown benchmark {', '.join(unknown)}; known: {', '.join(sorted(BENCHMARKS))}")
     figures = [(name, figure) for name in arguments.names or sorted(BENCHMARKS) for figure in BENCHMARKS[name]()]
     _print(figures)
     _write(figures)

@@ -1,7 +1,7 @@
-"""How long an allocation takes: recorded problems, hard problems, crowded nodes, large clusters.
+"""Duration of allocations: recorded problems, hard problems, crowded nodes, large clusters.
 
-Everything is warm, as it is in a scheduler: the snapshot is there, and slices have been looked at before. A shortest time is
-taken of several, because what is measured is the work and not the machine's other load.
+Caches are warm, as in a scheduler: the snapshot exists, and slices have been used before. The shortest of several runs
+counts, because other load on the machine must not matter.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ MILLISECOND = 1e-3
 
 @benchmark("allocator-recorded")
 def recorded() -> Iterator[Figure]:
-    """The problems whose answers were recorded from Kubernetes."""
+    """The problems with recorded answers of Kubernetes."""
     problems = [read_line(text)[1] for text in read_lines(VECTORS / "allocation.jsonl.gz")]
     search = [_warm_time_s(problem) for problem in problems]
     compiling = [_compile_time_s(problem) for problem in problems]
     yield Figure("median", median(search) / MICROSECOND, "µs", target=150)
     whole = [one + other for one, other in zip(search, compiling, strict=True)]
-    yield Figure("median with reading the claims", median(whole) / MICROSECOND, "µs", target=150)
-    yield Figure("99 in 100 take less than", sorted(search)[len(search) * 99 // 100] / MICROSECOND, "µs")
+    yield Figure("median, with reading the claims", median(whole) / MICROSECOND, "µs", target=150)
+    yield Figure("99th percentile", sorted(search)[len(search) * 99 // 100] / MICROSECOND, "µs")
     yield Figure("longest", max(search) / MILLISECOND, "ms")
 
 
 @benchmark("allocator-hard")
 def hard() -> Iterator[Figure]:
-    """Problems made to explode: Kubernetes does not finish 27 of them in 5 s."""
+    """Combinatorial problems: Kubernetes does not finish 27 of them in 5 s."""
     times = [_warm_time_s(read_line(text)[1]) for text in read_lines(VECTORS / "allocation-hard.jsonl.gz")]
     yield Figure("longest of 88", max(times) / MILLISECOND, "ms", target=50)
     yield Figure("all 88", sum(times) / MILLISECOND, "ms")
@@ -52,7 +52,7 @@ def hard() -> Iterator[Figure]:
 
 @benchmark("allocator-shares")
 def shares() -> Iterator[Figure]:
-    """One more share on a node with 128 shareable devices that has given out 1,000."""
+    """One more share on a node with 128 shareable devices and 1,000 allocated shares."""
     memory = {"memory": "80Gi"}
     gpus = resource_slice("gpus", *(device(f"gpu-{n:03}", capacity=memory, shareable=True) for n in range(128)))
     held_shares = [_share(number, f"gpu-{number % 125:03}") for number in range(1_000)]
@@ -84,7 +84,7 @@ def cluster() -> Iterator[Figure]:
 
 @benchmark("allocator-deltas")
 def deltas() -> Iterator[Figure]:
-    """What changes cost in a cluster of 100,000 devices."""
+    """The cost of changes in a cluster of 100,000 devices."""
     slices = list(_local_slices(100_000))
     built = Snapshot()
 
@@ -100,14 +100,14 @@ def deltas() -> Iterator[Figure]:
 
 
 def _local_slices(devices: int) -> Iterable[ResourceSlice]:
-    """Eight devices on every node, a pool each, as drivers publish them."""
+    """Eight devices on every node, one pool per node, as drivers publish them."""
     for number in range(devices // DEVICES_PER_NODE):
         gpus = (device(f"gpu-{each}", attributes={"numa": each // 4}) for each in range(DEVICES_PER_NODE))
         yield resource_slice(f"node-{number}", *gpus, pool=f"node-{number}", node_name=f"node-{number}")
 
 
 def _network_slices(devices: int) -> Iterable[ResourceSlice]:
-    """Pools of 128 devices that every node can reach."""
+    """Pools of 128 devices that every node can use."""
     for number in range(devices // 128):
         gpus = (device(f"gpu-{each}") for each in range(128))
         yield resource_slice(f"pool-{number:04}", *gpus, pool=f"pool-{number:04}", all_nodes=True)

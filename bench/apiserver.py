@@ -1,6 +1,6 @@
-"""How fast the API server is over HTTP on loopback, with the SQLite store: each write is on the disk when it is acknowledged.
+"""Throughput of the API server over HTTP on loopback, with the SQLite store: each write is durable when acknowledged.
 
-The server is a process of its own and the load generator is this one, so both cores of a small machine count.
+The server and the load generator are separate processes, so both cores of a small machine count.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ async def measure(server: ServerProcess) -> list[Figure]:
         Figure(f"gets from {CONNECTIONS} connections", gets, "1/s", 8_000, more_is_better=True),
         Figure(f"{EVENTS:,} events to {WATCHERS} watchers, in order", watched, "deliveries/s"),
         Figure(f"{STORED:,} claims in pages of {PAGE}", listed, "s"),
-        Figure("most memory that the server took", most_memory_mb(server), "MB", target=400),
+        Figure("peak memory of the server", most_memory_mb(server), "MB", target=400),
     ]
 
 
@@ -88,7 +88,7 @@ def create(name: str) -> bytes:
 
 
 async def rate(port: int, requests: Iterator[bytes]) -> float:
-    """Answers a second, when all requests are sent over the connections one after the other."""
+    """Returns answers per second, with sequential requests on each connection."""
     loop = asyncio.get_running_loop()
     clients = [LoadClient(requests, loop.create_future()) for _ in range(CONNECTIONS)]
     started = time.perf_counter()
@@ -99,7 +99,9 @@ async def rate(port: int, requests: Iterator[bytes]) -> float:
 
 
 class LoadClient(asyncio.Protocol):
-    """Sends the next request as soon as an answer is complete. Looks at no more than it must: it shares our cores."""
+    """Sends the next request as soon as an answer is complete. Parses as little as possible, because it shares the
+    server's cores.
+    """
 
     def __init__(self, requests: Iterator[bytes], done: asyncio.Future[None]) -> None:
         self.done = done
@@ -146,7 +148,9 @@ class LoadClient(asyncio.Protocol):
 
 
 async def watch_all(port: int) -> float:
-    """Deliveries a second, from the first write to the last delivery. Every watcher must see every event, in order."""
+    """Returns deliveries per second, from the first write to the last delivery. Every watcher must see every event, in
+    order.
+    """
     revision = (await get(port, f"{CLAIMS}?limit=1"))["metadata"]["resourceVersion"]
     ready = [asyncio.Event() for _ in range(WATCHERS)]
     watching = [asyncio.create_task(see(port, revision, event)) for event in ready]
@@ -165,7 +169,7 @@ async def see(port: int, revision: str, ready: asyncio.Event) -> list[str]:
 
 
 async def watched_names(port: int, revision: str, ready: asyncio.Event) -> AsyncIterator[str]:
-    """Names in the order in which one watcher is told of them."""
+    """Yields names in the order in which one watcher receives them."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 20)
     writer.write(request("GET", f"{CLAIMS}?watch=1&resourceVersion={revision}"))
     await reader.readuntil(b"\r\n\r\n")

@@ -1,4 +1,4 @@
-"""Selectors: compiling one, and asking it about many devices."""
+"""Selectors: compilation, and evaluation on many devices."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OTHERS = {
 
 
 def devices(count: int) -> list[DeviceView]:
-    """So many devices with ten attributes each."""
+    """Returns devices with ten attributes each."""
     return [
         DeviceView.build(
             "x",
@@ -40,7 +40,7 @@ def devices(count: int) -> list[DeviceView]:
 
 
 def time_us(ask: Callable[[DeviceView], object], views: list[DeviceView]) -> float:
-    """Microseconds for one device, warm."""
+    """Returns microseconds per device, with warm caches."""
 
     def ask_all() -> None:
         for view in views:
@@ -55,7 +55,7 @@ def match() -> Iterator[Figure]:
     views = devices(DEVICES)
     selector = compile_selector(TYPICAL)
     yield Figure("typical selector, a device", time_us(selector.matches, views), "µs", target=0.5)
-    yield Figure("the same, plain evaluator", time_us(selector.decide, views), "µs")
+    yield Figure("the same, evaluator only", time_us(selector.decide, views), "µs")
     for name, expression in OTHERS.items():
         yield Figure(f"{name}, a device", time_us(compile_selector(expression).matches, views), "µs")
 

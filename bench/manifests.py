@@ -1,4 +1,4 @@
-"""Manifests: decoding a large slice, reading and judging many claims."""
+"""Manifests: decoding a large slice, reading and validating many claims."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ spec:
 
 
 def claims_yaml(count: int) -> bytes:
-    """So many claims, asking for fifty models of device."""
+    """Returns claims for fifty models of device."""
     return "".join(CLAIM.format(number=number, model=number % 50) for number in range(count)).encode()
 
 
 def slice_json(devices: int) -> bytes:
-    """A slice with so many devices, each with nine attributes and three capacities."""
+    """Returns a slice with devices of nine attributes and three capacities each."""
     attributes = [f"gpu.example.com/attribute{index}" for index in range(9)]
     return json.dumps(
         {
@@ -102,7 +102,7 @@ def decode_slice() -> Iterator[Figure]:
 
 @benchmark("validate-claims")
 def validate_claims() -> Iterator[Figure]:
-    """As a user has it: the command, started anew, with one file."""
+    """As users run it: the command in a new process, with one file."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "claims.yaml"
         path.write_bytes(claims_yaml(CLAIMS))

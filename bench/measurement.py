@@ -1,4 +1,4 @@
-"""What a benchmark is, and how time is taken."""
+"""The definition of a benchmark, and time measurement."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured number, and the most (or, for rates, the least) that it may be."""
+    """One measured number, and its target: a maximum or, for rates, a minimum."""
 
     name: str
     value: float
@@ -20,7 +20,7 @@ class Figure:
 
     @property
     def is_met(self) -> bool | None:
-        """Whether the target is met; None where there is no target."""
+        """True if the target is met; None if there is no target."""
         if self.target is None:
             return None
         return self.value >= self.target if self.more_is_better else self.value <= self.target
@@ -31,10 +31,10 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {}
 
 
 def benchmark(name: str) -> Callable[[Benchmark], Benchmark]:
-    """Registers a function under the name by which it is asked for."""
+    """Registers a function under a name."""
 
     def register(run: Benchmark) -> Benchmark:
-        assert name not in BENCHMARKS, f"two benchmarks are called {name}"
+        assert name not in BENCHMARKS, f"two benchmarks have the name {name}"
         BENCHMARKS[name] = run
         return run
 
@@ -42,7 +42,7 @@ def benchmark(name: str) -> Callable[[Benchmark], Benchmark]:
 
 
 def best_time_s(action: Callable[[], object], repeats: int = 5) -> float:
-    """The shortest of several runs: the one that other work on the machine disturbed least."""
+    """Returns the shortest of several runs, the one least disturbed by other load."""
     return min(_time_s(action) for _ in range(repeats))
 
 

@@ -1,4 +1,4 @@
-"""What thousands of fake nodes cost: the time until all are published, and the memory of the process that is them."""
+"""The cost of thousands of simulated nodes: the time until all are published, and the memory of their process."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def measure_fleet() -> Iterator[Figure]:
                 fleet.terminate()
                 fleet.wait(timeout=STOP_TIMEOUT_S)
     yield Figure(f"{NODES:,} nodes with 8 devices published", took_s, "s", 60)
-    yield Figure(f"{NODES:,} nodes: most memory of the nodes and the server", fleet_mb + server_mb, "MB", 1_500)
-    yield Figure(f"{NODES:,} nodes: most memory of the nodes alone", fleet_mb, "MB")
+    yield Figure(f"{NODES:,} nodes: peak memory of the nodes and the server", fleet_mb + server_mb, "MB", 1_500)
+    yield Figure(f"{NODES:,} nodes: peak memory of the nodes alone", fleet_mb, "MB")
 
 
 def wait_until_ready(fleet: subprocess.Popen[str]) -> None:
@@ -42,7 +42,7 @@ def wait_until_ready(fleet: subprocess.Popen[str]) -> None:
     for line in fleet.stdout:
         if "ready" in line:
             return
-    raise RuntimeError(f"the nodes ended with {fleet.wait()} before they were ready")
+    raise RuntimeError(f"the nodes failed with exit code {fleet.wait()} before they were ready")
 
 
 def peak_memory_mb(pid: int) -> float:

@@ -1,4 +1,4 @@
-"""The scheduler: pods a second from the first create to the last bind, and how long deciding takes by itself."""
+"""The scheduler: pods per second from the first create to the last bind, and the duration of a decision alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dralloc.scheduler.contract import Placement
 from dralloc.scheduler.decide.cycle import Cycle
 from dralloc.scheduler.state.cluster_state import ClusterState
 
-# Pods a second; a stock Kubernetes 1.37 reached 26 to 28, 44 to 63, 41 and 18 on such a machine.
+# Pods per second; a stock Kubernetes 1.37 reached 26 to 28, 44 to 63, 41 and 18 on such a machine.
 TARGETS = {"shared": 140, "plain": 300, "first": 200, "template": 100}
 
 
@@ -55,7 +55,7 @@ def throughput_large() -> Iterator[Figure]:
     small = run(measure_local_cluster(WORKLOADS["shared"], Scale(nodes=500, pods=2000)))
     large = run(measure_local_cluster(WORKLOADS["shared"], Scale(nodes=5000, pods=2000)))
     yield Figure("shared: 2,000 pods on 5,000 nodes", large.pods_per_s, "pods/s")
-    yield Figure("time for a pod on 5,000 nodes, beside 500", small.pods_per_s / large.pods_per_s, "times", target=2)
+    yield Figure("time per pod on 5,000 nodes, relative to 500", small.pods_per_s / large.pods_per_s, "times", target=2)
 
 
 @benchmark("one-claim")
@@ -74,7 +74,7 @@ def decisions() -> Iterator[Figure]:
 
 
 def decision_s(name: str, nodes: int, pods: int = 2000) -> float:
-    """How long a decision takes, on average over many pods of one kind; the first of them looks at all nodes."""
+    """Returns the average duration of a decision over many pods of one kind; the first of them evaluates all nodes."""
     workload, cluster = WORKLOADS[name], ClusterState()
     fill(cluster, workload, nodes)
     cycle = Cycle(cluster, FeatureGates.defaults())

@@ -1,4 +1,4 @@
-"""How fast the stores write durably, list and tell watchers, and what a hundred thousand objects cost."""
+"""Speed of the stores for durable writes, lists and watches, and the cost of a hundred thousand objects."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ async def write(store: Store, first: int, count: int, in_flight: int) -> None:
 
 
 def measure_size(path: Path) -> Iterator[Figure]:
-    """Opens and lists a large store in a process of its own, whose memory nothing else has used."""
+    """Opens and lists a large store in a process of its own, so that its peak memory is that of the store."""
     program = [sys.executable, "-m", "bench.store", str(path)]
     answer = subprocess.run(program, capture_output=True, text=True, check=True).stdout.split()
     ready_s, list_s, memory_mb = map(float, answer)
     yield Figure(f"SQLite: ready with {OBJECTS:,} objects", ready_s, "s", 1.0)
     yield Figure(f"SQLite: {OBJECTS:,} objects in pages of {PAGE}", list_s * 1000, "ms")
-    yield Figure(f"SQLite: most memory with {OBJECTS:,} objects of 1.5 KB", memory_mb, "MB", 400)
+    yield Figure(f"SQLite: peak memory with {OBJECTS:,} objects of 1.5 KB", memory_mb, "MB", 400)
 
 
 async def open_and_list(path: str) -> None:
@@ -96,7 +96,7 @@ def peak_memory_mb() -> float:
 
 
 async def measure_fan_out() -> list[Figure]:
-    """Many watches of one prefix, each of which checks that it sees every event once and in order."""
+    """Many watches of one prefix; each checks that it sees every event once and in order."""
     async with MemoryStore() as store:
         after = await store.current_revision()
         watches = [await store.watch(PREFIX, after_revision=after) for _ in range(WATCHES)]

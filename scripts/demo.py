@@ -1,7 +1,7 @@
-"""`make demo`: a whole cluster and a short story about devices, told as it happens.
+"""`make demo`: starts a complete cluster and demonstrates device allocation in five steps.
 
-Every chapter is a manifest in `examples/demo` and commands that everybody can type. On a terminal the cluster goes on running
-afterwards; elsewhere it ends with the story, unless --stay is given.
+Every step is a manifest in `examples/demo` and ordinary commands. On a terminal the cluster keeps running afterwards;
+elsewhere it stops after the last step, unless --stay is given.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from tests.support.cluster_process import STOP_TIMEOUT_S, ready, start_cluster
 
 ROOT: Final = Path(__file__).parents[1]
 FOLDER: Final = Path("examples/demo")
-# Far beyond what anything takes that works.
+# Far longer than any step takes.
 DEADLINE_S: Final = 120.0
-# More pods than this are counted and not named.
+# More pods than this are counted instead of named.
 NAMED_MAX: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Chapter:
-    """A manifest, how many of its pods come to run, the command that shows what happened, and what that ends with."""
+class Step:
+    """A manifest, the number of its pods that must run, and the command that shows the result with its exit code."""
 
     title: str
     lesson: str
@@ -41,38 +41,38 @@ class Chapter:
     code: int = 0
 
 
-STORY: Final = (
-    Chapter(
-        "A network card is shared, and everybody's bandwidth is guaranteed",
-        "Each pod asks for 40G of a card with 100G. Two share a card, the third gets another. eth0 is for management: it has no bandwidth to give.",
+STEPS: Final = (
+    Step(
+        "Pods share a network card with guaranteed bandwidth",
+        "Each pod requests 40G of a card with 100G. Two pods share a card, the third gets another one. eth0 is for management and has no bandwidth to share.",
         "1-shared-nic.yaml",
         3,
         "top devices --node nic-0",
     ),
-    Chapter(
-        "Two pods on one GPU, by memory",
-        "One asks for 50Gi and one for 30Gi: together the 80Gi of one card.",
+    Step(
+        "Two pods share a GPU by memory",
+        "One requests 50Gi and one 30Gi: together the 80Gi of one card.",
         "2-gpu-memory.yaml",
         2,
         "get resourceclaims 50-gib 30-gib",
     ),
-    Chapter(
-        "Three alternatives, of which the second fits",
-        "A new card, else a whole one, else a partition. There are no new cards.",
+    Step(
+        "The second of three alternatives fits",
+        "In order of preference: a new card, a whole card, a partition. There are no new cards.",
         "3-alternatives.yaml",
         1,
         "explain claim best-card",
     ),
-    Chapter(
-        "A job with 500 pods on one claim",
-        "The claim is reserved for the job, so it is written once and not 500 times.",
+    Step(
+        "A job with 500 pods uses one claim",
+        "The claim is reserved for the job, so it is written once instead of 500 times.",
         "4-job.yaml",
         500,
         "get resourceclaims sweep-dataset",
     ),
-    Chapter(
+    Step(
         "A pod that does not fit, and why",
-        "It asks for 96Gi of a card. Whoever waits is told what is missing, and what would help.",
+        "It requests 96Gi, more than any card has. `explain` shows what is missing and which changes would help.",
         "5-too-much.yaml",
         0,
         "explain pod too-much",
@@ -83,60 +83,62 @@ STORY: Final = (
 
 def main() -> int:
     options = argparse.ArgumentParser(
-        prog="make demo", description="A whole cluster and a short story about devices, told as it happens."
+        prog="make demo", description="Start a complete cluster and demonstrate device allocation."
     )
     choice = options.add_mutually_exclusive_group()
     choice.add_argument(
-        "--stay", action="store_true", help="go on running when the story is told, also without a terminal"
+        "--stay", action="store_true", help="keep the cluster running afterwards, even without a terminal"
     )
-    choice.add_argument("--end", action="store_true", help="end with the story, also on a terminal")
-    options.add_argument("--chapters", type=int, default=len(STORY), metavar="N", help="only the first N of the story")
+    choice.add_argument("--end", action="store_true", help="stop the cluster afterwards, even on a terminal")
+    options.add_argument("--chapters", type=int, default=len(STEPS), metavar="N", help="run only the first N steps")
     chosen = options.parse_args()
     stays = chosen.stay or (sys.stdout.isatty() and not chosen.end)
     os.chdir(ROOT)
     started = time.monotonic()
-    say(f"{bold('A whole cluster in one process')}: API server, scheduler, controllers, and 12 fake nodes with devices")
+    say(
+        f"{bold('A complete cluster in one process')}: API server, scheduler, controllers, and 12 simulated nodes with devices"
+    )
     say(command("dralloc up --ephemeral --port 0"))
     with start_cluster("--ephemeral") as process:
         try:
-            return tell(process, STORY[: chosen.chapters], started, stays=stays)
+            return demonstrate(process, STEPS[: chosen.chapters], started, stays=stays)
         except KeyboardInterrupt:
-            say("\nended")
+            say("\nstopped")
             return 0
         finally:
             process.terminate()
             process.wait(timeout=STOP_TIMEOUT_S)
 
 
-def tell(process: subprocess.Popen[str], story: Sequence[Chapter], started: float, *, stays: bool) -> int:
-    # While the cluster comes up there is time for this.
+def demonstrate(process: subprocess.Popen[str], steps: Sequence[Step], started: float, *, stays: bool) -> int:
+    # Import while the cluster starts.
     from dralloc.cli.main import app
 
     cluster = ready(process)
     os.environ["KUBECONFIG"] = str(cluster.kubeconfig)
-    say(f"up after {time.monotonic() - started:.1f} s: {cluster.url}/ui/ in a browser shows what follows")
+    say(f"ready after {time.monotonic() - started:.1f} s; open {cluster.url}/ui/ in a browser to watch")
     say(command(f"export KUBECONFIG={cluster.kubeconfig}"))
-    told: set[str] = set()
-    for number, chapter in enumerate(story, start=1):
-        say(f"\n{bold(f'{number}. {chapter.title}')}\n{chapter.lesson}")
-        run(app, f"apply -f {FOLDER / chapter.file}")
-        if chapter.runs:
-            asyncio.run(follow(cluster.kubeconfig, told, chapter.runs))
-        run(app, chapter.look, chapter.code)
-    say(f"\n{bold('That was the story')}, {time.monotonic() - started:.1f} s with the start of the cluster.")
+    running: set[str] = set()
+    for number, step in enumerate(steps, start=1):
+        say(f"\n{bold(f'{number}. {step.title}')}\n{step.lesson}")
+        run(app, f"apply -f {FOLDER / step.file}")
+        if step.runs:
+            asyncio.run(follow(cluster.kubeconfig, running, step.runs))
+        run(app, step.look, step.code)
+    say(f"\n{bold('Done')} in {time.monotonic() - started:.1f} s, including the start of the cluster.")
     if not stays:
-        reason = "As you wish" if sys.stdout.isatty() else "This is no terminal"
-        say(f"{reason}, so the cluster ends here; make demo ARGS=--stay leaves it running.")
+        reason = "--end is set" if sys.stdout.isatty() else "The output is not a terminal"
+        say(f"{reason}, so the cluster stops now; make demo ARGS=--stay keeps it running.")
         return 0
-    say(f"The cluster goes on running: {bold(f'{cluster.url}/ui/')}, or with kubectl and dralloc after")
+    say(f"The cluster keeps running: open {bold(f'{cluster.url}/ui/')}, or use kubectl and dralloc after")
     say(
-        f"{command(f'export KUBECONFIG={cluster.kubeconfig}')}\nCtrl-C ends it. To keep one, with your own data: {program()} up"
+        f"{command(f'export KUBECONFIG={cluster.kubeconfig}')}\nCtrl-C stops it. For a cluster that keeps its data: {program()} up"
     )
     return process.wait()
 
 
 def run(app: Callable[..., object], line: str, code: int = 0) -> None:
-    """A command of ours, as it is typed; in this process, which is quicker than starting one."""
+    """Runs a dralloc command in this process, which is faster than starting one."""
     say(command(f"dralloc {line}"))
     try:
         ended = app(line.split(), standalone_mode=False) or 0
@@ -145,16 +147,16 @@ def run(app: Callable[..., object], line: str, code: int = 0) -> None:
     if ended == INTERRUPTED:
         raise KeyboardInterrupt
     if ended != code:
-        raise SystemExit(f"the story went wrong: dralloc {line} ended with {ended}, not with {code}")
+        raise SystemExit(f"the demo failed: dralloc {line} exited with {ended}, expected {code}")
 
 
 def program() -> str:
-    """How dralloc is called in the reader's terminal."""
+    """Returns the command that starts dralloc in the reader's terminal."""
     return "dralloc" if shutil.which("dralloc") else ".venv/bin/dralloc"
 
 
-async def follow(kubeconfig: Path, told: set[str], count: int) -> None:
-    """Tell which pods run that did not before, as they come to, until so many do."""
+async def follow(kubeconfig: Path, running: set[str], count: int) -> None:
+    """Reports newly running pods until there are `count` of them; adds them to `running`."""
     from dralloc.api.pod_v1 import Pod
     from dralloc.client.async_client import connect_async
 
@@ -164,20 +166,20 @@ async def follow(kubeconfig: Path, told: set[str], count: int) -> None:
         async with asyncio.timeout(DEADLINE_S), connect_async(kubeconfig) as client:
             async for event in client.watch(Pod):
                 name, node = event.object.metadata.name, event.object.spec.node_name
-                if event.object.status.phase == "Running" and name not in told:
-                    told.add(name)
+                if event.object.status.phase == "Running" and name not in running:
+                    running.add(name)
                     new.add(name)
                     nodes.add(node)
                     if count <= NAMED_MAX:
-                        say(f"{name} runs on {node}")
+                        say(f"{name} is running on {node}")
                     elif sys.stdout.isatty():
-                        say(f"\r{len(new)} of {count} pods run", end="")
+                        say(f"\r{len(new)} of {count} pods are running", end="")
                 if len(new) == count:
                     break
     except TimeoutError:
-        raise SystemExit(f"the story went wrong: only {len(new)} of {count} pods run") from None
+        raise SystemExit(f"the demo failed: only {len(new)} of {count} pods are running") from None
     if count > NAMED_MAX:
-        say(f"{chr(13) if sys.stdout.isatty() else ''}{count} pods run on {len(nodes)} nodes")
+        say(f"{chr(13) if sys.stdout.isatty() else ''}{count} pods are running on {len(nodes)} nodes")
 
 
 def bold(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Takes the pictures of the web page that the documents show: a real cluster, a real browser, light and dark."""
+"""Takes the screenshots of the web page for the documentation: a real cluster, a real browser, light and dark."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def take(page: Page, url: str) -> None:
 
 
 async def take_many(page: Page) -> None:
-    """A cluster that nobody wants to look at node by node."""
+    """Shows a cluster that is too large to browse node by node."""
     async with large_cluster(5_000, device_page()) as url:
         await page.open(f"{url}/ui/")
         await page.sees("40,000 devices", deadline_s=60)
@@ -46,7 +46,7 @@ async def take_many(page: Page) -> None:
 async def save(page: Page, name: str) -> None:
     for theme in ("light", "dark"):
         await page.prefer(color_scheme=theme, reduced_motion="reduce")
-        # Pictures that are drawn by a program follow the theme a moment later.
+        # Canvas drawings follow the theme one frame later.
         await page.run("new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
         picture = await page.screenshot()
         assert len(picture) < BYTES_MAX, f"{name} takes {len(picture)} bytes"

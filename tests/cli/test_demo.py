@@ -28,7 +28,7 @@ TOLD = (
     # The second alternative.
     "default/best-card: request card/whole-card has gpu.example.com/gpu-",
     # One claim for 500 pods.
-    "500 pods run on 12 nodes",
+    "500 pods are running on 12 nodes",
     "sweep-dataset   allocated,reserved   fabric/dataset   0        <none>     jobs.batch/sweep",
     # What is missing, and what would help.
     "4 nodes: memory too small (asked 96Gi, largest 80Gi)",
@@ -41,7 +41,7 @@ def test_without_a_terminal_it_tells_the_story_and_ends() -> None:
     assert (told.returncode, told.stderr) == (0, "")
     for line in TOLD:
         assert line in told.stdout
-    assert "This is no terminal, so the cluster ends here" in told.stdout
+    assert "The output is not a terminal, so the cluster stops now" in told.stdout
     assert "\033" not in told.stdout
 
 
@@ -56,7 +56,7 @@ def test_on_a_terminal_it_goes_on_until_ctrl_c() -> None:
                 said += line
                 if line.startswith("Ctrl-C"):
                     break
-            assert "\033[1m1. A network card is shared, and everybody's bandwidth is guaranteed\033[0m" in said
+            assert "\033[1m1. Pods share a network card with guaranteed bandwidth\033[0m" in said
             place = said.rpartition("\033[1mhttp:")[2].partition("\033")[0]
             with urlopen(f"http:{place}", timeout=DEADLINE_S) as page:
                 assert page.status == 200
@@ -74,6 +74,6 @@ def test_ctrl_c_in_the_middle_of_the_story_ends_it_quietly() -> None:
                 break
         os.killpg(demo.pid, signal.SIGINT)
         told, faults = demo.communicate(timeout=DEADLINE_S)
-    assert (demo.returncode, told.splitlines()[-1]) == (0, "ended")
-    assert "went wrong" not in faults
+    assert (demo.returncode, told.splitlines()[-1]) == (0, "stopped")
+    assert "the demo failed" not in faults
     assert "Traceback" not in faults
