@@ -9,7 +9,7 @@ import pytest
 
 from dralloc.allocator.features import Features
 from dralloc.allocator.outcome import Allocated, BudgetExhausted, Impossible
-from dralloc.allocator.solver import Effort
+from dralloc.allocator.solver import StepBudget
 from dralloc.api.resource_v1 import (
     NO_EXECUTE,
     Device,
@@ -491,5 +491,5 @@ def test_earlier_alternatives_score_higher() -> None:
 
 def test_a_search_ends_when_its_budget_does() -> None:
     world = simple((gpus(12),), claim("c", *(request(f"r{number}") for number in range(12))))
-    assert isinstance(allocate_world(world, Effort(steps_max=8)), BudgetExhausted)
-    assert isinstance(allocate_world(world, Effort(steps_max=13)), Allocated)
+    assert isinstance(allocate_world(world, StepBudget(steps_max=8)), BudgetExhausted)
+    assert isinstance(allocate_world(world, StepBudget(steps_max=13)), Allocated)

@@ -1,4 +1,4 @@
-"""Nodes that are taken to be alike get the same answer; nodes that may differ are not."""
+"""Nodes with equal keys get the same answer; nodes whose answers may differ have different keys."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from dralloc.allocator.allocate import AllocationProblem, allocate
 from dralloc.allocator.diagnosis.diagnoser import Diagnoser
 from dralloc.allocator.features import Features
-from dralloc.allocator.node_equivalence import Likeness
+from dralloc.allocator.node_equivalence import DeviceIdentity, NodeEquivalence
 from dralloc.allocator.outcome import Allocated
 from dralloc.allocator.requests import compile_demand
 from dralloc.api import device_parts as parts
@@ -41,8 +41,8 @@ def keys(
         for name, found in (("a", first), ("b", second))
     ]
     demand = compile_demand([asks or claim("claim", request())], {"gpu": build.device_class()}, Features())
-    likeness = Likeness(demand, Snapshot.of(slices=slices, claims=allocated, rules=rules))
-    return likeness.key(build.node("a")), likeness.key(build.node("b"))
+    equivalence = NodeEquivalence(demand, Snapshot.of(slices=slices, claims=allocated, rules=rules))
+    return equivalence.key(build.node("a")), equivalence.key(build.node("b"))
 
 
 def share(pool: str, amount: str) -> ResourceClaim:
@@ -163,12 +163,34 @@ def test_nodes_that_are_alike_get_the_same_answer(seed: int, keeps_usage: bool) 
         nodes=[world.node, other],
     )
     demand = compile_demand(world.claims, world.classes, world.features)
-    likeness = Likeness(demand, snapshot)
+    equivalence = NodeEquivalence(demand, snapshot)
     outcomes = [allocate(AllocationProblem(demand, node, snapshot)) for node in (world.node, other)]
-    if likeness.key(world.node) == likeness.key(other):
+    if equivalence.key(world.node) == equivalence.key(other):
         assert type(outcomes[0]) is type(outcomes[1])
         diagnoser = Diagnoser(demand, snapshot)
         is_ready = not any(map(diagnoser.survey.unready_pools, (world.node, other)))
         if is_ready and not isinstance(outcomes[0], Allocated):
             own = [diagnoser.reason(node, found).key for node, found in zip((world.node, other), outcomes, strict=True)]
             assert own[0] == own[1]
+
+
+# --- Identity ---------------------------------------------------------------------------------------------------------
+
+
+def test_device_identity_changes_with_what_the_node_sees_and_with_nothing_else() -> None:
+    demand = compile_demand([claim("claim", request())], {"gpu": build.device_class()}, Features())
+    identity, node = DeviceIdentity(demand), build.node("a")
+    here = resource_slice("a", device("d"), node_name="a", pool="a")
+    before = Snapshot.of(slices=[here, resource_slice("b", device("e"), node_name="b", pool="b")])
+    elsewhere = before.with_claim(claim("other", allocation=build.allocation(build.held("e", pool="b"))))
+    assert identity.key(node, elsewhere) == identity.key(node, before)
+    used = before.with_claim(claim("own", allocation=build.allocation(build.held("d", pool="a"))))
+    assert identity.key(node, used) != identity.key(node, before)
+
+
+def test_nodes_that_reach_the_same_devices_have_one_device_identity() -> None:
+    demand = compile_demand([claim("claim", request())], {"gpu": build.device_class()}, Features())
+    fabric = Snapshot.of(slices=[resource_slice("fabric", device("port"), all_nodes=True)])
+    identity = DeviceIdentity(demand)
+    assert identity.key(build.node("a"), fabric) == identity.key(build.node("b"), fabric)
+    assert identity.pools(build.node("a"), fabric) == tuple(fabric.pools)

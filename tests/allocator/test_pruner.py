@@ -18,7 +18,7 @@ from dralloc.allocator.outcome import SearchAborted
 from dralloc.allocator.problem_survey import ProblemSurvey
 from dralloc.allocator.pruner import Knowledge, Pruner
 from dralloc.allocator.search import Cursor, Search, SearchStatus
-from dralloc.allocator.solver import Effort
+from dralloc.allocator.solver import StepBudget
 from dralloc.allocator.supply import DeviceCandidate, Supply
 from dralloc.api.resource_v1 import Device, ResourceClaim, ResourceSlice
 from dralloc.devices.identity import DeviceId
@@ -45,9 +45,9 @@ STEPS_MAX = 2_000
 # What is solved or refuted by then leaves little to prune.
 EASY_STEPS = 20
 
-PLAIN = Effort(steps_max=10**6, plain=10**6)
-PRUNED = Effort(steps_max=20_000, plain=0, pruned=20_000)
-PARTS_FIRST = Effort(steps_max=20_000, plain=0, pruned=20)
+PLAIN = StepBudget(steps_max=10**6, plain=10**6)
+PRUNED = StepBudget(steps_max=20_000, plain=0, pruned=20_000)
+PARTS_FIRST = StepBudget(steps_max=20_000, plain=0, pruned=20)
 
 
 class Nothing(Pruner):
@@ -71,8 +71,8 @@ class OnlyMemory(Nothing):
     key = Pruner.key
 
 
-class OnlyLikeness(Nothing):
-    likeness = Pruner.equivalence
+class OnlyEquivalence(Nothing):
+    equivalence = Pruner.equivalence
 
 
 class OnlyBounds(Nothing):
@@ -109,7 +109,7 @@ def compare_all(world: World, want: PlainOutcome, which: str) -> None:
     assert as_plain(allocate_world(world, PLAIN), world.claims) == want, f"{which}, without pruning"
     assert as_plain(allocate_world(world, PRUNED), world.claims) == want, f"{which}, pruned from the start"
     assert as_plain(allocate_world(world, PARTS_FIRST), world.claims) == want, f"{which}, with parts looked at alone"
-    for kind in (OnlyMemory, OnlyLikeness, OnlyBounds):
+    for kind in (OnlyMemory, OnlyEquivalence, OnlyBounds):
         assert found_by(world, kind) == devices_of(want), f"{which}, {kind.__name__}"
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from dralloc.allocator.features import Features
 from dralloc.allocator.requests import Demand, compile_demand
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
@@ -36,27 +34,6 @@ def test_requests_of_all_claims_in_order_and_alternatives_numbered() -> None:
 
 def test_a_constraint_covers_what_it_names() -> None:
     assert [len(each.constraints) for each in demand(WANTED).alternatives] == [0, 1, 0]
-
-
-def test_pods_that_ask_for_the_same_have_the_same_shape() -> None:
-    other = claim(
-        "b",
-        request("r", count=2),
-        first_available("s", alternative("x"), alternative("y")),
-        constraints=[match("d/numa", "s/x")],
-    )
-    assert demand(WANTED).shape == demand(other).shape
-
-
-def test_whatever_changes_what_they_get_changes_the_shape() -> None:
-    shapes = {
-        demand(WANTED).shape,
-        demand(WANTED, WANTED).shape,
-        demand(claim("a", request("r"))).shape,
-        demand(WANTED, classes={"gpu": device_class(where="true")}).shape,
-        compile_demand([WANTED], CLASSES, replace(Features(), device_taints=False)).shape,
-    }
-    assert len(shapes) == 5
 
 
 def test_features_follow_the_gates() -> None:

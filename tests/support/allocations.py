@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dralloc.allocator.allocate import AllocationProblem, allocate
 from dralloc.allocator.outcome import Allocated, BudgetExhausted, ClaimAllocation, Fatal, Impossible, Outcome
 from dralloc.allocator.requests import compile_demand
-from dralloc.allocator.solver import DEFAULT_EFFORT, Effort
+from dralloc.allocator.solver import DEFAULT_BUDGET, StepBudget
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.devices.identity import ClaimId
 from dralloc.snapshot.cluster import Snapshot
@@ -16,14 +16,14 @@ from tests.support.plain_pools import World
 from tests.support.plain_rules import Given
 
 
-def problem_of(world: World, effort: Effort = DEFAULT_EFFORT) -> AllocationProblem:
+def problem_of(world: World, budget: StepBudget = DEFAULT_BUDGET) -> AllocationProblem:
     demand = compile_demand(world.claims, world.classes, world.features)
     snapshot = Snapshot.of(slices=world.slices, claims=world.allocated, rules=world.rules, nodes=[world.node])
-    return AllocationProblem(demand, world.node, snapshot, effort)
+    return AllocationProblem(demand, world.node, snapshot, budget)
 
 
-def allocate_world(world: World, effort: Effort = DEFAULT_EFFORT) -> Outcome:
-    return allocate(problem_of(world, effort))
+def allocate_world(world: World, budget: StepBudget = DEFAULT_BUDGET) -> Outcome:
+    return allocate(problem_of(world, budget))
 
 
 def as_plain(outcome: Outcome, claims: Sequence[ResourceClaim]) -> PlainOutcome:

@@ -20,7 +20,7 @@ from dralloc.allocator.outcome import (
 )
 from dralloc.allocator.requests import Alternative, Demand
 from dralloc.allocator.search import SearchStatus
-from dralloc.allocator.solver import DEFAULT_EFFORT, Effort, solve
+from dralloc.allocator.solver import DEFAULT_BUDGET, StepBudget, solve
 from dralloc.allocator.supply import Supply
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.node_selectors import NodeFacts
@@ -35,7 +35,7 @@ class AllocationProblem(Struct, frozen=True, gc=False):
     demand: Demand
     node: NodeFacts
     snapshot: Snapshot
-    effort: Effort = DEFAULT_EFFORT
+    budget: StepBudget = DEFAULT_BUDGET
 
 
 def allocate(problem: AllocationProblem) -> Outcome:
@@ -47,7 +47,7 @@ def allocate(problem: AllocationProblem) -> Outcome:
     supply = Supply(problem.snapshot, view, demand)
     try:
         check(demand, supply)
-        solution = solve(demand, supply, problem.effort)
+        solution = solve(demand, supply, problem.budget)
         match solution.status:
             case SearchStatus.SOLVED:
                 return _allocated(problem, solution.ledger)

@@ -1,7 +1,7 @@
 """DeviceCandidate devices: which devices of a slice match a request, by the slice and the request alone.
 
 Matching is by far the most expensive part of an allocation, and no allocation changes its result. A slice therefore caches
-the matching devices (an `Offer`, as bit masks) for every `Profile`, and equal devices share the results of selectors.
+the matching devices (an `SliceMatches`, as bit masks) for every `DeviceCriteria`, and equal devices share the results of selectors.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from dralloc.primitives.quantity import Quantity
 from dralloc.snapshot.slices import DeviceShape, IndexedSlice, bits_of
 
 
-class Profile:
-    """What a request requires of a single device. Equal profiles get equal offers, whichever claims they come from."""
+class DeviceCriteria:
+    """What a request requires of a single device. Equal criteria get equal offers, whichever claims they come from."""
 
     __slots__ = (
         "_hash",
@@ -63,13 +63,13 @@ class Profile:
         self._hash = hash(self._key)
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Profile) and self._key == other._key)
+        return self is other or (isinstance(other, DeviceCriteria) and self._key == other._key)
 
     def __hash__(self) -> int:
         return self._hash
 
 
-class Stage(Enum):
+class MatchStage(Enum):
     """The checks of a single device, in Kubernetes' order."""
 
     BINDING_CONDITIONS = "binding conditions"
@@ -79,25 +79,25 @@ class Stage(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class DeviceMismatch:
     """Why a device does not match. `position` is the index of the selector."""
 
-    stage: Stage
+    stage: MatchStage
     position: int = 0
     detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceFault:
+class DeviceError:
     """A check that failed with an error, which ends a search that reaches the device."""
 
-    stage: Stage
+    stage: MatchStage
     position: int
     message: str
 
 
-class Offer(Struct, frozen=True, eq=False):
-    """The devices of a slice under one profile.
+class SliceMatches(Struct, frozen=True, eq=False):
+    """The devices of a slice under one criteria.
 
     The search ends with an error at a device in `faulty_selection`, and at one in `faulty_capacity` if it is for the node.
     `barred` devices match, but a taint or a disabled feature excludes them.
@@ -107,76 +107,76 @@ class Offer(Struct, frozen=True, eq=False):
     barred: int
     faulty_selection: int
     faulty_capacity: int
-    faults: Mapping[int, DeviceFault]
+    faults: Mapping[int, DeviceError]
     charges: Mapping[int, Charge]
 
 
-def offer_of(indexed: IndexedSlice, profile: Profile) -> Offer:
-    offer: Offer | None = indexed.answers.get(profile)
-    if offer is None:
-        offer = indexed.answers.keep(profile, _make_offer(indexed, profile))
-    return offer
+def matches_of(indexed: IndexedSlice, criteria: DeviceCriteria) -> SliceMatches:
+    matches: SliceMatches | None = indexed.answers.get(criteria)
+    if matches is None:
+        matches = indexed.answers.keep(criteria, _match_slice(indexed, criteria))
+    return matches
 
 
-def judge(indexed: IndexedSlice, bit: int, profile: Profile) -> Charge | Refusal | DeviceFault:
+def match_device(indexed: IndexedSlice, bit: int, criteria: DeviceCriteria) -> Charge | DeviceMismatch | DeviceError:
     """What a request consumes of an unused device, or why the device does not match. Ignores node placement and taints."""
-    if not profile.allows_binding and indexed.binding >> bit & 1:
-        return Refusal(Stage.BINDING_CONDITIONS)
+    if not criteria.allows_binding and indexed.binding >> bit & 1:
+        return DeviceMismatch(MatchStage.BINDING_CONDITIONS)
     shape = indexed.shape(bit)
-    if (verdict := _select(shape, Stage.CLASS_SELECTOR, profile.class_selectors)) is not None:
+    if (verdict := _select(shape, MatchStage.CLASS_SELECTOR, criteria.class_selectors)) is not None:
         return verdict
-    if (verdict := _select(shape, Stage.REQUEST_SELECTOR, profile.request_selectors)) is not None:
+    if (verdict := _select(shape, MatchStage.REQUEST_SELECTOR, criteria.request_selectors)) is not None:
         return verdict
-    if profile.asked is None:
+    if criteria.asked is None:
         return NO_CHARGE
     try:
-        charge = charge_for(indexed.devices[bit].capacity, profile.asked, fractional_ranges=profile.fractional_ranges)
+        charge = charge_for(indexed.devices[bit].capacity, criteria.asked, fractional_ranges=criteria.fractional_ranges)
     except CapacityError as error:
-        return DeviceFault(Stage.CAPACITY, 0, str(error))
-    return charge if isinstance(charge, Charge) else Refusal(Stage.CAPACITY, detail=charge)
+        return DeviceError(MatchStage.CAPACITY, 0, str(error))
+    return charge if isinstance(charge, Charge) else DeviceMismatch(MatchStage.CAPACITY, detail=charge)
 
 
-def is_repelled(indexed: IndexedSlice, bit: int, profile: Profile) -> bool:
+def is_repelled(indexed: IndexedSlice, bit: int, criteria: DeviceCriteria) -> bool:
     """True if a taint in the slice excludes the device."""
-    if profile.tolerations is None:
+    if criteria.tolerations is None:
         return False
-    return any(repels(taint, profile.tolerations) for taint in indexed.devices[bit].taints)
+    return any(repels(taint, criteria.tolerations) for taint in indexed.devices[bit].taints)
 
 
-def _make_offer(indexed: IndexedSlice, profile: Profile) -> Offer:
+def _match_slice(indexed: IndexedSlice, criteria: DeviceCriteria) -> SliceMatches:
     matched = faulty_selection = faulty_capacity = 0
-    faults: dict[int, DeviceFault] = {}
+    faults: dict[int, DeviceError] = {}
     charges: dict[int, Charge] = {}
     for bit in range(len(indexed.devices)):
-        match judge(indexed, bit, profile):
+        match match_device(indexed, bit, criteria):
             case Charge() as charge:
                 matched |= 1 << bit
                 charges[bit] = charge
-            case DeviceFault() as fault:
+            case DeviceError() as fault:
                 faults[bit] = fault
-                if fault.stage is Stage.CAPACITY:
+                if fault.stage is MatchStage.CAPACITY:
                     faulty_capacity |= 1 << bit
                 else:
                     faulty_selection |= 1 << bit
-            case Refusal():
+            case DeviceMismatch():
                 pass
-    barred = sum(1 << bit for bit in bits_of(indexed.tainted) if is_repelled(indexed, bit, profile))
-    if not profile.allows_counters:
+    barred = sum(1 << bit for bit in bits_of(indexed.tainted) if is_repelled(indexed, bit, criteria))
+    if not criteria.allows_counters:
         barred |= indexed.counting
-    return Offer(matched, barred, faulty_selection, faulty_capacity, faults, charges)
+    return SliceMatches(matched, barred, faulty_selection, faulty_capacity, faults, charges)
 
 
 # --- Selectors --------------------------------------------------------------------------------------------------
 
 
-def _select(shape: DeviceShape, stage: Stage, expressions: tuple[str, ...]) -> Refusal | DeviceFault | None:
+def _select(shape: DeviceShape, stage: MatchStage, expressions: tuple[str, ...]) -> DeviceMismatch | DeviceError | None:
     """None if every expression is true."""
     for position, expression in enumerate(expressions):
         answer = _answer(shape, expression)
         if isinstance(answer, CelError):
-            return DeviceFault(stage, position, f"CEL runtime error: {answer}")
+            return DeviceError(stage, position, f"CEL runtime error: {answer}")
         if not answer:
-            return Refusal(stage, position)
+            return DeviceMismatch(stage, position)
     return None
 
 

@@ -25,7 +25,7 @@ class DevicePicker:
         is_share = self._supply.is_shareable(candidate)
         if not draw_counters(self._supply, self._ledger, candidate) or not self._satisfy(alternative, candidate):
             return False
-        charge = self._supply.stock(alternative, candidate.strip).offer.charges[candidate.bit]
+        charge = self._supply.stock(alternative, candidate.strip).matches.charges[candidate.bit]
         if not self._consume(candidate, charge, is_share):
             return False
         self._ledger.record(Pick(alternative, candidate, charge, is_share))

@@ -1,18 +1,23 @@
-"""Node equivalence: nodes that get the same answer, because requests cannot distinguish their devices and their usage.
+"""Node equivalence: keys that are equal for two nodes, or for two moments, only if the allocator gives the same answer.
 
-Large clusters consist of a few kinds of nodes. Two nodes of one kind with slices of their own have different devices, but a
-search on one is step by step the same as on the other, so that one search suffices. Only attributes that a request can read
-count: serial numbers do not distinguish devices, unless a selector reads them.
+`DeviceIdentity` compares what nodes see by identity. It is cheap, and equal for nodes that reach the same devices.
+`NodeEquivalence` compares content. Large clusters consist of a few kinds of nodes: two nodes of one kind with slices of their
+own have different devices, but a search on one is step by step the same as on the other. Only attributes that a request can
+read count: serial numbers do not distinguish devices, unless a selector reads them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 
+from msgspec import Struct
+
+from dralloc.allocator.candidate_devices import matches_of
 from dralloc.allocator.requests import Demand
 from dralloc.api.resource_v1 import Device, DeviceAttribute
 from dralloc.cel.errors import CelError
 from dralloc.cel.program import compile_selector
+from dralloc.devices.identity import PoolId
 from dralloc.snapshot.cluster import NodeView, Snapshot, Strip, VisiblePool
 from dralloc.snapshot.node_selectors import NodeFacts
 from dralloc.snapshot.pool_usage import PoolUsage
@@ -20,7 +25,56 @@ from dralloc.snapshot.pools import PoolStatus
 from dralloc.snapshot.slices import bits_of
 
 
-class Likeness:
+class _VisibleDevices(Struct, frozen=True, eq=False, gc=False):
+    """What a node sees: the pools with candidate devices, and the part of the key that changes with slices only."""
+
+    view: NodeView
+    pools: tuple[PoolId, ...]
+    key: tuple[object, ...]
+
+
+class DeviceIdentity:
+    """Keys by identity, for one demand and any number of snapshots."""
+
+    def __init__(self, demand: Demand) -> None:
+        self._demand = demand
+        self._visible: dict[str, _VisibleDevices] = {}
+
+    def key(self, node: NodeFacts, snapshot: Snapshot) -> Hashable:
+        """Equal for two nodes, or for two snapshots, only if the same devices are available."""
+        visible = self._visible_devices(node, snapshot)
+        return (snapshot.rules, node.declared_features, *visible.key, *map(snapshot.usage.get, visible.pools))
+
+    def pools(self, node: NodeFacts, snapshot: Snapshot) -> tuple[PoolId, ...]:
+        """The pools of the node with a device that matches a request, or on which a selector fails."""
+        return self._visible_devices(node, snapshot).pools
+
+    def _visible_devices(self, node: NodeFacts, snapshot: Snapshot) -> _VisibleDevices:
+        view = snapshot.view(node, self._demand.features.visibility)
+        known = self._visible.get(node.name)
+        if known is None or known.view is not view:
+            known = _VisibleDevices(view, _candidate_pools(view, self._demand), _slices_key(view))
+            self._visible[node.name] = known
+        return known
+
+
+def _slices_key(view: NodeView) -> tuple[object, ...]:
+    # Where devices select nodes one by one, every node counts as seeing different devices.
+    is_own = any(strip.slice.selects_per_device for strip in view.strips)
+    return (view,) if is_own or view.fault else tuple((pool.slices, pool.layout) for pool in view.pools)
+
+
+def _candidate_pools(view: NodeView, demand: Demand) -> tuple[PoolId, ...]:
+    all_criteria = {alternative.criteria for alternative in demand.alternatives}
+    pools: list[PoolId] = []
+    for pool, strips in zip(view.pools, view.strips_by_pool, strict=True):
+        found = (matches_of(strip.slice, criteria) for strip in strips for criteria in all_criteria)
+        if any(matches.matched or matches.faults for matches in found):
+            pools.append(pool.pool_id)
+    return tuple(pools)
+
+
+class NodeEquivalence:
     def __init__(self, demand: Demand, snapshot: Snapshot) -> None:
         self._visibility = demand.features.visibility
         self._snapshot = snapshot
@@ -85,8 +139,8 @@ def _names_read(demand: Demand) -> frozenset[str] | None:
     """The attributes that selectors and constraints name, without their domains; None if a selector may read any."""
     names: set[str] = set()
     for alternative in demand.alternatives:
-        profile = alternative.profile
-        for expression in (*profile.class_selectors, *profile.request_selectors):
+        criteria = alternative.criteria
+        for expression in (*criteria.class_selectors, *criteria.request_selectors):
             try:
                 reads = compile_selector(expression).checked.reads
             except CelError:

@@ -45,7 +45,7 @@ class ProblemSurvey:
                 candidate = DeviceCandidate(strip, bit)
                 self.candidates[candidate.position] = candidate
                 if stock.usable >> bit & 1:
-                    self._charges[number][candidate.position] = stock.offer.charges[bit]
+                    self._charges[number][candidate.position] = stock.matches.charges[bit]
 
     # --- Alternatives -------------------------------------------------------------------------------------------
 
@@ -123,7 +123,7 @@ class ProblemSurvey:
     def _request_key(self, alternative: Alternative) -> Hashable:
         # Admin access excludes devices only within its claim.
         claim = alternative.claim if alternative.is_admin else None
-        return alternative.profile, alternative.takes_all, alternative.count, alternative.constraints, claim
+        return alternative.criteria, alternative.takes_all, alternative.count, alternative.constraints, claim
 
     @cached_property
     def has_admin_access(self) -> bool:
@@ -240,7 +240,7 @@ class ProblemSurvey:
         seen: set[Hashable] = set()
         for request in reversed(self.demand.requests):
             for alternative in request.alternatives:
-                key = (alternative.profile, alternative.is_admin, alternative.takes_all, alternative.constraints)
+                key = (alternative.criteria, alternative.is_admin, alternative.takes_all, alternative.constraints)
                 if key not in seen:
                     seen.add(key)
                     kinds = self._refined(kinds, alternative)

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from dralloc.allocator.attribute_constraints import Constraint
-from dralloc.allocator.candidate_devices import Profile
+from dralloc.allocator.candidate_devices import DeviceCriteria
 from dralloc.allocator.features import Features
 from dralloc.allocator.outcome import Fatal, FatalCause
-from dralloc.api.codec import encode
 from dralloc.api.request_name import RequestName
 from dralloc.api.resource_v1 import (
     ALL,
@@ -37,13 +35,13 @@ _SubRequest = ExactDeviceRequest | DeviceSubRequest
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Alternative:
-    """One way to serve a request: `count` devices that fit the profile, or all of them. `claim` is the claim's index."""
+    """One way to serve a request: `count` devices that fit the criteria, or all of them. `claim` is the claim's index."""
 
     number: int
     name: RequestName
     claim: int
     device_class: DeviceClass
-    profile: Profile
+    criteria: DeviceCriteria
     takes_all: bool
     count: int
     is_admin: bool
@@ -69,7 +67,7 @@ class ClaimDemand:
     fault: Fatal | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Demand:
     """The unallocated claims of one pod."""
 
@@ -84,13 +82,6 @@ class Demand:
         object.__setattr__(self, "requests", requests)
         alternatives = tuple(alternative for request in requests for alternative in request.alternatives)
         object.__setattr__(self, "alternatives", alternatives)
-
-    @cached_property
-    def shape(self) -> bytes:
-        """Equal for demands that get the same devices on every node."""
-        classes = {found.device_class.metadata.name: found.device_class.spec for found in self.alternatives}
-        parts = ([claim.devices for claim in self.claims], sorted(classes.items(), key=lambda entry: entry[0]))
-        return encode(parts) + repr(self.features).encode()
 
 
 def compile_demand(claims: Iterable[ResourceClaim], classes: Mapping[str, DeviceClass], features: Features) -> Demand:
@@ -175,7 +166,7 @@ class _Compiler:
             name=name,
             claim=claim,
             device_class=device_class or _NO_CLASS,
-            profile=self._profile(stated, device_class or _NO_CLASS),
+            criteria=self._profile(stated, device_class or _NO_CLASS),
             takes_all=stated.allocation_mode == ALL,
             count=stated.count,
             is_admin=isinstance(stated, ExactDeviceRequest) and bool(stated.admin_access),
@@ -203,9 +194,9 @@ class _Compiler:
             return FatalCause.UNKNOWN_ALLOCATION_MODE
         return None
 
-    def _profile(self, stated: _SubRequest, device_class: DeviceClass) -> Profile:
+    def _profile(self, stated: _SubRequest, device_class: DeviceClass) -> DeviceCriteria:
         features = self._features
-        return Profile(
+        return DeviceCriteria(
             class_selectors=_expressions(device_class.spec.selectors),
             request_selectors=_expressions(stated.selectors),
             capacity=_capacity(stated.capacity) if features.consumable_capacity else None,

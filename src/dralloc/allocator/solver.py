@@ -17,7 +17,7 @@ from dralloc.allocator.search import Search, SearchStatus
 from dralloc.allocator.supply import Supply
 
 
-class Effort(NamedTuple):
+class StepBudget(NamedTuple):
     """Limits on search steps: in total, of the plain search, and of the first search with pruning."""
 
     steps_max: int = 50_000
@@ -33,24 +33,24 @@ class Solution(NamedTuple):
     steps: int
 
 
-DEFAULT_EFFORT: Final = Effort()
+DEFAULT_BUDGET: Final = StepBudget()
 
 
-def solve(demand: Demand, supply: Supply, effort: Effort) -> Solution:
+def solve(demand: Demand, supply: Supply, budget: StepBudget) -> Solution:
     """The first solution in Kubernetes' order. Raises SearchAborted if the plain search meets a fatal error before it."""
-    search = Search(demand, supply, min(effort.plain, effort.steps_max))
+    search = Search(demand, supply, min(budget.plain, budget.steps_max))
     status = search.run()
     if status is not SearchStatus.OUT_OF_STEPS:
         return Solution(status, search.ledger, search.steps)
     survey, knowledge = ProblemSurvey(demand, supply), Knowledge()
     steps = 0
-    for steps_max in (min(effort.pruned, effort.steps_max), effort.steps_max):
+    for steps_max in (min(budget.pruned, budget.steps_max), budget.steps_max):
         search = Search(demand, supply, steps_max - steps)
         status = search.run(Pruner(survey, search.ledger, knowledge))
         steps += search.steps
-        if status is not SearchStatus.OUT_OF_STEPS or steps >= effort.steps_max:
+        if status is not SearchStatus.OUT_OF_STEPS or steps >= budget.steps_max:
             break
-        steps += _find_unsatisfiable(survey, supply, knowledge, min(effort.pruned, effort.steps_max - steps))
+        steps += _find_unsatisfiable(survey, supply, knowledge, min(budget.pruned, budget.steps_max - steps))
     return Solution(status, search.ledger, steps)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from dralloc.allocator.attribute_constraints import Constraint, Values
-from dralloc.allocator.candidate_devices import Offer, Stage, offer_of
+from dralloc.allocator.candidate_devices import MatchStage, SliceMatches, matches_of
 from dralloc.allocator.outcome import Fatal, FatalCause, SearchAborted
 from dralloc.allocator.requests import Alternative, Demand
 from dralloc.devices.compatibility_groups import Groups
@@ -35,7 +35,7 @@ class Stock(NamedTuple):
     usable: int
     faulty: int
     shared: int
-    offer: Offer
+    matches: SliceMatches
 
 
 class DeviceCandidate(NamedTuple):
@@ -72,19 +72,19 @@ class Supply:
         return stock
 
     def _make_stock(self, alternative: Alternative, strip: Strip) -> Stock:
-        offer = offer_of(strip.slice, alternative.profile)
-        matched, faulty = self._placed(strip, offer)
+        matches = matches_of(strip.slice, alternative.criteria)
+        matched, faulty = self._placed(strip, matches)
         in_use = 0 if alternative.is_admin else self._in_use(strip)
-        usable = matched & ~(in_use | offer.barred | self._barred_here(alternative, strip))
-        return Stock(usable, faulty & ~in_use, usable & self.usage(strip.pool).shared[strip.slice_index], offer)
+        usable = matched & ~(in_use | matches.barred | self._barred_here(alternative, strip))
+        return Stock(usable, faulty & ~in_use, usable & self.usage(strip.pool).shared[strip.slice_index], matches)
 
-    def _placed(self, strip: Strip, offer: Offer) -> tuple[int, int]:
+    def _placed(self, strip: Strip, matches: SliceMatches) -> tuple[int, int]:
         """Devices of the node that match, and devices where that cannot be evaluated."""
         if not strip.slice.selects_per_device:
-            return offer.matched, offer.faulty_selection | offer.faulty_capacity
+            return matches.matched, matches.faulty_selection | matches.faulty_capacity
         here, unclear = self._view.placement(strip)
-        selected = offer.matched | offer.faulty_capacity
-        return offer.matched & here, offer.faulty_selection | offer.faulty_capacity & here | selected & unclear
+        selected = matches.matched | matches.faulty_capacity
+        return matches.matched & here, matches.faulty_selection | matches.faulty_capacity & here | selected & unclear
 
     def _in_use(self, strip: Strip) -> int:
         usage = self.usage(strip.pool)
@@ -129,7 +129,7 @@ class Supply:
                 why = f"{pool.pool_id} {pool.layout.fault}"
                 raise SearchAborted(Fatal(FatalCause.POOL_NOT_READY, why, alternative.claim, alternative.name))
             for strip in strips:
-                matched, faulty = self._placed(strip, offer_of(strip.slice, alternative.profile))
+                matched, faulty = self._placed(strip, matches_of(strip.slice, alternative.criteria))
                 for bit in bits_of(matched | faulty):
                     if faulty >> bit & 1:
                         raise self.fault(alternative, DeviceCandidate(strip, bit))
@@ -155,7 +155,7 @@ class Supply:
         """True if shares in use leave too little capacity of the device."""
         device = strip.slice.devices[bit]
         consumed = self.usage(strip.pool).of(device.name).consumed
-        for (name, capacity), amount in zip(device.capacity.items(), stock.offer.charges[bit].nanos, strict=False):
+        for (name, capacity), amount in zip(device.capacity.items(), stock.matches.charges[bit].nanos, strict=False):
             if capacity.value.nanos - consumed.get(name, 0) < amount:
                 return True
         return False
@@ -192,15 +192,15 @@ class Supply:
     def fault(self, alternative: Alternative, candidate: DeviceCandidate) -> SearchAborted:
         """The error of a device that is faulty for the alternative."""
         device_id = candidate.strip.slice.device_id(candidate.bit)
-        fault = offer_of(candidate.strip.slice, alternative.profile).faults.get(candidate.bit)
+        fault = matches_of(candidate.strip.slice, alternative.criteria).faults.get(candidate.bit)
         device_class = None
         if fault is None:
             detail = str(self._view.placement_faults(candidate.strip)[candidate.bit])
-        elif fault.stage is Stage.CAPACITY:
+        elif fault.stage is MatchStage.CAPACITY:
             detail = fault.message
         else:
             detail = f"{fault.stage.value} #{fault.position}: {fault.message}"
-            device_class = alternative.device_class.metadata.name if fault.stage is Stage.CLASS_SELECTOR else None
+            device_class = alternative.device_class.metadata.name if fault.stage is MatchStage.CLASS_SELECTOR else None
         return SearchAborted(
             Fatal(FatalCause.EVALUATION_ERROR, detail, alternative.claim, alternative.name, device_class, device_id)
         )

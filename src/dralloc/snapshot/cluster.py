@@ -263,11 +263,6 @@ class Snapshot(Struct, frozen=True, eq=False):
         views[key] = _KnownView(view, self.pools, self.placements, candidates)
         return view
 
-    def state_key(self, node: NodeFacts, visibility: Visibility) -> tuple[object, ...]:
-        """Equal for two snapshots where nothing that allocation on the node depends on has changed between them."""
-        view = self.view(node, visibility)
-        return (view, self.rules, *(self.usage.get(pool.pool_id) for pool in view.pools))
-
     def _candidates(self, node: NodeFacts) -> tuple[PoolSlices, ...]:
         filed = (self.placements.get(anchor) for anchor in anchors_of_node(node))
         pool_ids = {pool_id for entry in filed if entry is not None for pool_id in entry}

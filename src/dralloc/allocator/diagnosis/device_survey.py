@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
 
-from dralloc.allocator.candidate_devices import Profile, Refusal, Stage, judge, offer_of
+from dralloc.allocator.candidate_devices import DeviceCriteria, DeviceMismatch, MatchStage, match_device, matches_of
 from dralloc.allocator.consumable_capacity import Charge
 from dralloc.allocator.diagnosis.device_funnel import ORDER, Devices, Drop, Funnel, Hurdle, Spot, UnreadyPool
 from dralloc.allocator.requests import Alternative, Demand
@@ -27,10 +27,10 @@ from dralloc.snapshot.slices import IndexedSlice, bits_of, newest_indexed
 
 _HURDLES = tuple(Hurdle)
 _OF_STAGE = {
-    Stage.BINDING_CONDITIONS: Hurdle.BINDING_CONDITIONS,
-    Stage.CLASS_SELECTOR: Hurdle.CLASS_SELECTOR,
-    Stage.REQUEST_SELECTOR: Hurdle.CLAIM_SELECTOR,
-    Stage.CAPACITY: Hurdle.SIZE,
+    MatchStage.BINDING_CONDITIONS: Hurdle.BINDING_CONDITIONS,
+    MatchStage.CLASS_SELECTOR: Hurdle.CLASS_SELECTOR,
+    MatchStage.REQUEST_SELECTOR: Hurdle.CLAIM_SELECTOR,
+    MatchStage.CAPACITY: Hurdle.SIZE,
 }
 
 
@@ -115,7 +115,7 @@ class Survey:
     # --- Pools that offer devices -----------------------------------------------------------------------------------
 
     def _sieves(self, view: NodeView, pool: VisiblePool, alternative: Alternative) -> list[_Sieve]:
-        key = (pool.slices, pool.layout, alternative.profile, alternative.is_admin, alternative.constraints)
+        key = (pool.slices, pool.layout, alternative.criteria, alternative.is_admin, alternative.constraints)
         sieves = self._sorted.get(key)
         if sieves is None:
             sieves = [self._sift(view.node, pool, index, alternative) for index in pool.layout.slices]
@@ -127,7 +127,7 @@ class Survey:
         indexed = pool.slices.slices[index]
         sieve = _Sieve(indexed, indexed.devices_for(node)[0])
         in_use = 0 if alternative.is_admin else self._in_use(pool, index)
-        for hurdle, position, mask in _screen(indexed, alternative.profile):
+        for hurdle, position, mask in _screen(indexed, alternative.criteria):
             # A device in use is not looked at any closer, so it cannot fail either.
             sieve.drop(hurdle, position, mask & ~in_use if hurdle is Hurdle.FAULT else mask)
         sieve.drop(Hurdle.IN_USE, 0, in_use)
@@ -153,7 +153,7 @@ class Survey:
 
     def _lacking_capacity(self, sieve: _Sieve, alternative: Alternative) -> int:
         usage = self._pool_usage(sieve.slice)
-        charges = offer_of(sieve.slice, alternative.profile).charges
+        charges = matches_of(sieve.slice, alternative.criteria).charges
         if usage is None or not self.features.consumable_capacity:
             return 0
         return sum(
@@ -256,20 +256,20 @@ def _is_short(free: tuple[int, ...], charge: Charge) -> bool:
 _Screening = tuple[tuple[Hurdle, int, int], ...]
 
 
-def _screen(indexed: IndexedSlice, profile: Profile) -> _Screening:
+def _screen(indexed: IndexedSlice, criteria: DeviceCriteria) -> _Screening:
     """Which devices fail which check of a device by itself, in the order of the funnel."""
-    key = (_screen, profile)
+    key = (_screen, criteria)
     known: _Screening | None = indexed.answers.get(key)
-    return indexed.answers.keep(key, _make_screening(indexed, profile)) if known is None else known
+    return indexed.answers.keep(key, _make_screening(indexed, criteria)) if known is None else known
 
 
-def _make_screening(indexed: IndexedSlice, profile: Profile) -> _Screening:
-    offer = offer_of(indexed, profile)
-    faulty = offer.faulty_selection | offer.faulty_capacity
+def _make_screening(indexed: IndexedSlice, criteria: DeviceCriteria) -> _Screening:
+    matches = matches_of(indexed, criteria)
+    faulty = matches.faulty_selection | matches.faulty_capacity
     masks: dict[tuple[int, int], int] = {(ORDER[Hurdle.FAULT], 0): faulty} if faulty else {}
-    for bit in bits_of(indexed.everything & ~(offer.matched | faulty)):
-        refusal = judge(indexed, bit, profile)
-        assert isinstance(refusal, Refusal), "a device that is not offered was refused"
+    for bit in bits_of(indexed.everything & ~(matches.matched | faulty)):
+        refusal = match_device(indexed, bit, criteria)
+        assert isinstance(refusal, DeviceMismatch), "a device that is not offered was refused"
         at = (ORDER[_OF_STAGE[refusal.stage]], refusal.position)
         masks[at] = masks.get(at, 0) | 1 << bit
     return tuple((_HURDLES[order], position, masks[order, position]) for order, position in sorted(masks))

@@ -1,7 +1,7 @@
 """`Diagnoser.reason`: why a node does not do, as one reason, for as little work as possible.
 
 Most of the time a single request has too few devices, each taken by itself, and its funnel says why. Where every request
-would find its devices, parts of the claims are put to the allocator itself, with little effort allowed, until a part is
+would find its devices, parts of the claims are put to the allocator itself, with little budget allowed, until a part is
 found that does not fit and is as small as can be.
 """
 
@@ -21,7 +21,7 @@ from dralloc.allocator.diagnosis.obstacles import obstacle
 from dralloc.allocator.diagnosis.reasons import Cause, Reason, counted, distance, listed
 from dralloc.allocator.outcome import Allocated, BudgetExhausted, Fatal, FatalCause, Impossible, Outcome
 from dralloc.allocator.requests import ClaimDemand, Demand, RequestDemand, compile_demand
-from dralloc.allocator.solver import Effort
+from dralloc.allocator.solver import StepBudget
 from dralloc.api.resource_v1 import DeviceConstraint, ResourceClaim, ResourceClaimSpec
 from dralloc.devices.identity import ClaimId, DeviceId
 from dralloc.snapshot.cluster import Snapshot
@@ -30,7 +30,7 @@ from dralloc.snapshot.node_selectors import NodeFacts
 PartT = TypeVar("PartT")
 
 # What takes more steps than this is not what a short reason is about.
-PROBE_EFFORT: Final = Effort(steps_max=500)
+PROBE_BUDGET: Final = StepBudget(steps_max=500)
 
 
 class Diagnoser:
@@ -133,7 +133,7 @@ class Diagnoser:
     def fits(self, node: NodeFacts, claims: Claims) -> bool:
         """Whether a part of the claims, were it alone, fits on the node; no, where that is not easily seen."""
         demand = compile_demand(claims, self._classes, self.demand.features)
-        problem = AllocationProblem(demand, node, self._snapshot, PROBE_EFFORT)
+        problem = AllocationProblem(demand, node, self._snapshot, PROBE_BUDGET)
         return isinstance(allocate(problem), Allocated)
 
     # --- Constraints ------------------------------------------------------------------------------------------------------

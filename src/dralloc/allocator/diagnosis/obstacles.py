@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from dralloc.allocator.candidate_devices import offer_of
+from dralloc.allocator.candidate_devices import matches_of
 from dralloc.allocator.consumable_capacity import charge_for
 from dralloc.allocator.diagnosis.device_funnel import Drop, Funnel, Hurdle, Spot, is_selection, spots
 from dralloc.allocator.diagnosis.device_survey import Survey
@@ -90,7 +90,7 @@ def _pool(loss: _Loss) -> Reason:
 
 def _fault(loss: _Loss) -> Reason:
     spot = next(loss.spots())
-    fault = offer_of(spot.slice, loss.alternative.profile).faults[spot.bit]
+    fault = matches_of(spot.slice, loss.alternative.criteria).faults[spot.bit]
     return loss.reason(Cause.FAULT, fault.message, example=str(spot.device_id))
 
 
@@ -146,7 +146,7 @@ def _size(loss: _Loss) -> Reason:
 
 def _add_misfit(shortages: _Shortages, loss: _Loss, spot: Spot) -> None:
     """Which of the device's capacities, were it empty, does not do."""
-    asked = loss.alternative.profile.asked or {}
+    asked = loss.alternative.criteria.asked or {}
     capacities = spot.device.capacity
     missing = next((name for name in asked if name not in capacities), None)
     if missing is not None:
@@ -166,11 +166,11 @@ def _add_misfit(shortages: _Shortages, loss: _Loss, spot: Spot) -> None:
 
 
 def _capacity(loss: _Loss) -> Reason:
-    profile = loss.alternative.profile
-    asked = profile.asked or {}
+    criteria = loss.alternative.criteria
+    asked = criteria.asked or {}
     shortages = _Shortages()
     for spot in loss.spots():
-        charge = offer_of(spot.slice, profile).charges[spot.bit]
+        charge = matches_of(spot.slice, criteria).charges[spot.bit]
         amounts = zip(spot.device.capacity.items(), loss.survey.free(spot), charge.amounts, strict=True)
         for (name, capacity), have, take in amounts:
             if have < take.nanos:
@@ -218,7 +218,7 @@ _DESCRIPTIONS: Final[Mapping[Hurdle, Callable[[_Loss], Reason]]] = {
     Hurdle.BINDING_CONDITIONS: lambda loss: loss.reason(Cause.BINDING_CONDITIONS),
     Hurdle.CLASS_SELECTOR: lambda loss: loss.reason(Cause.CLASS_SELECTOR, loss.alternative.device_class.metadata.name),
     Hurdle.CLAIM_SELECTOR: lambda loss: loss.reason(
-        Cause.CLAIM_SELECTOR, loss.alternative.profile.request_selectors[loss.drop.position]
+        Cause.CLAIM_SELECTOR, loss.alternative.criteria.request_selectors[loss.drop.position]
     ),
     Hurdle.FAULT: _fault,
     Hurdle.SIZE: _size,

@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from dralloc.allocator.allocate import score_max
 from dralloc.allocator.diagnosis.reasons import Group
-from dralloc.allocator.node_equivalence import Likeness
+from dralloc.allocator.node_equivalence import NodeEquivalence
 from dralloc.devices.identity import PoolId
 from dralloc.scheduler.contract import ClusterView
 from dralloc.scheduler.decide.node_reasons import NodeReasons, plugins
@@ -88,7 +88,7 @@ class VerdictTable:
         demand, snapshot = self.requirements.demand, self._view.snapshot
         if demand is None:
             return {name: self.judge.verdict(node, snapshot) for name, node in self._view.nodes.items()}
-        equivalence = Likeness(demand, snapshot)
+        equivalence = NodeEquivalence(demand, snapshot)
         known: dict[Hashable, NodeVerdict] = {}
         verdicts: dict[str, NodeVerdict] = {}
         for name, node in self._view.nodes.items():

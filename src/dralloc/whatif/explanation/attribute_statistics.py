@@ -88,9 +88,9 @@ def selector_statistics(alternative: Alternative, shapes: Shapes) -> SelectorSta
 
 
 def _selectors(alternative: Alternative) -> Iterator[tuple[str, str]]:
-    for expression in alternative.profile.class_selectors:
+    for expression in alternative.criteria.class_selectors:
         yield f"class {alternative.device_class.metadata.name}", expression
-    for expression in alternative.profile.request_selectors:
+    for expression in alternative.criteria.request_selectors:
         yield f"request {alternative.name}", expression
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dralloc.allocator.attribute_constraints import Constraint, Values
-from dralloc.allocator.candidate_devices import offer_of
+from dralloc.allocator.candidate_devices import matches_of
 from dralloc.allocator.diagnosis.claim_edits import Slot, slots, with_alternative_only
 from dralloc.allocator.diagnosis.device_funnel import Devices, Spot, spots
 from dralloc.allocator.diagnosis.device_survey import Survey
@@ -170,7 +170,7 @@ class _Retelling:
         return "with it, the requests after this one could not be served"
 
     def _is_short(self, alternative: Alternative, spot: Spot, taken: tuple[int, ...]) -> bool:
-        charge = offer_of(spot.slice, alternative.profile).charges[spot.bit]
+        charge = matches_of(spot.slice, alternative.criteria).charges[spot.bit]
         amounts = zip(self._survey.free(spot), taken, charge.nanos, strict=True)
         return any(free - gone < take for free, gone, take in amounts)
 
@@ -186,7 +186,7 @@ class _Retelling:
 
     def _take(self, alternative: Alternative, spot: Spot) -> None:
         taken, device_id = self._taken, spot.device_id
-        charge = offer_of(spot.slice, alternative.profile).charges[spot.bit]
+        charge = matches_of(spot.slice, alternative.criteria).charges[spot.bit]
         is_share = self._demand.features.consumable_capacity and spot.device.allow_multiple_allocations
         if device_id not in taken.amounts and not (is_share and self._survey.usage(spot).shares):
             for counter_id, amount in spot.slice.draws[spot.bit]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from dralloc.allocator.solver import Effort
+from dralloc.allocator.solver import StepBudget
 from dralloc.whatif.explanation.claim_changes import Change
 from dralloc.whatif.explanation.proposals import Ladder, proposals
 from dralloc.whatif.explanation.situation import Situation
@@ -17,7 +17,7 @@ from dralloc.whatif.explanation.situation import Situation
 MISSES_MAX: Final = 5
 # How often the allocator is asked, and how hard it tries each time.
 PROBES_MAX: Final = 150
-PROBE_EFFORT: Final = Effort(steps_max=3000)
+PROBE_BUDGET: Final = StepBudget(steps_max=3000)
 
 
 def nearest_misses(situation: Situation) -> tuple[Change, ...]:
@@ -29,7 +29,7 @@ def nearest_misses(situation: Situation) -> tuple[Change, ...]:
 
 class _Probe:
     def __init__(self, situation: Situation) -> None:
-        self._situation = replace(situation, effort=PROBE_EFFORT)
+        self._situation = replace(situation, budget=PROBE_BUDGET)
         self._probes_left = PROBES_MAX
 
     def least(self, ladder: Ladder) -> Change | None:

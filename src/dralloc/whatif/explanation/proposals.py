@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from dralloc.allocator.candidate_devices import Stage, offer_of
+from dralloc.allocator.candidate_devices import MatchStage, matches_of
 from dralloc.allocator.diagnosis.claim_edits import Slot, slots
 from dralloc.allocator.diagnosis.device_funnel import Funnel, Hurdle, Spot, spots
 from dralloc.allocator.diagnosis.device_survey import Survey
@@ -106,15 +106,15 @@ class _Proposer:
 
     def _guards(self, slot: Slot, alternative: Alternative) -> Iterator[Ladder]:
         """Selectors that fail where a device lacks what they read, written so that they do not."""
-        failing: dict[tuple[Stage, int], list[DeviceShape]] = {}
+        failing: dict[tuple[MatchStage, int], list[DeviceShape]] = {}
         for strip in self._view.strips:
-            for bit, fault in offer_of(strip.slice, alternative.profile).faults.items():
-                if fault.stage is not Stage.CAPACITY:
+            for bit, fault in matches_of(strip.slice, alternative.criteria).faults.items():
+                if fault.stage is not MatchStage.CAPACITY:
                     failing.setdefault((fault.stage, fault.position), []).append(strip.slice.shape(bit))
         for (stage, position), shapes in failing.items():
-            is_class = stage is Stage.CLASS_SELECTOR
-            profile = alternative.profile
-            expression = (profile.class_selectors if is_class else profile.request_selectors)[position]
+            is_class = stage is MatchStage.CLASS_SELECTOR
+            criteria = alternative.criteria
+            expression = (criteria.class_selectors if is_class else criteria.request_selectors)[position]
             better = _guarded(expression, shapes)
             if better is None:
                 continue
@@ -124,7 +124,7 @@ class _Proposer:
                 yield [GuardSelector(slot, self._called(alternative), position, better)]
 
     def _capacity_names(self, slot: Slot, alternative: Alternative, funnel: Funnel) -> Iterator[Ladder]:
-        asked = alternative.profile.asked or {}
+        asked = alternative.criteria.asked or {}
         known = {name for spot in _lost_at(funnel, Hurdle.SIZE) for name in spot.device.capacity}
         for name in asked:
             for other in _close(name, known - asked.keys()) if name not in known else ():
@@ -146,7 +146,7 @@ class _Proposer:
             return
         for slot, alternative, funnel in self._requests:
             candidates = [*spots(funnel.left), *_lost_at(funnel, Hurdle.CAPACITY), *_lost_at(funnel, Hurdle.SIZE)]
-            asked = alternative.profile.asked or {}
+            asked = alternative.criteria.asked or {}
             for name in dict.fromkeys((*asked, *(name for spot in candidates for name in spot.device.capacity))):
                 was = asked.get(name)
                 amounts = {amount for spot in candidates for amount in self._amounts(spot, alternative, name) if amount}
@@ -163,7 +163,7 @@ class _Proposer:
             charge.nanos
             for other in self._demand.alternatives
             if other is not alternative
-            and (charge := offer_of(spot.slice, other.profile).charges.get(spot.bit)) is not None
+            and (charge := matches_of(spot.slice, other.criteria).charges.get(spot.bit)) is not None
         ]
         together = tuple(map(sum, zip(*others, strict=True))) if others else ()
         for taken in {(0,) * len(free), *others, *((together,) if together else ())}:
@@ -180,7 +180,7 @@ class _Proposer:
 
     def looser_selectors(self) -> Iterator[Ladder]:
         for slot, alternative, _ in self._requests:
-            for position, expression in enumerate(alternative.profile.request_selectors):
+            for position, expression in enumerate(alternative.criteria.request_selectors):
                 parts = conditions(expression)
                 for index, part in enumerate(parts if len(parts) > 1 else ()):
                     rest = joined((*parts[:index], *parts[index + 1 :]))
@@ -195,7 +195,7 @@ class _Proposer:
 
     def no_capacity(self) -> Iterator[Ladder]:
         for slot, alternative, _ in self._requests:
-            for name in alternative.profile.asked or ():
+            for name in alternative.criteria.asked or ():
                 yield [AskNothing(slot, self._called(alternative), name)]
 
     def fewer_requests(self) -> Iterator[Ladder]:

@@ -19,7 +19,7 @@ from dralloc.allocator.diagnosis.diagnoser import Diagnoser
 from dralloc.allocator.diagnosis.obstacles import describe
 from dralloc.allocator.diagnosis.reasons import Cause, Group, Reason, grouped
 from dralloc.allocator.features import Features
-from dralloc.allocator.node_equivalence import Likeness
+from dralloc.allocator.node_equivalence import NodeEquivalence
 from dralloc.allocator.outcome import Allocated, BudgetExhausted
 from dralloc.allocator.requests import Demand, compile_demand
 from dralloc.api.request_name import RequestName
@@ -204,7 +204,7 @@ class _Investigation:
                     yield name, known[key]
 
     def _equivalence(self, diagnoser: Diagnoser) -> Callable[[NodeFacts], Hashable]:
-        keys = Likeness(diagnoser.demand, self._question.snapshot)
+        keys = NodeEquivalence(diagnoser.demand, self._question.snapshot)
         # A reason may name pools that the node does not see yet.
         return lambda node: node.name if diagnoser.survey.unready_pools(node) else keys.key(node)
 

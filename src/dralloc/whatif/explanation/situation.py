@@ -10,7 +10,7 @@ from dralloc.allocator.diagnosis.claim_edits import Claims
 from dralloc.allocator.features import Features
 from dralloc.allocator.outcome import Allocated, Outcome
 from dralloc.allocator.requests import Demand, compile_demand
-from dralloc.allocator.solver import DEFAULT_EFFORT, Effort
+from dralloc.allocator.solver import DEFAULT_BUDGET, StepBudget
 from dralloc.api.resource_v1 import DeviceClass
 from dralloc.devices.identity import ClaimId
 from dralloc.snapshot.cluster import Snapshot
@@ -24,7 +24,7 @@ class Situation:
     features: Features
     snapshot: Snapshot
     node: NodeFacts
-    effort: Effort = DEFAULT_EFFORT
+    budget: StepBudget = DEFAULT_BUDGET
 
     @property
     def demand(self) -> Demand:
@@ -36,7 +36,7 @@ class Situation:
 
     def outcome(self) -> Outcome:
         """The allocator's answer."""
-        return allocate(AllocationProblem(self.demand, self.node, self.snapshot, self.effort))
+        return allocate(AllocationProblem(self.demand, self.node, self.snapshot, self.budget))
 
     @property
     def fits(self) -> bool:
