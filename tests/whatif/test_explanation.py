@@ -318,14 +318,14 @@ CASES = [
         "a pool that is being published",
         (resource_slice("one", device("a"), of=2),),
         wants(),
-        "does not fit on node-a: pool gpu.example.com/pool-a is being updated: it has not as many slices as it announces",
+        "does not fit on node-a: pool gpu.example.com/pool-a is being updated: only 1 of 2 slices is published",
         "wait until all slices of pool gpu.example.com/pool-a are published",
     ),
     Case(
         "a pool that contradicts itself",
         (resource_slice("one", device("a"), device("a")),),
         wants(),
-        "does not fit on node-a: pool gpu.example.com/pool-a has two devices of one name",
+        "does not fit on node-a: pool gpu.example.com/pool-a is invalid: two devices have the same name",
     ),
     Case(
         "a pool whose newest generation is being published",

@@ -120,7 +120,7 @@ def test_pools_that_cannot_be_used_say_why() -> None:
     [pool] = report([resource_slice("one", device("x"), of=2)])
     assert pool.fault.startswith("is being updated")
     [pool] = report([resource_slice("one", device("x"), device("x"))])
-    assert pool.fault == "has two devices of one name"
+    assert pool.fault == "is invalid: two devices have the same name"
     [pool] = report([resource_slice("one", device("x"), node_selector=build.node_selector(zone="nowhere"))])
     assert pool.fault == "is for no node that is known"
 

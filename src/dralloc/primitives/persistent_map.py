@@ -1,7 +1,7 @@
-"""A dictionary whose old versions stay valid: a change copies a short path, never the whole.
+"""A persistent (immutable) map: a change copies a short path and shares the rest with the old version.
 
-A hash trie. Branches are tuples, indexed by the next bits of the key's hash; leaves are small dictionaries.
-Reading costs a few tuple steps; setting copies one leaf and the branches above it, about log16(n) of them.
+A hash trie. Branches are tuples, indexed by the next bits of the key's hash; leaves are small dictionaries. A lookup
+takes a few tuple accesses; a change copies one leaf and the branches above it, about log16(n) of them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BITS: Final = 4
 WIDTH: Final = 1 << BITS
 INDEX: Final = WIDTH - 1
 LEAF_MAX: Final = 16
-# 64 bits of hash are used up after 16 steps; keys that still collide share a leaf of any size.
+# After 16 levels all 64 bits of the hash are used; keys that still collide share a leaf of any size.
 DEPTH_MAX: Final = 16
 
 _EMPTY: Final[dict[Any, Any]] = {}
@@ -28,7 +28,7 @@ _Node = Any
 
 
 class PersistentMap(Generic[K, V]):
-    """An immutable mapping; `set` and `remove` return a new one that shares nearly everything with this one."""
+    """An immutable mapping; `set` and `remove` return a new one."""
 
     __slots__ = ("_count", "_root")
 
@@ -83,7 +83,7 @@ class PersistentMap(Generic[K, V]):
             return NotImplemented
         return self._root is other._root or dict(self.items()) == dict(other.items())
 
-    # Snapshots are compared in tests and kept as parts of identity keys; neither needs a hash by content.
+    # Hashed by identity: maps are parts of memo keys, and hashing the content would be slow.
     __hash__ = object.__hash__
 
     def __repr__(self) -> str:
@@ -98,7 +98,7 @@ class PersistentMap(Generic[K, V]):
         return _wrap(_rebuild(path, node), self._count + (len(grown) > len(leaf)))
 
     def remove(self, key: K) -> PersistentMap[K, V]:
-        """Without the key; the map itself where it does not have it."""
+        """Without the key; returns the same map if the key is absent."""
         path, leaf = self._path_to(key)
         if key not in leaf:
             return self

@@ -1,5 +1,5 @@
-"""The cluster at one revision, as the allocator sees it: pools, what is used of them, taints, nodes.
+"""The cluster at one revision, as the allocator sees it: pools, their usage, taint rules and nodes.
 
-Pure. A `Snapshot` is immutable; a change gives a new one that shares everything else with the old, so that the
-cost follows what changed and anyone may keep a consistent view for as long as they like.
+Pure. A `Snapshot` is immutable; a change returns a new one that shares the rest with the old. The cost follows the
+change, and a snapshot stays a consistent view as long as it is kept.
 """

@@ -1,10 +1,10 @@
-"""`Snapshot`: everything that allocation depends on, changed by deltas.
+"""`Snapshot`: everything that an allocation depends on, updated by deltas.
 
     snapshot = Snapshot.of(slices=..., claims=..., rules=..., nodes=...)
     later = snapshot.with_claim(claim).without_slice("node-7-gpus")
 
-Each delta costs what it changes: one pool's slices, the usage of the devices that one claim holds, one entry of an index.
-What a node sees (`view`) is remembered until the slices of a pool that concerns it change; usage never enters it.
+A delta costs what it changes: one pool's slices, the usage of one claim's devices, one entry of an index. A node's
+`view` is cached until the slices of a pool that it can see change; it does not depend on usage.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from dralloc.snapshot.slices import IndexedSlice, Shapes
 
 VIEWS_MAX: Final = 20_000
 
-# For each anchor the pools that have slices carrying it, and how many.
+# By anchor and pool: the number of slices with that anchor.
 _Placements = PersistentMap[Anchor, PersistentMap[PoolId, int]]
 
 
 class VisiblePool(Struct, frozen=True, eq=False, gc=False):
-    """A pool and how one node sees it."""
+    """A pool as one node sees it."""
 
     slices: PoolSlices
     layout: Layout
@@ -46,23 +46,23 @@ class VisiblePool(Struct, frozen=True, eq=False, gc=False):
 
 
 class Strip(Struct, frozen=True, eq=False):
-    """The devices of one slice in a node's total order: bit `i` is device number `offset + i`."""
+    """The devices of one slice in a node's order of devices: bit `i` is device number `offset + i`."""
 
     number: int
     offset: int
     pool: VisiblePool
-    # The slice's index in its pool, for masks of usage.
+    # The slice's index in its pool, for the masks of `PoolUsage`.
     slice_index: int
     slice: IndexedSlice
 
 
 @dataclass(frozen=True, eq=False)
 class NodeView:
-    """The pools that a node sees, in the order in which their devices are tried."""
+    """The pools that a node can use, in the order in which the allocator tries them."""
 
     node: NodeFacts
     pools: tuple[VisiblePool, ...]
-    # A slice whose node selector has no meaning: nothing can be allocated while it is there.
+    # Set if a slice has an invalid node selector: then nothing can be allocated.
     fault: NodeSelectorError | None = None
 
     @cached_property
@@ -83,7 +83,7 @@ class NodeView:
         return tuple(by_pool)
 
     def placement(self, strip: Strip) -> tuple[int, int]:
-        """Which devices of a strip are for the node where each says so for itself, and which cannot tell."""
+        """The mask of the strip's devices that are for the node, and of those with invalid node selectors."""
         here, faults = self._placed(strip)
         return here, sum(1 << bit for bit in faults)
 
@@ -100,8 +100,8 @@ class NodeView:
         return {}
 
 
-class _KnownView(NamedTuple):
-    """A view, and what it was made from."""
+class _CachedView(NamedTuple):
+    """A cached view, and what it was computed from."""
 
     view: NodeView
     pools: PersistentMap[PoolId, PoolSlices]
@@ -109,25 +109,25 @@ class _KnownView(NamedTuple):
     candidates: tuple[PoolSlices, ...]
 
 
-class _Memory:
-    """Shared by all snapshots that descend from one: results that are found again, never facts."""
+class _Caches:
+    """Shared by all snapshots that descend from one. Caches only; everything here can be recomputed."""
 
     def __init__(self) -> None:
         self.shapes = Shapes()
-        self.views: dict[tuple[str, Visibility], _KnownView] = {}
+        self.views: dict[tuple[str, Visibility], _CachedView] = {}
 
 
 class Snapshot(Struct, frozen=True, eq=False):
     nodes: PersistentMap[str, NodeFacts] = field(default_factory=PersistentMap)
     pools: PersistentMap[PoolId, PoolSlices] = field(default_factory=PersistentMap)
-    # Which pool a slice is in, by the slice's name.
+    # The pool of each slice, by the slice's name.
     pool_of_slice: PersistentMap[str, PoolId] = field(default_factory=PersistentMap)
     placements: _Placements = field(default_factory=PersistentMap)
     usage: PersistentMap[PoolId, PoolUsage] = field(default_factory=PersistentMap)
-    # Those with an allocation.
+    # Allocated claims only.
     claims: PersistentMap[ClaimId, ResourceClaim] = field(default_factory=PersistentMap)
     rules: TaintRules = field(default_factory=TaintRules)
-    _memory: _Memory = field(default_factory=_Memory)
+    _caches: _Caches = field(default_factory=_Caches)
 
     @classmethod
     def of(
@@ -164,8 +164,8 @@ class Snapshot(Struct, frozen=True, eq=False):
     # --- Slices -----------------------------------------------------------------------------------------------
 
     def with_slice(self, resource_slice: ResourceSlice) -> Snapshot:
-        """With the slice added, or in place of the one of the same name."""
-        added = IndexedSlice(resource_slice, self._memory.shapes)
+        """With the slice added, or replacing the slice of the same name."""
+        added = IndexedSlice(resource_slice, self._caches.shapes)
         known = self._slice(added.name)
         if known is None:
             return self._with_change(added.pool_id, None, added)
@@ -184,7 +184,7 @@ class Snapshot(Struct, frozen=True, eq=False):
         return None if pool_id is None else self.pools[pool_id].slice(name)
 
     def _with_change(self, pool_id: PoolId, removed: IndexedSlice | None, added: IndexedSlice | None) -> Snapshot:
-        """With one slice of the pool removed, added, or replaced by one of the same name."""
+        """With one slice of the pool removed, added or replaced."""
         before = self.pools.get(pool_id) or PoolSlices(pool_id)
         after, names = before, self.pool_of_slice
         if added is not None:
@@ -216,7 +216,7 @@ class Snapshot(Struct, frozen=True, eq=False):
     # --- Claims -----------------------------------------------------------------------------------------------
 
     def with_claim(self, claim: ResourceClaim) -> Snapshot:
-        """With what the claim uses, in place of what it used before. A claim without an allocation uses nothing."""
+        """With the claim's usage, replacing its earlier usage. A claim that is not allocated uses nothing."""
         claim_id = ClaimId.of(claim)
         known = self.claims.get(claim_id)
         if known is not None and known.status.allocation == claim.status.allocation:
@@ -242,25 +242,25 @@ class Snapshot(Struct, frozen=True, eq=False):
             usage = usage.set(pool_id, changed) if changed.devices else usage.remove(pool_id)
         return usage
 
-    # --- What a node sees ---------------------------------------------------------------------------------------
+    # --- Views of nodes -----------------------------------------------------------------------------------------
 
     def view(self, node: NodeFacts, visibility: Visibility) -> NodeView:
-        """The pools that the node sees. Looks at no pool that is surely for other nodes."""
-        views = self._memory.views
+        """The pools that the node can use. The index by anchor skips pools that are only for other nodes."""
+        views = self._caches.views
         key = (node.name, visibility)
         known = views.get(key)
         if known is not None and (known.view.node is node or known.view.node == node):
             if known.pools is self.pools and known.placements is self.placements:
                 return known.view
             candidates = self._candidates(node)
-            # PoolSlices are equal only to themselves, so this holds where none of these pools has changed.
+            # PoolSlices compare by identity, so this is true if none of these pools has changed.
             view = known.view if known.candidates == candidates else _view_of(node, candidates, visibility)
         else:
             candidates = self._candidates(node)
             view = _view_of(node, candidates, visibility)
         if len(views) >= VIEWS_MAX:
             views.clear()
-        views[key] = _KnownView(view, self.pools, self.placements, candidates)
+        views[key] = _CachedView(view, self.pools, self.placements, candidates)
         return view
 
     def _candidates(self, node: NodeFacts) -> tuple[PoolSlices, ...]:
@@ -275,5 +275,5 @@ def _view_of(node: NodeFacts, candidates: tuple[PoolSlices, ...], visibility: Vi
     except NodeSelectorError as fault:
         return NodeView(node, (), fault)
     pools = [VisiblePool(slices, layout) for slices, layout in layouts if layout is not None]
-    # Devices that must be bound first are a last resort. The sort is stable: within each group the order is by name.
+    # Pools whose devices have binding conditions come last. The sort is stable, so each group stays ordered by name.
     return NodeView(node, tuple(sorted(pools, key=lambda pool: pool.layout.has_binding_conditions)))

@@ -1,8 +1,8 @@
-"""Which nodes a node selector takes, and where to look for the selectors that may take a node.
+"""Node selectors: which nodes they match, and an index to find the selectors that may match a node.
 
-Node affinity's rules: terms are alternatives, requirements of a term all hold, an empty term takes nothing.
-`anchors` makes the second question cheap: every node that a selector takes carries at least one of its anchors, so an
-index by anchor finds the few selectors worth evaluating for a node without looking at all of them.
+The rules of node affinity: terms are alternatives, all requirements of a term must hold, an empty term matches
+nothing. Every node that a selector matches has at least one of the selector's anchors, so an index by anchor finds
+the few selectors that are worth evaluating for a node.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ NAME_FIELD: Final = "metadata.name"
 
 
 class NodeSelectorError(ValueError):
-    """A selector that has no meaning."""
+    """An invalid node selector."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What placing devices needs to know of a node."""
+    """What an allocation depends on of a node."""
 
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -31,13 +31,13 @@ class NodeFacts:
 
 
 class Anchor(NamedTuple):
-    """Something that a node carries: a label, or its name (which is no label, so its key is a field's)."""
+    """A label of a node, or its name under the key of a field."""
 
     key: str
     value: str
 
 
-# Carried by every node: where selectors are filed that cannot be narrowed down.
+# An anchor of every node, for selectors that match by anything but equality.
 ANYWHERE: Final = Anchor("", "")
 
 
@@ -49,12 +49,12 @@ def anchors_of_node(node: NodeFacts) -> Iterator[Anchor]:
 
 
 def name_anchor(node_name: str) -> Anchor:
-    # No label has this key, because a label's prefix cannot be empty.
+    # No label has this key: the prefix of a label key cannot be empty.
     return Anchor(f"/{NAME_FIELD}", node_name)
 
 
 def anchors(selector: NodeSelector) -> frozenset[Anchor]:
-    """Every node that the selector takes carries one of these. One without meaning is filed where every node meets it."""
+    """Every node that the selector matches has one of these anchors. An invalid selector concerns every node."""
     terms = _terms(selector)
     try:
         _check(terms)
@@ -64,7 +64,7 @@ def anchors(selector: NodeSelector) -> frozenset[Anchor]:
 
 
 def matches(selector: NodeSelector, node: NodeFacts) -> bool:
-    """Whether the selector takes the node; fails where any of its terms has no meaning, matching or not."""
+    """True if the selector matches the node. Raises NodeSelectorError if any term is invalid, even if another matches."""
     terms = _terms(selector)
     _check(terms)
     return any(_term_matches(term, node) for term in terms)
@@ -114,7 +114,7 @@ def _field_matches(requirement: NodeSelectorRequirement, node: NodeFacts) -> boo
     return (value in requirement.values) == (requirement.operator == "In")
 
 
-# --- Meaning ----------------------------------------------------------------------------------------------------
+# --- Validity -----------------------------------------------------------------------------------------------------
 
 
 def _check(terms: Iterable[NodeSelectorTerm]) -> None:
@@ -149,7 +149,7 @@ def _fault_of_label_requirement(requirement: NodeSelectorRequirement) -> str | N
 
 
 def _integer(text: str | None) -> int | None:
-    """The 64-bit integer that the text spells as Kubernetes reads it, or None."""
+    """The 64-bit integer in the text, as Kubernetes parses it, or None."""
     if (
         text is None
         or not text.isascii()

@@ -1,7 +1,7 @@
-"""A pool's slices, and what of them one node sees: its `Layout`.
+"""The slices of a pool, and the `Layout` of the pool for one node: completeness, validity, counters.
 
-Kubernetes decides per node which slices count, whether the pool is complete, and whether it makes sense. Nodes that
-see the same slices share one layout, so most of that work is done once per pool and not once per node.
+Kubernetes decides for each node which slices count, and whether the pool is complete and valid. Nodes that see the same
+slices share one layout, so most of this work is done once per pool instead of once per node.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dralloc.snapshot.slices import IndexedSlice, bits_of, newest_indexed
 
 
 class Visibility(NamedTuple):
-    """The features that decide which slices are looked at."""
+    """The feature gates that hide slices."""
 
     partitionable_devices: bool
     compatibility_groups: bool
@@ -38,7 +38,7 @@ class Visibility(NamedTuple):
 
 class PoolStatus(Enum):
     READY = "ready"
-    # The driver is publishing it: some slices are missing, or there are too many.
+    # The driver is publishing it: there are fewer or more slices than announced.
     INCOMPLETE = "incomplete"
     # Its slices contradict each other.
     INVALID = "invalid"
@@ -46,11 +46,11 @@ class PoolStatus(Enum):
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """A pool as one node sees it. Only a ready pool has devices; slices are given by their index in the pool."""
+    """A pool as one node sees it. Only a ready pool has slices, given by their index in the pool."""
 
     status: PoolStatus
     slices: tuple[int, ...] = ()
-    # Slices of the same generation that are not for the node; their devices draw from the same counters.
+    # Slices of the same generation for other nodes; their devices draw from the same counters.
     elsewhere: tuple[int, ...] = ()
     counters: Mapping[CounterId, int] = field(default_factory=dict)
     has_binding_conditions: bool = False
@@ -59,7 +59,7 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class PoolSlices:
-    """All slices of a pool, of every generation and for every node, by name."""
+    """All slices of a pool, of every generation and for every node, ordered by name."""
 
     pool_id: PoolId
     slices: tuple[IndexedSlice, ...] = ()
@@ -80,12 +80,12 @@ class PoolSlices:
         index = bisect_left(self.slices, name, key=lambda indexed: indexed.name)
         return index, index < len(self.slices) and self.slices[index].name == name
 
-    # --- One node's view --------------------------------------------------------------------------------------
+    # --- Layout for one node ----------------------------------------------------------------------------------
 
     def layout(self, node: NodeFacts, visibility: Visibility) -> Layout | None:
-        """The pool as the node sees it; None where it has nothing for the node, or a newer generation is on its way.
+        """The pool as the node sees it; None if it has no slice for the node, or a newer generation is being published.
 
-        Raises NodeSelectorError where a slice's selector has no meaning.
+        Raises NodeSelectorError if the node selector of a slice is invalid.
         """
         relevant = [index for index in self._candidates(node) if self._is_relevant(index, node, visibility)]
         if not relevant:
@@ -119,30 +119,29 @@ class PoolSlices:
         return not visibility.hides(indexed) and indexed.is_for(node)
 
     def _lay_out(self, relevant: tuple[int, ...], visibility: Visibility) -> Layout | None:
-        """The layout of these slices, which have one generation; the first of them says how many there must be."""
+        """The layout of slices of one generation. The first slice decides how many there must be, as in Kubernetes."""
         first = self.slices[relevant[0]]
         wanted = first.source.spec.pool.resource_slice_count
         elsewhere: tuple[int, ...] = ()
-        # Where the node's own slices make up the number, Kubernetes looks no further, not even for newer ones.
+        # If the node's own slices are complete, Kubernetes ignores all others, even newer ones.
         if len(relevant) != wanted:
             if max(self._generations) > first.generation:
                 return None
-            mates = self._generations[first.generation]
-            # Which the others are matters only to counters. A pool may span thousands of nodes, each of which asks.
-            elsewhere = self._others(relevant, mates, visibility) if self._has_counters else ()
-            if (len(relevant) + len(elsewhere) if self._has_counters else len(mates)) != wanted:
-                return Layout(
-                    PoolStatus.INCOMPLETE, fault="is being updated: it has not as many slices as it announces"
-                )
+            same = self._generations[first.generation]
+            # The slices for other nodes matter only for counters. A pool may span thousands of nodes.
+            elsewhere = self._others(relevant, same, visibility) if self._has_counters else ()
+            published = len(relevant) + len(elsewhere) if self._has_counters else len(same)
+            if published != wanted:
+                return Layout(PoolStatus.INCOMPLETE, fault=_incomplete(published, wanted))
         return self._validate(tuple(sorted(relevant)), elsewhere, visibility)
 
-    def _others(self, relevant: tuple[int, ...], mates: list[int], visibility: Visibility) -> tuple[int, ...]:
-        """The rest of the generation. Slices that a gate hides are counted, but for those with compatibility groups."""
+    def _others(self, relevant: tuple[int, ...], same: list[int], visibility: Visibility) -> tuple[int, ...]:
+        """The other slices of the generation. Slices hidden by a gate count, except those with compatibility groups."""
         known = frozenset(relevant)
         hides_groups = not visibility.compatibility_groups
         return tuple(
             index
-            for index in mates
+            for index in same
             if index not in known and not (hides_groups and self.slices[index].has_compatibility_groups)
         )
 
@@ -155,7 +154,7 @@ class PoolSlices:
 
     @cached_property
     def _has_counters(self) -> bool:
-        """Whether any slice has counters, or a device that draws from them."""
+        """True if any slice has counters, or a device that draws from counters."""
         return any(indexed.has_counters or indexed.counting for indexed in self.slices)
 
     def _validate(self, relevant: tuple[int, ...], elsewhere: tuple[int, ...], visibility: Visibility) -> Layout:
@@ -166,7 +165,7 @@ class PoolSlices:
             sets = self._counter_sets((*relevant, *elsewhere))
             counters = amounts_of(sets)
             names = {counter_set.name for counter_set in sets}
-            fault = "has two counter sets of one name" if len(names) < len(sets) else ""
+            fault = "is invalid: two counter sets have the same name" if len(names) < len(sets) else ""
             fault = fault or self._missing_counter((*offering, *elsewhere), names, counters)
         if fault:
             return Layout(PoolStatus.INVALID, fault=fault)
@@ -178,7 +177,7 @@ class PoolSlices:
         for index in offering:
             indexed = self.slices[index]
             if len(indexed.bit_of) < len(indexed.devices) or not seen.isdisjoint(indexed.bit_of):
-                return "has two devices of one name"
+                return "is invalid: two devices have the same name"
             seen.update(indexed.bit_of)
         return ""
 
@@ -189,10 +188,10 @@ class PoolSlices:
                 device = indexed.devices[bit]
                 for use in device.consumes_counters:
                     if use.counter_set not in sets:
-                        return f"lacks the counter set {use.counter_set} that device {device.name} draws from"
+                        return f"is invalid: device {device.name} draws from the unknown counter set {use.counter_set}"
                     for name in use.counters:
                         if (use.counter_set, name) not in counters:
-                            return f"lacks the counter {use.counter_set}/{name} that device {device.name} draws from"
+                            return f"is invalid: device {device.name} draws from the unknown counter {use.counter_set}/{name}"
         return ""
 
     # --- Counters ---------------------------------------------------------------------------------------------
@@ -209,7 +208,7 @@ class PoolSlices:
         return tuple(indexed.published for indexed in current if indexed.has_counters or indexed.counting)
 
     def counters_left(self, layout: Layout, usage: PoolUsage) -> dict[CounterId, int]:
-        """What devices in use, wherever they are, leave of the counters. Each draws once, however many share it."""
+        """What devices in use, on any node, leave of the counters. A device draws once, however many claims share it."""
         left = dict(layout.counters)
         for indexed, bit in self._drawing(layout, usage):
             for counter_id, amount in indexed.draws[bit]:
@@ -217,17 +216,23 @@ class PoolSlices:
         return left
 
     def groups_in_use(self, layout: Layout, usage: PoolUsage) -> dict[str, Groups]:
-        """By counter set, the compatibility groups that are common to the devices in use that draw from it."""
+        """By counter set, the common compatibility groups of the devices in use that draw from it."""
         in_use: dict[str, Groups] = {}
         for indexed, bit in self._drawing(layout, usage):
             for counter_set, groups in indexed.groups[bit]:
-                # Devices in use that do not go together leave no common group; then none can join them but their like.
+                # Incompatible devices in use leave no common group; then only devices without groups can join them.
                 in_use[counter_set] = admit(in_use.get(counter_set), groups) or frozenset()
         return in_use
 
     def _drawing(self, layout: Layout, usage: PoolUsage) -> Iterator[tuple[IndexedSlice, int]]:
-        """The devices in use that draw from counters; none where counters are not looked at."""
+        """The devices in use that draw from counters; none if the layout has no counters."""
         for index in (*layout.slices, *layout.elsewhere) if layout.counters else ():
             indexed = self.slices[index]
             for bit in bits_of((usage.dedicated[index] | usage.shared[index]) & indexed.counting):
                 yield indexed, bit
+
+
+def _incomplete(published: int, announced: int) -> str:
+    if published < announced:
+        return f"is being updated: only {published} of {announced} slices {'is' if published == 1 else 'are'} published"
+    return f"is being updated: {published} slices are published instead of {announced}"

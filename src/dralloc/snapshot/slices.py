@@ -1,8 +1,7 @@
-"""A ResourceSlice with its devices numbered: bit `i` of every mask is the slice's device number `i`.
+"""A ResourceSlice with numbered devices: bit `i` of every mask is the slice's device number `i`.
 
-Everything here follows from the slice alone, so it is worked out once, at first need, and stays for as long as the slice
-does not change, whatever happens to the rest of the cluster. `answers` is where others keep what they worked out about
-this slice's devices, for the same reason.
+Everything here depends on the slice alone, so it is computed once, lazily, and stays valid until the slice changes.
+`answers` caches what other modules compute about the slice's devices.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ LONG_MASK: Final = 512
 
 
 def bits_of(mask: int) -> Iterator[int]:
-    """The numbers of the set bits, ascending."""
+    """The indices of the set bits, ascending."""
     if mask.bit_length() > LONG_MASK:
         yield from _bits_of_long(mask)
         return
@@ -43,7 +42,7 @@ def bits_of(mask: int) -> Iterator[int]:
 
 
 def _bits_of_long(mask: int) -> Iterator[int]:
-    # Clearing one bit after the other copies the whole number each time, which is quadratic.
+    # Clearing single bits copies the whole number each time, which is quadratic.
     digits = bin(mask)[:1:-1]
     bit = digits.find("1")
     while bit >= 0:
@@ -52,7 +51,7 @@ def _bits_of_long(mask: int) -> Iterator[int]:
 
 
 class Answers(dict[Hashable, Any]):
-    """Remembered results of pure functions; forgets everything when there are too many to be of use."""
+    """A cache of results of pure functions, cleared when it is full."""
 
     def keep(self, key: Hashable, value: Any) -> Any:
         if len(self) >= ANSWERS_MAX:
@@ -63,7 +62,7 @@ class Answers(dict[Hashable, Any]):
 
 @dataclass(eq=False)
 class DeviceShape:
-    """What a selector sees of a device. Devices that look the same share one shape, and so its answers."""
+    """What a selector sees of a device. Devices with equal content share one shape and its cached answers."""
 
     driver: str
     device: Device
@@ -71,7 +70,7 @@ class DeviceShape:
 
     @cached_property
     def view(self) -> DeviceView:
-        """The `device` of a selector. Fails with a CelError where an attribute has no meaning."""
+        """The `device` variable of a selector. Raises CelError if an attribute is invalid."""
         device = self.device
         return DeviceView.build(
             driver=self.driver,
@@ -82,7 +81,7 @@ class DeviceShape:
 
 
 class Shapes:
-    """The shapes of all devices of a cluster, each once for as long as a slice has it."""
+    """The shapes of all devices of a cluster, one for each content, as long as a slice uses it."""
 
     def __init__(self) -> None:
         self._known: WeakValueDictionary[bytes, DeviceShape] = WeakValueDictionary()
@@ -105,7 +104,7 @@ class IndexedSlice:
     shapes: Shapes
     answers: Answers = field(default_factory=Answers)
 
-    # --- Where it belongs -----------------------------------------------------------------------------------
+    # --- Placement ------------------------------------------------------------------------------------------
 
     @cached_property
     def name(self) -> str:
@@ -141,19 +140,19 @@ class IndexedSlice:
 
     @cached_property
     def anchors(self) -> frozenset[Anchor]:
-        """Every node that may see the slice carries one of these."""
+        """Every node that can see the slice has at least one of these anchors."""
         if self.selects_per_device:
             return frozenset().union(*map(_anchors_of, self.devices))
         return _anchors_of(self.source.spec)
 
     def is_for(self, node: NodeFacts) -> bool:
-        """Whether the slice is for the node, or, where each device says for itself, at least one of them."""
+        """True if the slice, or with per-device node selection at least one of its devices, is for the node."""
         if self.selects_per_device:
             return any(_is_placed(device, node) for device in self.devices)
         return _is_placed(self.source.spec, node)
 
     def devices_for(self, node: NodeFacts) -> tuple[int, Mapping[int, NodeSelectorError]]:
-        """The devices that are for the node, and what is wrong with those that cannot tell."""
+        """The mask of the devices that are for the node, and the errors of invalid node selectors by device."""
         if not self.selects_per_device:
             return self.everything, {}
         mask, faults = 0, {}
@@ -201,7 +200,7 @@ class IndexedSlice:
 
     @cached_property
     def binding(self) -> int:
-        """Devices that must be bound before a pod may use them."""
+        """Devices with binding conditions."""
         return self._devices_that(lambda device: bool(device.binding_conditions))
 
     def _devices_that(self, is_so: Callable[[Device], bool]) -> int:
@@ -224,7 +223,7 @@ class IndexedSlice:
 
     @cached_property
     def draws(self) -> tuple[Draws, ...]:
-        """For each device what it draws from its pool's counters."""
+        """What each device draws from its pool's counters."""
         return tuple(draws_of(device) for device in self.devices)
 
     @cached_property
@@ -234,7 +233,7 @@ class IndexedSlice:
 
     @cached_property
     def groups(self) -> tuple[tuple[tuple[str, Groups], ...], ...]:
-        """For each device the counter sets that it draws from, with its compatibility groups there."""
+        """The counter sets that each device draws from, with its compatibility groups there."""
         return tuple(
             tuple((use.counter_set, frozenset(use.compatibility_groups)) for use in device.consumes_counters)
             for device in self.devices

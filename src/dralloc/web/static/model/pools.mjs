@@ -107,17 +107,21 @@ function layOut(slices, nodeName, current, nodes) {
   let elsewhere = [];
   if (newest.length !== wanted) {
     if (slices.some(({ spec }) => spec.pool.generation > generation)) return { fault: NOT_IN_USE };
-    const mates = slices.filter(({ spec }) => spec.pool.generation === generation);
+    const same = slices.filter(({ spec }) => spec.pool.generation === generation);
     const counts = slices.some(drawsOrCounts);
-    elsewhere = counts ? mates.filter((slice) => !newest.includes(slice) && !hasGroups(slice)) : [];
-    if ((counts ? newest.length + elsewhere.length : mates.length) !== wanted) {
-      return { fault: "is being updated: it has not as many slices as it announces" };
-    }
+    elsewhere = counts ? same.filter((slice) => !newest.includes(slice) && !hasGroups(slice)) : [];
+    const published = counts ? newest.length + elsewhere.length : same.length;
+    if (published !== wanted) return { fault: incomplete(published, wanted) };
   }
   return checked(newest.sort((one, other) => compared(one.name, other.name)), elsewhere);
 }
 
 const NOT_IN_USE = "is not in use: a newer generation is being published, or a feature that it needs is off";
+
+function incomplete(published, announced) {
+  if (published > announced) return `is being updated: ${published} slices are published instead of ${announced}`;
+  return `is being updated: only ${published} of ${announced} slices ${published === 1 ? "is" : "are"} published`;
+}
 
 function firstNodeFor(slices, nodes) {
   const known = [...nodes.values()].sort((one, other) => compared(one.name, other.name));
@@ -142,9 +146,9 @@ function drawsOrCounts({ spec }) {
 function checked(relevant, elsewhere) {
   const offering = relevant.filter(({ spec }) => !spec.sharedCounters?.length);
   const names = offering.flatMap(({ spec }) => (spec.devices ?? []).map(({ name }) => name));
-  if (new Set(names).size < names.length) return { fault: "has two devices of one name" };
+  if (new Set(names).size < names.length) return { fault: "is invalid: two devices have the same name" };
   const sets = [...relevant, ...elsewhere].flatMap(({ spec }) => spec.sharedCounters ?? []);
-  if (new Set(sets.map(({ name }) => name)).size < sets.length) return { fault: "has two counter sets of one name" };
+  if (new Set(sets.map(({ name }) => name)).size < sets.length) return { fault: "is invalid: two counter sets have the same name" };
   const drawing = [...offering, ...elsewhere].flatMap(({ spec }) => spec.devices ?? []);
   return { fault: missingCounter(drawing, sets), sets, drawing };
 }
@@ -153,10 +157,10 @@ function missingCounter(devices, sets) {
   const counters = new Map(sets.map(({ name, counters }) => [name, counters ?? {}]));
   for (const device of devices) {
     for (const { counterSet, counters: drawn } of device.consumesCounters ?? []) {
-      if (!counters.has(counterSet)) return `lacks the counter set ${counterSet} that device ${device.name} draws from`;
+      if (!counters.has(counterSet)) return `is invalid: device ${device.name} draws from the unknown counter set ${counterSet}`;
       for (const name of Object.keys(drawn ?? {})) {
         if (!Object.hasOwn(counters.get(counterSet), name)) {
-          return `lacks the counter ${counterSet}/${name} that device ${device.name} draws from`;
+          return `is invalid: device ${device.name} draws from the unknown counter ${counterSet}/${name}`;
         }
       }
     }
