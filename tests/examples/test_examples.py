@@ -130,7 +130,7 @@ def test_without_a_cluster_an_example_gets_what_its_table_says(example: Path, mo
     for line in result.stdout.splitlines():
         if re.match(r"[a-z-]+/", line):
             claim, request, node, device, consumed = re.split(r" {2,}", line.strip())
-            took = "all of it" if consumed == "-" else consumed.replace(",", ", ")
+            took = "the whole device" if consumed == "-" else consumed.replace(",", ", ")
             entry = node, f"{request}: {device.rpartition('/')[2]}, {took}"
             given.setdefault(pod_of(claim, example), []).append(entry)
     for each in expected:

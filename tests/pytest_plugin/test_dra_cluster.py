@@ -125,7 +125,7 @@ def test_everything_that_describes_objects_can_be_applied(dra_cluster: DraCluste
     ("source", "message"),
     [
         ("nowhere.yaml", "nowhere.yaml: No such file or directory"),
-        ("a: b\nc: d\n", "the text: document 1 is not an object of Kubernetes: it has no kind"),
+        ("a: b\nc: d\n", "the text: document 1 is not a Kubernetes object: it has no kind"),
         ("kind: Pod\n  metadata: {\n", "the text, line 2, column"),
     ],
 )
@@ -138,7 +138,7 @@ def test_what_cannot_be_read_says_where(dra_cluster: DraCluster, source: str, me
 def test_what_the_server_refuses_is_named(dra_cluster: DraCluster) -> None:
     with pytest.raises(Invalid, match=r"spec\.devices\.requests") as refused:
         dra_cluster.apply(MANIFEST.replace("name: gpu\n", "name: no spaces please\n"))
-    assert refused.value.__notes__ == ["This was the answer to ResourceClaim some-memory."]
+    assert refused.value.__notes__ == ["The refused object is ResourceClaim some-memory."]
 
 
 @pytest.mark.dra_cluster(nodes={})
@@ -179,7 +179,7 @@ def test_waiting_goes_by_changes_and_fails_with_a_picture_of_the_cluster(cluster
     with pytest.raises(WaitFailed) as failed:
         cluster.wait_until_running("hungry", timeout=0.2)
     first, _, picture = str(failed.value).partition("\n\n")
-    assert first == "this did not happen within 0.2 s: Pod default/hungry runs"
+    assert first == "timed out after 0.2 s waiting until Pod default/hungry runs"
     for told in (
         "gpu-1   True    8",
         "default/hungry   Pending",
@@ -289,9 +289,9 @@ def test_controllers_can_be_left_out(dra_cluster: DraCluster) -> None:
     ("settings", "message"),
     [
         ({"nodes": {"gpus": 1}}, "no profile 'gpus'"),
-        ({"nodes": 3}, "nodes are numbers by profile, such as .*, not 3"),
-        ({"nodes": {"gpu": "two"}}, "nodes are numbers by profile"),
-        ({"controllers": ["all"]}, "no controller all; there are claim"),
+        ({"nodes": 3}, "nodes must map profiles to counts, such as .*; got 3"),
+        ({"nodes": {"gpu": "two"}}, "nodes must map profiles to counts"),
+        ({"controllers": ["all"]}, "unknown controllers: all; available: claim"),
         ({"feature_gates": "DRAEverything=true"}, "DRAEverything"),
     ],
 )

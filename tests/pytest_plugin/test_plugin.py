@@ -64,8 +64,8 @@ def test_the_marker_is_explained(pytester: pytest.Pytester) -> None:
     [
         ("nodes={'gpus': 1}", "marker dra_cluster: no profile 'gpus': No such file or directory; there are cpu, gpu,*"),
         ("feature_gates='X=true'", "marker dra_cluster: *X*"),
-        ("node=1", "marker dra_cluster: got an unexpected keyword argument 'node'; it takes nodes=, virtual_time=,*"),
-        ("{'gpu': 1}", "marker dra_cluster: too many positional arguments; it takes nodes=,*"),
+        ("node=1", "marker dra_cluster: got an unexpected keyword argument 'node'; it accepts nodes=, virtual_time=,*"),
+        ("{'gpu': 1}", "marker dra_cluster: too many positional arguments; it accepts nodes=,*"),
     ],
 )
 def test_a_marker_that_makes_no_sense_is_told_in_a_line(pytester: pytest.Pytester, marker: str, message: str) -> None:
@@ -135,7 +135,7 @@ def test_x(dra_cluster):
     result.stdout.fnmatch_lines(
         [
             '>       dra_cluster.wait_until_running("p")',
-            "E  *WaitFailed: this did not happen within 30 s: Pod default/p runs",
+            "E  *WaitFailed: timed out after 30 s waiting until Pod default/p runs",
             "E       nodes: none",
             "E         default/p   Pending   -      no nodes are available",
         ]

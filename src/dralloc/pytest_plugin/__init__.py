@@ -1,12 +1,11 @@
-"""A plugin for pytest: a test that names `dra_cluster` gets a running cluster of its own.
+"""A pytest plugin: a test with the fixture `dra_cluster` gets a running cluster of its own.
 
     @pytest.mark.dra_cluster(nodes={"gpu": 2}, virtual_time=True)
     def test_two_pods_share_a_card(dra_cluster):
         dra_cluster.apply("manifests/")
         assert dra_cluster.wait_until_running("inference").spec.node_name == "gpu-0"
 
-pytest loads this module in every project that has dralloc installed, whether it uses the fixture or not. So nothing of dralloc is imported
-before a test asks for a cluster.
+pytest loads this module in every project that has dralloc installed, so the rest of dralloc is imported by the fixture.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ _CLUSTER: Final = pytest.StashKey["DraCluster"]()
 
 
 def pytest_addoption(pluginmanager: pytest.PytestPluginManager) -> None:
-    """No option, but the earliest hook there is, and the asserts of dralloc are to stay as they are.
+    """Adds no option: this is the earliest hook, used to keep pytest from rewriting the asserts of dralloc.
 
-    pytest rewrites those of every package that comes with a plugin, and there is no way to ask it not to. For a control plane that costs seconds at the
-    first import. Where a later pytest keeps its marks elsewhere, that is all that is lost.
+    pytest rewrites the asserts of every package that contains a plugin, which costs seconds at the first import. It has no
+    public way to switch that off. If a later pytest renames the attribute, the import is only slower.
     """
     getattr(pluginmanager.rewrite_hook, "_must_rewrite", set()).discard("dralloc")
 
@@ -39,14 +38,14 @@ def pytest_addoption(pluginmanager: pytest.PytestPluginManager) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        f"{MARKER}(nodes=…, virtual_time=False, feature_gates='', controllers=…): the cluster that this test gets; "
-        "nodes are numbers by profile (gpu, nic, mig, cpu, tpu or a file), such as {'gpu': 2}",
+        f"{MARKER}(nodes=…, virtual_time=False, feature_gates='', controllers=…): the cluster of this test; "
+        "nodes maps profiles (gpu, nic, mig, cpu, tpu or a file) to counts, such as {'gpu': 2}",
     )
 
 
 @pytest.fixture
 def dra_cluster(request: pytest.FixtureRequest) -> Generator[DraCluster, None, None]:
-    """A cluster in this process: API server, scheduler, controllers and fake nodes. The marker of the same name says which."""
+    """A cluster in this process, with the settings of the marker `dra_cluster`."""
     from dralloc.pytest_plugin.cluster import BadCluster, running_cluster
 
     marker = request.node.get_closest_marker(MARKER)
@@ -56,16 +55,16 @@ def dra_cluster(request: pytest.FixtureRequest) -> Generator[DraCluster, None, N
         try:
             known.bind(*positional, **named)
         except TypeError as error:
-            raise _marker_fault(f"{error}; it takes {', '.join(f'{name}=' for name in known.parameters)}") from None
+            raise _marker_error(f"{error}; it accepts {', '.join(f'{name}=' for name in known.parameters)}") from None
         try:
             cluster = stack.enter_context(running_cluster(**named))
         except BadCluster as error:
-            raise _marker_fault(str(error)) from None
+            raise _marker_error(str(error)) from None
         request.node.stash[_CLUSTER] = cluster
         yield cluster
 
 
-def _marker_fault(message: str) -> BaseException:
+def _marker_error(message: str) -> BaseException:
     return pytest.fail.Exception(f"marker {MARKER}: {message}", pytrace=False)
 
 
@@ -73,10 +72,10 @@ def _marker_fault(message: str) -> BaseException:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Where a test fails, show what its cluster looks like."""
+    """Adds the state of the cluster to the report of a failed test."""
     cluster = item.stash.get(_CLUSTER, None)
     if cluster is not None and call.excinfo is not None and not item.config.getoption("fulltrace"):
-        _end_in_the_test(call.excinfo.value)
+        _cut_traceback(call.excinfo.value)
     report = yield
     if cluster is not None and report.when == "call" and call.excinfo is not None and report.failed:
         is_shown = getattr(call.excinfo.value, "shows_cluster", False)
@@ -85,8 +84,8 @@ def pytest_runtest_makereport(
     return report
 
 
-def _end_in_the_test(error: BaseException) -> None:
-    """Where the server refuses something, show who asked for it, and not how the question went through our client."""
+def _cut_traceback(error: BaseException) -> None:
+    """If the API server refused a request, end the traceback at the line of the test, not inside the client."""
     from dralloc.primitives.errors import ApiError
 
     if not isinstance(error, ApiError):

@@ -1,11 +1,10 @@
-"""The cluster that a test gets: it is called like an ordinary object, and answers when it is done.
+"""The cluster of a test, with blocking methods.
 
     with running_cluster(nodes={"gpu": 2}) as cluster:
         cluster.apply("manifests/")
         cluster.wait_until_running("inference")
 
-The fixture `dra_cluster` is this, for one test. With the function a fixture of any other scope is three lines. What only some tests need is
-imported by those.
+The fixture `dra_cluster` is a `running_cluster` for one test. Modules that only some tests need are imported late.
 """
 
 from __future__ import annotations
@@ -44,48 +43,48 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-# Far beyond what anything takes that works.
+# Much longer than anything takes that works.
 TIMEOUT_S: Final = 30.0
 NODES: Final = {"gpu": 1, "nic": 1}
 
 
 class BadCluster(ValueError):
-    """What was asked for cannot be had; the message says why."""
+    """The settings or the call are invalid; the message says why."""
 
 
 class WaitFailed(AssertionError):
-    """What was waited for did not happen. The message shows the cluster as it was then."""
+    """A wait timed out. The message contains the state of the cluster."""
 
     shows_cluster = True
 
 
 class DraCluster:
-    """A running cluster. Names without a namespace are in `default`; times are seconds, of virtual time where the cluster has that."""
+    """A running cluster. The default namespace is `default`; times are seconds, virtual or real."""
 
-    def __init__(self, cluster: InProcessCluster, life: ClusterTask, loop: Runner, directory: Path) -> None:
+    def __init__(self, cluster: InProcessCluster, task: ClusterTask, loop: Runner, directory: Path) -> None:
         self._cluster = cluster
-        self._life = life
+        self._task = task
         self._loop = loop
         self._directory = directory
-        self._told_of_death = False
-        # A misspelt field in a manifest is a fault of the test's own, and must not be passed over.
+        self._death_reported = False
+        # Strict: a misspelled field in a manifest is a bug of the test.
         self.async_client = AsyncClient(cluster.transport, field_validation="Strict")
         self.client = Client(self.async_client, loop)
 
     def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        """Run the coroutine on the cluster's own loop: for what `async_client` does. A component that dies meanwhile fails it."""
+        """The result of a coroutine on the cluster's loop; raises ComponentDied if a component dies."""
         try:
             return self._loop.run(self._cluster.components.guard(coroutine))
         except ComponentDied as died:
-            if not self._told_of_death:
-                self._told_of_death = True
+            if not self._death_reported:
+                self._death_reported = True
                 died.add_note(self.describe())
             raise
 
-    # --- Doing ------------------------------------------------------------------------------------------------------
+    # --- Writing ----------------------------------------------------------------------------------------------------
 
     def apply(self, *sources: Source) -> list[Any]:
-        """Create or change objects: those of a file or directory, of a text in YAML or JSON, of a dict, or typed ones."""
+        """Create or update objects from files, directories, YAML or JSON text, dicts or typed objects."""
         items = [item for source in sources for item in documents_of(source)]
         return [self._write(item) for item in items]
 
@@ -94,7 +93,7 @@ class DraCluster:
         try:
             return self.run(client.apply(item, force=True) if name else client.create(item))
         except ApiError as error:
-            error.add_note(f"This was the answer to {resource_of(item).kind} {name or 'without a name'}.")
+            error.add_note(f"The refused object is {resource_of(item).kind} {name or '(without a name)'}.")
             raise
 
     def delete(
@@ -105,19 +104,19 @@ class DraCluster:
         namespace: str = "default",
         propagation: Propagation = "Background",
     ) -> None:
-        """Delete the object, and wait until it is gone. What it owns follows, unless `propagation` says otherwise."""
+        """Delete the object and wait until it is gone. Its dependents follow in the background by default."""
         __tracebackhide__ = True
         self.client.delete(object_type, name, namespace=namespace, propagation=propagation)
         self.wait_until_gone(object_type, name, namespace=namespace)
 
     def end_pod(self, name: str, *, namespace: str = "default", phase: str = "Succeeded") -> None:
-        """Let the pod's containers have ended, well (Succeeded) or not (Failed)."""
+        """End the containers of the pod: phase Succeeded or Failed."""
         self.client.patch(Pod, name, {"status": {"phase": phase}}, namespace=namespace, subresource="status")
 
     def advance(self, seconds: float) -> None:
-        """Let virtual time pass; whatever is due until then happens."""
+        """Let virtual time pass; everything that is due until then happens."""
         if not isinstance(self._loop, VirtualLoop):
-            raise BadCluster("real time cannot be advanced: ask for the cluster with virtual_time=True")
+            raise BadCluster("advance() needs a cluster with virtual_time=True")
         self.run(asyncio.sleep(seconds))
 
     # --- Reading ----------------------------------------------------------------------------------------------------
@@ -129,59 +128,59 @@ class DraCluster:
         return self.client.get(ResourceClaim, name, namespace=namespace)
 
     def claims_of(self, pod: str, *, namespace: str = "default") -> dict[str, ResourceClaim]:
-        """The pod's claims, by the names that the pod knows them by; those that were made from templates, too."""
+        """The claims of the pod, also those generated from templates, by the names of its `resourceClaims` entries."""
         read = self.pod(pod, namespace=namespace)
         made = {status.name: status.resource_claim_name for status in read.status.resource_claim_statuses}
         names = {entry.name: entry.resource_claim_name or made.get(entry.name) for entry in read.spec.resource_claims}
         return {entry: self.claim(name, namespace=namespace) for entry, name in names.items() if name}
 
     def devices_of(self, pod: str, *, namespace: str = "default") -> list[DeviceRequestAllocationResult]:
-        """What the pod's claims were given: device, pool and driver, request, share ID and consumed capacity of each."""
+        """The allocation results of all claims of the pod: device, share ID, consumed capacity and so on."""
         allocations = [claim.status.allocation for claim in self.claims_of(pod, namespace=namespace).values()]
         return [result for allocation in allocations if allocation for result in allocation.devices.results]
 
     def explain(self, pod: str, *, namespace: str = "default") -> str:
-        """Why the pod gets no devices and what would help, or why it gets these: what `dralloc explain pod` says."""
+        """The output of `dralloc explain pod`: why the pod gets no devices and what would help, or why it got these."""
         from dralloc.whatif.cluster_objects import ClusterObjects
         from dralloc.whatif.engine import Engine
         from dralloc.whatif.live_cluster import read_cluster
         from dralloc.whatif.pod_explanation import explain_pod
 
         read = self.pod(pod, namespace=namespace)
-        objects = ClusterObjects(self._life.settings.gates, "the cluster", namespace)
+        objects = ClusterObjects(self._task.settings.gates, "the cluster", namespace)
         for found in self.run(read_cluster(self._cluster.transport, namespace)).values():
             for item in found.objects:
                 objects.add(item)
-        return "\n".join(explain_pod(Engine(objects, self._life.settings.clock.now()), read).lines())
+        return "\n".join(explain_pod(Engine(objects, self._task.settings.clock.now()), read).lines())
 
     def describe(self) -> str:
-        """Nodes, pods, claims and the latest events, for people."""
+        """Nodes, pods, claims and the latest events, as text."""
         try:
             return self._loop.run(cluster_report(self.async_client))
-        except Exception as error:  # noqa: BLE001 - it is shown with a failure, which must not be lost
-            return f"the cluster does not say how it is: {type(error).__name__}: {error}"
+        except Exception as error:  # noqa: BLE001 - the failure that this belongs to must not be lost
+            return f"the state of the cluster cannot be read: {type(error).__name__}: {error}"
 
     # --- Waiting ----------------------------------------------------------------------------------------------------
 
     def wait_for(
-        self, condition: Callable[[], Result], timeout: float = TIMEOUT_S, *, what: str = "the condition is met"
+        self, condition: Callable[[], Result], timeout: float = TIMEOUT_S, *, what: str = "the condition is true"
     ) -> Result:
-        """What the condition returns, as soon as that counts as true. It is asked again after every change of any object.
+        """The result of the condition as soon as it is true. The condition is called after every change of any object.
 
-        As long as the condition raises NotFound, it is not met.
+        NotFound counts as false.
         """
         __tracebackhide__ = True
         deadline = self._now() + timeout
         while True:
-            revision = self.run(self._life.revision())
+            revision = self.run(self._task.revision())
             try:
                 if met := condition():
                     return met
             except NotFound:
                 pass
             left = deadline - self._now()
-            if left <= 0 or not self.run(self._life.has_changed_since(revision, left)):
-                raise WaitFailed(f"this did not happen within {timeout:g} s: {what}\n\n{self.describe()}")
+            if left <= 0 or not self.run(self._task.has_changed_since(revision, left)):
+                raise WaitFailed(f"timed out after {timeout:g} s waiting until {what}\n\n{self.describe()}")
 
     def wait_until(
         self,
@@ -191,9 +190,9 @@ class DraCluster:
         timeout: float = TIMEOUT_S,
         *,
         namespace: str = "default",
-        what: str = "is as wanted",
+        what: str = "matches",
     ) -> Object:
-        """The object, as soon as it is there and is so."""
+        """The object as soon as it exists and `is_so(object)` is true."""
         __tracebackhide__ = True
 
         def wanted() -> Object | None:
@@ -201,7 +200,7 @@ class DraCluster:
             return read if is_so(read) else None
 
         found = self.wait_for(wanted, timeout, what=f"{object_type.__name__} {namespace}/{name} {what}")
-        assert found is not None, "nothing else ends the wait"
+        assert found is not None, "wait_for returns only true values"
         return found
 
     def wait_until_running(self, pod: str, timeout: float = TIMEOUT_S, *, namespace: str = "default") -> Pod:
@@ -213,16 +212,16 @@ class DraCluster:
     def wait_until_pending(
         self, pod: str, says: str = "", timeout: float = TIMEOUT_S, *, namespace: str = "default"
     ) -> str:
-        """Why the scheduler has no place for the pod, as soon as it has tried, and says so."""
+        """The message of the condition PodScheduled as soon as it is false and contains the text `says`."""
         __tracebackhide__ = True
 
         def is_refused(read: Pod) -> bool:
             condition = _scheduled(read)
             return condition is not None and condition.status == "False" and says in condition.message
 
-        what = f"is pending because of {says!r}" if says else "is pending, with a reason"
+        what = f"is pending with the message {says!r}" if says else "is pending with a message"
         found = _scheduled(self.wait_until(Pod, pod, is_refused, timeout, namespace=namespace, what=what))
-        assert found is not None, "it was refused"
+        assert found is not None, "is_refused found it"
         return found.message
 
     def wait_until_gone(
@@ -239,23 +238,25 @@ class DraCluster:
 
         self.wait_for(is_gone, timeout, what=f"{object_type.__name__} {namespace}/{name} is gone")
 
-    # --- For programs outside ---------------------------------------------------------------------------------------
+    # --- Other programs ----------------------------------------------------------------------------------------------
 
     def kubeconfig(self) -> Path:
-        """A kubeconfig for kubectl, drivers and other programs. From the first call on the cluster listens on a port of loopback."""
+        """A kubeconfig for other programs. The first call makes the cluster listen on a free port of loopback."""
         if isinstance(self._loop, VirtualLoop):
-            raise BadCluster("programs outside live in real time: ask for the cluster without virtual_time")
+            raise BadCluster(
+                "other programs run in real time: kubeconfig() and start_node() need a cluster without virtual_time"
+            )
         path = self._directory / "kubeconfig"
         if not path.exists():
             write_kubeconfig(path, server=self.run(self._cluster.listen()), authority_pem=None, token=TOKEN)
         return path
 
     def start_node(self, name: str, *, runs_processes: bool = False) -> DriverNode:
-        """A node that drivers can register with, for tests of drivers. Its containers do nothing, or are processes of this machine."""
+        """Start a node that drivers register with. Its containers are processes of this machine, or only simulated."""
         from dralloc.pytest_plugin.driver_node import DriverNode, start_agent
 
         node = DriverNode(name, self._directory / name, self.kubeconfig())
-        self.run(start_agent(self._cluster, self._life.settings, node, runs_processes=runs_processes))
+        self.run(start_agent(self._cluster, self._task.settings, node, runs_processes=runs_processes))
         return node
 
     # --- Ending -----------------------------------------------------------------------------------------------------
@@ -265,9 +266,9 @@ class DraCluster:
 
     def _close(self) -> None:
         try:
-            self._loop.run(self._life.stop())
+            self._loop.run(self._task.stop())
         except ComponentDied:
-            if not self._told_of_death:
+            if not self._death_reported:
                 raise
 
 
@@ -291,12 +292,12 @@ def running_cluster(
     feature_gates: str = "",
     controllers: Sequence[str] = tuple(CONTROLLERS),
 ) -> Iterator[DraCluster]:
-    """A cluster inside the block, whose nodes are ready. `nodes` are numbers by profile: of ours, or a file; raises BadCluster."""
+    """A cluster inside the block, with all nodes ready. `nodes` maps profiles to counts. Raises BadCluster."""
     settings = _settings(nodes, feature_gates, controllers)
     loop: Runner = VirtualLoop() if virtual_time else LoopThread()
     with closing(loop), tempfile.TemporaryDirectory(prefix="dra-cluster-") as directory:
-        life, cluster = loop.run(_start(settings, virtual_time=virtual_time))
-        running = DraCluster(cluster, life, loop, Path(directory))
+        task, cluster = loop.run(_start(settings, virtual_time=virtual_time))
+        running = DraCluster(cluster, task, loop, Path(directory))
         try:
             yield running
         finally:
@@ -304,11 +305,11 @@ def running_cluster(
 
 
 def _settings(nodes: Mapping[str, int], feature_gates: str, controllers: Sequence[str]) -> ClusterSettings:
-    """They come from a marker, where nobody checks types."""
+    """Raises BadCluster. The values come from a marker, so their types are not checked yet."""
     if not isinstance(nodes, Mapping) or not all(isinstance(count, int) and count > 0 for count in nodes.values()):
-        raise BadCluster(f"nodes are numbers by profile, such as {NODES}, not {nodes!r}")
+        raise BadCluster(f"nodes must map profiles to counts, such as {NODES}; got {nodes!r}")
     if unknown := sorted(set(controllers) - set(CONTROLLERS)):
-        raise BadCluster(f"no controller {', '.join(unknown)}; there are {', '.join(CONTROLLERS)}")
+        raise BadCluster(f"unknown controllers: {', '.join(unknown)}; available: {', '.join(CONTROLLERS)}")
     try:
         fleets = tuple(fleet(profile, count) for profile, count in nodes.items())
         gates = FeatureGates.parse(feature_gates)
@@ -319,5 +320,5 @@ def _settings(nodes: Mapping[str, int], feature_gates: str, controllers: Sequenc
 
 async def _start(settings: ClusterSettings, *, virtual_time: bool) -> tuple[ClusterTask, InProcessCluster]:
     clock = VirtualClock(asyncio.get_running_loop()) if virtual_time else SystemClock()
-    life = ClusterTask(replace(settings, clock=clock))
-    return life, await life.start()
+    task = ClusterTask(replace(settings, clock=clock))
+    return task, await task.start()

@@ -1,4 +1,4 @@
-"""What a cluster looks like, on one screen: shown where a test fails."""
+"""The state of a cluster as text, for the report of a failed test."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ EVENTS_MAX: Final = 15
 
 
 async def cluster_report(client: AsyncClient) -> str:
-    """Nodes with their devices, pods with what keeps them, claims with what they have, and what happened last."""
+    """Nodes, pods with the reason if they do not run, claims with their devices, and the latest events."""
     slices = await client.list(ResourceSlice)
     parts = [
         _part("nodes", ("NAME", "READY", "DEVICES"), _nodes(await client.list(Node), slices)),
-        _part("pods", ("NAME", "PHASE", "NODE", "WHY"), map(_pod, await client.list(Pod))),
-        _part("claims", ("NAME", "USERS", "DEVICES"), map(_claim, await client.list(ResourceClaim))),
-        _part(f"the last {EVENTS_MAX} events", ("ABOUT", "REASON", "MESSAGE"), _events(await client.list(Event))),
+        _part("pods", ("NAME", "PHASE", "NODE", "MESSAGE"), map(_pod, await client.list(Pod))),
+        _part("claims", ("NAME", "RESERVED FOR", "DEVICES"), map(_claim, await client.list(ResourceClaim))),
+        _part(f"last {EVENTS_MAX} events", ("OBJECT", "REASON", "MESSAGE"), _events(await client.list(Event))),
     ]
     return "\n\n".join(parts)
 
@@ -64,15 +64,15 @@ def _claim(claim: ResourceClaim) -> tuple[str, ...]:
     allocation = claim.status.allocation
     if allocation is None:
         return _name(claim), users, "not allocated"
-    return _name(claim), users, "; ".join(describe_results(claim)) or "none asked for"
+    return _name(claim), users, "; ".join(describe_results(claim)) or "no devices requested"
 
 
 def describe_results(claim: ResourceClaim) -> Iterator[str]:
-    """What each request of the claim was given: `nic: eth1, bandwidth=5G`."""
+    """The device of each request, such as `nic: eth1, bandwidth=5G`."""
     allocation = claim.status.allocation
     for result in allocation.devices.results if allocation is not None else ():
         amounts = [f"{name}={amount}" for name, amount in result.consumed_capacity.items()]
-        share = ["a share"] if result.share_id else ["all of it"]
+        share = ["a share"] if result.share_id else ["the whole device"]
         yield f"{result.request}: {', '.join([result.device, *(amounts or share)])}"
 
 
@@ -84,7 +84,7 @@ def _events(events: Iterable[Event]) -> Iterator[tuple[str, ...]]:
 
 def _time(event: Event) -> datetime:
     stated = event.last_timestamp or event.event_time or event.metadata.creation_timestamp
-    assert stated is not None, "an object of a server has a time"
+    assert stated is not None, "the server sets creationTimestamp"
     return parse_timestamp(stated)
 
 

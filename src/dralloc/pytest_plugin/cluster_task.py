@@ -1,4 +1,4 @@
-"""A cluster from its start to its end, on a loop that others run: one task holds it, and ends it when told to."""
+"""A cluster that one task of an event loop starts, holds and stops, so that blocking callers can use it in between."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EVERYTHING: Final = "/"
 
 
 class ClusterTask:
-    """`start` it, use it, `stop` it; all of that on the same loop."""
+    """Call `start` and `stop` on the same loop."""
 
     def __init__(self, settings: ClusterSettings) -> None:
         self.settings = settings
@@ -23,19 +23,19 @@ class ClusterTask:
 
     async def start(self) -> InProcessCluster:
         up: asyncio.Future[InProcessCluster] = asyncio.get_running_loop().create_future()
-        self._task = asyncio.create_task(self._live(up))
+        self._task = asyncio.create_task(self._run(up))
         await asyncio.wait((self._task, up), return_when=asyncio.FIRST_COMPLETED)
         if not up.done():
             await self._task
         return up.result()
 
     async def stop(self) -> None:
-        """Raises what a component died of, if one did."""
-        assert self._task is not None, "it was started"
+        """Stop the cluster; raises ComponentDied if a component had died."""
+        assert self._task is not None, "start() was called"
         self._until_stopped.set()
         await self._task
 
-    async def _live(self, up: asyncio.Future[InProcessCluster]) -> None:
+    async def _run(self, up: asyncio.Future[InProcessCluster]) -> None:
         async with self._store, cluster_in_process(self.settings, store=self._store) as cluster:
             up.set_result(cluster)
             await self._until_stopped.wait()
@@ -44,7 +44,7 @@ class ClusterTask:
         return await self._store.current_revision()
 
     async def has_changed_since(self, revision: int, timeout_s: float) -> bool:
-        """Whether any object changes, or has changed, after the revision and before the time is up."""
+        """True if any object changed after the revision, or changes before the timeout."""
         try:
             with await self._store.watch(EVERYTHING, after_revision=revision) as watch:
                 return bool(await watch.next(limit=1, timeout_s=timeout_s))

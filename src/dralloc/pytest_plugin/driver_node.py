@@ -1,4 +1,4 @@
-"""A node for drivers under test: an agent in this process that drivers register with, and whose pods are processes or nothing."""
+"""A node for tests of drivers: an agent in this process, whose pods are processes or simulated."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from dralloc.node.agent import Agent, AgentSettings
 from dralloc.node.node_object import NodeShape
 from dralloc.node.timings import DEFAULT_TIMINGS
 
-# A test should not wait for what a node does now and then.
+# Shorter than on a real node, so that tests do not wait.
 SOON: Final = Backoff(first_s=0.05, most_s=0.5)
 TIMINGS: Final = replace(DEFAULT_TIMINGS, look_s=0.05, register_again=SOON, pod_again=SOON, health_reopen_s=0.2)
 
 
 @dataclass(frozen=True, slots=True)
 class DriverNode:
-    """A node as a driver sees it: directories, and where the API server is."""
+    """A node as a driver sees it: its directories and the API server."""
 
     name: str
     directory: Path
@@ -33,22 +33,22 @@ class DriverNode:
 
     @property
     def plugins_dir(self) -> Path:
-        """Where a driver has a directory of its own, with its socket."""
+        """Each driver has a directory with its socket here."""
         return self.directory / PLUGINS
 
     @property
     def registry_dir(self) -> Path:
-        """Where a driver puts the socket by which the node finds it."""
+        """A driver creates its registration socket here."""
         return self.directory / REGISTRY
 
     @property
     def cdi_dir(self) -> Path:
-        """Where a driver describes devices for containers."""
+        """A driver writes its CDI specifications here."""
         return self.directory / "cdi"
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """All of that for a driver that reads it from variables, as those written with `dralloc.driver` do."""
+        """The environment variables that drivers written with `dralloc.driver` read."""
         return {
             "NODE_NAME": self.name,
             "KUBECONFIG": str(self.kubeconfig),
@@ -58,14 +58,14 @@ class DriverNode:
         }
 
     def log_of(self, pod: Pod, container: str) -> str:
-        """What the container has printed, where containers are processes."""
+        """The output of the container, if containers are processes."""
         return (self.directory / "pods" / pod.metadata.uid / f"{container}.log").read_text()
 
 
 async def start_agent(
     cluster: InProcessCluster, settings: ClusterSettings, node: DriverNode, *, runs_processes: bool
 ) -> None:
-    """Let the node be there, and return once it is ready."""
+    """Start the node, and return when it is ready."""
     node.cdi_dir.mkdir(parents=True, exist_ok=True)
     agent = Agent(
         cluster.transport,

@@ -1,4 +1,4 @@
-"""What a test applies: a file or a directory, a text, a document, or a typed object."""
+"""The objects that a test applies: from a file or directory, a text, a document, or a typed object."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Source = str | Path | Mapping[str, Any] | ApiObject
 
 
 class BadManifest(ValueError):
-    """A source that holds no objects; the message says where and why."""
+    """A source without valid objects; the message says where and why."""
 
 
 def documents_of(source: Source) -> Iterator[Item]:
-    """The objects of a source, in its order. A text of one line is a path, unless it is JSON."""
+    """The objects of a source, in order. A text of one line is a path, unless it is JSON."""
     if isinstance(source, Path) or (isinstance(source, str) and "\n" not in source and not source.startswith("{")):
         for file in read_sources([str(source)]):
             if file.error:
@@ -38,5 +38,5 @@ def _documents(content: bytes, name: str) -> Iterator[Mapping[str, Any]]:
         raise BadManifest(f"{name}, line {place.line}, column {place.column}: {manifest.error}")
     for document in manifest.documents:
         if not isinstance(document.tree, dict) or not document.kind:
-            raise BadManifest(f"{name}: document {document.index + 1} is not an object of Kubernetes: it has no kind")
+            raise BadManifest(f"{name}: document {document.index + 1} is not a Kubernetes object: it has no kind")
         yield document.tree

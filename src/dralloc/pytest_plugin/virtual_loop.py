@@ -1,7 +1,4 @@
-"""The event loop that a cluster lives on while an ordinary test function calls it: always running, or only while it is called.
-
-In virtual time nothing may happen between two calls: the loop runs just as long as somebody waits for an answer.
-"""
+"""The event loop of a cluster with virtual time: it runs only during a call, so nothing happens between two calls."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ Result = TypeVar("Result")
 
 
 class VirtualLoop:
-    """Runs coroutines in the caller's thread, in time that jumps. Time stands still between calls."""
+    """Runs coroutines in the thread of the caller, in virtual time. Between calls the time stands still."""
 
     def __init__(self) -> None:
         self._runner = asyncio.Runner(loop_factory=VirtualTimeLoop)
