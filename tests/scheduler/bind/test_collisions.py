@@ -1,4 +1,4 @@
-"""Who keeps a device that was given out twice: the first, and as many after it as it goes round for."""
+"""Which claims keep an over-allocated device: the earliest ones that it can serve."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def share(amount: str, name: str = "nic") -> DeviceRequestAllocationResult:
 @dataclass(frozen=True)
 class Case:
     id: str
-    # What each claim was given, in the order of writing.
+    # The allocations of the claims, in the order of their writes.
     given: tuple[DeviceRequestAllocationResult, ...]
     want: tuple[bool, ...]
-    # The order is not known for the first so many.
+    # How many of the first claims have an unknown revision.
     unseen: int = 0
 
 
@@ -44,7 +44,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_who_keeps_the_device(case: Case) -> None:
+def test_which_claims_keep_the_device(case: Case) -> None:
     nic = device("nic", shareable=True, capacity={"bandwidth": "10G"})
     holders = [
         Holder(claim(f"c{number}", allocation=allocation(result)), 0 if number < case.unseen else number + 1)

@@ -59,7 +59,7 @@ CASES = [
         "pods of all namespaces", (lonely("e", term(namespaceSelector={})),), namespace="other", told=OTHERS
     ),
     AntiAffinityCase("all pods", (lonely("e", term({})),), {}),
-    AntiAffinityCase("nobody", (lonely("e", term(None)),), want=""),
+    AntiAffinityCase("a term without a selector selects no pod", (lonely("e", term(None)),), want=""),
     AntiAffinityCase(
         "pods by an expression", (lonely("e", term({"matchExpressions": [{"key": "app", "operator": "Exists"}]})),)
     ),

@@ -41,9 +41,9 @@ RESERVATIONS = [
     ReservationCase(
         "a later pod beside one that was listed while the feature was off", FOR_ANY, JOB, (OTHER, JOB), want=None
     ),
-    ReservationCase("a pod after the workload let go", FOR_ANY, JOB, want=JOB),
-    ReservationCase("a workload on the list, but nodes were not told", PLAIN, JOB, (JOB,)),
-    ReservationCase("allocated before anybody used it, and nodes were not told", PLAIN, JOB),
+    ReservationCase("a pod after the workload gave up its reservation", FOR_ANY, JOB, want=JOB),
+    ReservationCase("a listed workload, without reservedForAnyPod", PLAIN, JOB, (JOB,)),
+    ReservationCase("allocated before its first pod, without reservedForAnyPod", PLAIN, JOB),
     ReservationCase("the first pod of a workload, with the feature off", spec=JOB, off=True),
     ReservationCase("a later pod of a workload, with the feature off", FOR_ANY, JOB, (JOB,), off=True),
 ]

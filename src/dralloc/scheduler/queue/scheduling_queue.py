@@ -18,8 +18,8 @@ from msgspec import Struct
 
 from dralloc.scheduler.queue.equivalence_groups import EquivalenceGroup
 from dralloc.scheduler.queue.parked_pods import ParkedPods, QueuedPod
-from dralloc.scheduler.queue.recent_events import RecentEvents
 from dralloc.scheduler.state.cluster_events import ClusterEvent
+from dralloc.scheduler.state.numbered_log import NumberedLog
 
 BACKOFF_FIRST_S: Final = 1.0
 BACKOFF_MAX_S: Final = 10.0
@@ -54,7 +54,8 @@ class SchedulingQueue:
         self._binding: dict[Hashable, _Attempt] = {}
         # Where a pod is now. Heap entries of pods that have moved are skipped when they reach the top.
         self._place: dict[Hashable, tuple[str, int]] = {}
-        self._recent = RecentEvents()
+        # The events since the oldest running attempt began, so that none is lost.
+        self._recent: NumberedLog[ClusterEvent] = NumberedLog()
         # The latest time that a caller has passed.
         self._now_s = 0.0
 
@@ -292,8 +293,9 @@ class SchedulingQueue:
         return attempt
 
     def _had_event(self, key: Hashable, waits_for: frozenset[ClusterEvent]) -> bool:
-        first = self._attempts[key].first_event
-        return any(event in waits_for or event.of_any_subject in waits_for for event in self._recent.since(first))
+        events = self._recent.since(self._attempts[key].first_event)
+        assert events is not None, "events are kept while an attempt needs them"
+        return any(event in waits_for or event.of_any_subject in waits_for for event in events)
 
     def _drop_recent(self) -> None:
         oldest = next(iter(self._attempts.values()), None)

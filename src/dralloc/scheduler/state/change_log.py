@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
-from itertools import islice
 from typing import Final
 
 from msgspec import Struct
 
 from dralloc.devices.identity import PoolId
+from dralloc.scheduler.state.numbered_log import NumberedLog
 
 ENTRIES_MAX: Final = 20_000
 
@@ -39,25 +37,6 @@ class EverythingChanged(Struct, frozen=True, gc=False):
 Change = NodeChanged | PoolTaken | PoolFreed | EverythingChanged
 
 
-class ChangeLog:
-    """The most recent changes, numbered. A reader remembers the number of the first entry that it has not read."""
-
+class ChangeLog(NumberedLog[Change]):
     def __init__(self) -> None:
-        self._first = 0
-        self._changes: deque[Change] = deque()
-
-    @property
-    def next(self) -> int:
-        return self._first + len(self._changes)
-
-    def add(self, change: Change) -> None:
-        self._changes.append(change)
-        if len(self._changes) > ENTRIES_MAX:
-            self._changes.popleft()
-            self._first += 1
-
-    def since(self, number: int) -> Iterator[Change] | None:
-        """Yields the changes from `number` on, newest first; None if some of them were dropped from the log."""
-        if number < self._first:
-            return None
-        return islice(reversed(self._changes), self.next - number)
+        super().__init__(ENTRIES_MAX)
