@@ -1,4 +1,4 @@
-"""What admission makes of an object: what is filled in, kept, dropped, counted and warned of."""
+"""Admission: which fields are set, kept, dropped, counted and warned about."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def updated(document: dict[str, Any], old: ApiObject, gates: str = "") -> ApiObj
 # --- Metadata --------------------------------------------------------------------------------------------------
 
 
-def test_a_new_object_gets_identity_place_and_time_from_the_server() -> None:
+def test_the_server_sets_uid_namespace_and_creation_time() -> None:
     sent = changed(
         CLAIM,
         "metadata",
@@ -91,12 +91,12 @@ def test_a_new_object_gets_identity_place_and_time_from_the_server() -> None:
     }
 
 
-def test_a_name_is_generated_and_leaves_room_for_its_suffix() -> None:
+def test_a_generated_name_leaves_room_for_its_suffix() -> None:
     assert stored(changed(CLAIM, "metadata", value={"generateName": "gen-"})).metadata.name == "gen-x7k2p"
     assert stored(changed(CLAIM, "metadata", value={"generateName": "a" * 80})).metadata.name == "a" * 58 + "x7k2p"
 
 
-def test_an_update_keeps_what_the_server_accounts_for() -> None:
+def test_an_update_keeps_server_managed_metadata() -> None:
     old = stored(SLICE)
     document = changed(
         document_of(old), "metadata", value={"name": "s", "creationTimestamp": "2001-01-01T00:00:00Z", "generation": 9}
@@ -111,18 +111,18 @@ def test_an_update_keeps_what_the_server_accounts_for() -> None:
         ({"namespace": "other"}, "does not match the namespace"),
     ],
 )
-def test_an_object_for_another_place_is_not_understood(metadata: dict[str, str], words: str) -> None:
+def test_an_object_that_does_not_match_the_url_is_rejected(metadata: dict[str, str], words: str) -> None:
     old = stored(CLAIM)
     with pytest.raises(BadRequest, match=words):
         update(changed(CLAIM, "metadata", value=metadata), old)
 
 
-def test_an_object_without_namespaces_is_in_none() -> None:
+def test_a_cluster_scoped_object_has_no_namespace() -> None:
     with pytest.raises(BadRequest, match="does not match the namespace"):
         create(changed(SLICE, "metadata", value={"name": "s", "namespace": "default"}))
 
 
-def test_a_text_that_is_no_time_is_not_understood() -> None:
+def test_an_invalid_timestamp_is_rejected() -> None:
     with pytest.raises(BadRequest, match="2026-02-30"):
         create(changed(RULE, "spec", "taint", "timeAdded", value="2026-02-30T00:00:00Z"))
 
@@ -139,7 +139,7 @@ def test_generations_count_changes_of_the_spec() -> None:
     assert more.metadata.generation == 2
 
 
-def test_equal_quantities_are_no_change_however_they_are_written() -> None:
+def test_equal_quantities_in_another_notation_are_no_change() -> None:
     old = stored(changed(SLICE, "spec", "devices", 0, "capacity", value={"memory": {"value": "1Ki"}}))
     again = updated(changed(document_of(old), "spec", "devices", 0, "capacity", "memory", "value", value="1024"), old)
     assert again.metadata.generation == 1
@@ -167,7 +167,7 @@ def test_claims_have_no_generation_of_their_own() -> None:
     assert updated(changed(document_of(old), "metadata", "labels", value={"a": "b"}), old).metadata.generation == 0
 
 
-def test_a_rule_with_a_new_effect_counts_from_now() -> None:
+def test_a_rule_with_a_new_effect_gets_a_new_time() -> None:
     old = stored(RULE)
     later = admission_context()
     later = type(later)(gates=later.gates, now=NOW + timedelta(hours=1), namespace_labels={})
@@ -204,11 +204,11 @@ def allocated_claim() -> ApiObject:
     return outcome.stored
 
 
-def test_a_new_claim_has_nothing_yet_whatever_it_says() -> None:
+def test_a_new_claim_has_an_empty_status() -> None:
     assert document_of(stored({**CLAIM, "status": ALLOCATED}))["status"] == {}
 
 
-def test_spec_and_status_are_written_apart() -> None:
+def test_spec_and_status_are_written_separately() -> None:
     claim = allocated_claim()
     relabelled = updated({**document_of(claim), "metadata": {"name": "c", "labels": {"a": "b"}}, "status": {}}, claim)
     assert document_of(relabelled)["status"] == document_of(claim)["status"]
@@ -224,14 +224,14 @@ def test_spec_and_status_are_written_apart() -> None:
     assert outcome.stored.metadata == claim.metadata
 
 
-def test_giving_devices_back_removes_what_was_said_about_them() -> None:
+def test_deallocation_removes_the_status_of_the_devices() -> None:
     claim = allocated_claim()
     outcome = update_status({**document_of(claim), "status": {"devices": ALLOCATED["devices"]}}, claim)
     assert isinstance(outcome, Admitted)
     assert document_of(outcome.stored)["status"] == {}
 
 
-def test_what_kubernetes_prints_as_null_is_null() -> None:
+def test_null_lists_print_as_in_kubernetes() -> None:
     assert document_of(stored(changed(CLAIM, "spec", "devices", "requests", value=[])))["spec"] == {
         "devices": {"requests": None}
     }
@@ -247,7 +247,7 @@ def warnings_of(document: dict[str, Any]) -> tuple[str, ...]:
     return outcome.warnings
 
 
-def test_traps_are_accepted_with_a_warning() -> None:
+def test_probable_mistakes_are_accepted_with_a_warning() -> None:
     document = changed(
         CLAIM,
         "spec",
@@ -272,7 +272,7 @@ def test_traps_are_accepted_with_a_warning() -> None:
         assert any(words in warning for warning in warnings), words
 
 
-def test_old_versions_and_upper_case_drivers_are_warned_of() -> None:
+def test_old_versions_and_upper_case_drivers_cause_warnings() -> None:
     old_version = {**CLAIM, "apiVersion": "resource.k8s.io/v1beta1", "spec": {}}
     assert warnings_of(old_version) == (
         "resource.k8s.io/v1beta1 ResourceClaim is deprecated in v1.35+, unavailable in v1.38+",
@@ -309,7 +309,7 @@ ALL_ON: Final = "DRAListTypeAttributes=true,DRANodeAllocatableResources=true,DRA
 @pytest.mark.slow
 @pytest.mark.fuzz
 @given(request=writes(), gates=st.sampled_from(["", ALL_ON, "DRAConsumableCapacity=false,DRAPrioritizedList=false"]))
-def test_any_object_is_admitted_or_refused_and_nothing_else(request: WriteRequest, gates: str) -> None:
+def test_any_object_is_either_admitted_or_refused(request: WriteRequest, gates: str) -> None:
     try:
         outcome = admit(request, admission_context(gates))
     except BadRequest:

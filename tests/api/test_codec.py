@@ -1,4 +1,4 @@
-"""Typed objects from JSON: what is absent, what is exact, what is kept, and what is refused."""
+"""JSON to typed objects: absent, exact, preserved and invalid values."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_null_is_absent_in_an_object_and_empty_in_lists_and_maps() -> None:
     )
 
 
-def test_null_inside_opaque_parameters_is_theirs() -> None:
+def test_null_inside_opaque_parameters_is_kept() -> None:
     parameters = b'{"a": null, "b" : [null]}'
     body = b'{"spec":{"selectors":null,"config":[{"opaque":{"driver":"d","parameters":' + parameters + b"}}]}}"
     (config,) = decode(body, DeviceClass).spec.config
@@ -81,13 +81,13 @@ def test_quantities_are_text_or_numbers_and_exact(written: str, text: str) -> No
 
 
 @pytest.mark.parametrize("written", ["true", "[1]", "{}", '"1 Gi"', '""', '"1K"'])
-def test_what_is_no_quantity_is_refused_with_its_place(written: str) -> None:
+def test_an_invalid_quantity_is_rejected_with_its_path(written: str) -> None:
     body = b'{"spec":{"devices":[{"capacity":{"memory":{"value":%s}}}]}}' % written.encode()
     with pytest.raises(DecodeError, match=r"spec\.devices\[0\]\.capacity\[memory\]\.value: "):
         decode(body, ResourceSlice)
 
 
-def test_every_value_of_the_wrong_type_is_named() -> None:
+def test_every_value_of_the_wrong_type_is_reported() -> None:
     body = slice_with(
         driver=1,
         pool=[],
@@ -124,12 +124,12 @@ def test_every_value_of_the_wrong_type_is_named() -> None:
         (b'{"spec":{"config":[{"opaque":{"parameters":"\xc3"}}]}}', "not UTF-8"),
     ],
 )
-def test_what_is_no_object_is_refused_clearly(body: bytes, said: str) -> None:
+def test_a_body_that_is_not_an_object_is_rejected_clearly(body: bytes, said: str) -> None:
     with pytest.raises(DecodeError, match=said):
         decode(body, DeviceClass)
 
 
-def test_stray_fields_are_named_all_and_explained() -> None:
+def test_all_stray_fields_are_reported_with_suggestions() -> None:
     body = (
         b'{"metadata":{"nam":"a","labels":{"app":"x","app":"y"}},"spec":{"devices":{"requests":[{"name":"gpu",'
         b'"deviceClassName":"gpu.example.com","exactly":{"count":1,"count":2,"Count":3}}],"zzz":1}}}'
@@ -151,14 +151,14 @@ def test_stray_fields_are_named_all_and_explained() -> None:
     assert "known: requests, constraints, config" in said[5]
 
 
-def test_a_key_twice_in_opaque_parameters_is_noticed_and_strange_keys_are_not() -> None:
+def test_repeated_keys_in_opaque_parameters_are_reported_and_unknown_keys_are_not() -> None:
     body = b'{"spec":{"config":[{"opaque":{"driver":"d","parameters":{"free":[{"a":1,"a":2}]}}}]}}'
     assert [str(stray) for stray in find_stray_fields(body, DeviceClass)] == [
         'duplicate field "spec.config[0].opaque.parameters.free[0].a"'
     ]
 
 
-def test_maps_print_sorted_and_untouched_numbers_as_they_were_written() -> None:
+def test_map_keys_are_sorted_and_numbers_keep_their_text() -> None:
     body = b'{"metadata":{"labels":{"b":"1","a":"2"},"managedFields":[{"x":1.50}]},"spec":{}}'
     assert (
         encode(decode(body, DeviceClass))
@@ -166,7 +166,7 @@ def test_maps_print_sorted_and_untouched_numbers_as_they_were_written() -> None:
     )
 
 
-def test_recorded_refusals_to_decode_are_ours() -> None:
+def test_recorded_decode_errors_are_reproduced() -> None:
     """What Kubernetes cannot decode we do not; times are judged later, by admission."""
     wrong = [case["name"] for case in recorded_cases() if cannot_be_decoded(case) == decodes(case)]
     assert wrong == []
@@ -204,7 +204,7 @@ WIRE_TYPES: list[type[msgspec.Struct]] = [
 @pytest.mark.slow
 @pytest.mark.parametrize("wire_type", WIRE_TYPES, ids=lambda wire_type: f"{wire_type.__module__}.{wire_type.__name__}")
 @given(data=st.data())
-def test_what_is_encoded_decodes_to_the_same(wire_type: type[msgspec.Struct], data: st.DataObject) -> None:
+def test_encoding_round_trips(wire_type: type[msgspec.Struct], data: st.DataObject) -> None:
     value = data.draw(wire_objects(wire_type))
     body = encode(value)
     assert decode(body, wire_type) == value
@@ -228,7 +228,7 @@ json_values = st.recursive(
 
 @pytest.mark.fuzz
 @given(json_values.map(lambda value: json.dumps(value).encode()) | st.binary(max_size=50))
-def test_any_bytes_decode_or_are_refused(body: bytes) -> None:
+def test_any_bytes_decode_or_raise_decode_error(body: bytes) -> None:
     for wire_type in (ResourceSlice, ResourceClaim):
         try:
             value = decode(body, wire_type)

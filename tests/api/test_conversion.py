@@ -1,4 +1,4 @@
-"""Every object goes through every version without loss."""
+"""Conversion between versions is lossless."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def sent_objects(draw: st.DrawFn) -> tuple[Kind, str, Any]:
 @pytest.mark.slow
 @pytest.mark.fuzz
 @given(sent=sent_objects(), data=st.data())
-def test_the_hub_survives_a_way_through_all_versions(sent: tuple[Kind, str, ApiObject], data: st.DataObject) -> None:
+def test_the_hub_round_trips_through_all_versions(sent: tuple[Kind, str, ApiObject], data: st.DataObject) -> None:
     kind, _, hub = sent
     assume(_can_be_stored(hub))
     seen = hub
@@ -86,7 +86,7 @@ CLAIM = {
 }
 
 
-def test_v1beta1_shows_an_exact_request_flat_and_alternatives_beside_an_empty_class() -> None:
+def test_v1beta1_flattens_exact_requests_and_keeps_alternatives() -> None:
     shown = document_of(from_hub(stored(CLAIM), V1BETA1))
     assert shown["apiVersion"] == "resource.k8s.io/v1beta1"
     assert shown["spec"]["devices"]["requests"] == [
@@ -106,7 +106,7 @@ def test_v1beta1_shows_an_exact_request_flat_and_alternatives_beside_an_empty_cl
     assert shown["spec"]["reservedFor"] == CLAIM["spec"]["reservedFor"]  # type: ignore[index]
 
 
-def test_v1beta1_shows_a_device_in_basic_even_if_it_is_only_a_name() -> None:
+def test_v1beta1_puts_a_device_in_basic_even_if_it_only_has_a_name() -> None:
     spec = {
         "driver": "d",
         "allNodes": True,

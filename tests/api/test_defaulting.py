@@ -1,4 +1,4 @@
-"""What absent values become, and that it happens once."""
+"""Defaults of absent values, applied once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def hub_objects(draw: st.DrawFn) -> tuple[Any, bool, Any]:
 @pytest.mark.slow
 @pytest.mark.fuzz
 @given(drawn=hub_objects())
-def test_defaulting_twice_changes_nothing(drawn: tuple[Any, bool, Any]) -> None:
+def test_defaulting_is_idempotent(drawn: tuple[Any, bool, Any]) -> None:
     strategy_type, flattened, obj = drawn
     strategy = strategy_type(admission_context(), flattened=flattened)
     once = strategy.default(obj)
@@ -43,7 +43,7 @@ def _claim(version: str, *requests: dict[str, Any]) -> list[dict[str, Any]]:
     return requests_stored
 
 
-def test_a_request_is_for_one_device_unless_it_says_otherwise() -> None:
+def test_a_request_defaults_to_one_device() -> None:
     [exact, every, prioritized] = _claim(
         "v1",
         {"name": "a", "exactly": {"deviceClassName": "x", "count": 0}},
@@ -55,17 +55,17 @@ def test_a_request_is_for_one_device_unless_it_says_otherwise() -> None:
     assert prioritized["firstAvailable"][0]["count"] == 1
 
 
-def test_a_flat_request_becomes_an_exact_one() -> None:
+def test_a_flat_request_becomes_an_exact_request() -> None:
     [request] = _claim("v1beta1", {"name": "a", "deviceClassName": "x"})
     assert request == {"name": "a", "exactly": {"deviceClassName": "x", "allocationMode": "ExactCount", "count": 1}}
 
 
-def test_a_toleration_compares_values_unless_it_says_otherwise() -> None:
+def test_a_toleration_defaults_to_operator_equal() -> None:
     [request] = _claim("v1", {"name": "a", "exactly": {"deviceClassName": "x", "tolerations": [{"key": "k"}]}})
     assert request["exactly"]["tolerations"] == [{"key": "k", "operator": "Equal"}]
 
 
-def test_a_taint_counts_from_now() -> None:
+def test_a_new_taint_gets_the_current_time() -> None:
     taints = [
         {"key": "k", "effect": "NoSchedule"},
         {"key": "k", "effect": "NoExecute", "timeAdded": "2026-01-01T02:00:00.9+01:00"},

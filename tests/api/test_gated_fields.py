@@ -1,4 +1,4 @@
-"""Features that are off: their fields go from what is written, and stay in what is there."""
+"""Disabled features: their fields are dropped from writes and kept in stored objects."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def settings(gate: str, *, on: bool) -> str:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_fields_of_a_feature_that_is_off_stay_only_where_it_is_used_already(case: Case) -> None:
+def test_fields_of_a_disabled_feature_are_kept_only_if_already_in_use(case: Case) -> None:
     on, off = admission_context(settings(case.gate, on=True)), admission_context(settings(case.gate, on=False))
     used = stored(case.document, on)
     assert value_at(document_of(used), case.way) is not None
@@ -137,7 +137,7 @@ def test_fields_of_a_feature_that_is_off_stay_only_where_it_is_used_already(case
     assert value_at(document_of(stored(case.document, off)), case.way) is None
 
 
-def test_without_prioritized_lists_a_request_that_has_one_is_left_with_nothing() -> None:
+def test_without_prioritized_lists_a_request_with_alternatives_becomes_empty() -> None:
     document = claim_of()
     document["spec"]["devices"]["requests"] = [{"name": "r", "firstAvailable": [{"name": "s", "deviceClassName": "c"}]}]
     on = stored(document)
@@ -166,7 +166,7 @@ STATUS: dict[str, Any] = {
 }
 
 
-def test_shares_are_dropped_from_a_new_allocation_and_kept_in_a_claim_that_asked_for_capacity() -> None:
+def test_share_ids_are_dropped_from_a_new_allocation_and_kept_in_a_claim_with_capacity_requests() -> None:
     off = admission_context("DRAConsumableCapacity=false")
     plain = stored(claim_of())
     dropped = update_status({**document_of(plain), "status": STATUS}, plain, off)
@@ -180,7 +180,7 @@ def test_shares_are_dropped_from_a_new_allocation_and_kept_in_a_claim_that_asked
     assert document_of(kept.stored)["status"]["allocation"]["devices"]["results"][0]["shareID"] == SHARE
 
 
-def test_without_its_gate_a_claim_is_for_no_pod_but_those_listed() -> None:
+def test_without_its_gate_a_claim_is_reserved_only_for_the_listed_pods() -> None:
     off = admission_context("DRAReservedForWorkloads=false")
     plain = stored(claim_of())
     outcome = update_status({**document_of(plain), "status": {"allocation": {"reservedForAnyPod": True}}}, plain, off)
@@ -197,6 +197,6 @@ def test_without_its_gate_a_claim_is_for_no_pod_but_those_listed() -> None:
         ("DRADeviceTaints=false", "needs DRADeviceTaints"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(text: str, words: str) -> None:
+def test_invalid_gate_settings_are_rejected(text: str, words: str) -> None:
     with pytest.raises(UnknownGate, match=words):
         FeatureGates.parse(text)

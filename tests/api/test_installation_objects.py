@@ -1,4 +1,4 @@
-"""What programs are installed with: kept as it was written, and judged before a cluster does it."""
+"""Objects that install programs: kept as written, and validated."""
 
 from __future__ import annotations
 
@@ -74,24 +74,24 @@ CASES: list[tuple[dict[str, Any], Causes]] = [
 
 
 @pytest.mark.parametrize(("document", "want"), CASES)
-def test_what_is_refused(document: dict[str, Any], want: Causes) -> None:
+def test_invalid_installation_objects_are_rejected(document: dict[str, Any], want: Causes) -> None:
     assert causes(create(document)) == want
 
 
-def test_what_only_a_cluster_understands_is_kept() -> None:
+def test_unknown_fields_are_kept() -> None:
     kept = document_of(stored(workload(strategy={"type": "Recreate"})))["spec"]
     assert kept["strategy"] == {"type": "Recreate"}
     assert kept["replicas"] == 1
     assert kept["template"]["spec"]["containers"][0]["livenessProbe"] == {"httpGet": {"port": 80}}
 
 
-def test_who_is_bound_may_change_and_to_what_may_not() -> None:
+def test_subjects_of_a_binding_may_change_and_its_role_may_not() -> None:
     before = stored(binding())
     assert causes(update(binding(subjects=[]), before)) == []
     other = {"apiGroup": RBAC, "kind": "ClusterRole", "name": "other"}
     assert causes(update(binding(roleRef=other), before)) == [("Invalid", "roleRef")]
 
 
-def test_the_pods_of_a_workload_are_chosen_once() -> None:
+def test_the_selector_of_a_workload_is_immutable() -> None:
     changed = workload(selector={"matchExpressions": [{"key": "app", "operator": "Exists"}]})
     assert causes(update(changed, stored(workload()))) == [("Invalid", "spec.selector")]

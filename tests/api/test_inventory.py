@@ -1,4 +1,4 @@
-"""What devices have, and selectors that ask for something else."""
+"""Names of device attributes, and selectors for unknown names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SLICE = resource_slice(
 D = 'device.attributes["gpu.example.com"]'
 
 
-def test_names_are_counted_once_a_device() -> None:
+def test_names_are_counted_once_per_device() -> None:
     inventory = take_inventory([SLICE])
     assert inventory.device_count == 2
     assert inventory.attributes == {("gpu.example.com", "model"): 2, ("numa.example.net", "node"): 1}
@@ -41,7 +41,7 @@ def test_names_that_no_device_has_are_found(expression: str, want: list[str]) ->
     assert [str(name) for name in unknown] == [f"no device in these files has {text}" for text in want]
 
 
-def test_without_devices_nothing_is_unknown() -> None:
+def test_without_devices_no_name_is_unknown() -> None:
     assert not find_unknown_names(compile_selector_expression(f"has({D}.x)").reads, take_inventory([]))
 
 
@@ -71,7 +71,7 @@ items:
 """
 
 
-def test_warnings_say_where_the_selector_stands() -> None:
+def test_warnings_have_the_position_of_the_selector() -> None:
     ((index, warning),) = warn_about_unknown_names([read_manifest(SLICES_FILE), read_manifest(CLASSES_FILE)])
     assert index == 1
     assert (warning.position.line, warning.position.column) == (11, 9)

@@ -1,4 +1,4 @@
-"""Manifests: documents, lists, and where things stand in them."""
+"""Manifests: documents, lists, and positions."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def test_documents_and_lists(source: bytes, want: list[object]) -> None:
     assert bodies(source) == want
 
 
-def test_bytes_of_json_are_kept() -> None:
+def test_json_bytes_are_kept() -> None:
     (document,) = read_manifest(b' {"parameters":  {"b" : 1.50, "a":1} } ').documents
     assert document.body == b'{"parameters":  {"b" : 1.50, "a":1} }'
 
 
 @pytest.mark.parametrize("source", [b"a: 1\n---\nb: [", b'{"a": 1} {"b": '])
-def test_what_comes_before_an_error_is_read(source: bytes) -> None:
+def test_documents_before_an_error_are_read(source: bytes) -> None:
     manifest = read_manifest(source)
     assert [document.tree for document in manifest.documents] == [{"a": 1}]
     assert manifest.error is not None
@@ -66,7 +66,7 @@ def test_what_comes_before_an_error_is_read(source: bytes) -> None:
         (b'{"a":\n 1', Position(2, 3)),
     ],
 )
-def test_an_error_says_where(source: bytes, position: Position) -> None:
+def test_an_error_has_a_position(source: bytes, position: Position) -> None:
     error = read_manifest(source).error
     assert error is not None
     assert error.position == position
@@ -124,7 +124,7 @@ trees = st.recursive(
 
 
 @given(st.lists(trees.map(lambda tree: {"x": tree}), min_size=1, max_size=3), st.sampled_from([None, 1]))
-def test_every_part_of_json_is_found_where_it_stands(values: list[dict[str, object]], indent: int | None) -> None:
+def test_every_part_of_json_has_its_position(values: list[dict[str, object]], indent: int | None) -> None:
     text = "\n".join(json.dumps(value, indent=indent) for value in values)
     lines = text.split("\n")
     manifest = read_manifest(text.encode())
@@ -143,7 +143,7 @@ def test_every_part_of_json_is_found_where_it_stands(values: list[dict[str, obje
 
 @pytest.mark.fuzz
 @given(st.binary(max_size=80) | st.text(alphabet='{}[]",:ab1\n -&*\\u', max_size=80).map(str.encode))
-def test_any_bytes_are_a_manifest_or_an_error(source: bytes) -> None:
+def test_any_bytes_are_a_manifest_or_a_source_error(source: bytes) -> None:
     manifest = read_manifest(source)
     for index, positions in manifest.locate(manifest.documents).items():
         assert index < len(manifest.documents) + source.count(b"---")

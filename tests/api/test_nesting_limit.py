@@ -1,4 +1,4 @@
-"""The bound on nesting holds for real levels, and brackets in texts are no levels."""
+"""The nesting limit counts real levels, not brackets inside strings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from dralloc.api.nesting_limit import LEVELS_MAX, is_nested_too_deeply
         (b'"' + b'\\"' * 300_000 + b"[" * 1000, False),
     ],
 )
-def test_levels(body: bytes, want: bool) -> None:
+def test_nesting_levels_are_counted(body: bytes, want: bool) -> None:
     assert is_nested_too_deeply(body) is want
 
 
@@ -38,5 +38,5 @@ trees = st.recursive(
 
 
 @given(trees)
-def test_no_ordinary_value_is_refused(tree: object) -> None:
+def test_ordinary_values_are_accepted(tree: object) -> None:
     assert not is_nested_too_deeply(json.dumps(tree).encode())

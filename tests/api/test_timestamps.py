@@ -1,4 +1,4 @@
-"""One spelling for one second."""
+"""Canonical timestamps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dralloc.api.timestamps import BadTimestamp, canonical_timestamp, parse_time
         ("0001-01-01T00:00:00Z", "0001-01-01T00:00:00Z"),
     ],
 )
-def test_times_are_told_in_utc_and_whole_seconds(text: str, want: str) -> None:
+def test_timestamps_print_in_utc_and_whole_seconds(text: str, want: str) -> None:
     assert canonical_timestamp(text) == want
 
 
@@ -36,13 +36,13 @@ def test_times_are_told_in_utc_and_whole_seconds(text: str, want: str) -> None:
         "2026-01-31T12:00:00",
     ],
 )
-def test_other_texts_are_no_times(text: str) -> None:
+def test_invalid_timestamps_are_rejected(text: str) -> None:
     with pytest.raises(BadTimestamp):
         canonical_timestamp(text)
 
 
 @given(moment=st.datetimes(min_value=datetime(1, 1, 2), max_value=datetime(9999, 12, 30)))
-def test_what_is_printed_reads_as_the_same_second(moment: datetime) -> None:
+def test_printed_timestamps_round_trip(moment: datetime) -> None:
     moment = moment.replace(tzinfo=UTC)
     again = parse_timestamp(print_timestamp(moment))
     assert timedelta(0) <= moment - again < timedelta(seconds=1)

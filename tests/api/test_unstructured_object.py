@@ -1,4 +1,4 @@
-"""Kinds that we model only in part: nothing is lost, and what a reader expects is filled in."""
+"""Partially modelled kinds: nothing is lost, and defaults are set."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ JSON = st.recursive(
 @pytest.mark.slow
 @pytest.mark.fuzz
 @given(unknown=st.dictionaries(st.text(min_size=1, max_size=8).map(lambda key: f"x{key}"), JSON, max_size=3))
-def test_whatever_we_do_not_know_is_kept(unknown: dict[str, Any]) -> None:
+def test_unknown_members_are_kept(unknown: dict[str, Any]) -> None:
     document = {**POD, "spec": {**POD["spec"], **unknown}, **unknown}
     obj = read_unstructured(json.dumps(document).encode(), Pod)
     assert json.loads(print_unstructured(obj)) == document
 
 
-def test_metadata_comes_first_in_print() -> None:
+def test_metadata_is_printed_first() -> None:
     event = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}, "action": "Bind", "count": 2}
     obj = read_unstructured(json.dumps(event).encode(), Event)
     assert print_unstructured(UnstructuredObject(metadata=obj.metadata, content=obj.content)).startswith(
@@ -51,14 +51,14 @@ def test_metadata_comes_first_in_print() -> None:
     )
 
 
-def test_numbers_keep_their_spelling_and_null_is_as_good_as_absent() -> None:
+def test_numbers_keep_their_text_and_null_equals_absent() -> None:
     obj = read_unstructured(
         b'{"kind":"Pod","apiVersion":"v1","metadata":{},"spec":{"a":1.50,"b":null,"c":[{"d":null}]}}', Pod
     )
     assert print_unstructured(obj) == b'{"apiVersion":"v1","kind":"Pod","metadata":{},"spec":{"a":1.50,"c":[{}]}}'
 
 
-def test_what_we_know_must_have_the_right_type() -> None:
+def test_known_fields_must_have_the_right_type() -> None:
     with pytest.raises(DecodeError, match=r"spec\.containers\[0\]\.name"):
         read_unstructured(b'{"kind":"Pod","apiVersion":"v1","spec":{"containers":[{"name":5}]}}', Pod)
 
@@ -94,7 +94,7 @@ def test_a_new_pod_is_pending_and_has_defaults() -> None:
         ({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}}, "Burstable"),
     ],
 )
-def test_quality_of_service_follows_what_is_asked_for(resources: dict[str, Any], want: str) -> None:
+def test_quality_of_service_follows_requests_and_limits(resources: dict[str, Any], want: str) -> None:
     document = {**POD, "spec": {"containers": [{"name": "c", "image": "x", "resources": resources}]}}
     assert document_of(stored(document))["status"]["qosClass"] == want
 
@@ -111,7 +111,7 @@ def test_quality_of_service_follows_what_is_asked_for(resources: dict[str, Any],
         ),
     ],
 )
-def test_on_the_network_of_the_host_every_port_is_one_of_the_host(
+def test_with_host_network_every_port_is_a_host_port(
     port: dict[str, Any], host_network: bool, want: dict[str, Any]
 ) -> None:
     container = {"name": "c", "image": "x", "ports": [port]}
@@ -120,18 +120,18 @@ def test_on_the_network_of_the_host_every_port_is_one_of_the_host(
     assert [made[member][0]["ports"] for member in ("containers", "initContainers")] == [[want]] * 2
 
 
-def test_a_port_of_the_host_network_cannot_be_another_one_inside() -> None:
+def test_with_host_network_host_port_and_container_port_must_match() -> None:
     container = {"name": "c", "image": "x", "ports": [{"containerPort": 80, "hostPort": 8080}]}
     refused = create({**POD, "spec": {"containers": [container], "hostNetwork": True}})
     assert causes(refused) == [("Invalid", "spec.containers[0].ports[0].hostPort")]
 
 
-def test_a_limit_is_a_request() -> None:
+def test_a_limit_without_a_request_is_also_the_request() -> None:
     document = {**POD, "spec": {"containers": [{"name": "c", "image": "x", "resources": {"limits": {"cpu": "1"}}}]}}
     assert view(_core(document), Pod).spec.containers[0].resources.requests.keys() == {"cpu"}
 
 
-def test_a_pod_keeps_its_status_in_an_update_and_its_spec_in_a_status() -> None:
+def test_a_pod_update_keeps_the_status_and_a_status_update_keeps_the_spec() -> None:
     old = stored(POD)
     bound = update_status({**document_of(old), "spec": {}, "status": {"phase": "Running"}}, old)
     assert isinstance(bound, Admitted), causes(bound)
@@ -141,7 +141,7 @@ def test_a_pod_keeps_its_status_in_an_update_and_its_spec_in_a_status() -> None:
     assert relabelled.stored == bound.stored
 
 
-def test_a_list_with_null_in_it_is_a_fault_and_no_crash() -> None:
+def test_a_list_with_null_is_a_field_error() -> None:
     assert ("Required", "spec.containers[0].name") in causes(
         create({**POD, "spec": {"containers": [None], "tolerations": [None]}})
     )
@@ -193,28 +193,28 @@ GPU = [{"name": "gpu", "resourceClaimName": "gpu"}]
         "completions alone of an indexed job",
     ],
 )
-def test_what_a_job_consists_of_stays(before: dict[str, Any], after: dict[str, Any], want: str) -> None:
+def test_the_pod_template_of_a_job_is_immutable(before: dict[str, Any], after: dict[str, Any], want: str) -> None:
     outcome = update(after, stored(before))
     faults = [str(fault) for fault in outcome.faults] if isinstance(outcome, Refused) else []
     assert len(faults) == bool(want), faults
     assert "".join(faults).startswith(want)
 
 
-def test_a_suspended_job_stays_as_it_is_while_it_has_pods() -> None:
+def test_a_suspended_job_with_pods_is_immutable() -> None:
     running = update_status({**job(suspend=True), "status": {"active": 1}}, stored(job(suspend=True)))
     assert isinstance(running, Admitted), causes(running)
     placed = job(template={"nodeSelector": {"a": "b"}})
     assert causes(update(placed, running.stored)) == [("Invalid", "spec.template")]
 
 
-def test_a_namespace_is_found_by_its_name_and_stays_until_it_is_empty() -> None:
+def test_a_namespace_has_a_name_label_and_a_finalizer() -> None:
     namespace = document_of(stored({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "talk"}}))
     assert namespace["metadata"]["labels"] == {"kubernetes.io/metadata.name": "talk"}
     assert namespace["spec"] == {"finalizers": ["kubernetes"]}
     assert namespace["status"] == {"phase": "Active"}
 
 
-def test_a_node_brings_its_own_status() -> None:
+def test_a_new_node_keeps_its_own_status() -> None:
     node = {
         "apiVersion": "v1",
         "kind": "Node",
@@ -224,7 +224,7 @@ def test_a_node_brings_its_own_status() -> None:
     assert document_of(stored(node))["status"] == node["status"]
 
 
-def test_every_kind_is_found_by_both_of_its_names() -> None:
+def test_every_kind_is_found_by_kind_and_by_plural() -> None:
     for kind in KINDS:
         for served in kind.versions:
             assert find_kind(kind.api_version(served.version), kind.kind) is kind

@@ -1,4 +1,4 @@
-"""The rules of validation, as tables: a valid object, what is changed in it, and what is wrong then."""
+"""Validation rules as tables: a valid object, a change, and the expected field errors."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _stored_before(case: dict[str, Any]) -> ApiObject:
 
 
 @pytest.mark.parametrize("case", [*_load("slices.yaml"), *_load("claims.yaml"), *_load("other_kinds.yaml")])
-def test_every_fault_is_found(case: dict[str, Any]) -> None:
+def test_every_field_error_is_reported(case: dict[str, Any]) -> None:
     context = admission_context(case.get("gates", ""))
     changes = case.get("set", {})
     if case.get("verb", "create") == "create":

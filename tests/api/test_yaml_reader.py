@@ -1,4 +1,4 @@
-"""YAML as manifests mean it: scalars, keys, aliases, and texts that are attacks."""
+"""YAML as in Kubernetes manifests: scalars, keys, aliases, and hostile input."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def read(text: str) -> Any:
         ("|\n  two\n  lines\n", "two\nlines\n"), (">-\n  one\n  line\n", "one line"),
     ],
 )  # fmt: skip
-def test_scalars_mean_what_they_mean_to_kubernetes(written: str, meant: object) -> None:
+def test_scalars_resolve_as_in_kubernetes(written: str, meant: object) -> None:
     value = read(f"value: {written}" if not written.startswith("-") or len(written) > 1 else f"value:\n  {written}")[
         "value"
     ]
     assert (value, type(value)) == (meant, type(meant))
 
 
-def test_keys_become_text() -> None:
+def test_keys_become_strings() -> None:
     assert read("1: a\ntrue: b\n1.5: c\n'4': d") == {"1": "a", "true": "b", "1.5": "c", "4": "d"}
 
 
@@ -53,7 +53,7 @@ def test_aliases_and_merges() -> None:
     assert tree["three"] == {"c": 1, "d": 3}
 
 
-def test_keys_stated_twice_are_kept_in_mind() -> None:
+def test_repeated_keys_are_recorded() -> None:
     tree = read("a: 1\nb: {c: 1, c: 2}\na: 3\na: 4")
     assert (type(tree), tree["a"], tree.repeated) == (RepeatedKeys, 4, ("a",))
     assert tree["b"].repeated == ("c",)
@@ -91,7 +91,7 @@ BILLION_LAUGHS = "a0: &a0 [lol]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n -
         (BILLION_LAUGHS, 8, 6, "too much"),
     ],
 )  # fmt: skip
-def test_bad_text_is_refused_where_it_is_bad(text: str, line: int, column: int, said: str) -> None:
+def test_invalid_yaml_is_rejected_with_its_position(text: str, line: int, column: int, said: str) -> None:
     with pytest.raises(SourceError) as refusal:
         list(read_yaml_stream(text))
     assert said.replace("U+", "") in str(refusal.value).replace("U+", "")
@@ -100,7 +100,7 @@ def test_bad_text_is_refused_where_it_is_bad(text: str, line: int, column: int, 
         assert refusal.value.position == Position(line, column)
 
 
-def test_aliases_may_stand_for_a_good_deal() -> None:
+def test_aliases_may_expand_up_to_the_limit() -> None:
     text = "base: &base {text: " + "x" * 1000 + "}\nlist: [" + "*base, " * 5000 + "]"
     assert len(read(text)["list"]) == 5000
     assert ALIASED_SIZE_MAX > 5000 * 1000
@@ -131,13 +131,13 @@ def test_json_is_yaml(tree: Any) -> None:
 
 
 @given(trees)
-def test_what_is_written_reads_back_here_and_elsewhere(tree: Any) -> None:
+def test_written_yaml_round_trips_in_all_readers(tree: Any) -> None:
     text = write_yaml(tree)
     assert read(text) == tree
     assert yaml.load(text, Loader=yaml.CSafeLoader) == tree
 
 
-def test_text_of_several_lines_is_written_as_such() -> None:
+def test_multi_line_strings_use_block_style() -> None:
     assert write_yaml({"expression": "a &&\nb", "count": 1, "text": "1e3", "long": "x " * 100 + "y"}) == (
         "expression: |-\n  a &&\n  b\ncount: 1\ntext: '1e3'\nlong: " + "x " * 100 + "y\n"
     )
@@ -145,7 +145,7 @@ def test_text_of_several_lines_is_written_as_such() -> None:
 
 @pytest.mark.fuzz
 @given(st.text(max_size=60) | st.text(alphabet="ab:-[]{}&*!|>'\"%@`#,? \n\t019.e<~", max_size=60))
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_any_text_parses_or_raises_a_source_error(text: str) -> None:
     try:
         documents = list(read_yaml_stream(text))
     except SourceError:

@@ -1,7 +1,7 @@
-"""A second opinion on the standard language: Google's C++ implementation reads and types expressions as we do.
+"""Agreement with Google's C++ implementation on parsing and types of standard CEL.
 
-It knows nothing of Kubernetes' types and libraries, so only expressions of plain CEL are put to both, without
-what Kubernetes settles in its own way: lists of mixed types, and comparisons of numbers of different types.
+It lacks Kubernetes' types and libraries, so only plain CEL expressions are compared, without features that Kubernetes
+configures differently: lists of mixed types, and comparisons across number types.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ PIECES = st.sampled_from(
 @pytest.mark.slow
 @pytest.mark.fuzz
 @given(st.lists(PIECES, max_size=8).map("".join))
-def test_what_can_be_read_agrees(text: str) -> None:
+def test_acceptance_agrees(text: str) -> None:
     assert _we_read(text) == _they_read(text)
 
 

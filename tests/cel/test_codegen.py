@@ -1,4 +1,4 @@
-"""The fast path: it gives what the plain evaluator gives, or leaves the answer to it."""
+"""The fast path returns the evaluator's result, or falls back to it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ USUAL = [
 
 
 @pytest.mark.parametrize("expression", USUAL)
-def test_usual_selectors_are_answered_without_the_evaluator(expression: str) -> None:
+def test_common_selectors_run_without_the_evaluator(expression: str) -> None:
     assert fast_answer(expression, device_view()) is True
     assert compile_selector(expression).is_generated
 
@@ -87,7 +87,7 @@ def test_usual_selectors_are_answered_without_the_evaluator(expression: str) -> 
         ("{D}.x == {D}.x", {"x": [1, 2]}, True),
     ],
 )  # fmt: skip
-def test_the_traps_of_python_are_none(expression: str, attributes: dict[str, object], want: bool) -> None:
+def test_python_semantics_do_not_leak(expression: str, attributes: dict[str, object], want: bool) -> None:
     selector = compile_selector(expression.replace("{D}", D))
     device = device_view(attributes)  # type: ignore[arg-type]
     assert selector.matches(device) is want
@@ -109,7 +109,7 @@ def test_the_traps_of_python_are_none(expression: str, attributes: dict[str, obj
         "1 / 0 == 1",
     ],
 )
-def test_the_unusual_is_left_to_the_evaluator(expression: str) -> None:
+def test_unusual_cases_fall_back_to_the_evaluator(expression: str) -> None:
     assert fast_answer(expression, device_view()) is None
     selector = compile_selector(expression)
     assert outcome(selector.matches, device_view()) == outcome(selector.decide, device_view())
@@ -121,11 +121,11 @@ def test_both_sides_of_a_comparison_are_evaluated() -> None:
     assert outcome(selector.matches, device_view()) is CelError
 
 
-def test_a_list_on_the_way_does_not_count_from_its_end() -> None:
+def test_negative_indexes_do_not_count_from_the_end() -> None:
     assert fast_answer("[1, 2][-1] == 2", device_view()) is None
 
 
-def test_what_may_take_long_is_left_to_the_evaluator() -> None:
+def test_expensive_expressions_fall_back_to_the_evaluator() -> None:
     for expression in (
         "lists.range(1000).all(x, lists.range(1000).all(y, x + y >= 0))",
         "optional.of(1)" + ".optMap(a, a)" * 40 + ".hasValue()",

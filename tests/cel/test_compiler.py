@@ -1,4 +1,4 @@
-"""Judging expressions: verdicts of API server and scheduler, and what is told about an expression."""
+"""Compilation: checks of the API server and the scheduler, and properties of expressions."""
 
 from __future__ import annotations
 
@@ -116,12 +116,12 @@ FORMATS = [
 
 
 @pytest.mark.parametrize(("text", "is_good"), FORMATS, ids=[text for text, _ in FORMATS])
-def test_templates_fit_their_arguments(text: str, is_good: bool) -> None:
+def test_format_templates_are_checked_against_their_arguments(text: str, is_good: bool) -> None:
     outcome = check_selector(f"{text} == ''", STORED)
     assert isinstance(outcome, CheckedExpression) == is_good
 
 
-def test_faults_say_where_and_of_what_sort_they_are() -> None:
+def test_refusals_have_a_reason_and_a_position() -> None:
     with pytest.raises(CelTypeError, match=r"<input>:1:8: all must be of type int, this is string"):
         compile_selector_expression("[1, 2, 'a'] == []")
     with pytest.raises(CelProgramError, match=r"<input>:1:12: .*type conversion error"):
@@ -197,12 +197,12 @@ READS = [
 
 
 @pytest.mark.parametrize("case", READS, ids=lambda case: case.id)
-def test_what_is_read(case: ReadCase) -> None:
+def test_reads_of_an_expression(case: ReadCase) -> None:
     want = Reads(attributes=case.attributes, capacity=case.capacity, is_exact=case.is_exact)
     assert compile_selector_expression(case.text).reads == want
 
 
-def test_cheap_selectors_need_no_meter() -> None:
+def test_cheap_selectors_stay_within_budget() -> None:
     assert compile_selector_expression("device.attributes['d'].a == 1").stays_within_budget
     assert compile_selector_expression("device.attributes['d'].all(k, k.matches('a+'))").stays_within_budget
     assert not compile_selector_expression("lists.range(200000).all(x, x >= 0)").stays_within_budget
@@ -212,7 +212,7 @@ def test_cheap_selectors_need_no_meter() -> None:
 @pytest.mark.slow
 @pytest.mark.fuzz
 @given(expression_texts())
-def test_judging_raises_nothing_but_cel_errors(text: str) -> None:
+def test_checking_a_selector_raises_nothing(text: str) -> None:
     for environment in (STORED, NEW, LISTS, EXCLUSIVE):
         check_selector(text, environment)
         check_derived_attribute(text, environment)
@@ -228,7 +228,7 @@ DEVICE = device_view({"bool": True, "int": 4, "string": "a100", "version": Semve
 @pytest.mark.slow
 @pytest.mark.fuzz
 @given(typed_texts())
-def test_what_runs_costs_no_more_than_is_said(text: str) -> None:
+def test_actual_cost_is_within_the_estimate(text: str) -> None:
     with contextlib.suppress(CelError):
         checked = compile_selector_expression(text)
         _, cost = Selector(checked).measure(DEVICE)
@@ -238,11 +238,11 @@ def test_what_runs_costs_no_more_than_is_said(text: str) -> None:
 @pytest.mark.slow
 @pytest.mark.fuzz
 @given(typed_texts())
-def test_what_may_be_written_can_run_later(text: str) -> None:
+def test_accepted_expressions_also_compile_when_stored(text: str) -> None:
     if isinstance(check_selector(text, NEW), CheckedExpression):
         compile_selector_expression(text)
 
 
-def test_a_refusal_is_a_cel_error_for_those_who_compile() -> None:
+def test_compiling_a_refused_expression_raises() -> None:
     with pytest.raises(CelCompileError):
         compile_selector_expression("1")

@@ -1,4 +1,4 @@
-"""The estimate of the greatest cost: Kubernetes' numbers, and the rules behind them."""
+"""The cost estimate: Kubernetes' numbers, and the rules behind them."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ BOUNDS = [
 
 
 @pytest.mark.parametrize(("text", "is_upper_bound"), BOUNDS, ids=[text for text, _ in BOUNDS])
-def test_an_estimate_that_may_be_too_low_says_so(text: str, is_upper_bound: bool) -> None:
+def test_an_estimate_that_may_be_too_low_is_no_upper_bound(text: str, is_upper_bound: bool) -> None:
     assert estimate_cost(check_types(parse(text), NEW)).is_upper_bound == is_upper_bound
 
 
@@ -115,7 +115,7 @@ PATHS = [
 
 
 @pytest.mark.parametrize(("steps", "want"), PATHS, ids=[".".join(steps) for steps, _ in PATHS])
-def test_sizes_that_the_api_allows(steps: tuple[str, ...], want: int | None) -> None:
+def test_declared_sizes(steps: tuple[str, ...], want: int | None) -> None:
     path = SizePath.of(steps[0])
     for step in steps[1:]:
         path = path.extended(step)
@@ -130,6 +130,6 @@ def test_the_deepest_expressions_are_estimated() -> None:
 @pytest.mark.slow
 @pytest.mark.fuzz
 @given(expression_texts())
-def test_every_estimate_is_a_number_of_64_bits(text: str) -> None:
+def test_every_estimate_fits_64_bits(text: str) -> None:
     with contextlib.suppress(CelError):
         assert 0 <= cost(text) <= ENDLESS

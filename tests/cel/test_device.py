@@ -13,7 +13,7 @@ from dralloc.primitives.semver import Semver
 from tests.support.selectors import DRIVER, Plain, device_view
 
 
-def test_a_name_without_a_domain_belongs_to_the_driver() -> None:
+def test_a_name_without_a_domain_has_the_drivers_domain() -> None:
     device = device_view({"model": "a", "numa.example.net/node": 1}, {"memory": "1Gi", "pool.example.net/slots": "2"})
     assert device.attributes == {DRIVER: {"model": "a"}, "numa.example.net": {"node": 1}}
     assert device.capacity == {
@@ -23,7 +23,7 @@ def test_a_name_without_a_domain_belongs_to_the_driver() -> None:
 
 
 @pytest.mark.parametrize("names", [("x", f"{DRIVER}/x"), (f"{DRIVER}/x", "x")])
-def test_of_two_spellings_of_a_name_the_one_with_the_domain_counts(names: tuple[str, str]) -> None:
+def test_the_qualified_spelling_of_a_name_wins(names: tuple[str, str]) -> None:
     device = device_view({name: name for name in names}, {})
     assert device.attributes == {DRIVER: {"x": f"{DRIVER}/x"}}
 
@@ -43,14 +43,14 @@ def test_each_member_of_an_attribute_becomes_a_value() -> None:
     assert device_view(plain, {}).attributes == {DRIVER: plain}
 
 
-def test_where_several_members_are_set_lists_come_first() -> None:
+def test_with_several_members_set_lists_come_first() -> None:
     view = DeviceView.build(
         DRIVER, {"x": DeviceAttribute(int=1, strings=("a",)), "y": DeviceAttribute(int=1, string="a")}
     )
     assert view.attributes == {DRIVER: {"x": ["a"], "y": 1}}
 
 
-def test_capacity_may_come_with_its_policy() -> None:
+def test_capacity_may_have_a_policy() -> None:
     amount = Quantity.parse("1Gi")
     view = DeviceView.build(DRIVER, None, {"memory": DeviceCapacity(value=amount)})
     assert view.capacity == {DRIVER: {"memory": amount}}
@@ -75,7 +75,7 @@ def test_one_malformed_attribute_makes_every_selector_fail(bad: DeviceAttribute,
         assert reason in str(caught.value)
 
 
-def test_nothing_is_converted_before_a_selector_asks() -> None:
+def test_attributes_are_converted_lazily() -> None:
     view = DeviceView.build(DRIVER, {"bad": DeviceAttribute()})
     assert view.driver == DRIVER
     with pytest.raises(CelEvaluationError):
@@ -88,6 +88,6 @@ def test_an_unset_flag_is_false(shareable: bool | None, want: bool) -> None:
     assert compile_selector("device.allowMultipleAllocations").matches(device) is want
 
 
-def test_an_unknown_member_is_no_attribute_of_the_view() -> None:
+def test_an_unknown_member_raises_attribute_error() -> None:
     with pytest.raises(AttributeError):
         _ = device_view().name

@@ -1,4 +1,4 @@
-"""Reading expressions: the language's letters, its grammar, its macros and its limits."""
+"""The parser: tokens, grammar, macros and limits."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ READ = [
 
 
 @pytest.mark.parametrize("case", READ, ids=lambda case: case.id)
-def test_reads(case: Case) -> None:
+def test_parses(case: Case) -> None:
     assert shape(parse(case.text).root) == case.want
 
 
@@ -247,20 +247,20 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("text", "offset"), REFUSED, ids=[text[:30] for text, _ in REFUSED])
-def test_refuses_and_says_where(text: str, offset: int) -> None:
+def test_rejects_with_a_position(text: str, offset: int) -> None:
     with pytest.raises(CelSyntaxError) as refusal:
         parse(text)
     assert refusal.value.problems[0].offset == offset
 
 
-def test_a_refusal_shows_the_line_and_the_place() -> None:
+def test_an_error_shows_the_line_and_the_column() -> None:
     with pytest.raises(CelSyntaxError) as refusal:
         parse("a &&\n\tb +* c")
     assert str(refusal.value).splitlines()[1:] == [" |  b +* c", " | ....^"]
     assert str(refusal.value).startswith("ERROR: <input>:2:5: ")
 
 
-def test_of_a_long_line_only_the_neighbourhood_is_shown() -> None:
+def test_long_lines_are_cut_around_the_error() -> None:
     with pytest.raises(CelSyntaxError) as refusal:
         parse("a + " * 20_000 + "& b")
     _, line, mark = str(refusal.value).splitlines()
@@ -293,7 +293,7 @@ DEPTHS = [
 
 
 @pytest.mark.parametrize("case", DEPTHS, ids=lambda case: case.id)
-def test_depth_has_the_limit_of_kubernetes(case: DepthCase) -> None:
+def test_the_depth_limit_is_that_of_kubernetes(case: DepthCase) -> None:
     prefix, suffix = case.template.split("{}")
     parse(prefix * case.count_max + case.innermost + suffix * case.count_max)
     with pytest.raises(CelSyntaxError, match="levels deep"):
@@ -303,17 +303,17 @@ def test_depth_has_the_limit_of_kubernetes(case: DepthCase) -> None:
 @pytest.mark.parametrize(
     "text", ["!" * 5000 + "true", "-" * 5000 + "1", " || ".join(["a"] * 5000), "[1" + ", 1" * 5000 + "]"]
 )
-def test_length_alone_is_no_depth(text: str) -> None:
+def test_length_alone_does_not_count_as_depth(text: str) -> None:
     parse(text)
 
 
-def test_length_has_a_limit_in_code_points() -> None:
+def test_the_length_limit_is_in_code_points() -> None:
     parse("'" + "é" * 99_998 + "'")
     with pytest.raises(CelSyntaxError, match="100001 code points"):
         parse("'" + "é" * 99_999 + "'")
 
 
-def test_macros_are_remembered_as_they_were_written() -> None:
+def test_macro_calls_are_kept_as_written() -> None:
     parsed = parse("a.exists(x, has(x.b))")
     assert [shape(call) for call in parsed.macros.values()] == ["has(x.b)", "a->exists(x, x.b?)"]
     assert parsed.root.id in parsed.macros
@@ -322,6 +322,6 @@ def test_macros_are_remembered_as_they_were_written() -> None:
 @pytest.mark.slow
 @pytest.mark.fuzz
 @given(scrambled_texts())
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_any_text_parses_or_raises_a_source_error(text: str) -> None:
     with contextlib.suppress(CelError):
         parse(text)

@@ -1,4 +1,4 @@
-"""Printing: what is printed reads as the same tree, and looks as a person would write it."""
+"""The printer: its output parses to the same tree and is readable."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.expressions import expression_texts, expression_trees, typed_
 @pytest.mark.slow
 @pytest.mark.fuzz
 @given(expression_trees())
-def test_reading_what_is_printed_gives_the_tree(tree: Expression) -> None:
+def test_printing_round_trips(tree: Expression) -> None:
     printed = print_expression(ParsedExpression(text="", root=tree, macros={}))
     assert parse(printed).root == tree
 

@@ -1,4 +1,4 @@
-"""Selectors as others use them: compiled once, shared by threads, explained."""
+"""Selectors as callers use them: compiled once, shared by threads, explained."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_a_text_is_compiled_once() -> None:
     assert compile_selector("device.driver == 'once'") is compile_selector("device.driver == 'once'")
 
 
-def test_a_fault_is_remembered_and_raised_anew() -> None:
+def test_compile_errors_are_cached_and_raised_again() -> None:
     faults = []
     for _ in range(3):
         with pytest.raises(CelTypeError) as caught:
@@ -41,7 +41,7 @@ def test_a_fault_is_remembered_and_raised_anew() -> None:
         "{}[[1]] == 1 || true",
     ],
 )
-def test_what_cannot_be_a_selector_is_refused_before_it_runs(expression: str) -> None:
+def test_a_non_selector_is_rejected_at_compile_time(expression: str) -> None:
     with pytest.raises(CelCompileError):
         compile_selector(expression)
 
@@ -54,7 +54,7 @@ def test_threads_share_a_selector() -> None:
     assert answers == [number % 2 == 0 for number in range(200)]
 
 
-def test_threads_may_compile_the_same_text_at_the_same_time() -> None:
+def test_threads_may_compile_the_same_text_concurrently() -> None:
     texts = [f"device.driver == 'd{number}'" for number in range(20)] * 10
     with ThreadPoolExecutor(8) as threads:
         selectors = list(threads.map(compile_selector, texts))
@@ -65,7 +65,7 @@ def told(expression: str) -> list[ExplainedPart]:
     return list(compile_selector(expression).explain(device_view()).parts)
 
 
-def test_an_explanation_shows_each_part_that_says_something() -> None:
+def test_an_explanation_shows_each_informative_part() -> None:
     assert [(part.depth, part.text, part.values) for part in told(f'{D}.model == "h100" || {D}.index < 8')] == [
         (0, f'{D}.model == "h100" || {D}.index < 8', ("true",)),
         (1, f'{D}.model == "h100"', ("false",)),
@@ -75,7 +75,7 @@ def test_an_explanation_shows_each_part_that_says_something() -> None:
     ]
 
 
-def test_an_explanation_shows_what_was_not_needed() -> None:
+def test_an_explanation_shows_skipped_parts() -> None:
     parts = told(f"true || {D}.index < 8")
     assert [(part.text, part.times) for part in parts] == [
         (f"true || {D}.index < 8", 1),
@@ -94,7 +94,7 @@ def test_an_explanation_shows_where_an_error_arose() -> None:
     assert all(part.error and "no such key: none" in part.error for part in parts)
 
 
-def test_an_explanation_shows_the_first_values_of_what_ran_often() -> None:
+def test_an_explanation_shows_the_first_values_of_a_loop() -> None:
     parts = {part.text: part for part in told("lists.range(9).all(x, x * 2 < 99)")}
     assert parts["x * 2"].values == ("0", "2", "4", "6", "8")
     assert parts["x * 2"].times == 9

@@ -1,4 +1,4 @@
-"""Texts: the standard functions, the string extension, regular expressions and formatting."""
+"""Strings: the standard functions, the string extension, regular expressions and formatting."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("sentence", TRUE)
-def test_sentences_are_true(sentence: str) -> None:
+def test_expressions_are_true(sentence: str) -> None:
     assert evaluate(sentence) is True
 
 
@@ -108,7 +108,7 @@ def test_format_writes_values_in_english(expression: str) -> None:
 
 
 @pytest.mark.parametrize("expression", FAILURES)
-def test_failures_say_what_is_wrong(expression: str) -> None:
+def test_errors_name_the_problem(expression: str) -> None:
     # Conversions of constants fail before they run; what they say is the same.
     with pytest.raises(CelError) as caught:
         evaluate(expression)

@@ -1,4 +1,4 @@
-"""Types: what each expression is, what is refused, and with which words."""
+"""The type checker: types, errors and their messages."""
 
 from __future__ import annotations
 
@@ -138,14 +138,14 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("text", "offset", "words"), REFUSED, ids=[text for text, _, _ in REFUSED])
-def test_refuses_and_says_why(text: str, offset: int, words: str) -> None:
+def test_rejects_with_a_reason(text: str, offset: int, words: str) -> None:
     with pytest.raises(CelTypeError) as refusal:
         check_types(parse(text), STORED)
     assert words in refusal.value.problems[0].message
     assert refusal.value.problems[0].offset == offset
 
 
-def test_all_faults_are_told_in_order() -> None:
+def test_all_errors_are_reported_in_order() -> None:
     with pytest.raises(CelTypeError) as refusal:
         check_types(parse("b && 1 + 'a' == a"), STORED)
     assert [problem.offset for problem in refusal.value.problems] == [0, 7, 16]
@@ -185,7 +185,7 @@ def _compiles(text: str, environment: Environment) -> bool:
     return False
 
 
-def test_types_grow_to_a_limit() -> None:
+def test_type_size_is_limited() -> None:
     text = "0"
     for depth in range(30):
         text = f"cel.bind(x{depth}, {'{1: 1}' if depth == 29 else f'{{x{depth + 1}: x{depth + 1}}}'}, {text})"
@@ -200,12 +200,12 @@ def test_the_deepest_expressions_are_checked(text: str) -> None:
     check_types(parse(text), STORED)
 
 
-def test_local_names_hide_types() -> None:
+def test_local_names_shadow_types() -> None:
     assert type_of("cel.bind(net, {'IP': 1}, net.IP)") == "int"
     assert type_of("[1].map(int, int)") == "list(int)"
 
 
-def test_undone_attempts_leave_nothing_behind() -> None:
+def test_failed_attempts_are_rolled_back() -> None:
     substitution = Substitution()
     variable = substitution.fresh_variable()
     assert not substitution.fit_all([types.list_of(types.INT), types.STRING], [types.list_of(variable), types.INT])
@@ -216,7 +216,7 @@ def _variable_inside(variable: Type) -> Type:
     return types.list_of(types.map_of(types.STRING, variable))
 
 
-def test_a_variable_is_no_part_of_itself() -> None:
+def test_a_type_variable_cannot_contain_itself() -> None:
     substitution = Substitution()
     variable = substitution.fresh_variable()
     assert not substitution.fits(variable, _variable_inside(variable))
@@ -232,7 +232,7 @@ def test_checking_raises_nothing_but_cel_errors(text: str) -> None:
             assert not any(found.is_open for found in checked.types.values())
 
 
-def test_what_is_new_is_stored_later() -> None:
+def test_new_expressions_also_compile_when_stored() -> None:
     """Everything that the API server accepts runs in the scheduler, whatever the gates were."""
     texts = [
         "device.attributes['d'].a == 1",

@@ -122,12 +122,12 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("sentence", TRUE)
-def test_sentences_are_true(sentence: str) -> None:
+def test_expressions_are_true(sentence: str) -> None:
     assert evaluate(sentence) is True
 
 
 @pytest.mark.parametrize("expression", FAILURES)
-def test_failures_say_what_is_wrong(expression: str) -> None:
+def test_errors_name_the_problem(expression: str) -> None:
     with pytest.raises(CelError) as caught:
         evaluate(expression)
     assert FAILURES[expression] in str(caught.value)

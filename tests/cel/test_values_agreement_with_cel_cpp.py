@@ -1,7 +1,7 @@
-"""A second opinion on what expressions give: Google's C++ implementation evaluates plain CEL as we do.
+"""Agreement with Google's C++ implementation on the values of plain CEL expressions.
 
-Left out is what Kubernetes' own implementation settles in another way: the order of NaN is an error to it, any value may
-be looked for in a map, and a duration has another text and can be made a number.
+Excluded is what Kubernetes' implementation does differently: ordering NaN is an error, any value may be looked up in
+a map, and durations have another text and convert to numbers.
 """
 
 from __future__ import annotations

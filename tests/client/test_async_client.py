@@ -44,7 +44,7 @@ def device_class(name: str, **labels: str) -> DeviceClass:
     return DeviceClass(metadata=ObjectMeta(name=name, labels=labels), spec=DeviceClassSpec())
 
 
-def test_what_is_created_can_be_read_replaced_patched_and_deleted(run: Callable[[Scenario], None]) -> None:
+def test_objects_can_be_created_read_replaced_patched_and_deleted(run: Callable[[Scenario], None]) -> None:
     async def scenario(client: AsyncClient) -> None:
         created = await client.create(device_class("gpu"))
         assert await client.get(DeviceClass, "gpu") == created
@@ -65,7 +65,7 @@ def test_what_is_created_can_be_read_replaced_patched_and_deleted(run: Callable[
     run(scenario)
 
 
-def test_refusals_are_told_apart_and_carry_their_causes(run: Callable[[Scenario], None]) -> None:
+def test_errors_have_distinct_types_and_causes(run: Callable[[Scenario], None]) -> None:
     async def scenario(client: AsyncClient) -> None:
         created = await client.create(device_class("gpu"))
         with pytest.raises(AlreadyExists):
@@ -81,7 +81,7 @@ def test_refusals_are_told_apart_and_carry_their_causes(run: Callable[[Scenario]
     run(scenario)
 
 
-def test_documents_are_taken_where_objects_are_and_lose_nothing(run: Callable[[Scenario], None]) -> None:
+def test_documents_are_accepted_instead_of_objects_without_loss(run: Callable[[Scenario], None]) -> None:
     async def scenario(client: AsyncClient) -> None:
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "spec": {"podCIDR": "10.0.0.0/24"}}
         assert isinstance(await client.create(node), Node)
@@ -93,7 +93,7 @@ def test_documents_are_taken_where_objects_are_and_lose_nothing(run: Callable[[S
     run(scenario)
 
 
-def test_apply_creates_and_then_changes_only_what_it_says(run: Callable[[Scenario], None]) -> None:
+def test_apply_creates_and_then_changes_only_its_fields(run: Callable[[Scenario], None]) -> None:
     async def scenario(client: AsyncClient) -> None:
         await client.apply(device_class("gpu", tier="fast"))
         await client.patch(DeviceClass, "gpu", {"metadata": {"annotations": {"kept": "yes"}}})
@@ -119,7 +119,7 @@ def test_lists_are_read_in_pages_and_filtered(run: Callable[[Scenario], None]) -
     run(scenario)
 
 
-def test_a_watch_shows_what_is_there_and_then_every_change_in_order(run: Callable[[Scenario], None]) -> None:
+def test_a_watch_yields_existing_objects_and_then_every_change_in_order(run: Callable[[Scenario], None]) -> None:
     async def scenario(client: AsyncClient) -> None:
         await client.create(device_class("old"))
         events = client.watch(DeviceClass)
@@ -133,7 +133,7 @@ def test_a_watch_shows_what_is_there_and_then_every_change_in_order(run: Callabl
     run(scenario)
 
 
-def test_a_wrong_token_is_refused() -> None:
+def test_a_wrong_token_is_rejected() -> None:
     async def scenario() -> None:
         from dralloc.client.in_process_transport import InProcessTransport
         from tests.support.api_server import api_application
@@ -146,7 +146,7 @@ def test_a_wrong_token_is_refused() -> None:
     asyncio.run(scenario())
 
 
-def test_a_server_that_is_not_there_is_a_clear_error() -> None:
+def test_an_unreachable_server_is_a_clear_error() -> None:
     async def scenario() -> None:
         from dralloc.client.async_client import connect_async
 
@@ -157,7 +157,7 @@ def test_a_server_that_is_not_there_is_a_clear_error() -> None:
     asyncio.run(scenario())
 
 
-def test_an_unknown_kind_is_named() -> None:
+def test_an_unknown_kind_is_reported() -> None:
     async def scenario() -> None:
         async with api_in_process() as client:
             with pytest.raises(UnknownResource, match="Widget"):
@@ -166,7 +166,7 @@ def test_an_unknown_kind_is_named() -> None:
     asyncio.run(scenario())
 
 
-def test_who_asks_until_something_has_happened_does_not_keep_it_from_happening(run: Callable[[Scenario], None]) -> None:
+def test_polling_does_not_starve_other_tasks(run: Callable[[Scenario], None]) -> None:
     async def scenario(client: AsyncClient) -> None:
         async def make() -> None:
             await client.create(DeviceClass(metadata=ObjectMeta(name="late"), spec=DeviceClassSpec()))
@@ -180,7 +180,7 @@ def test_who_asks_until_something_has_happened_does_not_keep_it_from_happening(r
     run(scenario)
 
 
-def test_a_list_that_the_server_sends_in_pieces_arrives_whole() -> None:
+def test_a_streamed_list_arrives_complete() -> None:
     async def scenario() -> None:
         padding = {"padding": "x" * 200_000}
         async with api_in_process() as client:
@@ -193,7 +193,7 @@ def test_a_list_that_the_server_sends_in_pieces_arrives_whole() -> None:
 
 
 @pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
-def test_a_document_of_another_version_is_taken_as_it_is_written(version: str) -> None:
+def test_a_document_of_another_version_is_sent_unchanged(version: str) -> None:
     async def scenario() -> None:
         asked: dict[str, Any] = {"deviceClassName": "gpu"}
         request = {"name": "gpu", **asked} if version == "v1beta1" else {"name": "gpu", "exactly": asked}
@@ -217,7 +217,7 @@ async def told(events: AsyncIterator[WatchEvent[Object]]) -> tuple[str, str]:
     return event.type, event.object.metadata.name
 
 
-def test_a_reader_that_is_cancelled_while_it_leaves_a_stream_ends() -> None:
+def test_cancellation_while_leaving_a_stream_ends_the_reader() -> None:
     """Else whoever stops it would wait for ever."""
 
     async def slow_to_go() -> AsyncGenerator[bytes, None]:

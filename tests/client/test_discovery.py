@@ -1,4 +1,4 @@
-"""The words for resources: plurals, short names, kinds, and groups behind them."""
+"""Names of resources: plurals, short names, kinds, and groups."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ SERVED = Discovery((PODS, CLAIMS, OLD_CLAIMS, OTHER_PODS))
         ("resourceclaims.v1beta1.resource.k8s.io", OLD_CLAIMS),
     ],
 )
-def test_words_for_a_resource(word: str, want: ServedResource) -> None:
+def test_names_of_a_resource(word: str, want: ServedResource) -> None:
     assert SERVED.find(word) == want
 
 
-def test_a_typing_error_is_answered_with_what_may_be_meant() -> None:
+def test_a_typo_gets_a_suggestion() -> None:
     with pytest.raises(UnknownKind, match="did you mean resourceclaims"):
         SERVED.find("resourceclaimx")
 
 
-def test_a_kind_in_another_version_is_named() -> None:
+def test_a_kind_in_another_version_is_suggested() -> None:
     assert SERVED.of_kind("resource.k8s.io/v1beta1", "ResourceClaim") == OLD_CLAIMS
     with pytest.raises(UnknownKind, match=r"it has ResourceClaim in resource.k8s.io/v1, resource.k8s.io/v1beta1"):
         SERVED.of_kind("resource.k8s.io/v1alpha3", "ResourceClaim")

@@ -1,4 +1,4 @@
-"""Events: the first of its like is written, the next ones are counted, and a lost one harms nobody."""
+"""Events: the first one is created, repetitions are counted, and a lost one is harmless."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def recording() -> AsyncIterator[tuple[AsyncClient, EventRecorder]]:
         writing.cancel()
 
 
-def test_a_repeated_event_is_one_object_with_a_count() -> None:
+def test_repeated_events_are_one_object_with_a_count() -> None:
     async def scenario() -> None:
         async with recording() as (client, recorder):
             for _ in range(3):
@@ -59,7 +59,7 @@ def test_a_repeated_event_is_one_object_with_a_count() -> None:
     run_virtual(scenario())
 
 
-def test_reports_that_take_the_place_of_the_last_are_one_object_with_the_last_message() -> None:
+def test_replacing_reports_are_one_object_with_the_last_message() -> None:
     async def scenario() -> None:
         async with recording() as (client, recorder):
             for nodes in (1, 2, 3):
@@ -84,7 +84,7 @@ def test_long_messages_are_cut() -> None:
     run_virtual(scenario())
 
 
-def test_after_a_loss_the_next_event_is_written_whole() -> None:
+def test_after_a_loss_the_next_event_is_created_again() -> None:
     async def scenario() -> None:
         clock = VirtualClock(asyncio.get_running_loop())
         async with api_application(clock=clock) as application:
@@ -103,7 +103,7 @@ def test_after_a_loss_the_next_event_is_written_whole() -> None:
     run_virtual(scenario())
 
 
-def test_what_cannot_be_written_in_time_is_dropped_and_counted() -> None:
+def test_events_are_dropped_and_counted_when_the_server_is_slow() -> None:
     async def scenario() -> None:
         clock = VirtualClock(asyncio.get_running_loop())
         async with api_application(clock=clock) as application:

@@ -1,4 +1,4 @@
-"""Short requests over sockets: connections are kept, answers come whole or not at all, nothing is sent twice by mistake."""
+"""Short requests over sockets: connections are reused, answers are complete, and writes are not sent twice."""
 
 from __future__ import annotations
 
@@ -85,26 +85,20 @@ def with_server(
 
 
 @with_server(OK, OK, OK)
-async def test_one_connection_serves_requests_one_after_the_other(
-    transport: HttpTransport, server: ScriptedServer
-) -> None:
+async def test_sequential_requests_share_a_connection(transport: HttpTransport, server: ScriptedServer) -> None:
     for _ in range(3):
         assert (await transport.send(GET)).body == b"{}"
     assert server.connections == 1
 
 
 @with_server(*[OK] * 4)
-async def test_requests_at_the_same_time_have_connections_of_their_own(
-    transport: HttpTransport, server: ScriptedServer
-) -> None:
+async def test_concurrent_requests_have_separate_connections(transport: HttpTransport, server: ScriptedServer) -> None:
     await asyncio.gather(*(transport.send(GET) for _ in range(4)))
     assert server.connections == 4
 
 
 @with_server(OK, OK)
-async def test_json_is_wanted_unless_something_else_is_asked_for(
-    transport: HttpTransport, server: ScriptedServer
-) -> None:
+async def test_json_is_the_default_accept_header(transport: HttpTransport, server: ScriptedServer) -> None:
     await transport.send(GET)
     await transport.send(ClientRequest(method="GET", path="/api", headers={"Accept": "application/json;as=Table"}))
     wanted = [[line for line in sent.split(b"\r\n") if line.startswith(b"Accept:")] for sent in server.requests]
@@ -112,7 +106,7 @@ async def test_json_is_wanted_unless_something_else_is_asked_for(
 
 
 @with_server(OK, OK)
-async def test_what_is_sent_is_what_was_said(transport: HttpTransport, server: ScriptedServer) -> None:
+async def test_requests_are_sent_as_given(transport: HttpTransport, server: ScriptedServer) -> None:
     await transport.send(GET)
     await transport.send(POST)
     get, post = server.requests
@@ -125,13 +119,13 @@ async def test_what_is_sent_is_what_was_said(transport: HttpTransport, server: S
 @with_server(
     b'HTTP/1.1 409 Conflict\r\ntransfer-encoding: chunked\r\nWarning: 299 - "old \\"field\\""\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n'
 )
-async def test_status_chunks_and_warnings_are_read(transport: HttpTransport, server: ScriptedServer) -> None:
+async def test_status_chunks_and_warnings_are_parsed(transport: HttpTransport, server: ScriptedServer) -> None:
     response = await transport.send(POST)
     assert (response.status, response.body, response.warnings) == (409, b"abcde", ('old "field"',))
 
 
 @with_server(OK, HANG_UP, OK)
-async def test_a_read_is_repeated_where_a_kept_connection_turns_out_closed(
+async def test_a_read_is_retried_if_a_kept_connection_is_closed(
     transport: HttpTransport, server: ScriptedServer
 ) -> None:
     await transport.send(GET)
@@ -140,7 +134,7 @@ async def test_a_read_is_repeated_where_a_kept_connection_turns_out_closed(
 
 
 @with_server(OK, HANG_UP, OK)
-async def test_a_write_is_never_repeated(transport: HttpTransport, server: ScriptedServer) -> None:
+async def test_a_write_is_never_retried(transport: HttpTransport, server: ScriptedServer) -> None:
     await transport.send(GET)
     with pytest.raises(TransportError, match="closed the connection"):
         await transport.send(POST)
@@ -152,7 +146,7 @@ async def test_a_write_is_never_repeated(transport: HttpTransport, server: Scrip
     [HANG_UP, b"HTTP/1.1 200 OK\r\ncontent-length: 20\r\n\r\nhalf" + HANG_UP, b"what?\r\n\r\n"],
     ids=["nothing", "half an answer", "something else"],
 )
-def test_an_answer_that_is_none_is_a_failure(answer: bytes) -> None:
+def test_an_invalid_answer_is_an_error(answer: bytes) -> None:
     async def main() -> None:
         async with scripted(answer) as (transport, _):
             with pytest.raises(TransportError):
@@ -162,7 +156,7 @@ def test_an_answer_that_is_none_is_a_failure(answer: bytes) -> None:
 
 
 @pytest.mark.parametrize("address", ["http://127.0.0.1:1", "localhost:6443", "/nowhere"])
-def test_a_server_that_is_not_there_is_named(address: str) -> None:
+def test_an_unreachable_server_is_named(address: str) -> None:
     async def main() -> None:
         transport = HttpTransport(ConnectionConfig(server=address))
         with pytest.raises(TransportError, match="no answer from"):
@@ -174,7 +168,7 @@ def test_a_server_that_is_not_there_is_named(address: str) -> None:
 
 @pytest.mark.parametrize("turns", range(12))
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-def test_a_request_that_is_given_up_while_it_connects_keeps_nobody_from_closing(
+def test_a_request_cancelled_while_connecting_does_not_block_closing(
     new_loop: Callable[[], asyncio.AbstractEventLoop], turns: int
 ) -> None:
     async def main() -> None:

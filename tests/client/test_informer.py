@@ -1,4 +1,4 @@
-"""The informer is true to the server, whatever the connection does, and tells each change once."""
+"""The informer stays in sync with the server through disconnects, and reports each change once."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Journal:
             self.lines.append(f"{'+' if before is None else '~'} {name}")
 
 
-def test_an_index_may_name_a_value_twice() -> None:
+def test_an_index_may_return_a_value_twice() -> None:
     informer: Informer[DeviceClass] = Informer({"label": lambda item: [*item.metadata.labels.values()]})
     informer.put(revised("a", "1", x="same", y="same"))
     assert [item.metadata.name for item in informer.by("label", "same")] == ["a"]
@@ -62,7 +62,7 @@ def test_an_index_may_name_a_value_twice() -> None:
     assert informer.by("label", "other") == ()
 
 
-def test_a_list_that_shows_nothing_new_is_no_news() -> None:
+def test_an_unchanged_list_causes_no_events() -> None:
     journal = Journal()
     informer: Informer[DeviceClass] = Informer()
     informer.subscribe(journal)
@@ -71,7 +71,7 @@ def test_a_list_that_shows_nothing_new_is_no_news() -> None:
     assert journal.lines == ["+ a", "+ b", "~ b"]
 
 
-def test_what_a_list_does_not_show_any_more_was_deleted() -> None:
+def test_an_object_missing_from_a_list_is_a_deletion() -> None:
     journal = Journal()
     informer: Informer[DeviceClass] = Informer()
     informer.subscribe(journal)
@@ -81,7 +81,7 @@ def test_what_a_list_does_not_show_any_more_was_deleted() -> None:
     assert journal.lines == ["+ a", "- a"]
 
 
-def test_an_object_made_again_under_its_name_is_another_object() -> None:
+def test_a_recreated_object_is_a_deletion_and_an_addition() -> None:
     journal = Journal()
     informer: Informer[DeviceClass] = Informer()
     informer.subscribe(journal)
@@ -90,7 +90,7 @@ def test_an_object_made_again_under_its_name_is_another_object() -> None:
     assert journal.lines == ["+ a", "- a", "+ a"]
 
 
-def test_a_late_subscriber_is_told_what_is_there() -> None:
+def test_a_late_subscriber_gets_existing_objects() -> None:
     informer: Informer[DeviceClass] = Informer()
     informer.put(revised("a", "1"))
     journal = Journal()
@@ -98,7 +98,7 @@ def test_a_late_subscriber_is_told_what_is_there() -> None:
     assert journal.lines == ["+ a"]
 
 
-def test_indices_follow_changes() -> None:
+def test_indexes_follow_changes() -> None:
     informer: Informer[DeviceClass] = Informer({"tier": lambda item: item.metadata.labels.values()})
     informer.put(revised("a", "1", tier="fast"))
     informer.put(revised("b", "2", tier="fast"))
@@ -110,7 +110,7 @@ def test_indices_follow_changes() -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_copy_ends_equal_to_the_server_through_losses_and_compactions(seed: int) -> None:
+def test_the_cache_converges_through_disconnects_and_compactions(seed: int) -> None:
     async def scenario() -> None:
         random = Random(seed)
         clock = VirtualClock(asyncio.get_running_loop())
@@ -154,7 +154,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.05)
 
 
-def test_a_server_that_ends_every_watch_at_once_is_not_asked_over_and_over() -> None:
+def test_watches_that_end_at_once_are_retried_with_back_off() -> None:
     async def main() -> int:
         requests = 0
 

@@ -1,4 +1,4 @@
-"""Credentials that change while we work, and those that a program gives."""
+"""Kubeconfigs: rotated credentials, and exec plugins."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def kubeconfig(path: Path, user: dict[str, Any], server: str = "http://127.0.0.1
 
 
 @pytest.mark.slow
-def test_a_token_that_is_replaced_is_read_again_when_the_server_takes_the_old_one_no_more(tmp_path: Path) -> None:
+def test_a_rotated_token_is_reloaded_when_the_old_one_is_rejected(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with api_application() as application, listen(application, ListenAddress()) as url:
             token = tmp_path / "token"
@@ -64,7 +64,7 @@ def credential(**status: str) -> str:
     return json.dumps({"apiVersion": V1, "kind": "ExecCredential", "status": status})
 
 
-def test_a_program_gives_a_token_or_a_certificate(tmp_path: Path) -> None:
+def test_an_exec_plugin_returns_a_token_or_a_certificate(tmp_path: Path) -> None:
     path = tmp_path / "config"
     assert read_kubeconfig(kubeconfig(path, exec_user(credential(token="t")))).token == "t"
     both = credential(clientCertificateData="CERTIFICATE", clientKeyData="KEY")
@@ -72,7 +72,7 @@ def test_a_program_gives_a_token_or_a_certificate(tmp_path: Path) -> None:
     assert (given.token, given.certificate_pem, given.key_pem) == (None, "CERTIFICATE", "KEY")
 
 
-def test_a_program_is_told_about_what_it_is_asked_for(tmp_path: Path) -> None:
+def test_an_exec_plugin_gets_the_cluster_information(tmp_path: Path) -> None:
     program = tmp_path / "program"
     program.write_text(
         f"#!{sys.executable}\n"
@@ -105,7 +105,7 @@ def test_a_program_is_told_about_what_it_is_asked_for(tmp_path: Path) -> None:
         ({"token": "t", "as": "somebody-else"}, "uses as, which is not supported"),
     ],
 )
-def test_a_user_that_we_cannot_be_is_a_clear_error(tmp_path: Path, user: dict[str, Any], complaint: str) -> None:
+def test_an_unsupported_user_is_a_clear_error(tmp_path: Path, user: dict[str, Any], complaint: str) -> None:
     with pytest.raises(BadKubeconfig, match=complaint):
         read_kubeconfig(kubeconfig(tmp_path / "config", user))
 
@@ -126,13 +126,13 @@ def test_a_user_that_we_cannot_be_is_a_clear_error(tmp_path: Path, user: dict[st
     ],
     ids=["lists", "lists inside", "mappings", "no YAML", "nothing", "two", "a text"],
 )
-def test_a_file_that_cannot_be_understood_is_a_clear_error(tmp_path: Path, text: str, complaint: str) -> None:
+def test_an_invalid_kubeconfig_is_a_clear_error(tmp_path: Path, text: str, complaint: str) -> None:
     (tmp_path / "config").write_text(text)
     with pytest.raises(BadKubeconfig, match=complaint):
         read_kubeconfig(tmp_path / "config")
 
 
-def test_of_several_files_the_first_that_says_something_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_value_of_several_files_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Contexts, clusters and users may stand in different files; paths are relative to the file that they stand in."""
     (tmp_path / "users").mkdir()
     (tmp_path / "users" / "token").write_text("from-a-file")

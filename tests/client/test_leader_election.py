@@ -1,4 +1,4 @@
-"""Leader election: one leader at a time, the next one soon, clocks that may be wrong."""
+"""Leader election: one leader at a time, fast takeover, clock skew."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def running(*candidates: Candidate) -> AsyncIterator[dict[str, asyncio.Tas
         await asyncio.gather(*tasks.values(), return_exceptions=True)
 
 
-def test_one_leads_and_the_other_follows_at_once_when_it_ends() -> None:
+def test_the_other_replica_takes_over_when_the_leader_ends() -> None:
     async def scenario() -> None:
         async with api_application(clock=VirtualClock(asyncio.get_running_loop())) as application:
             first, second = Candidate(application, "first"), Candidate(application, "second")
@@ -82,7 +82,7 @@ def test_one_leads_and_the_other_follows_at_once_when_it_ends() -> None:
     run_virtual(scenario())
 
 
-def test_a_leader_that_is_cut_off_stops_before_the_next_one_starts() -> None:
+def test_a_partitioned_leader_stops_before_the_next_one_starts() -> None:
     async def scenario() -> None:
         async with api_application(clock=VirtualClock(asyncio.get_running_loop())) as application:
             first, second = Candidate(application, "first"), Candidate(application, "second")
@@ -103,7 +103,7 @@ def test_a_leader_that_is_cut_off_stops_before_the_next_one_starts() -> None:
 
 
 @pytest.mark.parametrize("skew_s", [-3600, 3600])
-def test_clocks_that_are_an_hour_apart_change_nothing(skew_s: float) -> None:
+def test_clock_skew_does_not_matter(skew_s: float) -> None:
     async def scenario() -> None:
         async with api_application(clock=VirtualClock(asyncio.get_running_loop())) as application:
             first, second = Candidate(application, "first"), Candidate(application, "second", skew_s=skew_s)

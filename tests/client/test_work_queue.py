@@ -1,4 +1,4 @@
-"""The work queue: each key once, never twice at the same time, failures later and later."""
+"""The work queue: distinct keys, no concurrent processing of a key, back-off."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dralloc.client.work_queue import Backoff, WorkQueue, work
 from dralloc.simulator.virtual_time import Deadlock, run_virtual
 
 
-def test_a_key_added_twice_is_worked_on_once() -> None:
+def test_a_key_added_twice_is_processed_once() -> None:
     async def scenario() -> None:
         queue: WorkQueue[str] = WorkQueue()
         queue.add("a")
@@ -24,7 +24,7 @@ def test_a_key_added_twice_is_worked_on_once() -> None:
     run_virtual(scenario())
 
 
-def test_a_key_added_while_it_is_worked_on_comes_back_afterwards() -> None:
+def test_a_key_added_during_processing_is_processed_again() -> None:
     async def scenario() -> None:
         queue: WorkQueue[str] = WorkQueue()
         queue.add("a")
@@ -37,7 +37,7 @@ def test_a_key_added_while_it_is_worked_on_comes_back_afterwards() -> None:
     run_virtual(scenario())
 
 
-def test_of_several_delays_the_earliest_counts() -> None:
+def test_the_earliest_of_several_delays_counts() -> None:
     async def scenario() -> float:
         queue: WorkQueue[str] = WorkQueue()
         queue.add_after("a", 10)
@@ -51,7 +51,7 @@ def test_of_several_delays_the_earliest_counts() -> None:
     assert run_virtual(scenario()) == 3
 
 
-def test_failures_wait_longer_and_success_forgets_them() -> None:
+def test_failures_back_off_and_success_resets_them() -> None:
     async def scenario() -> list[float]:
         queue: WorkQueue[str] = WorkQueue(Backoff(first_s=1, most_s=4))
         started_at: list[float] = []
@@ -72,7 +72,7 @@ def test_failures_wait_longer_and_success_forgets_them() -> None:
     assert run_virtual(scenario()) == [0, 1, 3, 7, 107, 108]
 
 
-def test_closing_lets_workers_finish_what_waits() -> None:
+def test_closing_lets_workers_finish_waiting_keys() -> None:
     async def scenario() -> list[str | None]:
         queue: WorkQueue[str] = WorkQueue()
         queue.add("a")
@@ -84,7 +84,7 @@ def test_closing_lets_workers_finish_what_waits() -> None:
     assert run_virtual(scenario()) == ["a", None]
 
 
-def test_a_loop_in_which_nothing_can_happen_says_so() -> None:
+def test_a_loop_without_pending_work_is_detected() -> None:
     async def scenario() -> None:
         await WorkQueue[str]().get()
 
@@ -93,7 +93,7 @@ def test_a_loop_in_which_nothing_can_happen_says_so() -> None:
 
 
 @given(st.integers(min_value=1, max_value=10_000))
-def test_back_off_grows_and_stays_bounded(failures: int) -> None:
+def test_back_off_grows_up_to_a_bound(failures: int) -> None:
     backoff = Backoff(first_s=0.005, most_s=10)
     assert backoff.delay_s(failures) <= backoff.delay_s(failures + 1) <= 10
 

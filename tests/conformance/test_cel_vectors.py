@@ -1,4 +1,4 @@
-"""Recorded answers about expressions: ours are the same, and a wrong one would be seen."""
+"""Recorded answers about expressions: ours agree, and a wrong one is detected."""
 
 from __future__ import annotations
 
@@ -74,17 +74,17 @@ def test_agreement(agreed: bytes) -> None:
         line(device=BAD_DEVICE, result=None, error="attribute other: not a version"),
     ],
 )
-def test_a_spoiled_answer_is_a_disagreement(spoiled: bytes) -> None:
+def test_a_wrong_answer_is_a_disagreement(spoiled: bytes) -> None:
     assert differences(spoiled)
 
 
-def test_new_expressions_are_judged_under_the_gates() -> None:
+def test_new_expressions_are_checked_under_the_gates() -> None:
     shared = line(expr="device.allowMultipleAllocations || true")
     assert differences(shared) == ()
     assert differences(shared, "DRAConsumableCapacity=false,DRAFractionalCapacityRange=false")
 
 
 @pytest.mark.parametrize("broken", [b"{}", b"[]", line(device={"driver": "d", "attributes": 1})])
-def test_a_file_of_something_else_is_refused(broken: bytes) -> None:
+def test_a_file_of_another_family_is_rejected(broken: bytes) -> None:
     with pytest.raises(BadVectors):
         differences(broken)

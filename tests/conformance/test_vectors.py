@@ -1,4 +1,4 @@
-"""Recorded answers of Kubernetes: all of ours are the same, but for what is listed with a reason."""
+"""Recorded answers of Kubernetes: ours agree, except for listed differences."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def spoiled_api_line(spoil: Callable[[dict[str, object]], None], code: int) -> b
         spoiled_api_line(lambda line: line.update(path="/apis/resource.k8s.io/v9/resourceslices"), 201),
     ],
 )
-def test_a_spoiled_answer_is_a_disagreement(line: bytes) -> None:
+def test_a_wrong_answer_is_a_disagreement(line: bytes) -> None:
     (verdict,) = load_family("api").run([line], VectorOptions())
     assert verdict.differences
 
@@ -78,7 +78,7 @@ def test_a_spoiled_answer_is_a_disagreement(line: bytes) -> None:
         {"op": "add", "a": "1", "b": "2", "error": "", "string": "4", "value": 3, "sign": 1, "format": "DecimalSI"},
     ],
 )
-def test_a_spoiled_quantity_is_a_disagreement(line: dict[str, object]) -> None:
+def test_a_wrong_quantity_is_a_disagreement(line: dict[str, object]) -> None:
     (verdict,) = load_family("quantity").run([json.dumps(line).encode()], VectorOptions())
     assert verdict.differences
 
@@ -90,14 +90,14 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["conformance", *arguments])
 
 
-def test_the_last_line_counts_and_known_differences_are_told() -> None:
+def test_the_summary_counts_lines_and_known_differences() -> None:
     result = run("quantity", str(VECTORS / "quantity.jsonl.gz"))
     known, last = result.stdout.splitlines()
     assert known.startswith("known difference: json ")
     assert (last, result.exit_code) == ("1499 of 1500 agree", 0)
 
 
-def test_disagreements_are_shown_on_request_and_end_with_one(tmp_path: Path) -> None:
+def test_disagreements_are_shown_on_request_and_exit_with_1(tmp_path: Path) -> None:
     lines = [
         {"op": "parse", "text": "1Gi", "error": "x"},
         {"op": "cmp", "a": "1", "b": "2", "error": "", "cmp": -1, "equal": False},
@@ -121,7 +121,7 @@ def test_disagreements_are_shown_on_request_and_end_with_one(tmp_path: Path) -> 
         (gzip.compress(b'{"op":"cmp"}', mtime=0)[:-9], "not a gzip file"),
     ],
 )
-def test_files_that_hold_something_else_are_refused(tmp_path: Path, content: bytes, said: str) -> None:
+def test_invalid_files_are_rejected(tmp_path: Path, content: bytes, said: str) -> None:
     file = tmp_path / "lines.jsonl"
     file.write_bytes(content)
     result = run("quantity", str(file))
@@ -129,7 +129,7 @@ def test_files_that_hold_something_else_are_refused(tmp_path: Path, content: byt
     assert said in result.stderr
 
 
-def test_unknown_families_and_missing_files_are_refused() -> None:
+def test_unknown_families_and_missing_files_are_rejected() -> None:
     assert run("nonsense", "x").exit_code == 2
     assert "there are: " + ", ".join(FAMILIES) in run("nonsense", "x").stderr
     assert "No such file" in run("quantity", "/proc/nonexistent").stderr

@@ -1,4 +1,4 @@
-"""What `deploy/` and the example drivers install: without faults for us and for kubectl, without root, and with what it says it has."""
+"""The manifests of `deploy/` and the example drivers: valid for us and for kubectl, without root, and complete."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_we_find_no_fault() -> None:
+def test_manifests_are_valid() -> None:
     done = run(sys.executable, "-m", "dralloc", "validate", *map(str, MANIFESTS))
     said = done.stdout + done.stderr
     assert said.endswith(" 0 errors, 0 warnings\n"), said
@@ -64,7 +64,7 @@ def kubectl(request: pytest.FixtureRequest) -> str:
 
 @pytest.mark.slow
 @pytest.mark.real
-def test_kubectl_finds_no_fault(kubectl: str, server: ServerProcess) -> None:
+def test_kubectl_accepts_the_manifests(kubectl: str, server: ServerProcess) -> None:
     namespace = run(kubectl, "--kubeconfig", str(server.kubeconfig), "apply", "-f", str(DEPLOY / "namespace.yaml"))
     assert namespace.returncode == 0, namespace.stderr
     files = [argument for path in MANIFESTS for argument in ("-f", str(path))]
@@ -76,7 +76,7 @@ def test_kubectl_finds_no_fault(kubectl: str, server: ServerProcess) -> None:
 @pytest.mark.slow
 @pytest.mark.real
 @pytest.mark.parametrize("folder", [".", "controllers"])
-def test_kustomize_puts_everything_together(kubectl: str, folder: str) -> None:
+def test_kustomize_builds_everything(kubectl: str, folder: str) -> None:
     built = run(kubectl, "kustomize", str(DEPLOY / folder))
     assert built.returncode == 0, built.stderr
     kinds = [each["kind"] for each in yaml.safe_load_all(built.stdout) if each["kind"] != "Namespace"]
@@ -88,7 +88,7 @@ def test_kustomize_puts_everything_together(kubectl: str, folder: str) -> None:
 # --- What is installed --------------------------------------------------------------------------------------------
 
 
-def test_what_we_run_needs_no_privilege_and_can_be_watched() -> None:
+def test_workloads_are_unprivileged_and_observable() -> None:
     found = list(documents(*DEPLOY.rglob("deployment.yaml")))
     assert len(found) == 2
     for each in found:
@@ -107,7 +107,7 @@ def test_what_we_run_needs_no_privilege_and_can_be_watched() -> None:
             assert container[probe]["httpGet"] == {"path": "/healthz", "port": "metrics"}
 
 
-def test_accounts_exist_and_every_command_has_the_options_that_it_is_given() -> None:
+def test_accounts_and_command_options_exist() -> None:
     accounts = {
         (each["metadata"]["namespace"], each["metadata"]["name"])
         for each in documents(*MANIFESTS)
@@ -133,7 +133,7 @@ def locked(name: str) -> dict[str, str]:
     return dict(re.findall(r"^([a-z0-9-]+)==(\S+)", text, re.M))
 
 
-def test_the_image_holds_what_is_tested_and_its_user_is_not_root() -> None:
+def test_the_image_has_the_tested_versions_and_a_non_root_user() -> None:
     assert re.search(r"^USER 65532:65532$", CONTAINERFILE, re.M)
     assert re.search(r"^ARG PYTHON=python:\d+\.\d+\.\d+-slim-\w+$", CONTAINERFILE, re.M), "a base that stays the same"
     installs = re.findall(r"pip install .*", CONTAINERFILE)
@@ -144,7 +144,7 @@ def test_the_image_holds_what_is_tested_and_its_user_is_not_root() -> None:
         assert locked(name).items() <= tested.items(), f"requirements/{name}.txt: make lock"
 
 
-def test_the_image_gets_all_that_we_depend_on() -> None:
+def test_the_image_has_all_dependencies() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     for needed, name in (
         (project["project"]["dependencies"], "runtime"),
@@ -155,7 +155,7 @@ def test_the_image_gets_all_that_we_depend_on() -> None:
 
 
 @pytest.mark.parametrize("driver", DRIVERS, ids=lambda driver: driver.name)
-def test_what_images_are_built_from_exists(driver: Path) -> None:
+def test_files_of_the_image_build_exist(driver: Path) -> None:
     drivers = (driver.parent / "Containerfile").read_text().replace("${DRIVER}", driver.name)
     for sources in re.findall(r"^COPY (?!--from)(.*) \S+$", f"{CONTAINERFILE}\n{drivers}", re.M):
         for source in sources.split():

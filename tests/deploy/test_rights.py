@@ -1,4 +1,6 @@
-"""Least rights, shown both ways: every component does all that it can, held to the roles of `deploy/`, and uses all that they grant."""
+"""Least privilege, tested in both directions: every component runs with the roles of `deploy/`, and uses everything
+that they grant.
+"""
 
 from __future__ import annotations
 
@@ -271,7 +273,7 @@ async def jobs(here: World) -> None:
     await here.client.delete(Job, "shares")
 
 
-def test_scheduler_and_controllers_need_what_they_are_granted_and_nothing_else() -> None:
+def test_scheduler_and_controllers_use_exactly_their_permissions() -> None:
     async def scenario() -> None:
         async with world() as here:
             await here.client.create(quota("limit", {"count/pods": "100"}))
@@ -299,7 +301,7 @@ async def used_up(application: GuardedApplication, user: str, grants: frozenset[
         pytest.fail(f"{user} does not need {sorted(grants - application.used[user])}")
 
 
-def test_a_node_needs_what_it_is_granted_and_nothing_else() -> None:
+def test_a_node_uses_exactly_its_permissions() -> None:
     async def scenario(directory: Path) -> None:
         async with guarded(SystemClock(), NODE) as application, ScriptedDriver(directory) as driver:
             client = AsyncClient(InProcessTransport(application, token=TOKEN))
@@ -354,7 +356,7 @@ async def run_fleet(
         await components.guard(meanwhile())
 
 
-def test_fake_nodes_need_what_they_are_granted_and_nothing_else() -> None:
+def test_simulated_nodes_use_exactly_their_permissions() -> None:
     async def scenario() -> None:
         clock = VirtualClock(asyncio.get_running_loop())
         async with guarded(clock, FAKE_NODES) as application:
@@ -380,7 +382,7 @@ def test_fake_nodes_need_what_they_are_granted_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     ("account", "name"), [("gpu-memory", GPU), ("nic-qos", "nic.example.com"), ("cpu-cores", "cpu.example.com")]
 )
-def test_a_driver_needs_what_it_is_granted_and_nothing_else(account: str, name: str) -> None:
+def test_a_driver_uses_exactly_its_permissions(account: str, name: str) -> None:
     user, names = account_name("kube-system", account), [f"d-{number}" for number in range(300)]
     driver = DriverFunctions(name)
     driver.devices(lambda: [plain_device(each) for each in names])
@@ -408,7 +410,7 @@ def test_a_driver_needs_what_it_is_granted_and_nothing_else(account: str, name: 
         asyncio.run(scenario(directory))
 
 
-def test_who_only_looks_needs_no_more_than_to_look(tmp_path: Path) -> None:
+def test_read_only_commands_use_exactly_their_permissions(tmp_path: Path) -> None:
     commands = (
         "top devices",
         "explain pod default/p",

@@ -1,4 +1,6 @@
-"""Threads that come to the same types for the first time, at the same time: in a process of their own, which a fault would crash."""
+"""Threads that use the same types for the first time concurrently; in a process of their own, because a failure would
+crash it.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +35,6 @@ WORK = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("work", WORK.values(), ids=WORK.keys())
-def test_threads_learn_a_type_together(work: str) -> None:
+def test_concurrent_first_use_of_a_type_is_safe(work: str) -> None:
     done = subprocess.run([sys.executable, "-c", f"import msgspec\n{BEGINNING}\n{work}"], timeout=250, check=False)
     assert done.returncode == 0

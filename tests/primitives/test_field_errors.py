@@ -1,4 +1,4 @@
-"""Where a fault is, and how it reads."""
+"""Paths and messages of field errors."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ def test_names_positions_and_keys_print_as_kubernetes_prints_them() -> None:
     assert path.steps == ("spec", "devices", 3, "capacity", "gpu.example.com/memory", "value")
 
 
-def test_paths_are_equal_if_they_lead_to_the_same_place() -> None:
+def test_equal_paths_compare_equal() -> None:
     assert SPEC.child("a", "b") == FieldPath.of("spec", "a").child("b")
     assert len({SPEC.index(1), FieldPath.of("spec").index(1), SPEC.index(2)}) == 2
 
 
-def test_a_fault_tells_path_kind_value_and_reason() -> None:
+def test_a_field_error_prints_path_kind_value_and_reason() -> None:
     assert str(required(SPEC.child("driver"))) == "spec.driver: Required value"
     assert str(invalid(SPEC, "x", "no good")) == 'spec: Invalid value: "x": no good'
     assert str(invalid(SPEC, None, "field is immutable")) == "spec: Invalid value: null: field is immutable"

@@ -1,4 +1,4 @@
-"""The text that a scrape reads."""
+"""The Prometheus text exposition."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_counters_print_each_combination_of_labels() -> None:
     )
 
 
-def test_a_counter_without_labels_is_there_from_the_start() -> None:
+def test_a_counter_without_labels_starts_at_zero() -> None:
     assert "up_total 0\n" in exposition([CounterMetric("up_total", "Ups.")])
 
 

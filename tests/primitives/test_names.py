@@ -1,4 +1,4 @@
-"""Formats of names, and how many rules a bad one breaks: Kubernetes reports every one of them."""
+"""Formats of names, and the number of rules that an invalid one breaks: Kubernetes reports each of them."""
 
 from __future__ import annotations
 
@@ -75,5 +75,5 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_a_name_breaks_so_many_rules(case: Case) -> None:
+def test_the_number_of_broken_rules(case: Case) -> None:
     assert len(case.format(case.text)) == case.faults

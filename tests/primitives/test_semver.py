@@ -1,4 +1,4 @@
-"""Semantic versions: precedence as semver 2.0 states it, and the loose writing that CEL allows."""
+"""Semantic versions: precedence as in semver 2.0, and the loose form that CEL allows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_precedence_orders_every_pair() -> None:
         )
 
 
-def test_build_metadata_is_kept_and_does_not_count() -> None:
+def test_build_metadata_is_kept_and_ignored_in_comparisons() -> None:
     one, two = Semver.parse("1.2.3+one"), Semver.parse("1.2.3+two")
     assert one == two
     assert hash(one) == hash(two)
@@ -39,14 +39,14 @@ def test_build_metadata_is_kept_and_does_not_count() -> None:
     "text",
     ["", "1", "1.2", "1.2.3.4", "v1.2.3", "01.2.3", "1.02.3", "1.2.3-01", "1.2.3-", "1.2.3+", "1.2.3-a..b", "1.2.3+a..b", " 1.2.3", "1.2.3\n", "1.2.3-ä", "-1.2.3", "١.0.0"],
 )  # fmt: skip
-def test_text_that_is_no_version_is_refused(text: str) -> None:
+def test_invalid_versions_are_rejected(text: str) -> None:
     assert not fits_semver_grammar(text)
     with pytest.raises(SemverError):
         Semver.parse(text)
 
 
 @pytest.mark.parametrize("text", ["18446744073709551616.0.0", "1.0.0-99999999999999999999", "1." + "9" * 5000 + ".0"])
-def test_numbers_beyond_64_bits_fit_the_grammar_and_are_no_versions(text: str) -> None:
+def test_numbers_beyond_64_bits_match_the_grammar_but_do_not_parse(text: str) -> None:
     assert fits_semver_grammar(text)
     with pytest.raises(SemverError, match="64 bits"):
         Semver.parse(text)
@@ -63,18 +63,18 @@ def test_numbers_beyond_64_bits_fit_the_grammar_and_are_no_versions(text: str) -
         ("0.0.0-0", "0.0.0-0"),
     ],
 )
-def test_loose_writing_is_normalized(loose: str, strict: str) -> None:
+def test_loosely_written_versions_are_normalized(loose: str, strict: str) -> None:
     assert str(Semver.normalize(loose)) == strict
 
 
 @pytest.mark.parametrize("text", ["", "1+build", "v1.0-rc", "1.x", "1.2.x", "1.2.3.4", "V1.0.0", "1.2.3-01", " 1"])
-def test_what_normalizing_cannot_mend_is_refused(text: str) -> None:
+def test_versions_that_cannot_be_normalized_are_rejected(text: str) -> None:
     with pytest.raises(SemverError):
         Semver.normalize(text)
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(0, 99), st.integers(0, 99))
-def test_numbers_are_read_as_written(major: int, minor: int, patch: int) -> None:
+def test_version_numbers_are_parsed_as_written(major: int, minor: int, patch: int) -> None:
     version = Semver.parse(f"{major}.{minor}.{patch}")
     assert (version.major, version.minor, version.patch) == (major, minor, patch)
     assert Semver.normalize(f"v00{major}.0{minor}.0{patch}") == version

@@ -1,4 +1,4 @@
-"""The stores under test, by address: each test gets an empty one."""
+"""The stores under test, by URL: each test gets an empty one."""
 
 from __future__ import annotations
 

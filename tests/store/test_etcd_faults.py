@@ -1,4 +1,4 @@
-"""What the etcd store does when servers end, forget or refuse."""
+"""The etcd store when servers stop, compact or reject."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def etcdctl(server: EtcdServer, *arguments: str) -> str:
 
 
 @pytest.mark.slow
-def test_a_watch_goes_on_without_gap_or_repeat_after_a_crash_of_the_server(own_server: EtcdServer) -> None:
+def test_a_watch_resumes_without_gap_or_repeat_after_a_server_crash(own_server: EtcdServer) -> None:
     async def run() -> None:
         async with asyncio.timeout(TEST_TIMEOUT_S), await open_store(own_server.url("/r")) as store:
             start = await store.current_revision()
@@ -78,7 +78,7 @@ def test_a_watch_goes_on_without_gap_or_repeat_after_a_crash_of_the_server(own_s
 
 
 @pytest.mark.slow
-def test_a_watch_that_missed_what_is_compacted_ends_and_the_next_one_works(own_server: EtcdServer) -> None:
+def test_a_watch_that_missed_compacted_events_ends_and_the_next_one_works(own_server: EtcdServer) -> None:
     async def run() -> None:
         async with asyncio.timeout(TEST_TIMEOUT_S), await open_store(own_server.url("/r")) as store:
             first = await store.create("/1", b"")
@@ -100,7 +100,7 @@ def test_a_watch_that_missed_what_is_compacted_ends_and_the_next_one_works(own_s
 
 
 @pytest.mark.slow
-def test_a_call_to_a_server_that_ended_says_so(own_server: EtcdServer) -> None:
+def test_a_call_to_a_stopped_server_is_a_clear_error(own_server: EtcdServer) -> None:
     async def run() -> None:
         # A server that has just started has no leader yet, and answers nobody until it has.
         async with await open_store(own_server.url()):
@@ -114,7 +114,7 @@ def test_a_call_to_a_server_that_ended_says_so(own_server: EtcdServer) -> None:
 
 
 @pytest.mark.slow
-def test_the_next_server_is_asked_where_one_is_gone(etcd_server: EtcdServer, etcd_url: str) -> None:
+def test_calls_fail_over_to_the_next_server(etcd_server: EtcdServer, etcd_url: str) -> None:
     gone = f"127.0.0.1:{free_port()}"
 
     async def run() -> None:
@@ -125,7 +125,7 @@ def test_the_next_server_is_asked_where_one_is_gone(etcd_server: EtcdServer, etc
     asyncio.run(run())
 
 
-def test_two_servers_on_one_etcd_see_each_other(etcd_url: str) -> None:
+def test_two_stores_on_one_etcd_see_each_others_writes(etcd_url: str) -> None:
     async def run() -> None:
         async with await open_store(etcd_url) as one, await open_store(etcd_url) as other:
             watch = await one.watch("/", after_revision=await one.current_revision())
@@ -156,7 +156,7 @@ def test_roots_keep_stores_apart(etcd_server: EtcdServer) -> None:
 
 
 @pytest.mark.slow
-def test_lists_longer_than_a_call_are_whole_and_of_one_revision(etcd_url: str) -> None:
+def test_long_lists_are_complete_and_of_one_revision(etcd_url: str) -> None:
     async def run() -> None:
         async with await open_store(etcd_url) as store:
             created = await asyncio.gather(*(store.create(f"/{number:04}", bytes(6000)) for number in range(1500)))
@@ -167,7 +167,7 @@ def test_lists_longer_than_a_call_are_whole_and_of_one_revision(etcd_url: str) -
     asyncio.run(run())
 
 
-def test_a_value_that_etcd_does_not_take_is_refused(etcd_url: str) -> None:
+def test_a_value_too_large_for_etcd_is_rejected(etcd_url: str) -> None:
     async def run() -> None:
         async with await open_store(etcd_url) as store:
             with pytest.raises(ValueTooLarge):
@@ -177,7 +177,7 @@ def test_a_value_that_etcd_does_not_take_is_refused(etcd_url: str) -> None:
     asyncio.run(run())
 
 
-def test_a_watch_of_the_past_is_told_everything_though_the_shared_stream_began_later(etcd_url: str) -> None:
+def test_a_watch_before_the_shared_stream_gets_everything(etcd_url: str) -> None:
     async def run() -> None:
         async with await open_store(etcd_url) as store:
             start = await store.current_revision()
@@ -217,7 +217,7 @@ def test_etcd_is_compacted_as_it_grows(etcd_url: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_full_etcd_says_so(tmp_path: Path) -> None:
+def test_a_full_etcd_raises_store_full(tmp_path: Path) -> None:
     async def run(url: str) -> None:
         async with await open_store(url) as store:
             writes = (store.create(f"/{number}", bytes(1 << 20)) for number in range(40))
@@ -232,7 +232,7 @@ def test_a_full_etcd_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_servers_and_clients_can_prove_who_they_are(tmp_path: Path) -> None:
+def test_mutual_tls(tmp_path: Path) -> None:
     ca, cert, key = write_certificates(tmp_path)
     tls = [f"--cert-file={cert}", f"--key-file={key}", f"--trusted-ca-file={ca}", "--client-cert-auth"]
 

@@ -1,4 +1,4 @@
-"""All stores side by side with a model that is too simple to be wrong: the list of everything that was ever written."""
+"""All stores against a trivial model: the list of everything that was ever written."""
 
 from __future__ import annotations
 

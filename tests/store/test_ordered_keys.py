@@ -1,4 +1,4 @@
-"""Blocks of keys behave as one sorted list."""
+"""Blocks of keys behave like one sorted list."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ steps = st.lists(st.tuples(st.sampled_from(["add", "remove", "read"]), keys), ma
 
 @pytest.mark.slow
 @given(initial=st.frozensets(keys), steps=steps, start=keys, end=st.none() | keys)
-def test_they_agree_with_a_sorted_list(
+def test_ordered_keys_agree_with_a_sorted_list(
     initial: frozenset[str], steps: list[tuple[str, str]], start: str, end: str | None
 ) -> None:
     ordered, model = OrderedKeys(initial, block_length_max=16), set(initial)
@@ -33,6 +33,6 @@ def test_they_agree_with_a_sorted_list(
 
 
 @given(prefix=keys, key=keys)
-def test_the_end_of_a_prefix_is_above_what_starts_with_it_and_nothing_else(prefix: str, key: str) -> None:
+def test_the_end_of_a_prefix_is_its_least_upper_bound(prefix: str, key: str) -> None:
     end = end_of_prefix(prefix)
     assert (prefix <= key and (end is None or key < end)) == key.startswith(prefix)

@@ -1,4 +1,4 @@
-"""What the SQLite store does when the disk, the file or a neighbour misbehaves: a clear error, and nothing lost."""
+"""The SQLite store with a failing disk, a damaged file or a second process: a clear error, and nothing lost."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
         disk.remove()
 
 
-def test_a_full_disk_refuses_writes_until_there_is_room_and_loses_nothing(small_disk: SmallDisk) -> None:
+def test_a_full_disk_rejects_writes_until_there_is_space_and_loses_nothing(small_disk: SmallDisk) -> None:
     path = small_disk.directory / "store.db"
 
     async def run() -> list[Record]:
@@ -97,7 +97,7 @@ def test_a_full_disk_refuses_writes_until_there_is_room_and_loses_nothing(small_
     assert asyncio.run(run()) == asyncio.run(read())
 
 
-def test_a_store_is_not_made_on_a_full_disk(small_disk: SmallDisk) -> None:
+def test_creating_a_store_on_a_full_disk_fails(small_disk: SmallDisk) -> None:
     path = small_disk.directory / "store.db"
     if small_disk.mounted:
         small_disk.fill()
@@ -112,7 +112,7 @@ async def create_one(path: Path) -> None:
         await store.create("/a", b"")
 
 
-def test_a_failure_that_leaves_the_disk_in_doubt_ends_all_writing(tmp_path: Path) -> None:
+def test_an_unknown_disk_state_ends_all_writing(tmp_path: Path) -> None:
     file = SqliteFile(tmp_path / "store.db")
     revisioned = file.load(HistoryLimits())
     file._connection.execute("DROP TABLE version")
@@ -180,7 +180,7 @@ def scramble_a_page(image: bytearray, rng: random.Random) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", [flip_bits, blank_a_stretch, cut_off_the_end, scramble_a_page])
-def test_damage_is_either_noticed_or_harmless(
+def test_damage_is_detected_or_harmless(
     damage: Callable[[bytearray, random.Random], None], sound_file: Path, tmp_path: Path
 ) -> None:
     sound, image = contents(sound_file), sound_file.read_bytes()
@@ -232,7 +232,7 @@ REFUSALS: dict[str, tuple[Callable[[Path], object], type[StoreError], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSALS)
-def test_what_is_no_sound_store_is_refused_by_name(name: str, tmp_path: Path) -> None:
+def test_invalid_store_files_are_rejected_by_name(name: str, tmp_path: Path) -> None:
     prepare, kind, words = REFUSALS[name]
     path = tmp_path / "sub" / "store.db"
     path.parent.mkdir()
@@ -242,7 +242,7 @@ def test_what_is_no_sound_store_is_refused_by_name(name: str, tmp_path: Path) ->
     assert str(path) in str(refusal.value)
 
 
-def test_a_file_is_open_once(tmp_path: Path) -> None:
+def test_a_file_can_be_opened_only_once(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
 
     async def run() -> None:
@@ -265,7 +265,7 @@ def test_a_file_is_open_once(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_the_files_are_for_their_owner_alone_and_every_commit_reaches_the_disk(tmp_path: Path) -> None:
+def test_files_are_private_and_every_commit_is_synced(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     file = SqliteFile(path)
     file.load(HistoryLimits())
@@ -296,7 +296,7 @@ def test_compaction_keeps_the_file_small(tmp_path: Path) -> None:
     assert 50 < rows < 50 + 2 * 200 + 300
 
 
-def test_a_writer_that_gives_up_leaves_its_write_and_the_store_alone(tmp_path: Path) -> None:
+def test_a_cancelled_writer_does_not_affect_its_write_or_the_store(tmp_path: Path) -> None:
     async def run() -> None:
         async with await SqliteStore.open(tmp_path / "store.db") as store:
             writes = [asyncio.create_task(store.create(f"/{number}", b"")) for number in range(10)]
@@ -309,7 +309,7 @@ def test_a_writer_that_gives_up_leaves_its_write_and_the_store_alone(tmp_path: P
     asyncio.run(run())
 
 
-def test_closing_waits_for_the_writes_that_are_under_way(tmp_path: Path) -> None:
+def test_closing_waits_for_pending_writes(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
 
     async def write() -> None:

@@ -1,4 +1,4 @@
-"""What every store does, said once and asked of all of them."""
+"""The contract of every store, tested on all of them."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_each_write_takes_the_next_revision(store: Store) -> None:
 
 
 @on_every_store
-async def test_a_record_is_read_as_written(store: Store) -> None:
+async def test_a_record_reads_back_as_written(store: Store) -> None:
     assert await store.get("/a") is None
     created = await store.create("/a", b"1")
     assert created == Record(key="/a", value=b"1", revision=created.revision)
@@ -108,7 +108,7 @@ async def test_a_deleted_key_is_created_again(store: Store) -> None:
 
 
 @on_every_store
-async def test_a_write_on_a_stale_revision_changes_nothing_and_tells_what_is_there(store: Store) -> None:
+async def test_a_write_on_a_stale_revision_fails_with_the_current_record(store: Store) -> None:
     first = await store.create("/a", b"1")
     second = await store.update("/a", b"2", expected_revision=first.revision)
     with pytest.raises(RevisionConflict) as update:
@@ -121,7 +121,7 @@ async def test_a_write_on_a_stale_revision_changes_nothing_and_tells_what_is_the
 
 
 @on_every_store
-async def test_a_write_on_a_missing_key_is_a_conflict_with_nothing(store: Store) -> None:
+async def test_a_write_on_a_missing_key_is_a_conflict_without_a_record(store: Store) -> None:
     with pytest.raises(RevisionConflict) as update:
         await store.update("/a", b"1", expected_revision=7)
     with pytest.raises(RevisionConflict) as delete:
@@ -131,7 +131,7 @@ async def test_a_write_on_a_missing_key_is_a_conflict_with_nothing(store: Store)
 
 
 @on_every_store
-async def test_of_many_writers_on_one_revision_one_wins(store: Store) -> None:
+async def test_one_of_many_writers_on_one_revision_wins(store: Store) -> None:
     first = await store.create("/a", b"")
     writes = (store.update("/a", bytes([number]), expected_revision=first.revision) for number in range(20))
     outcomes = await asyncio.gather(*writes, return_exceptions=True)
@@ -141,7 +141,7 @@ async def test_of_many_writers_on_one_revision_one_wins(store: Store) -> None:
 
 
 @on_every_store
-async def test_who_is_told_that_a_key_exists_can_read_it(store: Store) -> None:
+async def test_a_key_that_exists_can_be_read(store: Store) -> None:
     async def create_or_read(number: int) -> Record | None:
         try:
             return await store.create("/a", bytes([number]))
@@ -173,7 +173,7 @@ async def test_no_increment_is_lost_among_concurrent_writers(store: Store) -> No
 
 
 @on_every_store
-async def test_a_list_holds_what_starts_with_the_prefix_in_order(store: Store) -> None:
+async def test_a_list_has_the_keys_of_the_prefix_in_order(store: Store) -> None:
     names = ["/b/2", "/b", "/b/1", "/b/", "/c", "/a/1", "/bb", "/b/10", "/b/é", "/b/Z"]
     for name in names:
         await store.create(name, name.encode())
@@ -186,7 +186,7 @@ async def test_a_list_holds_what_starts_with_the_prefix_in_order(store: Store) -
 
 
 @on_every_store
-async def test_pages_cover_a_list_once_and_count_what_remains(store: Store) -> None:
+async def test_pages_cover_a_list_once_and_count_the_rest(store: Store) -> None:
     for number in range(10):
         await store.create(f"/a/{number}", b"")
     await store.create("/b", b"")
@@ -223,7 +223,7 @@ async def test_later_pages_show_the_state_of_the_first(store: Store) -> None:
 
 
 @on_every_store
-async def test_a_list_at_a_revision_is_what_it_was_then(store: Store) -> None:
+async def test_a_list_at_a_revision_has_the_state_of_that_revision(store: Store) -> None:
     first = await store.create("/a", b"1")
     second = await store.create("/b", b"1")
     await store.delete("/a", expected_revision=first.revision)
@@ -253,7 +253,7 @@ async def test_a_page_token_cannot_leave_its_prefix(store: Store) -> None:
 
 
 @on_every_store
-async def test_a_revision_that_is_not_reached_cannot_be_read(store: Store) -> None:
+async def test_a_future_revision_cannot_be_read(store: Store) -> None:
     record = await store.create("/a", b"")
     with pytest.raises(FutureRevision):
         await store.list_prefix("/", revision=record.revision + 1)
@@ -262,7 +262,7 @@ async def test_a_revision_that_is_not_reached_cannot_be_read(store: Store) -> No
 
 
 @on_every_store
-async def test_compaction_forgets_what_was_before(store: Store) -> None:
+async def test_compaction_drops_earlier_states(store: Store) -> None:
     first = await store.create("/a", b"1")
     second = await store.update("/a", b"2", expected_revision=first.revision)
     third = await store.create("/b", b"1")
@@ -281,7 +281,7 @@ async def test_compaction_forgets_what_was_before(store: Store) -> None:
 
 
 @on_every_store
-async def test_a_list_that_was_overtaken_by_compaction_goes_on_in_the_newest_state(store: Store) -> None:
+async def test_a_list_overtaken_by_compaction_continues_in_the_newest_state(store: Store) -> None:
     records = [await store.create(f"/{number}", b"") for number in range(6)]
     page = await store.list_prefix("/", limit=2)
     assert page.next is not None
@@ -294,7 +294,7 @@ async def test_a_list_that_was_overtaken_by_compaction_goes_on_in_the_newest_sta
 
 
 @on_every_store
-async def test_a_watch_tells_every_change_with_what_was_before(store: Store) -> None:
+async def test_a_watch_yields_every_change_with_the_previous_record(store: Store) -> None:
     start = await store.current_revision()
     with await store.watch("/a", after_revision=start) as watch:
         first = await store.create("/a", b"1")
@@ -310,7 +310,7 @@ async def test_a_watch_tells_every_change_with_what_was_before(store: Store) -> 
 
 
 @on_every_store
-async def test_a_watch_from_the_past_tells_what_happened_since(store: Store) -> None:
+async def test_a_watch_from_the_past_yields_everything_since(store: Store) -> None:
     first = await store.create("/a/1", b"1")
     await store.create("/b/1", b"1")
     second = await store.update("/a/1", b"2", expected_revision=first.revision)
@@ -324,7 +324,7 @@ async def test_a_watch_from_the_past_tells_what_happened_since(store: Store) -> 
 
 
 @on_every_store
-async def test_a_watch_may_start_at_a_revision_that_is_not_reached(store: Store) -> None:
+async def test_a_watch_may_start_at_a_future_revision(store: Store) -> None:
     start = await store.current_revision()
     with await store.watch("/", after_revision=start + 2) as watch:
         for number in range(4):
@@ -333,7 +333,7 @@ async def test_a_watch_may_start_at_a_revision_that_is_not_reached(store: Store)
 
 
 @on_every_store
-async def test_watches_see_their_prefix_alone_and_all_of_it_in_order(store: Store) -> None:
+async def test_watches_see_exactly_their_prefix_in_order(store: Store) -> None:
     start = await store.current_revision()
     prefixes = ["/", "/a/", "/a/1", "/b", "/none/"]
     watches = {prefix: await store.watch(prefix, after_revision=start) for prefix in prefixes}
@@ -347,7 +347,7 @@ async def test_watches_see_their_prefix_alone_and_all_of_it_in_order(store: Stor
 
 
 @on_every_store
-async def test_a_watch_gives_no_more_events_than_asked_for(store: Store) -> None:
+async def test_a_watch_returns_at_most_the_limit(store: Store) -> None:
     start = await store.current_revision()
     for number in range(5):
         await store.create(f"/{number}", b"")
@@ -361,7 +361,7 @@ async def test_a_watch_gives_no_more_events_than_asked_for(store: Store) -> None
 
 
 @on_every_store
-async def test_a_watch_says_how_far_it_has_come(store: Store) -> None:
+async def test_a_watch_reports_its_revision(store: Store) -> None:
     start = await store.current_revision()
     with await store.watch("/", after_revision=start) as watch:
         assert watch.revision >= start
@@ -371,7 +371,7 @@ async def test_a_watch_says_how_far_it_has_come(store: Store) -> None:
 
 
 @on_every_store
-async def test_a_watch_waits_no_longer_than_asked_to(store: Store) -> None:
+async def test_a_watch_times_out(store: Store) -> None:
     with await store.watch("/", after_revision=await store.current_revision()) as watch:
         assert list(await watch.next(timeout_s=0)) == []
         assert list(await watch.next(timeout_s=0.01)) == []
@@ -380,7 +380,7 @@ async def test_a_watch_waits_no_longer_than_asked_to(store: Store) -> None:
 
 
 @on_every_store
-async def test_a_reader_that_is_cancelled_loses_no_event(store: Store) -> None:
+async def test_cancelling_a_reader_loses_no_event(store: Store) -> None:
     with await store.watch("/", after_revision=await store.current_revision()) as watch:
         reader = asyncio.create_task(watch.next())
         await asyncio.sleep(0)
@@ -392,7 +392,7 @@ async def test_a_reader_that_is_cancelled_loses_no_event(store: Store) -> None:
 
 
 @on_every_store
-async def test_compaction_leaves_a_watch_that_keeps_up_alone(store: Store) -> None:
+async def test_compaction_does_not_affect_a_current_watch(store: Store) -> None:
     with await store.watch("/", after_revision=await store.current_revision()) as watch:
         first = await store.create("/a", b"1")
         await take(watch, 1)
@@ -404,7 +404,7 @@ async def test_compaction_leaves_a_watch_that_keeps_up_alone(store: Store) -> No
 
 
 @on_every_store
-async def test_a_closed_store_refuses_and_ends_its_watches(store: Store) -> None:
+async def test_a_closed_store_rejects_calls_and_ends_its_watches(store: Store) -> None:
     await store.create("/a", b"")
     watch = await store.watch("/", after_revision=await store.current_revision())
     waiting = asyncio.create_task(watch.next())
@@ -427,7 +427,7 @@ async def test_a_closed_store_refuses_and_ends_its_watches(store: Store) -> None
 
 
 @pytest.mark.parametrize("url", ["sqlite_url", "etcd_url"])
-def test_what_was_written_is_there_when_the_store_is_opened_again(url: str, request: pytest.FixtureRequest) -> None:
+def test_writes_survive_reopening(url: str, request: pytest.FixtureRequest) -> None:
     address = request.getfixturevalue(url)
 
     async def run() -> None:
@@ -453,6 +453,6 @@ def test_what_was_written_is_there_when_the_store_is_opened_again(url: str, requ
 
 
 @pytest.mark.parametrize("text", ["", "x", "!!!!", "e30", "bnVsbA", "eyJyZXZpc2lvbiI6LTF9", "ÿ", "A" * 5000])
-def test_a_text_that_is_no_page_token_is_refused(text: str) -> None:
+def test_invalid_page_tokens_are_rejected(text: str) -> None:
     with pytest.raises(BadPageToken):
         PageToken.decode(text)

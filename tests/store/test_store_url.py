@@ -1,4 +1,4 @@
-"""Addresses of stores: what they mean, and what is refused in words that help."""
+"""Store URLs: their meaning, and helpful errors."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("url", REFUSED)
-def test_an_address_that_names_no_store_is_refused(url: str) -> None:
+def test_invalid_store_urls_are_rejected(url: str) -> None:
     with pytest.raises(BadStoreUrl) as refusal:
         asyncio.run(open_store(url))
     assert REFUSED[url] in str(refusal.value)
 
 
-def test_an_address_names_its_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_store_urls_open_their_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
     async def opened(url: str) -> type:
@@ -56,13 +56,13 @@ def test_an_address_names_its_store(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert sorted(os.listdir(tmp_path)) == ["plain.db", "relaxed.db", "with space.db"]
 
 
-def test_certificates_that_cannot_be_read_are_named() -> None:
+def test_unreadable_certificates_are_named() -> None:
     with pytest.raises(StoreUnavailable, match=r"cannot read /nowhere/ca\.pem: No such file"):
         asyncio.run(open_store("etcd://localhost:2379?ca=/nowhere/ca.pem"))
 
 
 @pytest.mark.slow
-def test_an_etcd_that_is_not_there_is_named() -> None:
+def test_an_unreachable_etcd_is_named() -> None:
     endpoint = f"127.0.0.1:{free_port()}"
     with pytest.raises(StoreUnavailable, match=endpoint):
         asyncio.run(open_store(f"etcd://{endpoint}?timeout=1"))

@@ -1,4 +1,4 @@
-"""Watches that share a hub: places, limits, and what one of them does not do to the others."""
+"""Watches that share a hub: positions, limits, and isolation."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def seen(watch: Watch) -> list[int]:
     return [event.revision for event in asyncio.run(watch.next(timeout_s=0))]
 
 
-def test_a_watch_that_reaches_further_back_does_not_move_the_others() -> None:
+def test_an_older_watch_does_not_affect_the_others() -> None:
     fixture = Fixture()
     fixture.write("a1", "b1", "a2", "b2")
     young = fixture.hub.subscribe("a", after_revision=2)
@@ -52,7 +52,7 @@ def test_a_watch_that_reaches_further_back_does_not_move_the_others() -> None:
     assert seen(young) == seen(old) == [6]
 
 
-def test_a_key_shorter_than_the_longest_prefix_is_told_once() -> None:
+def test_a_key_shorter_than_the_longest_prefix_is_delivered_once() -> None:
     fixture = Fixture()
     watch = fixture.hub.subscribe("a", after_revision=0)
     fixture.hub.subscribe("abcdef", after_revision=0)
@@ -60,7 +60,7 @@ def test_a_key_shorter_than_the_longest_prefix_is_told_once() -> None:
     assert seen(watch) == [1]
 
 
-def test_a_watch_that_compaction_overtakes_is_dropped_and_the_others_go_on() -> None:
+def test_a_watch_overtaken_by_compaction_is_dropped_and_the_others_continue() -> None:
     fixture = Fixture()
     slow = fixture.hub.subscribe("a", after_revision=0)
     quick = fixture.hub.subscribe("a", after_revision=0)
@@ -75,7 +75,7 @@ def test_a_watch_that_compaction_overtakes_is_dropped_and_the_others_go_on() -> 
     assert seen(quick) == [4]
 
 
-def test_a_watch_without_events_behind_is_not_dropped() -> None:
+def test_a_watch_without_backlog_is_not_dropped() -> None:
     fixture = Fixture()
     idle = fixture.hub.subscribe("a", after_revision=0)
     fixture.write("b1", "b2")
@@ -84,7 +84,7 @@ def test_a_watch_without_events_behind_is_not_dropped() -> None:
     assert idle.revision == 2
 
 
-def test_the_revision_of_a_watch_holds_back_while_events_are_pending() -> None:
+def test_the_revision_of_a_watch_waits_for_pending_events() -> None:
     fixture = Fixture()
     watch = fixture.hub.subscribe("a", after_revision=0)
     fixture.write("a1", "a2", "b1")
@@ -106,7 +106,7 @@ def test_a_batch_that_ends_within_a_revision_loses_nothing_of_it() -> None:
     assert [event.key for batch in batches for event in batch] == ["a1", "a2"]
 
 
-def test_ended_watches_tell_why_and_new_ones_may_follow() -> None:
+def test_ended_watches_raise_the_error_and_new_ones_may_follow() -> None:
     fixture = Fixture()
     ended = fixture.hub.subscribe("a", after_revision=0)
     fixture.write("a1")
@@ -117,7 +117,7 @@ def test_ended_watches_tell_why_and_new_ones_may_follow() -> None:
     assert seen(fixture.hub.subscribe("a", after_revision=0)) == [1]
 
 
-def test_a_waiting_watch_that_times_out_again_and_again_leaves_nothing_behind() -> None:
+def test_repeated_timeouts_leak_nothing() -> None:
     async def run() -> None:
         fixture = Fixture()
         with fixture.hub.subscribe("a", after_revision=0) as watch:

@@ -1,4 +1,4 @@
-"""Admin access, the right to write a claim's status, and quota."""
+"""Admin access, permissions for a claim's status, and quota."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def exactly(name: str, class_name: str = "gpu", **more: Any) -> dict[str, Any]:
     ],
     ids=["labelled", "not labelled", "labelled wrongly", "namespace unknown"],
 )
-def test_admin_access_needs_a_labelled_namespace(labels: dict[str, str] | None, want: list[tuple[str, str]]) -> None:
+def test_admin_access_requires_a_labelled_namespace(labels: dict[str, str] | None, want: list[tuple[str, str]]) -> None:
     document = claim_of(exactly("a", adminAccess=False), exactly("b", adminAccess=True), exactly("c", adminAccess=True))
     assert causes(create(document, admission_context(namespace_labels=labels))) == want
 
 
-def test_admin_access_is_asked_for_once_in_the_status() -> None:
+def test_admin_access_is_checked_once_in_the_status() -> None:
     result = {"request": "a", "driver": "d", "pool": "p", "device": "x", "adminAccess": True}
     status = {"allocation": {"devices": {"results": [result]}}}
     claim = stored(claim_of(exactly("a")))
@@ -98,7 +98,7 @@ HERE = Permission(
 )
 
 
-def test_allocating_needs_the_right_to_bind() -> None:
+def test_allocating_requires_the_binding_permission() -> None:
     claim = stored(claim_of(exactly("a")))
     assert status_causes({"allocation": ALLOCATION}, claim, ANYWHERE) == [("Forbidden", "status.allocation")]
     assert status_causes({"allocation": ALLOCATION}, claim, BINDING) == []
@@ -106,20 +106,20 @@ def test_allocating_needs_the_right_to_bind() -> None:
     assert status_causes({"allocation": ALLOCATION}, claim, gates=without_gate) == []
 
 
-def test_reserving_and_giving_back_need_it_too() -> None:
+def test_reserving_and_deallocating_require_the_binding_permission() -> None:
     reserved = {"allocation": ALLOCATION, "reservedFor": [{"resource": "pods", "name": "p", "uid": "u"}]}
     assert status_causes(reserved, allocated(), ANYWHERE) == [("Forbidden", "status.allocation")]
     assert status_causes({}, allocated(), ANYWHERE) == [("Forbidden", "status.allocation")]
 
 
-def test_speaking_for_a_driver_needs_its_right_here_or_anywhere() -> None:
+def test_driver_status_requires_a_permission_for_the_node_or_for_any_node() -> None:
     said = {"allocation": ALLOCATION, "devices": SAID}
     assert status_causes(said, allocated(), BINDING) == [("Forbidden", "status.devices")]
     assert status_causes(said, allocated(), ANYWHERE) == []
     assert status_causes(said, allocated(), HERE) == []
 
 
-def test_a_write_that_changes_nothing_needs_nothing() -> None:
+def test_a_no_op_write_requires_no_permission() -> None:
     claim = allocated()
     assert status_causes({"allocation": ALLOCATION}, claim) == []
 
@@ -133,7 +133,7 @@ def claim_object(*requests: dict[str, Any]) -> ResourceClaim:
     return obj
 
 
-def test_every_alternative_is_charged_and_of_one_class_only_the_most() -> None:
+def test_alternatives_are_charged_the_maximum_per_class() -> None:
     claim = claim_object(
         {
             "name": "any",
@@ -148,7 +148,7 @@ def test_every_alternative_is_charged_and_of_one_class_only_the_most() -> None:
     assert devices_by_class(claim.spec) == {"gpu": 5, "tpu": 32}
 
 
-def test_a_claim_counts_under_all_names_of_its_class() -> None:
+def test_a_claim_is_charged_under_all_names_of_its_class() -> None:
     usage = usage_of_claim(claim_object(exactly("a", count=2)), QuotaFacts(extended_names={"gpu": "example.com/gpu"}))
     assert {name: str(amount) for name, amount in usage.items()} == {
         CLAIM_COUNT: "1",
@@ -158,7 +158,7 @@ def test_a_claim_counts_under_all_names_of_its_class() -> None:
     }
 
 
-def test_what_a_pod_is_charged_already_is_not_charged_again() -> None:
+def test_extended_resources_of_a_pod_are_not_charged_twice() -> None:
     name = "requests.example.com/gpu"
     facts = QuotaFacts(
         extended_names={"gpu": "example.com/gpu"},
@@ -169,7 +169,7 @@ def test_what_a_pod_is_charged_already_is_not_charged_again() -> None:
     assert str(usage["requests.deviceclass.resource.kubernetes.io/gpu"]) == "1"
 
 
-def test_excess_is_told_in_the_words_that_users_know() -> None:
+def test_a_quota_error_has_kubernetes_wording() -> None:
     usage = usage_of_claim(claim_object(exactly("a", count=2)), QuotaFacts())
     hard = {
         "gpu.deviceclass.resource.k8s.io/devices": Quantity.of(3),
