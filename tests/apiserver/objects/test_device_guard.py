@@ -152,3 +152,24 @@ async def test_concurrent_allocations_do_not_draw_more_than_there_is_together(ap
     await publish_partitions(api)
     codes = await asyncio.gather(*(allocate(api, name, name) for name in ("half-0", "half-1", "whole")))
     assert sorted(codes) in ([200, 200, 409], [200, 409, 409])
+
+
+@with_api
+async def test_a_refusal_says_what_is_requested_and_what_is_available(api: LocalApi) -> None:
+    await publish(api, "10Gi")
+    await allocate(api, "first", "gpu", 1, "6Gi")
+    await api.create(CLAIMS, claim("second"))
+    body = allocated("gpu", 2, "5Gi")
+    answer = await api.call("PATCH", f"{CLAIMS}/second/status", body, content_type=MERGE_PATCH)
+    insufficient = "device d.example.com/p/gpu: insufficient memory: requested 5Gi, available 4Gi"
+    assert insufficient in answer.document["message"]
+
+
+@with_api
+async def test_a_refusal_names_the_counter_that_is_exhausted(api: LocalApi) -> None:
+    await publish_partitions(api)
+    await allocate(api, "half", "half-0")
+    await api.create(CLAIMS, claim("whole"))
+    answer = await api.call("PATCH", f"{CLAIMS}/whole/status", allocated("whole"), content_type=MERGE_PATCH)
+    insufficient = "pool d.example.com/p: insufficient counter card/slots: requested 8, available 4"
+    assert insufficient in answer.document["message"]

@@ -8,19 +8,26 @@ are not published. The rules are those of `dralloc.devices.overcommit`.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from dralloc.api.codec import decode
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.registry import RESOURCE_CLAIM, RESOURCE_SLICE
-from dralloc.api.resource_v1 import DeviceRequestAllocationResult, ResourceClaim, ResourceSlice
+from dralloc.api.resource_v1 import DeviceRequestAllocationResult as Result
+from dralloc.api.resource_v1 import ResourceClaim, ResourceSlice
 from dralloc.apiserver.http.statuses import conflict
 from dralloc.apiserver.objects.api_resources import name_of, namespace_of, prefix_of
 from dralloc.apiserver.objects.store_view import StoreView
 from dralloc.apiserver.objects.write_guards import GuardLedger, Hold
 from dralloc.devices.device_usage import FREE, DeviceUsage, counted_results
 from dralloc.devices.identity import DeviceId, PoolId
-from dralloc.devices.overcommit import Overcommit, exceeded_capacities, exceeded_counters, is_allocated_twice
+from dralloc.devices.overcommit import (
+    Overcommit,
+    exceeded_capacities,
+    exceeded_counters,
+    is_allocated_twice,
+    is_overcommitted,
+)
 from dralloc.devices.published_slice import (
     PublishedDevice,
     PublishedSlice,
@@ -32,7 +39,7 @@ from dralloc.primitives.quantity import Quantity, quantity_like
 from dralloc.store.interface import Store
 from dralloc.store.records import Record, StoreEvent
 
-Results = tuple[DeviceRequestAllocationResult, ...]
+Results = tuple[Result, ...]
 
 
 class DeviceGuard:
@@ -83,25 +90,32 @@ class DeviceGuard:
                 self._taken[device.pool_id][device.device] = None
 
     def _check(self, key: str, results: Results) -> None:
-        mine: dict[DeviceId, DeviceUsage] = {}
         total: dict[DeviceId, DeviceUsage] = {}
         for result in results:
             device = DeviceId.of(result)
-            mine[device] = mine.get(device, FREE).changed_by(result, 1)
             total[device] = (total.get(device) or self._usage.get(device, FREE)).changed_by(result, 1)
         for device, usage in total.items():
             published = self._slices.find(device) if usage.shares else None
-            if is_allocated_twice(mine[device], published):
-                self._refuse(key, f"device {device} is allocated more than once by this claim")
-            if is_allocated_twice(usage, published):
-                self._refuse(key, f"device {device} is already allocated to {self._holder(device)}")
-            for name, excess in exceeded_capacities(usage, published):
-                # A claim may consume nothing of a capacity that others overcommit.
-                if requested := mine[device].consumed.get(name):
-                    self._refuse(
-                        key, f"device {device}: {_insufficient(name, requested, excess, _model(results, name))}"
-                    )
-        self._check_counters(key, [device for device in mine if device not in self._usage])
+            if is_overcommitted(usage, published):
+                mine = [result for result in results if DeviceId.of(result) == device]
+                self._check_overcommitted(key, device, mine, usage, published)
+        self._check_counters(key, [device for device in total if device not in self._usage])
+
+    def _check_overcommitted(
+        self, key: str, device: DeviceId, mine: Sequence[Result], usage: DeviceUsage, published: PublishedDevice | None
+    ) -> None:
+        """Refuse the claim, unless only capacities are exceeded of which it consumes nothing."""
+        own = FREE
+        for result in mine:
+            own = own.changed_by(result, 1)
+        if is_allocated_twice(own, published):
+            self._refuse(key, f"device {device} is allocated more than once by this claim")
+        if is_allocated_twice(usage, published):
+            self._refuse(key, f"device {device} is already allocated to {self._holder(device)}")
+        for name, excess in exceeded_capacities(usage, published):
+            if requested := own.consumed.get(name):
+                model = next(result.consumed_capacity[name] for result in mine if name in result.consumed_capacity)
+                self._refuse(key, f"device {device}: {_insufficient(name, requested, excess, model)}")
 
     def _check_counters(self, key: str, wanted: Iterable[DeviceId]) -> None:
         by_pool: defaultdict[PoolId, list[str]] = defaultdict(list)
@@ -172,10 +186,6 @@ def _insufficient(what: str, requested: int, excess: Overcommit, model: Quantity
     return (
         f"insufficient {what}: requested {quantity_like(model, requested)}, available {quantity_like(model, available)}"
     )
-
-
-def _model(results: Results, capacity: str) -> Quantity:
-    return next(result.consumed_capacity[capacity] for result in results if capacity in result.consumed_capacity)
 
 
 def _results_of_record(record: Record) -> Results | None:
