@@ -36,7 +36,7 @@ def refused(*arguments: str) -> str:
 def test_what_cannot_be_done_is_said_in_a_line(tmp_path: Path) -> None:
     nobody = str(write_kubeconfig(tmp_path / "kubeconfig", "http://127.0.0.1:1", "t"))
     assert "does not exist" in refused("node", "--kubeconfig", str(tmp_path / "absent"))
-    assert "there are cpu, gpu, mig, nic, tpu" in refused(
+    assert "or one of cpu, gpu, mig, nic, tpu" in refused(
         "node", "--kubeconfig", nobody, "--fake", "1", "--profile", "x"
     )
     taken = f"{nobody}/below-a-file"

@@ -43,27 +43,27 @@ from tests.support.api_server import TOKEN, api_application
         ("{{i}}", "{i}"),
     ],
 )
-def test_holes_are_filled(text: str, filled: str) -> None:
+def test_placeholders_are_filled_in(text: str, filled: str) -> None:
     assert fill_text(text, {"i": 5, "node": "n-7"}) == filled
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("{x}", "x is not known here, only i, node"),
-        ("{i + x}", "x is not known"),
-        ("{}", "cannot be calculated"),
-        ("{i +}", "cannot be calculated"),
-        ("{i // 0}", "cannot be calculated"),
-        ("{node + 1}", "node is no number"),
-        ("{__import__('os')}", "only numbers, names and"),
-        ("{i.bit_length}", "only numbers, names and"),
-        ("{i ** 9}", "only numbers, names and"),
-        ("{" + "(" * 40 + "}", "cannot be calculated"),
+        ("{x}", "unknown variable x; known are i, node"),
+        ("{i + x}", "unknown variable x"),
+        ("{}", "cannot be evaluated"),
+        ("{i +}", "cannot be evaluated"),
+        ("{i // 0}", "cannot be evaluated"),
+        ("{node + 1}", "node is not a number"),
+        ("{__import__('os')}", "only numbers, variables and"),
+        ("{i.bit_length}", "only numbers, variables and"),
+        ("{i ** 9}", "only numbers, variables and"),
+        ("{" + "(" * 40 + "}", "cannot be evaluated"),
         ("{" + "i+" * 100 + "i}", "is too long"),
     ],
 )
-def test_what_cannot_be_filled_is_said(text: str, reason: str) -> None:
+def test_an_invalid_placeholder_is_named(text: str, reason: str) -> None:
     with pytest.raises(BadTemplate, match=reason):
         fill_text(text, {"i": 5, "node": "n"})
 
@@ -71,7 +71,7 @@ def test_what_cannot_be_filled_is_said(text: str, reason: str) -> None:
 def test_trees_are_filled_with_keys_and_numbers() -> None:
     tree = {"a-{i}": [{"int": "{i}", "string": "{i}"}, 3, True, None]}
     assert fill(tree, {"i": 5}) == {"a-5": [{"int": 5, "string": "5"}, 3, True, None]}
-    with pytest.raises(BadTemplate, match="no whole number"):
+    with pytest.raises(BadTemplate, match="not an integer"):
         fill({"int": "{node}"}, {"node": "x"})
 
 
@@ -132,14 +132,14 @@ SLICE: dict[str, Any] = {"devices": [{"name": "gpu-{i}", "repeat": 2}]}
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"nodes": []}, "it needs nodes"),
-        ({"nodes": [{"weight": 0}]}, "weights and sizes of at least 1"),
+        ({"nodes": []}, "nodes are required"),
+        ({"nodes": [{"weight": 0}]}, "weights and sizes must be at least 1"),
         ({"unknown": 1}, "unknown field `unknown`"),
         ({"classes": [{"metadata": {"name": "c"}, "spec": {"selector": []}}]}, "unknown field"),
         ({"slice": {"devices": [{"name": "Not A Name"}]}}, r"devices\[0\].name"),
         ({"slice": {"devices": [{"name": "a"}, {"name": "a"}]}}, "Duplicate"),
         ({"slice": {"devices": [{"name": "a", "colour": "red"}]}}, "unknown field"),
-        ({"slice": {"devices": [{"name": "{nothing}"}]}}, "nothing is not known here"),
+        ({"slice": {"devices": [{"name": "{nothing}"}]}}, "unknown variable nothing"),
         ({"slice": {"devices": [{"name": "d-{i}", "repeat": 129}]}}, "128"),
     ],
 )
@@ -153,7 +153,7 @@ def test_a_profile_that_cannot_be_used_is_refused_before_anything_is_published(
 
 
 def test_a_name_that_is_no_profile_is_answered_with_those_that_are(tmp_path: Path) -> None:
-    with pytest.raises(BadProfile, match="there are cpu, gpu, mig, nic, tpu"):
+    with pytest.raises(BadProfile, match="or one of cpu, gpu, mig, nic, tpu"):
         load_profile("nonsense")
     path = tmp_path / "mine.yaml"
     path.write_text("nodes: [")

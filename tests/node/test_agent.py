@@ -178,7 +178,7 @@ def test_a_container_that_does_not_listen_is_killed_after_its_grace_with_all_tha
 @pytest.mark.parametrize(
     ("container", "reason", "text"),
     [
-        ({"command": []}, "CreateContainerConfigError", "must name its command"),
+        ({"command": []}, "CreateContainerConfigError", "must set its command"),
         ({"command": ["/no/such/program"]}, "RunContainerError", "cannot run /no/such/program: No such file"),
         (
             {"command": ["true"], "env": [{"name": "X", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}]},
@@ -321,7 +321,7 @@ def test_a_driver_that_is_back_in_time_keeps_its_slices() -> None:
         assert await slices(world) == {"mine"}
 
     # Far more than the driver takes to come back.
-    play(scenario, timings=replace(QUICK, wipe_after_s=3.0))
+    play(scenario, timings=replace(QUICK, slice_cleanup_delay_s=3.0))
 
 
 def test_a_node_that_starts_removes_what_an_earlier_life_published() -> None:

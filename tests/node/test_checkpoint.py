@@ -114,12 +114,12 @@ def checkpoint_of(document: dict[str, object]) -> bytes:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"", "it is not a checkpoint"),
-        (b"\xff\xfe", "it is not a checkpoint"),
+        (b"", "not a checkpoint"),
+        (b"\xff\xfe", "not a checkpoint"),
         (b'{"Data": "{}", "Checksum": 1}', "checksum mismatch"),
-        (checkpoint_of({}), "it holds no kind of no version"),
+        (checkpoint_of({}), "found no kind of no version"),
         (checkpoint_of({"kind": "DRACheckpoint", "apiVersion": "checkpoint.dra.kubelet.k8s.io/v9"}), "v9"),
-        (checkpoint_of({"kind": 1}), "its data cannot be read"),
+        (checkpoint_of({"kind": 1}), "the data cannot be decoded"),
     ],
     ids=["empty", "binary", "checksum", "no kind", "a later version", "another type"],
 )

@@ -247,14 +247,14 @@ def test_a_refused_pod_leaves_no_trace(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_no_driver_is_called_while_the_node_cannot_write_it_down(tmp_path: Path) -> None:
+def test_no_driver_is_called_while_the_checkpoint_cannot_be_written(tmp_path: Path) -> None:
     async def scenario() -> None:
         (allowed, _), api = alone(tmp_path)
         path = tmp_path / "state"
         drivers = ModelDrivers(path, Random(1))
         node = Node(path, api, drivers)
         (tmp_path / ".state.new").mkdir()
-        with pytest.raises(ClaimsFailed, match="cannot write down"):
+        with pytest.raises(ClaimsFailed, match="cannot write the node checkpoint"):
             await node.claims.prepare(allowed)
         assert not drivers.calls
         (tmp_path / ".state.new").rmdir()

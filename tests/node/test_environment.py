@@ -82,7 +82,7 @@ def test_variables_may_refer_to_fields_of_the_pod(path: str, value: str) -> None
 @pytest.mark.parametrize(
     ("source", "text"),
     [
-        ({"fieldRef": {"fieldPath": "spec.nonsense"}}, "no field 'spec.nonsense'"),
+        ({"fieldRef": {"fieldPath": "spec.nonsense"}}, "fieldPath 'spec.nonsense' is not supported"),
         ({"secretKeyRef": {"name": "s", "key": "k"}}, "not secretKeyRef"),
         ({}, "not nothing"),
     ],

@@ -94,8 +94,8 @@ async def sends_garbage(service: Service, request: Any, context: Any) -> Any:
         pytest.param(aborts, "INTERNAL: out of luck", id="aborts"),
         pytest.param(raises, "UNKNOWN", id="raises"),
         pytest.param(hangs, "DEADLINE_EXCEEDED", id="hangs"),
-        pytest.param(answers_for_another_claim, "'somebody-else', which nobody asked about", id="wrong claim"),
-        pytest.param(sends_garbage, "the answer is no message that can be read", id="sends garbage"),
+        pytest.param(answers_for_another_claim, "'somebody-else', which was not in the call", id="wrong claim"),
+        pytest.param(sends_garbage, "the answer cannot be decoded", id="sends garbage"),
         pytest.param(answers_for_no_claim, "NodePrepareResources skipped 1 ResourceClaims (claim)", id="no claim"),
     ],
 )
@@ -227,9 +227,9 @@ def registering(**driver: Any) -> list[tuple[bool, str]]:
 @pytest.mark.parametrize(
     ("driver", "text"),
     [
-        ({"type": "CSIPlugin"}, "plugins of type 'CSIPlugin' are not handled here"),
-        ({"services": ()}, "names no service that this node calls"),
-        ({"name": "Not_A_Name"}, "cannot be the name of a driver"),
+        ({"type": "CSIPlugin"}, "plugin type 'CSIPlugin' is not supported"),
+        ({"services": ()}, "advertises no supported service"),
+        ({"name": "Not_A_Name"}, "is not a valid driver name"),
     ],
     ids=["another type", "no service", "no name"],
 )

@@ -128,7 +128,7 @@ def test_what_the_node_still_holds_can_stand_in_the_way() -> None:
     refusals = {
         "old ResourceClaim with same name claim and different UID u still exists": older,
         "is being unprepared": ClaimEntry(record, is_unpreparing=True),
-        "for devices that were allocated earlier": ClaimEntry(record, allocation=allocation(held("gpu-7"))),
+        "for an earlier allocation": ClaimEntry(record, allocation=allocation(held("gpu-7"))),
     }
     for text, entry in refusals.items():
         refused = check_entry(current, entry)

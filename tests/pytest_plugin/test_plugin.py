@@ -62,7 +62,10 @@ def test_the_marker_is_explained(pytester: pytest.Pytester) -> None:
 @pytest.mark.parametrize(
     ("marker", "message"),
     [
-        ("nodes={'gpus': 1}", "marker dra_cluster: no profile 'gpus': No such file or directory; there are cpu, gpu,*"),
+        (
+            "nodes={'gpus': 1}",
+            "marker dra_cluster: no profile 'gpus': No such file or directory; use a file, or one of cpu, gpu,*",
+        ),
         ("feature_gates='X=true'", "marker dra_cluster: *X*"),
         ("node=1", "marker dra_cluster: got an unexpected keyword argument 'node'; it accepts nodes=, virtual_time=,*"),
         ("{'gpu': 1}", "marker dra_cluster: too many positional arguments; it accepts nodes=,*"),

@@ -159,5 +159,5 @@ def _agent_settings(directory: Path, *, runs_processes: bool) -> AgentSettings:
         directory=directory,
         runs_processes=runs_processes,
         cdi_directories=(directory / "cdi",),
-        timings=replace(DEFAULT_TIMINGS, look_s=0.05, register_again=SOON, pod_again=SOON, health_reopen_s=0.2),
+        timings=replace(DEFAULT_TIMINGS, poll_s=0.05, register_backoff=SOON, pod_backoff=SOON, health_reopen_s=0.2),
     )

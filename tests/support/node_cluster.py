@@ -37,15 +37,15 @@ from tests.support.workloads import pod as pod_document
 
 SOON: Final = Backoff(first_s=0.02, most_s=0.1)
 QUICK: Final = Timings(
-    look_s=0.02,
+    poll_s=0.02,
     get_info_s=30.0,
     notify_s=30.0,
-    register_again=SOON,
-    wipe_after_s=0.1,
-    wipe_again=SOON,
+    register_backoff=SOON,
+    slice_cleanup_delay_s=0.1,
+    slice_cleanup_backoff=SOON,
     health_reopen_s=0.05,
     reconcile_s=0.2,
-    pod_again=SOON,
+    pod_backoff=SOON,
     crash_first_s=0.05,
     crash_most_s=0.2,
     heartbeat_s=1.0,

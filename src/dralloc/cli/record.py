@@ -15,13 +15,13 @@ def record(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The file to write; otherwise print.")] = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
-    labels: Annotated[str, typer.Option(help="ManifestRecord only nodes with these labels, such as pool=gpu.")] = "",
+    labels: Annotated[str, typer.Option(help="Record only nodes with these labels, such as pool=gpu.")] = "",
 ) -> None:
-    """ManifestRecord the nodes, slices and classes of a cluster as a profile for `dralloc node --fake N --profile FILE`.
+    """Record the nodes, slices and classes of a cluster as a profile for `dralloc node --fake N --profile FILE`.
 
     Nothing is written to the cluster. Nodes that have the same are recorded once.
 
-    # What does production have? Then pretend a thousand such nodes on a server of
+    # What does production have? Then simulate a thousand such nodes on a server of
     # our own.
     dralloc record --context production -o production.yaml
     dralloc node --fake 1000 --profile production.yaml

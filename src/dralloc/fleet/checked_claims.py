@@ -1,4 +1,4 @@
-"""Claims on nodes without drivers: the same checks as everywhere, and then they count as prepared."""
+"""Claims on nodes without drivers: they pass the checks of every node, and count as prepared then."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from dralloc.node.prepare_plan import CannotPrepare, check_claim, resolve_claims
 
 
 class CheckedClaims:
-    """Reads claims from an informer, so that thousands of pods cost no request. Pods that were refused are woken by a change."""
+    """Reads claims from an informer, so that thousands of pods cost no requests. A change of a claim wakes pods that failed on it."""
 
     def __init__(self, claims: Informer[ResourceClaim]) -> None:
         self._claims = claims
         self._refused: dict[ObjectKey, set[str]] = {}
 
     def wake_on_change(self, look_at: Callable[[str], None]) -> None:
-        """Tell of pods that may fare better now, by their UIDs."""
+        """Call `look_at` with the UIDs of pods whose preparation may succeed now."""
 
         def changed(before: ResourceClaim | None, after: ResourceClaim | None) -> None:
             item = after or before
@@ -45,9 +45,9 @@ class CheckedClaims:
                 raise ClaimsFailed(refused.text)
 
     async def unprepare(self, pod_uid: str) -> None:
-        """Nothing is held."""
+        """A no-op: nothing is prepared."""
 
-    def of_pod(self, pod_uid: str) -> Mapping[str, ClaimRecord]:  # noqa: ARG002 - nothing is held for anybody
+    def of_pod(self, pod_uid: str) -> Mapping[str, ClaimRecord]:  # noqa: ARG002 - nothing is prepared
         return {}
 
 

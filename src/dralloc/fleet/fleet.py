@@ -1,6 +1,6 @@
-"""Thousands of fake nodes in one process: published from a profile, running pods that do nothing.
+"""Thousands of simulated nodes in one process, published from a profile.
 
-Five thousand nodes are five thousand entries in a set; how pods live on them is in `fake_pods`.
+A node is an entry in a set; `simulated_pods` runs the pods of all nodes.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from dralloc.client.transport import Transport
 from dralloc.client.typed_resource import key_of
 from dralloc.devices.identity import PoolId
 from dralloc.fleet.profiles import PROFILE_LABEL, FleetProfile, SimulatedNode, classes_of, nodes_of, shared_slices
-from dralloc.fleet.simulated_pods import FIELD_MANAGER, TOGETHER, SimulatedPods
+from dralloc.fleet.simulated_pods import CONCURRENT_REQUESTS, FIELD_MANAGER, SimulatedPods
 from dralloc.kubelet.pool_plan import CreateSlice, DeleteSlice, UpdateSlice, WantedPool, plan_pool
 from dralloc.node.heartbeat import NodeHeartbeat
 from dralloc.node.node_object import NodeShape
-from dralloc.node.retry import in_time, until_done
+from dralloc.node.retry import retry_until_done, try_within
 from dralloc.node.timings import DEFAULT_TIMINGS, Timings
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import AlreadyExists, NotFound
@@ -39,7 +39,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetSettings:
-    """So many nodes after one profile. `beats` is whether they keep saying that they are alive: real clusters need that."""
+    """`count` nodes of one profile. With `beats` their leases are renewed, as real clusters require."""
 
     profile: FleetProfile
     profile_name: str
@@ -50,7 +50,7 @@ class FleetSettings:
 
 
 class Fleet:
-    """The nodes. `publish` makes them be there, `run` lets pods live on them."""
+    """The simulated nodes: `publish` creates their objects, `run` also runs their pods."""
 
     def __init__(self, transport: Transport, settings: FleetSettings, clock: Clock) -> None:
         self._calls = ApiCalls(transport, field_manager=FIELD_MANAGER)
@@ -60,7 +60,7 @@ class Fleet:
         self.names: frozenset[str] = frozenset(f"{settings.prefix}-{number}" for number in range(settings.count))
 
     async def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
-        """Publish everything, and let pods live until cancelled; then say that nobody looks after the nodes any more."""
+        """Publish everything and run pods until cancelled; then mark the nodes not ready."""
         timings = self._settings.timings
         try:
             await self.come_up()
@@ -71,26 +71,26 @@ class Fleet:
                     tasks.create_task(self._beat())
                 on_ready()
         finally:
-            await in_time("not all nodes say that nobody looks after them", self._leave(), timings.leave_s)
+            await try_within("cannot mark all nodes as not ready", self._leave(), timings.leave_s)
 
     async def come_up(self) -> None:
-        """Publish everything, however long it takes until a server is there."""
+        """Publish everything, retrying until the API server is reachable."""
         self._since = self._clock.now()
-        waiting = f"not all of {self._settings.count} nodes are published yet"
-        await until_done(waiting, self.publish, self._settings.timings.reach_again)
+        failure = f"cannot publish all of {self._settings.count} nodes"
+        await retry_until_done(failure, self.publish, self._settings.timings.connect_backoff)
 
     # --- Publishing -----------------------------------------------------------------------------------------------
 
     async def publish(self) -> None:
-        """Write what is not there as the profile says: classes, nodes, slices. Doing it again changes none of them."""
+        """Create or update classes, nodes and slices as the profile says. A second call changes nothing."""
         profile, count, prefix = self._settings.profile, self._settings.count, self._settings.prefix
         existing = await self._existing_slices()
         for item in classes_of(profile):
             await self._create_unless_there(resource_for(DeviceClass), item)
         nodes = nodes_of(profile, count, prefix)
-        await _together(self._publish_node(node, existing) for node in nodes)
+        await _run_concurrently(self._publish_node(node, existing) for node in nodes)
         pools = groupby(map(self._marked, shared_slices(profile, count, prefix)), key=PoolId.of_slice)
-        await _together(self._publish_pool(list(slices), existing) for _, slices in pools)
+        await _run_concurrently(self._publish_pool(list(slices), existing) for _, slices in pools)
 
     async def _publish_node(self, node: SimulatedNode, existing: Mapping[PoolId, Sequence[ResourceSlice]]) -> None:
         labels = {**node.shape.labels, PROFILE_LABEL: self._settings.profile_name}
@@ -140,21 +140,25 @@ class Fleet:
         )
         return msgspec.structs.replace(item, metadata=metadata)
 
-    # --- Staying alive --------------------------------------------------------------------------------------------
+    # --- Heartbeats -----------------------------------------------------------------------------------------------
 
     async def _beat(self) -> None:
-        """Renew the leases of all nodes, over and over, a beat apart."""
+        """Renew the leases of all nodes at every heartbeat."""
         heartbeats = [self._heartbeat(NodeShape(name=name)) for name in self.names]
         while True:
             started = asyncio.get_running_loop().time()
-            await _together(heartbeat.beat_once() for heartbeat in heartbeats)
+            await _run_concurrently(heartbeat.beat_once() for heartbeat in heartbeats)
             took_s = asyncio.get_running_loop().time() - started
             if took_s > self._settings.timings.lease_s:
-                _logger.warning("renewing %d leases took %.0f s: nodes will be taken for dead", len(heartbeats), took_s)
+                _logger.warning(
+                    "renewing %d leases took %.0f s, longer than they last: nodes will become not ready",
+                    len(heartbeats),
+                    took_s,
+                )
             await asyncio.sleep(max(self._settings.timings.heartbeat_s - took_s, 0.0))
 
     async def _leave(self) -> None:
-        """All nodes but those that another process has made ready since; of each first what schedulers look at."""
+        """Mark the nodes not ready, except those that another process has taken over; the taints of all come first."""
         nodes, _ = await self._calls.list_all(resource_for(Node), label_selector=PROFILE_LABEL)
         since = print_timestamp(self._since)
         ours = [
@@ -163,8 +167,8 @@ class Fleet:
             if node.metadata.name in self.names
             and any(each.type == "Ready" and each.last_transition_time == since for each in node.status.conditions)
         ]
-        await _together(map(self._keep_pods_away, ours))
-        await _together(map(self._leave_node, ours))
+        await _run_concurrently(map(self._keep_pods_away, ours))
+        await _run_concurrently(map(self._leave_node, ours))
 
     async def _keep_pods_away(self, node: Node) -> None:
         with suppress(NotFound):
@@ -178,8 +182,8 @@ class Fleet:
         return NodeHeartbeat(self._calls, shape, self._clock, self._settings.timings, since=self._since)
 
 
-async def _together(work: Iterable[Awaitable[None]]) -> None:
-    """Do all of it, a bounded number at a time; the first failure ends it."""
+async def _run_concurrently(work: Iterable[Awaitable[None]]) -> None:
+    """Do all the work with bounded concurrency; the first failure ends it."""
     waiting: Iterator[Awaitable[None]] = iter(work)
 
     async def worker() -> None:
@@ -188,7 +192,7 @@ async def _together(work: Iterable[Awaitable[None]]) -> None:
 
     try:
         async with asyncio.TaskGroup() as tasks:
-            for _ in range(TOGETHER):
+            for _ in range(CONCURRENT_REQUESTS):
                 tasks.create_task(worker())
     except ExceptionGroup as failures:
         raise failures.exceptions[0] from None

@@ -1,7 +1,7 @@
-"""Nodes that somebody wrote down: any node with the label `fake.dralloc.io/profile: manifest` is played like those of a fleet.
+"""Nodes from a manifest: a Node with the label `fake.dralloc.io/profile: manifest` is simulated like those of a fleet.
 
-It becomes ready, and pods that are bound to it run and do nothing. Its devices are those of ResourceSlices that somebody wrote, too. So
-a whole cluster can be a file that is applied.
+It becomes ready, and pods that are bound to it run and do nothing. Its devices are the ResourceSlices that were applied, so a whole cluster
+can be one manifest.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from dralloc.fleet.profiles import PROFILE_LABEL
 from dralloc.fleet.simulated_pods import FIELD_MANAGER, SimulatedPods
 from dralloc.node.heartbeat import NodeHeartbeat
 from dralloc.node.node_object import NodeShape
-from dralloc.node.retry import until_done
+from dralloc.node.retry import retry_until_done
 from dralloc.node.timings import DEFAULT_TIMINGS, Timings
 from dralloc.primitives.clock import Clock
 from dralloc.primitives.errors import NotFound
 
 MANIFEST: Final = "manifest"
-# What a node has that does not say. One that is applied cannot: servers keep what `apply` says about status to themselves.
+# The default capacity. A node that is applied has none, because servers ignore the status in apply requests.
 CAPACITY: Final = {"cpu": "64", "memory": "256Gi", "pods": "1k"}
 
 
 class ManifestNodes:
-    """Plays nodes from the moment they are there."""
+    """Simulates nodes with the label from their creation on."""
 
     def __init__(self, transport: Transport, clock: Clock, timings: Timings = DEFAULT_TIMINGS) -> None:
         self._calls = ApiCalls(transport, field_manager=FIELD_MANAGER)
@@ -42,7 +42,7 @@ class ManifestNodes:
         self._new: asyncio.Queue[Node] = asyncio.Queue()
 
     async def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
-        """Until cancelled. As long as there are no such nodes, no pods are watched."""
+        """Run until cancelled. Pods are watched from the first such node on."""
         async with asyncio.TaskGroup() as tasks:
             selector = f"{PROFILE_LABEL}={MANIFEST}"
             tasks.create_task(Reflector(self._calls, resource_for(Node), self._nodes, label_selector=selector).run())
@@ -52,20 +52,20 @@ class ManifestNodes:
             node = await self._new.get()
             await self._pods.start(tasks)
             while True:
-                await self._play(node)
+                await self._simulate(node)
                 node = await self._new.get()
 
     def _node_changed(self, before: Node | None, after: Node | None) -> None:
         if before is None and after is not None:
             self._new.put_nowait(after)
 
-    async def _play(self, node: Node) -> None:
-        """Make the node ready, with what it says that it has, and let pods live there."""
+    async def _simulate(self, node: Node) -> None:
+        """Make the node ready with its stated capacity, and run its pods."""
         name = node.metadata.name
         shape = NodeShape(name=name, labels=node.metadata.labels, capacity=_capacity(node))
         heartbeat = NodeHeartbeat(self._calls, shape, self._clock, self._timings)
         try:
-            await until_done(f"node {name} is not ready yet", heartbeat.register, self._timings.reach_again)
+            await retry_until_done(f"cannot register node {name}", heartbeat.register, self._timings.connect_backoff)
         except NotFound:
             return
         self._pods.add_node(name)

@@ -1,6 +1,6 @@
-"""Text with holes, `gpu-{i}` or `{number // 4}`: what makes one description stand for many devices and nodes.
+"""Text with placeholders such as `gpu-{i}` or `{number // 4}`: one template describes many devices and nodes.
 
-In a hole is whole-number arithmetic on the variables that are known there; `{{` is a brace.
+A placeholder holds integer arithmetic on variables; `{{` stands for a brace.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final
 
 Variables = Mapping[str, int | str]
 
-_HOLE: Final = re.compile(r"\{\{|\}\}|\{([^{}]*)\}")
+_PLACEHOLDER: Final = re.compile(r"\{\{|\}\}|\{([^{}]*)\}")
 _OPERATORS: Final[Mapping[type[ast.operator], Callable[[int, int], int]]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -23,15 +23,15 @@ _OPERATORS: Final[Mapping[type[ast.operator], Callable[[int, int], int]]] = {
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
 }
-HOLE_LENGTH_MAX: Final = 100
+PLACEHOLDER_LENGTH_MAX: Final = 100
 
 
 class BadTemplate(ValueError):
-    """A text that cannot be filled; the message says what is wrong with it."""
+    """The text has an invalid placeholder; the message says which."""
 
 
 def fill(tree: Any, variables: Variables) -> Any:
-    """The tree with all holes in its texts and keys filled. What stands under `int` becomes a number."""
+    """The tree with the placeholders in all texts and keys filled in. The value of a key `int` becomes a number."""
     match tree:
         case str():
             return fill_text(tree, variables)
@@ -55,11 +55,11 @@ def fill_text(text: str, variables: Variables) -> str:
             return match[0][0]
         return str(_evaluate(match[1], variables))
 
-    return _HOLE.sub(replacement, text)
+    return _PLACEHOLDER.sub(replacement, text)
 
 
 def escape(text: str) -> str:
-    """The text without holes that fills to this one."""
+    """The template without placeholders that gives this text."""
     return text.replace("{", "{{").replace("}", "}}")
 
 
@@ -70,23 +70,23 @@ def repetitions(repeat: Any, variables: Variables) -> Iterator[Variables]:
         yield variables
         return
     if not isinstance(counts, dict) or not all(isinstance(n, int) and 0 <= n <= 10_000 for n in counts.values()):
-        raise BadTemplate(f"repeat: {repeat!r} is neither a number nor numbers by names")
+        raise BadTemplate(f"repeat: {repeat!r} is neither a number nor a map of names to numbers")
     for indices in product(*(range(count) for count in counts.values())):
         yield {**variables, **dict(zip(counts, indices, strict=True))}
 
 
 def _evaluate(expression: str, variables: Variables) -> int | str:
-    # The parser and the evaluation recurse, so what they get is short.
-    if len(expression) > HOLE_LENGTH_MAX:
+    # Parser and evaluation are recursive, so the length is limited.
+    if len(expression) > PLACEHOLDER_LENGTH_MAX:
         raise BadTemplate(f"{{{expression[:20]}…}} is too long")
     try:
         tree = _parse(expression)
         return variables[tree.id] if isinstance(tree, ast.Name) else _calculate(tree, variables)
     except KeyError as error:
-        known = ", ".join(sorted(variables)) or "nothing"
-        raise BadTemplate(f"{{{expression}}}: {error.args[0]} is not known here, only {known}") from None
+        known = ", ".join(sorted(variables)) or "none"
+        raise BadTemplate(f"{{{expression}}}: unknown variable {error.args[0]}; known are {known}") from None
     except (SyntaxError, ValueError, TypeError, ZeroDivisionError, RecursionError, MemoryError) as error:
-        raise BadTemplate(f"{{{expression}}} cannot be calculated: {error}") from None
+        raise BadTemplate(f"{{{expression}}} cannot be evaluated: {error}") from None
 
 
 @lru_cache(maxsize=1000)
@@ -101,16 +101,16 @@ def _calculate(tree: ast.expr, variables: Variables) -> int:
         case ast.Name(id=name):
             known = variables[name]
             if isinstance(known, str):
-                raise TypeError(f"{name} is no number")
+                raise TypeError(f"{name} is not a number")
             return known
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
             return _OPERATORS[type(op)](_calculate(left, variables), _calculate(right, variables))
         case _:
-            raise ValueError("only numbers, names and + - * // % may stand there")
+            raise ValueError("only numbers, variables and + - * // % are allowed")
 
 
 def _number(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise BadTemplate(f"int: {text!r} is no whole number") from None
+        raise BadTemplate(f"int: {text!r} is not an integer") from None

@@ -1,7 +1,7 @@
-"""Makes a profile from a real cluster: what its nodes have, without what tells one node from another.
+"""Makes a profile from the objects of a real cluster.
 
-Nodes that are equal but for their names become one kind with a weight. Values that no two devices share (serial numbers, UUIDs) are
-replaced by ones that are just as different, because nobody selects by them and they would make every node a kind of its own.
+Nodes that differ only in their names become one kind with a weight. Values that are unique to each device, such as serial numbers, are
+replaced by other unique values: selectors do not use them, and they would make every node a kind of its own.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from dralloc.devices.pool_generation import newest_slices
 from dralloc.fleet.placeholders import escape
 from dralloc.fleet.profiles import PROFILE_LABEL
 
-# Labels that say which node it is, and not what kind.
+# Labels that identify a node.
 OWN_LABELS: Final = frozenset({"kubernetes.io/hostname", PROFILE_LABEL})
-# Stands for the name of a device itself beside those of its attributes, of which none is empty.
+# The key for the name of a device among the names of its attributes, which are never empty.
 OWN_NAME: Final = ""
 PLACEMENT: Final = ("nodeSelector", "allNodes", "perDeviceNodeSelection")
 Document = dict[str, Any]
@@ -32,7 +32,7 @@ Document = dict[str, Any]
 def record_profile(
     nodes: Sequence[Node], slices: Iterable[ResourceSlice], classes: Iterable[DeviceClass], description: str
 ) -> Document:
-    """The profile of a cluster with these objects, as it is written to a file."""
+    """The profile of a cluster with these objects, as a document for a YAML file."""
     newest = (item for pool in newest_slices(slices).values() for item in pool)
     current = sorted(newest, key=lambda item: item.metadata.name)
     unique = _unique_values(current)
@@ -52,7 +52,7 @@ def record_profile(
 
 
 def _unique_values(slices: Iterable[ResourceSlice]) -> frozenset[tuple[str, str]]:
-    """Drivers' attributes of which every device has another text, where several devices have one."""
+    """The (driver, attribute) pairs whose string value differs on every device, for at least two devices."""
     values: dict[tuple[str, str], list[str]] = {}
     for item in slices:
         for device in item.spec.devices or ():
@@ -74,7 +74,7 @@ def _node_kind(node: Node, slices: Sequence[ResourceSlice], unique: frozenset[tu
 
 def _pool(position: int, slices: Sequence[ResourceSlice], node: str, unique: frozenset[tuple[str, str]]) -> Document:
     first = slices[0].spec
-    # What is different on every device is so again: node, pool, slice, device.
+    # Node, pool, slice and device keep unique values unique.
     specs = [
         _slice(item, node, unique, mark=("{number}." if node else "") + f"{position}.{index}")
         for index, item in enumerate(slices)
@@ -105,7 +105,7 @@ def _slice(item: ResourceSlice, node: str, unique: frozenset[tuple[str, str]], *
 
 
 def _named_after(devices: Sequence[Document], node: str) -> frozenset[str]:
-    """What of the devices holds the node's name on all that have it: otherwise one is called so by chance."""
+    """The attributes (and OWN_NAME) that contain the node's name on all devices; on some only, it is a coincidence."""
     values: dict[str, list[str]] = {}
     for device in devices:
         values.setdefault(OWN_NAME, []).append(device["name"])
@@ -125,12 +125,12 @@ def _device(device: Document, node: str, named: frozenset[str]) -> Document:
 
 
 def _parts(text: str, node: str) -> list[str]:
-    """What is around the node's name, where that stands by itself: `node-1` is not in `node-10`."""
+    """The text split at the node's name as a whole word: `node-1` is not in `node-10`."""
     return re.split(rf"(?<![A-Za-z0-9]){re.escape(node)}(?![A-Za-z0-9])", text) if node else [text]
 
 
 def _without_name(tree: Any, node: str) -> Any:
-    """The tree with the node's name replaced by its placeholder, and with no other."""
+    """The tree with the node's name replaced by a placeholder, and all other braces escaped."""
     match tree:
         case str():
             return "{node}".join(map(escape, _parts(tree, node)))
@@ -143,7 +143,7 @@ def _without_name(tree: Any, node: str) -> Any:
 
 
 def _weighted(kinds: Mapping[bytes, int]) -> list[Document]:
-    """The kinds, the most frequent first, with weights in the lowest terms."""
+    """The kinds, the most frequent first, with weights divided by their greatest common divisor."""
     divisor = math.gcd(*kinds.values()) if kinds else 1
     ordered = sorted(kinds.items(), key=lambda entry: (-entry[1], entry[0]))
     return [{"weight": count // divisor, **msgspec.json.decode(kind)} for kind, count in ordered]

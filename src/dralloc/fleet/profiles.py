@@ -1,7 +1,7 @@
-"""Profiles: what the nodes of a pretended cluster are like, as a file that people can write.
+"""Profiles: YAML files that describe the nodes of a simulated cluster.
 
-A profile names kinds of nodes with their pools, pools that belong to groups of nodes, and pools of the whole cluster. `nodes_of` and
-`shared_slices` make the objects for any number of nodes. The profiles that come with us lie in `profiles/`; any other file does as well.
+A profile has kinds of nodes with their pools, pools of groups of nodes, and pools of the whole cluster. `nodes_of` and
+`shared_slices` make the objects for any number of nodes. The built-in profiles are in `profiles/`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dralloc.primitives.features import FeatureGates
 
 API_VERSION: Final = "resource.k8s.io/v1"
 SOME_TIME: Final = datetime(2026, 1, 1, tzinfo=UTC)
-# By this label everything that a fleet published is found again.
+# Marks all nodes and slices that a fleet publishes.
 PROFILE_LABEL: Final = "fake.dralloc.io/profile"
 
 
@@ -36,11 +36,11 @@ Document = dict[str, Any]
 
 
 class BadProfile(Exception):
-    """The profile is missing or cannot be used; the message says which and why."""
+    """The profile does not exist or is not valid; the message says why."""
 
 
 class PoolTemplate(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """A pool of devices. Each slice is the part of a ResourceSlice's spec that describes devices and counters."""
+    """A pool of devices. Each slice has the fields of a ResourceSlice spec for devices and counters."""
 
     driver: str
     name: str = "{node}"
@@ -55,7 +55,7 @@ class PoolTemplate(msgspec.Struct, frozen=True, kw_only=True, rename="camel", fo
 
 
 class NodeKind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Nodes of one kind: so many of them in each round of all kinds."""
+    """Nodes of one kind: `weight` of them in each round of all kinds."""
 
     weight: int = 1
     labels: dict[str, str] = {}
@@ -64,7 +64,7 @@ class NodeKind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class NodeGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Pools that each so many nodes have together."""
+    """Pools that are shared by each group of `size` nodes."""
 
     size: int
     pools: list[PoolTemplate]
@@ -80,20 +80,20 @@ class FleetProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 @dataclass(frozen=True, slots=True)
 class SimulatedNode:
-    """A node and the slices that are its own."""
+    """A node and its local slices."""
 
     shape: NodeShape
     slices: tuple[ResourceSlice, ...]
 
 
 def profile_names() -> list[str]:
-    """The profiles that come with us."""
+    """The names of the built-in profiles."""
     directory = resources.files("dralloc.fleet") / "profiles"
     return sorted(entry.name.removesuffix(".yaml") for entry in directory.iterdir() if entry.name.endswith(".yaml"))
 
 
 def load_profile(name: str) -> FleetProfile:
-    """A profile of ours by its name, or any other by the path of its file."""
+    """A built-in profile by its name, or any other by the path of its file; raises `BadProfile`."""
     if name in profile_names():
         text = (resources.files("dralloc.fleet") / "profiles" / f"{name}.yaml").read_text("utf-8")
     else:
@@ -101,7 +101,7 @@ def load_profile(name: str) -> FleetProfile:
             text = Path(name).read_text("utf-8")
         except OSError as error:
             ours = ", ".join(profile_names())
-            raise BadProfile(f"no profile {name!r}: {error.strerror}; there are {ours}, and any file") from None
+            raise BadProfile(f"no profile {name!r}: {error.strerror}; use a file, or one of {ours}") from None
         except UnicodeDecodeError as error:
             raise BadProfile(f"profile {name}: {error}") from None
     return read_profile(text, name)
@@ -113,8 +113,8 @@ def read_profile(text: str, name: str) -> FleetProfile:
     except (yaml.YAMLError, msgspec.ValidationError, RecursionError) as error:
         raise BadProfile(f"profile {name}: {' '.join(str(error).split())}") from None
     if not profile.nodes or any(kind.weight < 1 for kind in profile.nodes) or any(g.size < 1 for g in profile.groups):
-        raise BadProfile(f"profile {name}: it needs nodes, and weights and sizes of at least 1")
-    # What is wrong is found here and not at the thousandth node: one round of everything is made and judged.
+        raise BadProfile(f"profile {name}: nodes are required, and weights and sizes must be at least 1")
+    # Validate one round of all kinds, so that errors are reported before anything is published.
     try:
         for document in chain(_class_documents(profile), *_slice_documents_of_a_round(profile)):
             _judge(document)
@@ -128,7 +128,7 @@ def classes_of(profile: FleetProfile) -> tuple[DeviceClass, ...]:
 
 
 def nodes_of(profile: FleetProfile, count: int, prefix: str) -> Iterator[SimulatedNode]:
-    """So many nodes, the kinds in turn, each with its slices. Made one by one: five thousand are not kept."""
+    """`count` nodes with their slices, the kinds in turn; a generator, so thousands of nodes need little memory."""
     turn = [kind for kind in profile.nodes for _ in range(kind.weight)]
     for number in range(count):
         kind, name = turn[number % len(turn)], f"{prefix}-{number}"
@@ -141,7 +141,7 @@ def nodes_of(profile: FleetProfile, count: int, prefix: str) -> Iterator[Simulat
 
 
 def shared_slices(profile: FleetProfile, count: int, prefix: str) -> Iterator[ResourceSlice]:
-    """The slices that belong to groups of nodes or to all of them."""
+    """The slices of groups of nodes and of the whole cluster."""
     for document in _shared_documents(profile, count, prefix):
         yield _typed(document, ResourceSlice)
 
@@ -229,9 +229,9 @@ def _typed(document: dict[str, Any], wire_type: type[Any]) -> Any:
 
 
 def _judge(document: Document) -> None:
-    """Refuse what an API server would refuse or drop."""
+    """Raise `BadProfile` for objects that an API server would refuse, or whose fields it would drop."""
     kind = find_kind(document["apiVersion"], document["kind"])
-    assert kind is not None, "profiles hold classes and slices"
+    assert kind is not None, "profiles have classes and slices"
     body = encode(document)
     new = _typed(document, kind.hub)
     about = f"{kind.kind} {new.metadata.name}"

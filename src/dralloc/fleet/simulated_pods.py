@@ -1,7 +1,7 @@
-"""Pods on nodes without a machine: they run and do nothing, as long as their annotations say.
+"""The pods of simulated nodes: they run for as long as their annotations say, and do nothing.
 
-All the nodes share one watch of pods and one of claims. A node is an entry in a set, a pod a few small values, a running container a
-timer or nothing; so what they cost is what happens on them.
+All nodes share one watch of pods and one of claims. A node is an entry in a set, a pod a few small values, a running container at most
+a timer, so the cost depends on the number of changes.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from dralloc.node.timings import Timings
 from dralloc.primitives.clock import Clock
 
 FIELD_MANAGER: Final = "dralloc-fake-nodes"
-# Requests under way at a time.
-TOGETHER: Final = 64
+# Concurrent requests to the API server.
+CONCURRENT_REQUESTS: Final = 64
 
 
 class SimulatedPods:
-    """The pods on these nodes, and on those that are added."""
+    """Runs the pods of these nodes, and of nodes that are added."""
 
     def __init__(self, calls: ApiCalls, clock: Clock, timings: Timings, nodes: Iterable[str] = ()) -> None:
         self._calls = calls
@@ -50,20 +50,20 @@ class SimulatedPods:
                 shows_health=False,
             )
         )
-        checked.wake_on_change(self._sync.look_at)
+        checked.wake_on_change(self._sync.requeue_pod)
 
     async def start(self, tasks: asyncio.TaskGroup) -> None:
-        """Let pods live for as long as the group's tasks run; returns as soon as every pod that is there was seen."""
+        """Run pods in tasks of the group; returns when all existing pods are known."""
         tasks.create_task(self._events.run())
         tasks.create_task(Reflector(self._calls, resource_for(ResourceClaim), self._claims).run())
         await self._claims.synced.wait()
         tasks.create_task(Reflector(self._calls, NODE_PODS, self._pods, field_selector="spec.nodeName!=").run())
         await self._pods.synced.wait()
         self._pods.subscribe(self._changed)
-        tasks.create_task(self._sync.run(TOGETHER))
+        tasks.create_task(self._sync.run(CONCURRENT_REQUESTS))
 
     def add_node(self, name: str) -> None:
-        """Let pods live there, too; also those that came before."""
+        """Run the pods of this node, too, including those that are bound to it already."""
         if name not in self._nodes:
             self._nodes.add(name)
             for pod in self._pods.all():

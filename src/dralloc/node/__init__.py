@@ -1,1 +1,1 @@
-"""The node's side of device allocation: drivers register here, claims are prepared, pods run and end."""
+"""The node agent: registers drivers, prepares claims, runs pods and reports their status."""

@@ -41,7 +41,7 @@ from dralloc.node.pod_sync import PodSync, PodSyncContext
 from dralloc.node.pod_view import NODE_PODS, NodePod
 from dralloc.node.process_runtime import ProcessRuntime
 from dralloc.node.registration import PluginWatcher
-from dralloc.node.retry import in_time, until_done
+from dralloc.node.retry import retry_until_done, try_within
 from dralloc.node.simulated_runtime import SimulatedRuntime
 from dralloc.node.slice_cleanup import SliceCleanup
 from dralloc.node.timings import DEFAULT_TIMINGS, Timings
@@ -54,13 +54,13 @@ CHECKPOINT: Final = "dra_manager_state"
 HEALTH: Final = "dra_health_state"
 FIELD_MANAGER: Final = "dralloc-node"
 
-# Pods that are worked on at a time: each may wait for a driver, and none may have to wait for another pod's driver.
+# Pods that are synced concurrently. Each may wait for a driver; none may wait for the driver of another pod.
 WORKERS: Final = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
-    """One node, as it is to be run."""
+    """The settings of one node."""
 
     shape: NodeShape
     directory: Path
@@ -72,7 +72,7 @@ class AgentSettings:
 
 
 class Agent:
-    """A node. Making it reads the state that an earlier one left, which may end in BadCheckpoint or DirectoryInUse."""
+    """One node. The constructor reads the state of an earlier agent; it raises BadCheckpoint or DirectoryInUse."""
 
     def __init__(self, transport: Transport, settings: AgentSettings, clock: Clock) -> None:
         directory, timings = settings.directory, settings.timings
@@ -87,8 +87,8 @@ class Agent:
             os.close(self._lock)
             raise
         self.metrics = NodeMetrics(self._book.records)
-        self._wiper = SliceCleanup(calls, settings.shape.name, timings)
-        self.drivers = Drivers(self._wiper.connection_changed)
+        self._slices = SliceCleanup(calls, settings.shape.name, timings)
+        self.drivers = Drivers(self._slices.connection_changed)
         self._plugins = PluginWatcher(directory / REGISTRY, self.drivers, timings, self._driver_registered)
         self.claims = NodeClaims(
             self._book,
@@ -115,11 +115,11 @@ class Agent:
                 start_errors=self.metrics.start_errors,
             )
         )
-        self._driver_came = asyncio.Event()
+        self._driver_registration = asyncio.Event()
         self._heartbeat = NodeHeartbeat(calls, settings.shape, clock, timings)
 
     async def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
-        """Be the node until cancelled."""
+        """Run the node until cancelled."""
         name = self._settings.shape.name
         timings = self._settings.timings
         informer: Informer[NodePod] = Informer()
@@ -127,10 +127,10 @@ class Agent:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._events.run())
-                waiting = f"node {name} is not registered yet"
-                await until_done(waiting, self._heartbeat.register, timings.reach_again)
+                failure = f"cannot register node {name}"
+                await retry_until_done(failure, self._heartbeat.register, timings.connect_backoff)
                 is_registered = True
-                self._wiper.wipe_all()
+                self._slices.delete_all()
                 self._health.load()
                 tasks.create_task(self._heartbeat.beat())
                 tasks.create_task(self._health.run())
@@ -145,21 +145,21 @@ class Agent:
                 on_ready()
         finally:
             if is_registered:
-                await in_time(f"node {name} does not say that it ends", self._heartbeat.leave(), timings.leave_s)
+                await try_within(f"cannot mark node {name} as not ready", self._heartbeat.leave(), timings.leave_s)
             await self._close()
 
     async def _reconcile(self) -> None:
-        """Take back what is held for pods that are no more: now and then, and when a driver comes that may be needed for it."""
+        """Unprepare the claims of deleted pods: periodically, and when a driver registers that may be needed for it."""
         while True:
             for pod_uid in self._book.pods() - self._pods.pods():
                 try:
                     await self.claims.unprepare(pod_uid)
                 except ClaimsFailed as failed:
-                    _logger.warning("claims of pod %s, which is no more: %s", pod_uid, failed)
-            self._driver_came.clear()
+                    _logger.warning("cannot unprepare the claims of deleted pod %s: %s", pod_uid, failed)
+            self._driver_registration.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._settings.timings.reconcile_s):
-                    await self._driver_came.wait()
+                    await self._driver_registration.wait()
 
     async def _fetch_claim(self, key: ObjectKey) -> ResourceClaim:
         return await self._calls.get(resource_for(ResourceClaim), key)
@@ -171,15 +171,15 @@ class Agent:
     def _driver_registered(self, instance: DriverInstance) -> None:
         if instance.health is not None and self._uses_health:
             self._health.follow(instance.driver)
-        self._driver_came.set()
-        self._pods.look_again(lambda pod: bool(pod.spec.resource_claims))
+        self._driver_registration.set()
+        self._pods.requeue(lambda pod: bool(pod.spec.resource_claims))
 
     def _health_changed(self, driver: str) -> None:
         def is_concerned(pod: NodePod) -> bool:
             held = self.claims.of_pod(pod.metadata.uid)
             return any(driver in record.drivers for record in held.values())
 
-        self._pods.look_again(is_concerned)
+        self._pods.requeue(is_concerned)
 
     def _make_runtime(self, clock: Clock) -> SimulatedRuntime | ProcessRuntime:
         if not self._settings.runs_processes:
@@ -195,7 +195,7 @@ class Agent:
     async def _close(self) -> None:
         if isinstance(self._runtime, ProcessRuntime):
             await self._runtime.close(keep=self._settings.keeps_containers)
-        await self._wiper.close()
+        await self._slices.close()
         await self.drivers.close()
         self._book.close()
         os.close(self._lock)

@@ -1,8 +1,6 @@
-"""The node's memory on disk: which claims it has prepared or is preparing, so that a crash forgets none of them.
+"""The node checkpoint: which claims are prepared or being prepared, so that none is forgotten in a crash.
 
-The form is that of a kubelet's `dra_manager_state`: JSON that carries JSON and its checksum. The file is replaced as a whole, so
-that after a crash it holds the state before or after a change and never half of one. Whatever else is found in it
-was not our doing, and guessing would leave devices prepared for nobody: it is refused, by name.
+The format is that of a kubelet's `dra_manager_state`: a JSON document inside a JSON document with its checksum.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ API_VERSION: Final = "checkpoint.dra.kubelet.k8s.io/v1"
 
 
 class DirectoryInUse(Exception):
-    """Another agent keeps its state in this directory."""
+    """Another agent uses this directory."""
 
 
 class _File(msgspec.Struct):
@@ -68,24 +66,24 @@ def encode_checkpoint(records: Iterable[ClaimRecord]) -> bytes:
 
 
 def decode_checkpoint(content: bytes) -> tuple[ClaimRecord, ...]:
-    """The records that were encoded; ValueError says why there are none to be had."""
+    """The encoded records; ValueError says why the content cannot be used."""
     try:
         file = msgspec.json.decode(content, type=_File)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"it is not a checkpoint: {error}") from None
+        raise ValueError(f"not a checkpoint: {error}") from None
     check_checksum(file.data.encode(), file.checksum)
     try:
         document = msgspec.json.decode(file.data, type=_Document)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"its data cannot be read: {error}") from None
+        raise ValueError(f"the data cannot be decoded: {error}") from None
     if (document.kind, document.api_version) != (KIND, API_VERSION):
-        said = f"{document.kind or 'no kind'} of {document.api_version or 'no version'}"
-        raise ValueError(f"it holds {said}, and this version reads {KIND} of {API_VERSION}")
+        found = f"{document.kind or 'no kind'} of {document.api_version or 'no version'}"
+        raise ValueError(f"unsupported content: found {found}, expected {KIND} of {API_VERSION}")
     return tuple(map(_record, document.claims or ()))
 
 
 def read_checkpoint(path: Path) -> tuple[ClaimRecord, ...]:
-    """What the file holds; nothing where there is none."""
+    """The records in the file; none if there is no file. Raises `BadCheckpoint`."""
     try:
         return decode_checkpoint(path.read_bytes())
     except FileNotFoundError:
@@ -93,25 +91,25 @@ def read_checkpoint(path: Path) -> tuple[ClaimRecord, ...]:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise BadCheckpoint(
-            f"cannot use the checkpoint {path}: {reason}. Which claims are prepared here is not known: drain the node, "
-            "let the drivers clean up, then remove the file"
+            f"cannot use the checkpoint {path}: {reason}. It is not known which claims are prepared on this node: drain the "
+            "node, let the drivers clean up, then remove the file"
         ) from None
 
 
 class CheckpointWriter:
-    """Writes the records to the file. Changes made while a write is under way go together into the next."""
+    """Writes the records to the file. Changes made during a write go into the next one together."""
 
     def __init__(self, path: Path, records: Callable[[], Iterable[ClaimRecord]]) -> None:
         self._path = path
         self._records = records
-        # One thread: writes happen in the order in which they were asked for, also when somebody stops waiting for one.
+        # One thread keeps the writes in order, even if a caller is cancelled while it waits.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._lock = asyncio.Lock()
         self._asked = 0
         self._written = 0
 
     async def save(self) -> None:
-        """Returns when everything that the records hold now is on disk."""
+        """Returns when the present records are on disk."""
         self._asked += 1
         mine = self._asked
         async with self._lock:
@@ -126,7 +124,7 @@ class CheckpointWriter:
 
 
 def lock_directory(directory: Path) -> int:
-    """Take the directory for this process: two agents would prepare the same claims at once. The lock ends with the process."""
+    """Lock the directory until the process ends: two agents would prepare the same claims concurrently."""
     path = directory / "lock"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

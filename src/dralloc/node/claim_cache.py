@@ -1,4 +1,4 @@
-"""The claims of this node as they are now: the records that are kept on disk, and what each process finds out for itself."""
+"""The claims of this node: the records of the checkpoint, and the progress of this process with each of them."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from dralloc.node.keyed_locks import KeyedLocks
 
 @dataclass(frozen=True, slots=True)
 class ClaimEntry:
-    """A record, and how far this process is with it. After a restart nothing counts as prepared: drivers are asked again."""
+    """A record and the progress of this process. After a restart nothing counts as prepared: drivers are called again."""
 
     record: ClaimRecord
-    # What the drivers were called for, where this process called them.
+    # The allocation that was prepared, if this process called the drivers.
     allocation: AllocationResult | None = None
     is_prepared: bool = False
     is_unpreparing: bool = False
 
 
 class ClaimCache:
-    """Entries by the claim's name, read when it is made. A change is safe once `save` has returned."""
+    """Entries by claim, read from the checkpoint. A change is durable once `save` has returned."""
 
     def __init__(self, path: Path) -> None:
         self._entries = {
@@ -45,12 +45,12 @@ class ClaimCache:
         return self._entries.get(key)
 
     def of_pod(self, pod_uid: str) -> Iterator[tuple[ObjectKey, ClaimEntry]]:
-        """The claims that are held for the pod."""
+        """The claims that are prepared for the pod, completely or partly."""
         for key in sorted(self._by_pod.get(pod_uid, ()), key=str):
             yield key, self._entries[key]
 
     def pods(self) -> frozenset[str]:
-        """All pods for which anything is held."""
+        """The UIDs of all pods with such claims."""
         return frozenset(self._by_pod)
 
     def put(self, key: ObjectKey, entry: ClaimEntry) -> None:
@@ -65,8 +65,8 @@ class ClaimCache:
         await self._checkpoint.save()
 
     async def lock(self, stack: AsyncExitStack, keys: list[ObjectKey]) -> None:
-        """Be the only one that works on these claims until the stack is left."""
-        # One order for everybody: two pods with the same two claims never wait for each other.
+        """Hold the locks of these claims until the stack is closed."""
+        # A fixed order prevents a deadlock of two pods with the same two claims.
         for key in sorted(set(keys), key=str):
             await stack.enter_async_context(self._locks.hold(key))
 

@@ -1,4 +1,4 @@
-"""What a node remembers of a claim: who uses it here, which drivers had a hand in it, and what they answered."""
+"""The record of a claim on a node: the pods that use it, its drivers, and the devices that they prepared."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EVERYTHING: Final = "*"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedDevice:
-    """A device that a driver made ready; without requests it belongs to all requests of its claim."""
+    """A device as its driver reported it; without requests it belongs to all requests of the claim."""
 
     pool: str
     device: str
@@ -29,10 +29,10 @@ class ReportedDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverPart:
-    """A driver's part in a claim. It is there from the moment that the driver may have been called."""
+    """A driver's part in a claim. It is recorded before the driver is called for the first time."""
 
     devices: tuple[ReportedDevice, ...] = ()
-    # Calls that the driver does not need for this claim.
+    # Calls that are skipped for this claim.
     skips: tuple[str, ...] = ()
 
     def needs(self, operation: str) -> bool:
@@ -41,7 +41,7 @@ class DriverPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimRecord:
-    """A claim on this node. While there is a record, its drivers may hold something for it."""
+    """A claim on this node. While a record exists, its drivers may have devices prepared for it."""
 
     namespace: str
     name: str
@@ -56,7 +56,7 @@ class ClaimRecord:
         return replace(self, pods=self.pods - {pod_uid})
 
     def with_devices(self, driver: str, devices: Iterable[ReportedDevice]) -> ClaimRecord:
-        """The record with this answer of the driver in the place of an earlier one."""
+        """The record with the devices of the driver replaced."""
         part = replace(self.drivers.get(driver, DriverPart()), devices=tuple(devices))
         return replace(self, drivers={**self.drivers, driver: part})
 
@@ -67,9 +67,9 @@ class ClaimRecord:
 
 
 def record_of(claim: ResourceClaim, *, may_skip: bool = False) -> ClaimRecord:
-    """The record with which preparing the claim begins: every driver of its allocation, no devices yet.
+    """The initial record: every driver of the allocation, without devices.
 
-    With `may_skip`, a driver is not called where all of its devices say that they do not need it.
+    With `may_skip`, a call is skipped if all devices of the driver in this claim skip it.
     """
     by_driver: dict[str, list[DeviceRequestAllocationResult]] = {}
     assert claim.status.allocation is not None, "only an allocated claim is prepared"

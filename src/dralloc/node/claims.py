@@ -1,8 +1,7 @@
-"""Prepares the claims of pods and takes them back: one driver call after another, every step on disk before it is taken.
+"""Prepares and unprepares the claims of pods by calls to their drivers.
 
-The order is what makes crashes harmless. Before a driver is called, the record that it may have been is on disk; a record is
-removed only after its drivers said that they are done. Whoever holds a claim's lock is the only one that talks about it with
-drivers, so nothing is prepared twice at once.
+Crash safety: a record is on disk before a driver is called for the first time, and is removed only after all its drivers have
+confirmed. Drivers are called only under the lock of the claim, so no claim is prepared twice concurrently.
 """
 
 from __future__ import annotations
@@ -33,32 +32,32 @@ from dralloc.node.prepare_plan import (
 )
 from dralloc.primitives.errors import ApiError
 
-# The claim as the API has it now.
+# Reads the claim from the API server.
 FetchClaim = Callable[[ObjectKey], Awaitable[ResourceClaim]]
 
 
 class ClaimsFailed(Exception):
-    """The claims of a pod could not be prepared or taken back; the message is for the pod's owner."""
+    """The claims of a pod could not be prepared or unprepared; the message is for the pod's owner."""
 
 
 class PodClaimPreparer(Protocol):
-    """What the life of a pod needs of its claims."""
+    """Prepares claims for the pod lifecycle."""
 
     async def prepare(self, pod: Pod) -> None:
-        """Returns when every claim of the pod is ready for it; raises ClaimsFailed."""
+        """Returns when all claims of the pod are prepared; raises ClaimsFailed."""
         ...
 
     async def unprepare(self, pod_uid: str) -> None:
-        """Returns when nothing is held for the pod any more; raises ClaimsFailed."""
+        """Returns when no claim is prepared for the pod any more; raises ClaimsFailed."""
         ...
 
     def of_pod(self, pod_uid: str) -> Mapping[str, ClaimRecord]:
-        """What is held for the pod, by the names of its claims."""
+        """The records of the pod's claims, by claim name."""
         ...
 
 
 class NodeClaims:
-    """The claims of one node, whose drivers are called and whose records survive the process."""
+    """The claims of one node, prepared by drivers and recorded in the checkpoint."""
 
     def __init__(
         self,
@@ -90,11 +89,11 @@ class NodeClaims:
             async with AsyncExitStack() as stack:
                 await self._book.lock(stack, [key_of(claim) for claim in claims])
                 await self._prepare_locked(pod, claims)
-            # Outside of the locks: pods that share a claim need not wait for each other's writes.
+            # Without the locks, so that pods with a common claim do not wait for each other's writes.
             await self._save()
 
     async def _usable_claims(self, pod: Pod) -> tuple[ResourceClaim, ...]:
-        """The claims of the pod, all of which it may use here and now."""
+        """The claims of the pod; raises ClaimsFailed unless the pod may use all of them."""
         uses = resolve_claims(pod)
         if isinstance(uses, CannotPrepare):
             raise ClaimsFailed(uses.text)
@@ -140,7 +139,7 @@ class NodeClaims:
         for key in keys:
             self._book.put(key, replace(self._entry(key), is_prepared=True))
 
-    # --- Taking back ----------------------------------------------------------------------------------------------
+    # --- Unpreparing ----------------------------------------------------------------------------------------------
 
     async def unprepare(self, pod_uid: str) -> None:
         keys = [key for key, _ in self._book.of_pod(pod_uid)]
@@ -157,7 +156,7 @@ class NodeClaims:
         for key in keys:
             entry = self._book.get(key)
             if entry is None or pod_uid not in entry.record.pods:
-                # While we waited for the locks, somebody else was here.
+                # Changed while this task waited for the locks.
                 continue
             if entry.record.pods == {pod_uid}:
                 self._book.put(key, replace(entry, is_prepared=False, is_unpreparing=True))
@@ -178,18 +177,18 @@ class NodeClaims:
             except CallFailed as error:
                 raise ClaimsFailed(str(error)) from None
 
-    # --- Small things ---------------------------------------------------------------------------------------------
+    # --- Shared steps ---------------------------------------------------------------------------------------------
 
     def _entry(self, key: ObjectKey) -> ClaimEntry:
         entry = self._book.get(key)
-        assert entry is not None, f"{key} is locked and was not dropped"
+        assert entry is not None, f"{key} is locked but has no entry"
         return entry
 
     async def _save(self) -> None:
         try:
             await self._book.save()
         except OSError as error:
-            raise ClaimsFailed(f"the node cannot write down what it does: {error}") from None
+            raise ClaimsFailed(f"cannot write the node checkpoint: {error}") from None
 
     @contextmanager
     def _measured(self, operation: str) -> Iterator[None]:

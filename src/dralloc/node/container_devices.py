@@ -1,4 +1,4 @@
-"""Which devices of a pod's claims a container has: their CDI names, and how they are."""
+"""The devices that a container uses of the pod's claims: their CDI names and their health."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dralloc.node.claim_records import ClaimRecord, ReportedDevice
 from dralloc.node.health import HealthReport
 from dralloc.node.pod_view import NodeContainer, NodePod, ResourceHealth, ResourceStatus
 
-# What is held for a pod, by the names of its claims.
+# The records of a pod's claims, by claim name.
 Held = Mapping[str, ClaimRecord]
 HealthOf = Callable[[str, str, str], HealthReport]
 
 
 def cdi_ids(pod: NodePod, container: NodeContainer, held: Held) -> tuple[str, ...]:
-    """The CDI names of all devices of the container, each once."""
+    """The CDI names of all devices of the container, without duplicates."""
     names = (
         cdi_id for _, _, devices in _uses(pod, container, held) for _, device in devices for cdi_id in device.cdi_ids
     )
@@ -25,7 +25,7 @@ def cdi_ids(pod: NodePod, container: NodeContainer, held: Held) -> tuple[str, ..
 def devices_status(
     pod: NodePod, container: NodeContainer, held: Held, health_of: HealthOf
 ) -> tuple[ResourceStatus, ...]:
-    """The container's part of `allocatedResourcesStatus`: one entry for each claim or request that it names."""
+    """`allocatedResourcesStatus` of the container: one entry for each claim or request that it refers to."""
     return tuple(
         ResourceStatus(
             name=f"claim:{entry}/{request}" if request else f"claim:{entry}",
@@ -39,7 +39,7 @@ def devices_status(
 def _uses(
     pod: NodePod, container: NodeContainer, held: Held
 ) -> Iterator[tuple[str, str, list[tuple[str, ReportedDevice]]]]:
-    """What the container uses: entry of the pod, request (or all), and the devices with their drivers."""
+    """For each use: the entry in the pod, the request (empty for all), and the devices with their drivers."""
     claims = {use.entry: use.claim for use in claims_of(pod)}
     for asked in container.resources.claims:
         record = held.get(claims.get(asked.name, ""))

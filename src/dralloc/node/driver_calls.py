@@ -1,7 +1,7 @@
-"""Calls to drivers, and what their answers must be like before anything is believed of them.
+"""Calls drivers over gRPC, and validates their answers.
 
-A driver is somebody else's program: it may be slow, may answer for claims that nobody asked about, may send what is no message at all.
-Each of these ends in a `CallFailed` with a sentence for the pod's owner.
+A driver may be slow, answer for other claims, or send bytes that cannot be decoded. Each of these becomes a `CallFailed` with a
+message for the pod's owner.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from dralloc.rpc.plugin_services import NODE_PREPARE_RESOURCES, NODE_UNPREPARE_R
 
 
 class CallFailed(Exception):
-    """A driver did not do what it was asked for; the message says which and why."""
+    """A call to a driver failed; the message names the driver and the reason."""
 
 
 class DriverCalls(Protocol):
-    """What the node asks of drivers."""
+    """The calls that a node makes."""
 
     async def prepare(
         self, driver: str, claims: Sequence[ClaimRecord], shared: Mapping[str, str]
     ) -> Mapping[str, tuple[ReportedDevice, ...]]:
-        """The devices by claim UID. `shared` names, by claim UID, a device of which the claim has a share."""
+        """The prepared devices by claim UID. `shared` has, by claim UID, a device of which the claim has a share."""
         ...
 
     async def unprepare(self, driver: str, claims: Sequence[ClaimRecord]) -> None: ...
@@ -74,13 +74,13 @@ class GrpcDriverCalls:
             response = await service.callable_on(instance.channel, rpc)(request, timeout=self.timeout_s)
             if response is None:
                 code = grpc.StatusCode.INTERNAL
-                raise CallFailed(f"{rpc} of driver {instance.driver}: the answer is no message that can be read")
+                raise CallFailed(f"{rpc} of driver {instance.driver}: the answer cannot be decoded")
             return response
         except grpc.aio.AioRpcError as error:
             code = error.code()
             raise CallFailed(f"{rpc} of driver {instance.driver}: {code.name}: {error.details()}") from None
         except grpc.aio.UsageError as error:
-            # The channel was closed under the call: the driver has just gone.
+            # The channel was closed during the call because the driver was removed.
             code = grpc.StatusCode.UNAVAILABLE
             raise CallFailed(f"{rpc} of driver {instance.driver}: {error}") from None
         finally:
@@ -89,17 +89,17 @@ class GrpcDriverCalls:
 
 
 def read_prepared(claims: Sequence[ClaimRecord], response: Any) -> dict[str, tuple[ReportedDevice, ...]]:
-    """The devices by claim UID, from an answer that keeps the rules."""
+    """The devices by claim UID; raises CallFailed for an invalid answer."""
     check_answers(NODE_PREPARE_RESOURCES, claims, response)
     return {uid: tuple(map(_device, answer.devices)) for uid, answer in response.claims.items()}
 
 
 def check_answers(rpc: str, claims: Sequence[ClaimRecord], response: Any) -> None:
-    """An answer has exactly one entry for each claim that was asked about, and none of them is an error."""
+    """Raise CallFailed unless the answer has exactly one entry for each claim, and none is an error."""
     names = {claim.uid: claim.name for claim in claims}
     for uid, answer in sorted(response.claims.items()):
         if uid not in names:
-            raise CallFailed(f"{rpc} answered for ResourceClaim UID {uid!r}, which nobody asked about")
+            raise CallFailed(f"{rpc} answered for ResourceClaim UID {uid!r}, which was not in the call")
         if answer.error:
             raise CallFailed(f"{rpc} failed for ResourceClaim {names[uid]}: {answer.error}")
     if missing := [claim.name for claim in claims if claim.uid not in response.claims]:
@@ -107,7 +107,7 @@ def check_answers(rpc: str, claims: Sequence[ClaimRecord], response: Any) -> Non
 
 
 def _device(device: Any) -> ReportedDevice:
-    # The older version of the service has no shares.
+    # v1beta1 has no share IDs.
     has_share = "share_id" in type(device).DESCRIPTOR.fields_by_name and device.HasField("share_id")
     return ReportedDevice(
         pool=device.pool_name,
@@ -122,12 +122,12 @@ def _no_shares(instance: DriverInstance, claims: Iterable[ClaimRecord], shared: 
     claim = next(claim for claim in claims if claim.uid in shared)
     spoken = ", ".join(service.advertised for service in instance.services)
     return (
-        f"ResourceClaim {claim.name} has a share of device {shared[claim.uid]}, and driver {instance.driver} serves only "
-        f"{spoken}, which cannot tell shares apart; it must serve v1.DRAPlugin"
+        f"ResourceClaim {claim.name} has a share of device {shared[claim.uid]}, but driver {instance.driver} serves only "
+        f"{spoken}, which has no share IDs; it must serve v1.DRAPlugin"
     )
 
 
 def _go_name(code: grpc.StatusCode) -> str:
-    """The code as a kubelet labels it: `DEADLINE_EXCEEDED` is DeadlineExceeded there, and `OK` stays."""
+    """The status code as a kubelet labels it: `DeadlineExceeded` for DEADLINE_EXCEEDED, `OK` unchanged."""
     name: str = code.name
     return name if code is grpc.StatusCode.OK else name.title().replace("_", "")

@@ -1,7 +1,7 @@
-"""The drivers on this node: each may have several instances, of which one gets the calls.
+"""The registered drivers of this node and their connections.
 
-During a rolling update an old and a new instance of a driver run side by side. Calls go to the most recently registered one that
-is connected; if none is, to the most recent one, whose error then says what is wrong.
+During a rolling update two instances of a driver are registered. Calls go to the most recently registered instance that is
+connected; if none is, to the most recent one, so that its error is reported.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import grpc.aio
 from dralloc.rpc.plugin_services import DRA_SERVICES, DRA_V1, HEALTH_SERVICES, Service
 
 CHANNEL_OPTIONS: Final = (
-    # A new instance may sit at the path of an old one: it must not inherit the old one's broken connection.
+    # A new instance may listen at the path of an old one and must not inherit its broken connection.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
@@ -28,24 +28,24 @@ CHANNEL_OPTIONS: Final = (
 
 
 def open_channel(endpoint: str) -> grpc.aio.Channel:
-    """A channel to the socket at this path. Nothing listens there yet, perhaps: calls find out."""
+    """A channel to the socket at this path; it connects on the first call."""
     return grpc.aio.insecure_channel(f"unix:{endpoint}", options=CHANNEL_OPTIONS)
 
 
 def dra_services(advertised: tuple[str, ...]) -> tuple[Service, ...]:
-    """The services that we both know, in the driver's order."""
+    """The supported DRA services among the advertised ones, in the driver's order."""
     known = {service.advertised: service for service in DRA_SERVICES}
     return tuple(known[name] for name in advertised if name in known)
 
 
 def health_service(advertised: tuple[str, ...]) -> Service | None:
-    """The best health service that the driver has."""
+    """The newest health service that the driver advertises."""
     return next((service for service in HEALTH_SERVICES if service.advertised in advertised), None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DriverInstance:
-    """One process of a driver, with the one connection that all calls to it use."""
+    """One process of a driver, and the connection for all calls to it."""
 
     driver: str
     endpoint: str
@@ -54,7 +54,7 @@ class DriverInstance:
     channel: grpc.aio.Channel = field(repr=False)
 
     def service_for(self, *, shares: bool) -> Service | None:
-        """The service to call; for shares of devices it must be one that can name them."""
+        """The service to call; for shares of devices only v1, which has share IDs."""
         if shares:
             return DRA_V1 if DRA_V1 in self.services else None
         return self.services[0]
@@ -64,17 +64,17 @@ class EndpointInUse(Exception):
     """An instance of the driver is registered at that endpoint already."""
 
 
-# Told when a driver can be reached, and when it cannot: from its registration on, and whenever that changes.
+# Called with the driver's name after its registration, and whenever it connects or disconnects.
 OnConnection = Callable[[str, bool], None]
 
 
 class Drivers:
-    """The instances by driver, and which of them are connected."""
+    """The instances of each driver, and which of them are connected."""
 
     def __init__(self, on_connection: OnConnection) -> None:
         self._instances: dict[str, list[DriverInstance]] = {}
         self._connected: set[DriverInstance] = set()
-        self._told: dict[str, bool] = {}
+        self._reported: dict[str, bool] = {}
         self._watches: dict[DriverInstance, asyncio.Task[None]] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._on_connection = on_connection
@@ -98,19 +98,19 @@ class Drivers:
             raise EndpointInUse(f"an instance of {instance.driver} is registered at {instance.endpoint} already")
         others.append(instance)
         self._watches[instance] = asyncio.create_task(self._watch_connection(instance))
-        self._tell(instance.driver)
+        self._report(instance.driver)
 
     def remove(self, instance: DriverInstance, *, grace_s: float) -> None:
-        """Forget the instance; calls that it is working on have the grace period to end."""
+        """Remove the instance; calls in progress may end within the grace period."""
         others = self._instances.get(instance.driver, [])
         if instance not in others:
             return
         others.remove(instance)
         self._connected.discard(instance)
         self._watches.pop(instance).cancel()
-        self._tell(instance.driver)
+        self._report(instance.driver)
         if not others:
-            del self._instances[instance.driver], self._told[instance.driver]
+            del self._instances[instance.driver], self._reported[instance.driver]
         self._in_background(instance.channel.close(grace_s))
 
     async def close(self) -> None:
@@ -126,13 +126,13 @@ class Drivers:
                 self._connected.add(instance)
             else:
                 self._connected.discard(instance)
-            self._tell(instance.driver)
+            self._report(instance.driver)
             await instance.channel.wait_for_state_change(state)
 
-    def _tell(self, driver: str) -> None:
+    def _report(self, driver: str) -> None:
         connected = self.is_connected(driver)
-        if self._told.get(driver) is not connected:
-            self._told[driver] = connected
+        if self._reported.get(driver) is not connected:
+            self._reported[driver] = connected
             self._on_connection(driver, connected)
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:

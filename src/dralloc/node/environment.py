@@ -9,7 +9,7 @@ from typing import Any, Final
 from dralloc.kubelet.cdi import ContainerEdits
 from dralloc.node.pod_view import NodeContainer, NodePod
 
-# How a process that is not in a container of its own learns which device nodes and mounts its devices would bring.
+# Tell a process without a container which device nodes and mounts its devices would add.
 DEVICE_NODES: Final = "DRALLOC_DEVICE_NODES"
 MOUNTS: Final = "DRALLOC_MOUNTS"
 DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -19,13 +19,13 @@ _KEYED: Final = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]")
 
 
 class BadEnvironment(ValueError):
-    """The pod asks for something that the environment cannot be given; the message says what."""
+    """A variable of the container cannot be resolved; the message says which."""
 
 
 def container_environment(
     pod: NodePod, container: NodeContainer, edits: ContainerEdits, host_ip: str
 ) -> dict[str, str]:
-    """The variables of a container: what every container has, what its author says, what its devices bring."""
+    """The variables of a container: the defaults, those of its spec, those of its devices."""
     environment = {"PATH": DEFAULT_PATH, "HOSTNAME": pod.metadata.name}
     for variable in container.env:
         if variable.value_from is not None:
@@ -45,7 +45,7 @@ def command_line(container: NodeContainer, environment: Mapping[str, str]) -> li
 
 
 def expand(text: str, environment: Mapping[str, str]) -> str:
-    """The text with `$(NAME)` replaced where NAME is set, and `$$` standing for a dollar sign."""
+    """The text with `$(NAME)` replaced if NAME is set, and `$$` by a dollar sign."""
 
     def replacement(match: re.Match[str]) -> str:
         if match[0] == "$$":
@@ -59,11 +59,11 @@ def _referenced(name: str, source: Mapping[str, Any], pod: NodePod, host_ip: str
     reference = source.get("fieldRef")
     if not isinstance(reference, dict):
         kinds = ", ".join(sorted(key for key, value in source.items() if value)) or "nothing"
-        raise BadEnvironment(f"env {name}: only fieldRef can be resolved here, and not {kinds}")
+        raise BadEnvironment(f"env {name}: only fieldRef is supported, not {kinds}")
     path = str(reference.get("fieldPath", ""))
     value = _field(path, pod, host_ip)
     if value is None:
-        raise BadEnvironment(f"env {name}: the pod has no field {path!r} to refer to")
+        raise BadEnvironment(f"env {name}: fieldPath {path!r} is not supported")
     return value
 
 
@@ -83,7 +83,7 @@ def _field(path: str, pod: NodePod, host_ip: str) -> str | None:
 
 
 def unsupported_parts(pod: NodePod) -> Sequence[str]:
-    """What the pod asks for that a plain process on the node does not get."""
+    """The parts of the pod's spec that a plain process on the node does not get."""
     asked: dict[str, None] = {}
     for container in (*pod.spec.init_containers, *pod.spec.containers):
         parts = {

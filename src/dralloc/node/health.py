@@ -1,8 +1,8 @@
-"""Device health as drivers report it: what is known now, what is not known any more, and which drivers that concerns.
+"""Device health as drivers report it.
 
-A driver streams the health of its devices. What it does not refresh within the time that it named itself, and all of it when
-its stream ends, is unknown again. The state is kept in a file, so that a node that starts again does not show everything as
-unknown for a moment; a file that cannot be read is no loss.
+A driver streams the health of its devices. A report that is not refreshed within its timeout becomes unknown, and so do all reports of
+a driver when its stream ends. The table is saved in a file, so that devices do not become unknown during a restart of
+the agent; a file that cannot be read is ignored.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DEVICES_MAX: Final = 16384
 
 
 class HealthReport(msgspec.Struct, frozen=True):
-    """How a device is, by its driver's last word; `fresh_until` is on the clock of whoever keeps it."""
+    """The last report about a device; `fresh_until` is a time of the event loop."""
 
     health: str
     message: str = ""
@@ -52,7 +52,7 @@ DeviceKey = tuple[str, str]
 
 
 class HealthTable:
-    """The health of devices by driver, pool and device. Every change says whether anything that is shown changed."""
+    """The health of devices by driver, pool and device. Methods that change it return whether a visible value changed."""
 
     def __init__(self) -> None:
         self._drivers: dict[str, dict[DeviceKey, HealthReport]] = {}
@@ -65,7 +65,7 @@ class HealthTable:
         return tuple(self._drivers)
 
     def put(self, driver: str, reports: Mapping[DeviceKey, HealthReport], now: float) -> bool:
-        """Take what a driver says about some of its devices; more than it may have are passed over."""
+        """Store reports of a driver; devices beyond DEVICES_MAX are ignored."""
         known = self._drivers.setdefault(driver, {})
         changed = False
         for key, report in reports.items():
@@ -76,11 +76,11 @@ class HealthTable:
         return changed
 
     def clear(self, driver: str) -> bool:
-        """Nothing is known of the driver's devices any more."""
+        """Forget all reports of the driver."""
         return bool(self._drivers.pop(driver, None))
 
     def expire(self, now: float) -> set[str]:
-        """Forget what was not refreshed in time; the drivers whose devices that were."""
+        """Forget reports that were not refreshed in time; returns the drivers concerned."""
         concerned: set[str] = set()
         for driver, known in self._drivers.items():
             stale = [key for key, health in known.items() if health.fresh_until <= now]
@@ -94,7 +94,7 @@ class HealthTable:
         return min((health.fresh_until for known in self._drivers.values() for health in known.values()), default=None)
 
     def encode(self, now: float) -> bytes:
-        """For the file: the time that is left, because clocks of two processes have nothing in common."""
+        """The file content, with the remaining time of each report: event loops of two processes have different clocks."""
         rows = [
             (driver, *key, msgspec.structs.replace(health, fresh_until=health.fresh_until - now))
             for driver, known in self._drivers.items()
@@ -111,7 +111,7 @@ class HealthTable:
 
 
 def read_reports(response: Any, now: float, default_timeout_s: float) -> dict[DeviceKey, HealthReport]:
-    """What one message of a driver says, by pool and device."""
+    """The reports in one message of a driver, by pool and device."""
     reports: dict[DeviceKey, HealthReport] = {}
     for entry in response.devices:
         timeout_s = float(entry.health_check_timeout_seconds)
@@ -127,7 +127,7 @@ def read_reports(response: Any, now: float, default_timeout_s: float) -> dict[De
 
 @dataclass(slots=True)
 class HealthWatch:
-    """Follows the streams of drivers, one each, and tells whenever what is shown changed."""
+    """Reads one health stream of each driver; `on_change` is called when a visible value changes."""
 
     timings: Timings
     pick: Callable[[str], DriverInstance | None]
@@ -141,7 +141,7 @@ class HealthWatch:
         return self.table.get(driver, pool, device, _now())
 
     def load(self) -> None:
-        """Take up what an earlier process knew."""
+        """Load the reports that an earlier process saved."""
         if self.path is None:
             return
         try:
@@ -152,19 +152,19 @@ class HealthWatch:
             _logger.warning("cannot use %s, device health starts as unknown: %s", self.path, error)
 
     def follow(self, driver: str) -> None:
-        """Follow the driver, from now until it has no health service to follow."""
+        """Read the stream of the driver until it has no health service any more."""
         task = self._streams.get(driver)
         if task is None or task.done():
             self._streams[driver] = asyncio.create_task(self._follow(driver))
 
     async def run(self) -> None:
-        """Let time pass: what is not refreshed becomes unknown. Until cancelled."""
+        """Expire reports and save the table, until cancelled."""
         try:
             while True:
                 next_expiry = self.table.next_expiry()
                 wait_s = None if next_expiry is None else max(next_expiry - _now(), 0.01)
                 try:
-                    # Not wait_for: where both happen at once, it forgets that it was cancelled.
+                    # Not wait_for, which may lose a cancellation that coincides with its result.
                     async with asyncio.timeout(wait_s):
                         await self._changed.wait()
                 except TimeoutError:
@@ -182,11 +182,11 @@ class HealthWatch:
                 await self._read_stream(instance, instance.health)
             except grpc.aio.AioRpcError as error:
                 if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-                    _logger.info("driver %s says that it has no health service after all", driver)
+                    _logger.info("driver %s advertises a health service but does not implement it", driver)
                     return
-                _logger.info("health of driver %s: %s: %s", driver, error.code().name, error.details())
+                _logger.info("health stream of driver %s: %s: %s", driver, error.code().name, error.details())
             except grpc.aio.UsageError:
-                # The channel was closed: the instance has gone, perhaps there is another.
+                # The channel was closed because the instance was removed; there may be another.
                 pass
             finally:
                 self._lose(driver)
@@ -196,7 +196,7 @@ class HealthWatch:
         watch = service.callable_on(instance.channel, NODE_WATCH_RESOURCES)
         async for response in watch(service.messages.NodeWatchResourcesRequest()):
             if response is None:
-                _logger.warning("driver %s sent something about health that cannot be read", instance.driver)
+                _logger.warning("driver %s sent a health message that cannot be decoded", instance.driver)
                 continue
             now = _now()
             reports = read_reports(response, now, self.timings.health_fresh_s)

@@ -28,7 +28,7 @@ _NOT_READY: Final = (NOT_READY.key, NOT_READY.effect)
 
 
 class NodeHeartbeat:
-    """Registers a node, and keeps saying that it is alive: often by its lease, now and then by its status."""
+    """Registers a node and keeps it alive: renews its lease often, and its status from time to time."""
 
     def __init__(
         self, calls: ApiCalls, shape: NodeShape, clock: Clock, timings: Timings, *, since: datetime | None = None
@@ -41,7 +41,7 @@ class NodeHeartbeat:
         self._is_ready = True
 
     async def register(self) -> str:
-        """Make the node be there as we describe it; its UID."""
+        """Create the node, or update it; returns its UID."""
         nodes, key = resource_for(Node), ObjectKey("", self._shape.name)
         document = node_document(self._shape)
         try:
@@ -50,27 +50,27 @@ class NodeHeartbeat:
             metadata = {name: value for name, value in document["metadata"].items() if name != "name"}
             await self._calls.patch(nodes, key, {"metadata": metadata})
             node = await self._show()
-        # Servers take the status of a new node as it comes; one that does not gets it in a second write.
+        # Some servers drop the status of a create request; those get a second write.
         return (node if node.status.conditions else await self._show()).metadata.uid
 
     async def leave(self) -> None:
-        """Say that nobody looks after the node any more: pods would be sent there, and wait for ever."""
+        """Mark the node not ready, so that no pods are scheduled to it."""
         self._since, self._is_ready = self._clock.now(), False
         await self._show()
 
     async def keep_pods_away(self, node: Node) -> None:
-        """The half of leaving that must not be late, for the node as it was last seen; one that has changed since is left to `leave`."""
+        """Add the taint only, the urgent half of `leave`; a no-op if the node has changed since it was read."""
         self._is_ready = False
         with suppress(Conflict):
             await self._taint(node)
 
     async def _show(self) -> Node:
-        """Write the status, and the taint that goes with it, among those that others have put there."""
+        """Write the status and the matching taint; taints of other components are kept."""
         while True:
             try:
                 return await self._taint(await self._send_status())
             except Conflict:
-                # Somebody else has changed the node; perhaps its taints.
+                # The node, and perhaps its taints, changed concurrently.
                 continue
 
     async def _taint(self, node: Node) -> Node:
@@ -86,11 +86,11 @@ class NodeHeartbeat:
         try:
             return await self._calls.patch(resource_for(Node), ObjectKey("", self._shape.name), change)
         except Forbidden:
-            # A cluster that keeps nodes from changing taints does it itself, by the condition.
+            # A cluster that forbids nodes to change taints sets this one itself, from the condition.
             return node
 
     async def beat(self) -> None:
-        """Until cancelled."""
+        """Beat until cancelled."""
         loop = asyncio.get_running_loop()
         status_at = loop.time() + self._timings.node_status_s
         while True:
@@ -100,13 +100,13 @@ class NodeHeartbeat:
             await asyncio.sleep(self._timings.heartbeat_s)
 
     async def beat_once(self, *, with_status: bool = False) -> None:
-        """Say once that the node is alive. What fails is tried again at the next beat."""
+        """Renew the lease once, and the status on request. Failures are logged; the next beat tries again."""
         try:
             await self._renew_lease()
             if with_status:
                 await self._send_status()
         except (ApiError, TransportError) as error:
-            _logger.warning("node %s cannot say that it is alive: %s", self._shape.name, error)
+            _logger.warning("cannot renew the lease or status of node %s: %s", self._shape.name, error)
 
     async def _send_status(self) -> Node:
         return await self._calls.patch(

@@ -1,4 +1,4 @@
-"""A lock for each key that anybody holds or waits for, and none for the rest."""
+"""A lock for each key; locks that are not in use take no memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class KeyedLocks(Generic[Key]):
-    """Locks that come and go with their users."""
+    """Locks that exist while a task holds them or waits for them."""
 
     def __init__(self) -> None:
         self._locks: dict[Key, tuple[asyncio.Lock, int]] = {}

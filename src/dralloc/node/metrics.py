@@ -1,4 +1,4 @@
-"""What a node counts and measures, under the names that a kubelet has for it."""
+"""The metrics of a node, with a kubelet's names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from dralloc.node.claim_records import ClaimRecord
 from dralloc.primitives.metrics import CounterMetric, GaugeMetric, HistogramMetric, LabelValues, Metric
 
-# Fifteen in a geometric row from a tenth of a second to forty.
+# Fifteen buckets in geometric progression from 0.1 s to 40 s.
 CALL_BUCKETS_S: Final = tuple(round(0.1 * 400 ** (step / 14), 3) for step in range(15))
 
 PREPARE_RESOURCES: Final = "PrepareResources"
@@ -17,7 +17,7 @@ ANY_DRIVER: Final = "<any>"
 
 
 class NodeMetrics:
-    """The metrics of one agent. `records` gives the claims that are prepared when they are shown."""
+    """The metrics of one agent. `records` returns the prepared claims whenever the metrics are read."""
 
     def __init__(self, records: Callable[[], Iterable[ClaimRecord]]) -> None:
         self._records = records
@@ -41,12 +41,12 @@ class NodeMetrics:
         )
         self.prepare_skips = CounterMetric(
             "dra_node_prepare_skips_total",
-            "Drivers not called because no device of a claim needed it.",
+            "NodePrepareResources calls skipped because no device of a claim needed them.",
             ("driver_name",),
         )
         self.unprepare_skips = CounterMetric(
             "dra_node_unprepare_skips_total",
-            "Drivers not called at the end because no device of a claim needed it.",
+            "NodeUnprepareResources calls skipped because no device of a claim needed them.",
             ("driver_name",),
         )
         self.start_errors = CounterMetric(

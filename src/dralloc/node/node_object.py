@@ -1,4 +1,4 @@
-"""The node as the API shows it: that it is there, what it has, that it is alive, and that nobody looks after it any more."""
+"""The Node object of an agent: metadata, capacity and conditions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dralloc.api.timestamps import print_timestamp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeShape:
-    """What a node says about itself."""
+    """Name, labels, capacity and address of a node."""
 
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -24,14 +24,14 @@ class NodeShape:
 
 
 def this_machine(name: str, host_ip: str) -> NodeShape:
-    """The machine that we run on, as a node."""
+    """The machine that this process runs on."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     capacity = {"cpu": str(os.cpu_count() or 1), "memory": f"{memory // 1024}Ki", "pods": "110"}
     return NodeShape(name=name, capacity=capacity, host_ip=host_ip)
 
 
 def node_document(shape: NodeShape) -> dict[str, Any]:
-    """The node without its status, which is written by itself."""
+    """The Node without its status, which is written separately."""
     machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
     labels = {
         "kubernetes.io/hostname": shape.name,

@@ -1,7 +1,7 @@
-"""The life of a pod on its node: which container is to be started or stopped now, and when to look again.
+"""The next steps of a pod on its node: which containers to start or stop now, and when to check again.
 
-A pure function of the pod, of what became of its containers so far, and of the time. Init containers run one after another, sidecars
-stay beside the others and end last, and what exits is started again as the restart policy says, later and later.
+A pure function of the pod, the state of its containers, and the time. Init containers run one after another, sidecars run with the
+other containers and stop last, and containers that exit are restarted with backoff as the restart policy says.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class Exit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerRun:
-    """What became of a container so far. `exit` is set while it is not running, `previous` is the run before."""
+    """The state of a container. `exit` is set while it is not running; `previous` is how the run before ended."""
 
     is_starting: bool = False
     started_at: datetime | None = None
     exit: Exit | None = None
     previous: Exit | None = None
     restarts: int = 0
-    # Failed runs in a row, as far as they count for the next delay.
+    # Consecutive exits that count for the restart backoff.
     crashes: int = 0
 
     @property
@@ -51,7 +51,7 @@ class ContainerRun:
         return self.is_starting or self.is_running
 
     def begun(self) -> ContainerRun:
-        """It is being started, for the first time or again."""
+        """The state after a start was requested."""
         if self.exit is None:
             return ContainerRun(is_starting=True, restarts=self.restarts, previous=self.previous, crashes=self.crashes)
         return ContainerRun(is_starting=True, restarts=self.restarts + 1, previous=self.exit, crashes=self.crashes)
@@ -72,7 +72,7 @@ Runs = Mapping[str, ContainerRun]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodPlan:
-    """What to do now. `wake_at` is the next time at which something is due, `is_over` that nothing runs or ever will."""
+    """What to do now. `wake_at` is when the next step is due; `is_over` means that no container runs or will run."""
 
     start: tuple[NodeContainer, ...] = ()
     stop: tuple[NodeContainer, ...] = ()
@@ -81,7 +81,7 @@ class PodPlan:
 
 
 def plan_pod(spec: NodePodSpec, runs: Runs, *, is_ending: bool, now: datetime, timings: Timings) -> PodPlan:
-    """The next steps of a pod whose claims are prepared; of one that is ending, the steps to its end."""
+    """The next steps of a pod whose claims are prepared; for an ending pod, the steps to its end."""
     if is_ending or has_failed_to_initialize(spec, runs) or all(is_done(spec, each, runs) for each in spec.containers):
         return _plan_end(spec, runs)
     start: list[NodeContainer] = []
@@ -97,18 +97,18 @@ def plan_pod(spec: NodePodSpec, runs: Runs, *, is_ending: bool, now: datetime, t
 
 
 def is_done(spec: NodePodSpec, container: NodeContainer, runs: Runs) -> bool:
-    """Whether the container has exited and stays so."""
+    """True if the container has exited and will not be restarted."""
     exit = runs.get(container.name, NEVER_RUN).exit
     return exit is not None and not _restarts(spec, container, exit)
 
 
 def is_initialized(spec: NodePodSpec, runs: Runs) -> bool:
-    """Whether all init containers have done their part."""
+    """True if all init containers have succeeded and all sidecars run."""
     return _pending_init(spec, runs) is None
 
 
 def has_failed_to_initialize(spec: NodePodSpec, runs: Runs) -> bool:
-    """Whether an init container failed and will not be tried again: then the others are never started."""
+    """True if an init container failed for good; the other containers are never started then."""
     return any(
         not container.is_sidecar and _has_failed(runs, container) and is_done(spec, container, runs)
         for container in spec.init_containers
@@ -116,7 +116,7 @@ def has_failed_to_initialize(spec: NodePodSpec, runs: Runs) -> bool:
 
 
 def restart_at(run: ContainerRun, timings: Timings) -> datetime | None:
-    """When a container that exited may start again: at once after the first time, then later and later."""
+    """When an exited container may restart: at once after the first exit, then with exponential backoff."""
     if run.exit is None:
         return None
     if run.crashes <= 1:
@@ -126,7 +126,7 @@ def restart_at(run: ContainerRun, timings: Timings) -> datetime | None:
 
 
 def _wanted(spec: NodePodSpec, runs: Runs) -> Iterator[NodeContainer]:
-    """The containers that should run and do not."""
+    """The containers that should run but do not."""
     pending = _pending_init(spec, runs)
     has_begun = any(container.name in runs for container in spec.containers)
     if pending is not None and not runs.get(pending.name, NEVER_RUN).is_active:
@@ -138,17 +138,17 @@ def _wanted(spec: NodePodSpec, runs: Runs) -> Iterator[NodeContainer]:
 
 
 def _pending_init(spec: NodePodSpec, runs: Runs) -> NodeContainer | None:
-    """The init container whose turn it is: before it all have exited well or, as sidecars, run."""
+    """The first init container that has not succeeded, or that is a sidecar and does not run."""
     for container in spec.init_containers:
         run = runs.get(container.name, NEVER_RUN)
-        has_done_its_part = run.is_running if container.is_sidecar else run.exit is not None and run.exit.code == 0
-        if not has_done_its_part:
+        is_done_or_runs = run.is_running if container.is_sidecar else run.exit is not None and run.exit.code == 0
+        if not is_done_or_runs:
             return container
     return None
 
 
 def _plan_end(spec: NodePodSpec, runs: Runs) -> PodPlan:
-    """Stop what runs, sidecars last: the others may need them to the end."""
+    """Stop all containers, sidecars last: the others may need them until they end."""
     sidecars = [container for container in spec.init_containers if container.is_sidecar]
     others = [container for container in (*spec.init_containers, *spec.containers) if container not in sidecars]
     for group in (others, sidecars):

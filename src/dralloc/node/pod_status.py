@@ -1,4 +1,4 @@
-"""The status of a pod, from what became of its containers: what the node writes, and what everybody else reads."""
+"""The status of a pod, computed from the state of its containers."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ Waiting = ContainerStateWaiting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodFacts:
-    """What the node knows about one of its pods."""
+    """The input for the status of one pod."""
 
     runs: Runs
     now: datetime
-    # What was said before, of which the times of what has not changed are kept.
+    # From the previous status; a condition that does not change keeps its time.
     started_at: str | None = None
     conditions: tuple[PodCondition, ...] = ()
     is_prepared: bool = False
     is_over: bool = False
-    # Why a container does not run, where there is more to say than that it is being created.
+    # By container, why it does not run, if that is more specific than ContainerCreating.
     waiting: Mapping[str, Waiting] = field(default_factory=dict)
-    # Why the pod was ended before its time.
+    # Reason and message if the node ended the pod.
     ended: tuple[str, str] | None = None
     health: Mapping[str, tuple[ResourceStatus, ...]] = field(default_factory=dict)
     host_ip: str = ""
@@ -58,7 +58,7 @@ def pod_phase(pod: NodePod, facts: PodFacts) -> str:
 
 
 def pod_status(pod: NodePod, facts: PodFacts) -> dict[str, Any]:
-    """The fields of the status that a node owns, to be merged into what is there."""
+    """The fields of the status that the node owns, as a merge patch."""
     phase = pod_phase(pod, facts)
     reason, message = facts.ended or ("", "")
     status: dict[str, Any] = {
@@ -72,14 +72,14 @@ def pod_status(pod: NodePod, facts: PodFacts) -> dict[str, Any]:
     if reason:
         status |= {"reason": reason, "message": message}
     if facts.host_ip:
-        # Pods run on the node's own network.
+        # Pods use the network of the node.
         status |= {"hostIP": facts.host_ip, "podIP": facts.host_ip}
         status |= {"hostIPs": [{"ip": facts.host_ip}], "podIPs": [{"ip": facts.host_ip}]}
     return status
 
 
 def restored_runs(pod: NodePod) -> dict[str, ContainerRun]:
-    """What became of the containers as far as the pod's status tells: what a node that starts again knows of them."""
+    """The state of the containers according to the pod's status, for an agent that restarts."""
     statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
     return {status.name: run for status in statuses if (run := _restored(status)) is not None}
 
@@ -170,7 +170,7 @@ def _waiting(pod: NodePod, container: NodeContainer, run: ContainerRun, facts: P
     if known := facts.waiting.get(container.name):
         return known
     if run.exit is not None and run.crashes > 1:
-        message = f"the container exited {run.crashes} times in a row; it is started again later and later"
+        message = f"the container exited {run.crashes} times in a row; it is restarted with increasing delays"
         return ContainerStateWaiting(reason="CrashLoopBackOff", message=message)
     if container in pod.spec.containers and not is_initialized(pod.spec, facts.runs):
         return ContainerStateWaiting(reason="PodInitializing")
@@ -187,7 +187,7 @@ def _terminated(exit: Exit) -> ContainerStateTerminated:
     )
 
 
-# --- Reading it back ----------------------------------------------------------------------------------------------
+# --- Restoring ----------------------------------------------------------------------------------------------------
 
 
 def _restored(status: NodeContainerStatus) -> ContainerRun | None:

@@ -1,7 +1,7 @@
-"""Makes pods live as their specs say: looks at a pod whenever something about it changed, and takes the next steps.
+"""The reconciliation loop for pods: syncs a pod whenever something about it changed, and takes the next steps.
 
-Every look works from the present state, so it does not matter what was missed in between or how often it is repeated. The same code
-serves one node with real drivers and thousands of fake ones.
+A sync starts from the present state, so missed and repeated events do no harm. The same code serves one node with real drivers and
+thousands of simulated nodes.
 """
 
 from __future__ import annotations
@@ -34,29 +34,29 @@ from dralloc.primitives.metrics import CounterMetric
 
 _logger = logging.getLogger(__name__)
 
-# A container whose end nobody saw.
+# A container that ended while no agent was running.
 LOST_CODE: Final = 137
 LOST_REASON: Final = "ContainerStatusUnknown"
-# What a pod that was deleted by force still gets to end.
+# The grace period of a force-deleted pod.
 FORCED_GRACE_S: Final = 2.0
 
 
 class TryAgain(Exception):
-    """The pod is not where it should be; it is looked at again after a while."""
+    """The pod has not reached its desired state; the sync is retried with backoff."""
 
 
 @dataclass(slots=True, eq=False)
 class _Work:
-    """A pod that is this node's business."""
+    """A pod of this node, and the progress with it."""
 
     pod: NodePod
     is_gone: bool = False
     is_prepared: bool = False
-    # Everything is done here; it is only waited for the informer to see it too, which may still show an older state.
+    # The node is done with the pod, but the informer may still show an older state.
     is_over: bool = False
     runs: dict[str, ContainerRun] = field(default_factory=dict)
     waiting: dict[str, Waiting] = field(default_factory=dict)
-    # What was written last, and what of it the next status goes on from.
+    # The last written status, and the parts that the next one continues.
     sent: dict[str, Any] | None = None
     started_at: str | None = None
     conditions: tuple[PodCondition, ...] = ()
@@ -65,7 +65,7 @@ class _Work:
 
 @dataclass(frozen=True, slots=True)
 class _Ending:
-    """The pod is to end: how long it may take, and what its status says about it."""
+    """The pod must end: its grace period, and the reason and message for its status."""
 
     grace_s: float
     ended: tuple[str, str] | None = None
@@ -73,7 +73,7 @@ class _Ending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSyncContext:
-    """What the life of pods needs of the rest."""
+    """The components that `PodSync` works with."""
 
     calls: ApiCalls
     claims: PodClaimPreparer
@@ -88,16 +88,16 @@ class PodSyncContext:
 
 
 class PodSync:
-    """The pods of one node, or of many. Feed it with `pod_changed`, and `run` it."""
+    """Syncs the pods of one or many nodes. An informer calls `pod_changed`; `run` does the work."""
 
-    def __init__(self, around: PodSyncContext) -> None:
-        self._around = around
+    def __init__(self, context: PodSyncContext) -> None:
+        self._context = context
         self._pods: dict[str, _Work] = {}
-        self._queue: WorkQueue[str] = WorkQueue(around.timings.pod_again)
-        around.runtime.listen(self)
+        self._queue: WorkQueue[str] = WorkQueue(context.timings.pod_backoff)
+        context.runtime.listen(self)
 
     def pod_changed(self, before: NodePod | None, after: NodePod | None) -> None:
-        """Take news from an informer that shows only pods that are bound to our nodes."""
+        """Handle an informer event; the informer has only pods that are bound to these nodes."""
         pod = after or before
         assert pod is not None
         uid = pod.metadata.uid
@@ -109,7 +109,7 @@ class PodSync:
             assert after is not None
             if after.is_finished and not self._holds_anything(after):
                 return
-            known = self._pods[uid] = self._take_up(after)
+            known = self._pods[uid] = self._track(after)
         known.pod, known.is_gone = after or known.pod, after is None
         if known.is_over:
             if known.pod.is_finished and not known.pod.is_terminating:
@@ -119,25 +119,25 @@ class PodSync:
             known.preparing.cancel()
         self._queue.add(uid)
 
-    def look_again(self, which: Callable[[NodePod], bool] = lambda _: True) -> None:
-        """Something that pods depend on changed."""
+    def requeue(self, which: Callable[[NodePod], bool] = lambda _: True) -> None:
+        """Sync these pods again because something that they depend on changed."""
         for uid, known in self._pods.items():
             if which(known.pod):
                 self._queue.add(uid)
 
-    def look_at(self, uid: str) -> None:
+    def requeue_pod(self, uid: str) -> None:
         if uid in self._pods:
             self._queue.add(uid)
 
     def pods(self) -> frozenset[str]:
-        """The pods for which something is held or may be."""
+        """The UIDs of the pods that are being synced."""
         return frozenset(self._pods)
 
     async def run(self, workers: int) -> None:
-        """Work until cancelled."""
+        """Sync pods until cancelled."""
         await asyncio.gather(*(work(self._queue, self._sync, self._report_problem) for _ in range(workers)))
 
-    # --- What the runtime tells -----------------------------------------------------------------------------------
+    # --- Runtime events -------------------------------------------------------------------------------------------
 
     def container_started(self, pod_uid: str, container: str, at: datetime) -> None:
         if known := self._pods.get(pod_uid):
@@ -146,10 +146,10 @@ class PodSync:
 
     def container_exited(self, pod_uid: str, container: str, exit: Exit) -> None:
         if known := self._pods.get(pod_uid):
-            known.runs[container] = known.runs.get(container, NEVER_RUN).exited(exit, self._around.timings)
+            known.runs[container] = known.runs.get(container, NEVER_RUN).exited(exit, self._context.timings)
             self._queue.add(pod_uid)
 
-    # --- One look -------------------------------------------------------------------------------------------------
+    # --- One sync -------------------------------------------------------------------------------------------------
 
     async def _sync(self, uid: str) -> None:
         known = self._pods.get(uid)
@@ -159,24 +159,24 @@ class PodSync:
         if ending is None and not known.is_prepared:
             await self._prepare(known)
             ending = self._ending(known)
-        now = self._around.clock.now()
+        now = self._context.clock.now()
         is_ending = ending is not None or known.pod.is_finished
-        plan = plan_pod(known.pod.spec, known.runs, is_ending=is_ending, now=now, timings=self._around.timings)
+        plan = plan_pod(known.pod.spec, known.runs, is_ending=is_ending, now=now, timings=self._context.timings)
         for container in plan.stop:
-            self._around.runtime.stop(uid, container.name, ending.grace_s if ending else self._grace_s(known.pod))
+            self._context.runtime.stop(uid, container.name, ending.grace_s if ending else self._grace_s(known.pod))
         for container in plan.start:
             await self._start(known, container)
         if plan.is_over:
             await self._finish(known, ending)
             return
         await self._send_status(known, plan, ending)
-        self._look_later(known, plan, now)
+        self._requeue_later(known, plan, now)
         if known.waiting:
             raise TryAgain("; ".join(waiting.message for waiting in known.waiting.values()))
 
     async def _prepare(self, known: _Work) -> None:
-        """Get the claims ready; a pod that is deleted meanwhile stops waiting for them."""
-        known.preparing = asyncio.create_task(self._around.claims.prepare(known.pod))
+        """Prepare the claims; a deletion of the pod cancels the wait."""
+        known.preparing = asyncio.create_task(self._context.claims.prepare(known.pod))
         try:
             await known.preparing
             known.is_prepared = True
@@ -199,13 +199,13 @@ class PodSync:
         launch = Launch(
             pod=known.pod,
             container=container,
-            cdi_ids=cdi_ids(known.pod, container, self._around.claims.of_pod(known.pod.metadata.uid)),
+            cdi_ids=cdi_ids(known.pod, container, self._context.claims.of_pod(known.pod.metadata.uid)),
             restarts=run.restarts,
         )
         before = known.runs.get(container.name)
         known.runs[container.name] = run
         try:
-            await self._around.runtime.start(launch)
+            await self._context.runtime.start(launch)
             known.waiting.pop(container.name, None)
         except CannotStart as refused:
             if before is None:
@@ -214,14 +214,14 @@ class PodSync:
                 known.runs[container.name] = before
             known.waiting[container.name] = Waiting(reason=refused.reason, message=refused.message)
             container_type = "init_container" if container in known.pod.spec.init_containers else "container"
-            self._around.start_errors.add(container_type, refused.reason)
+            self._context.start_errors.add(container_type, refused.reason)
             self._event(known.pod, "Warning", "Failed", f"Error: {refused.message}")
 
     async def _finish(self, known: _Work, ending: _Ending | None) -> None:
-        """Nothing runs any more: give the devices back, say how it ended, and let the pod go if it is to go."""
+        """No container runs any more: unprepare the claims, write the final status, and complete a deletion."""
         uid = known.pod.metadata.uid
         try:
-            await self._around.claims.unprepare(uid)
+            await self._context.claims.unprepare(uid)
         except ClaimsFailed as failed:
             text = f"Failed to unprepare dynamic resources: unprepare dynamic resources: {failed}"
             self._event(known.pod, "Warning", "FailedUnprepareDynamicResources", text)
@@ -234,14 +234,14 @@ class PodSync:
         if known.is_gone:
             self._forget(uid)
 
-    # --- What to write --------------------------------------------------------------------------------------------
+    # --- Writes ---------------------------------------------------------------------------------------------------
 
     async def _send_status(self, known: _Work, plan: PodPlan, ending: _Ending | None) -> None:
         if known.is_gone:
             return
         facts = PodFacts(
             runs=known.runs,
-            now=self._around.clock.now(),
+            now=self._context.clock.now(),
             started_at=known.started_at,
             conditions=known.conditions,
             is_prepared=known.is_prepared,
@@ -249,48 +249,48 @@ class PodSync:
             waiting=known.waiting,
             ended=ending.ended if ending is not None else None,
             health=self._health(known.pod),
-            host_ip=self._around.host_ip,
+            host_ip=self._context.host_ip,
         )
         status = pod_status(known.pod, facts)
         if status == known.sent:
             return
-        # The UID makes it a conflict where the name belongs to another pod by now.
+        # With the UID, the write is a conflict if another pod has the name by now.
         patch = {"metadata": {"uid": known.pod.metadata.uid}, "status": status}
         before = known.pod
         try:
-            stored = await self._around.calls.patch(
+            stored = await self._context.calls.patch(
                 NODE_PODS, key_of(before), patch, type=PatchType.STRATEGIC, subresource="status"
             )
-            # What the informer told meanwhile is as new as the answer or newer: a deletion must not be forgotten.
+            # A concurrent informer event is as new as the answer or newer; a deletion must not be lost.
             if known.pod is before:
                 known.pod = stored
             known.sent, known.started_at = status, status["startTime"]
             known.conditions = tuple(status["conditions"])
         except (NotFound, Conflict):
-            # The informer will say what became of it.
+            # The informer delivers the new state of the pod.
             return
 
     async def _delete(self, pod: NodePod) -> None:
         try:
-            await self._around.calls.delete(NODE_PODS, key_of(pod), uid=pod.metadata.uid, grace_period_s=0)
+            await self._context.calls.delete(NODE_PODS, key_of(pod), uid=pod.metadata.uid, grace_period_s=0)
         except (NotFound, Conflict):
             return
 
     def _health(self, pod: NodePod) -> Mapping[str, tuple[ResourceStatus, ...]]:
-        if not self._around.shows_health or not pod.spec.resource_claims:
+        if not self._context.shows_health or not pod.spec.resource_claims:
             return {}
-        held = self._around.claims.of_pod(pod.metadata.uid)
+        held = self._context.claims.of_pod(pod.metadata.uid)
         containers = (*pod.spec.init_containers, *pod.spec.containers)
-        return {each.name: devices_status(pod, each, held, self._around.health_of) for each in containers}
+        return {each.name: devices_status(pod, each, held, self._context.health_of) for each in containers}
 
     def _event(self, pod: NodePod, type: str, reason: str, message: str) -> None:
-        self._around.events.report(Report(reference_to(pod, "v1", "Pod"), type, reason, message))
+        self._context.events.report(Report(reference_to(pod, "v1", "Pod"), type, reason, message))
 
     def _report_limits(self, pod: NodePod) -> None:
-        held = self._around.claims.of_pod(pod.metadata.uid)
+        held = self._context.claims.of_pod(pod.metadata.uid)
         containers = (*pod.spec.init_containers, *pod.spec.containers)
         names = [name for each in containers for name in cdi_ids(pod, each, held)] if held else []
-        if limits := self._around.runtime.limits(pod, names):
+        if limits := self._context.runtime.limits(pod, names):
             self._event(pod, "Warning", "NotSupportedByRuntime", limits)
 
     def _report_problem(self, uid: str, error: Exception) -> None:
@@ -301,10 +301,10 @@ class PodSync:
         else:
             _logger.warning("pod %s: %s: %s", name, type(error).__name__, error)
 
-    # --- When to end, when to look again --------------------------------------------------------------------------
+    # --- Deadlines and restarts of the agent ----------------------------------------------------------------------
 
     def _ending(self, known: _Work) -> _Ending | None:
-        pod, now = known.pod, self._around.clock.now()
+        pod, now = known.pod, self._context.clock.now()
         if known.is_gone:
             return _Ending(FORCED_GRACE_S)
         if pod.metadata.deletion_timestamp is not None:
@@ -320,39 +320,39 @@ class PodSync:
     def _grace_s(self, pod: NodePod) -> float:
         return float(pod.spec.termination_grace_period_seconds or 0)
 
-    def _look_later(self, known: _Work, plan: PodPlan, now: datetime) -> None:
+    def _requeue_later(self, known: _Work, plan: PodPlan, now: datetime) -> None:
         due = [moment for moment in (plan.wake_at, _deadline(known)) if moment is not None and moment > now]
         if due:
             self._queue.add_after(known.pod.metadata.uid, (min(due) - now).total_seconds())
 
-    def _take_up(self, pod: NodePod) -> _Work:
-        """A pod that is new to this process, though not perhaps to the node: what still runs is adopted."""
+    def _track(self, pod: NodePod) -> _Work:
+        """Start to sync a pod; containers that an earlier agent started and that still run are adopted."""
         known = _Work(pod, runs=restored_runs(pod), started_at=pod.status.start_time, conditions=pod.status.conditions)
         for name, run in known.runs.items():
             if run.started_at is None or not run.is_running:
                 continue
-            if self._around.runtime.adopt(pod, name, run.started_at):
-                # Its devices are in use: the drivers need not be asked before it can go on.
+            if self._context.runtime.adopt(pod, name, run.started_at):
+                # Its devices are in use, so the claims are prepared.
                 known.is_prepared = True
             else:
-                known.runs[name] = run.exited(self._lost(run), self._around.timings)
+                known.runs[name] = run.exited(self._lost(run), self._context.timings)
         return known
 
     def _forget(self, uid: str) -> None:
         self._pods.pop(uid, None)
-        self._around.runtime.forget(uid)
+        self._context.runtime.forget(uid)
 
     def _lost(self, run: ContainerRun) -> Exit:
         return Exit(
             code=LOST_CODE,
             started_at=run.started_at,
-            finished_at=self._around.clock.now(),
+            finished_at=self._context.clock.now(),
             reason=LOST_REASON,
-            message="the container ended while no agent was there to see how",
+            message="the container ended while the node agent was not running",
         )
 
     def _holds_anything(self, pod: NodePod) -> bool:
-        return pod.is_terminating or bool(self._around.claims.of_pod(pod.metadata.uid))
+        return pod.is_terminating or bool(self._context.claims.of_pod(pod.metadata.uid))
 
 
 def _deadline(known: _Work) -> datetime | None:

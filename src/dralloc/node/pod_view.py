@@ -1,4 +1,4 @@
-"""What a node reads of a pod beyond what everybody reads: how its containers are started, and how they are."""
+"""Pods with the fields that only a node reads: commands and environment of containers, and their states."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class NodeContainer(Container):
     args: tuple[str, ...] = ()
     working_dir: str = ""
     env: tuple[EnvVar, ...] = ()
-    # Of these only that they are asked for is read.
+    # Not supported; only their presence is read.
     env_from: tuple[Any, ...] = ()
     volume_mounts: tuple[Any, ...] = ()
     volume_devices: tuple[Any, ...] = ()
@@ -36,7 +36,7 @@ class NodeContainer(Container):
 
     @property
     def is_sidecar(self) -> bool:
-        """Whether it is an init container that stays: it runs beside the others, and ends after them."""
+        """True for an init container that keeps running with the other containers."""
         return self.restart_policy == "Always"
 
 
@@ -76,7 +76,7 @@ class ResourceHealth(Wire):
 
 
 class ResourceStatus(Wire):
-    """How the devices that a container has of one claim are."""
+    """The health of the devices that a container has of one claim."""
 
     name: str = printed("")
     resources: tuple[ResourceHealth, ...] = ()
@@ -111,5 +111,5 @@ class NodePod(Pod):
         )
 
 
-# The same resource, read with more of its fields.
+# The pods resource, decoded with more fields.
 NODE_PODS: Final[TypedResource[NodePod]] = replace(resource_for(Pod), type=NodePod)

@@ -1,6 +1,6 @@
-"""What must hold before the claims of a pod are prepared, and what is then asked of which driver.
+"""Decides whether the claims of a pod can be prepared, and which driver is called for which claims.
 
-Everything here is decided before anything changes: a pod that is refused has left no trace and can be deleted without a driver.
+All checks come before any change, so a pod whose claims cannot be prepared can be deleted without a call to a driver.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from dralloc.node.claim_records import PREPARE, UNPREPARE, ClaimRecord
 
 @dataclass(frozen=True, slots=True)
 class CannotPrepare:
-    """The pod cannot have its claims now; the text is for its owner."""
+    """The claims of the pod cannot be prepared now; the text is for the pod's owner."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One call: a driver, and the claims that it is asked about."""
+    """One call to a driver, and its claims."""
 
     driver: str
     claims: tuple[ClaimRecord, ...]
 
 
 def resolve_claims(pod: Pod) -> tuple[ClaimUse, ...] | CannotPrepare:
-    """The claims that the pod uses, once all of them exist."""
+    """The claims that the pod uses, if all of them exist."""
     recorded = {entry.name for entry in pod.status.resource_claim_statuses}
     for entry in pod.spec.resource_claims:
         if entry.resource_claim_name is None and entry.resource_claim_template_name is None:
-            return CannotPrepare(f"pod claim {entry.name}: neither a claim nor a template is named")
+            return CannotPrepare(f"pod claim {entry.name}: resourceClaimName or resourceClaimTemplateName is required")
         if entry.resource_claim_name is None and entry.name not in recorded:
             return CannotPrepare(f"pod claim {entry.name}: ResourceClaim not created yet")
     return tuple(claims_of(pod))
@@ -44,7 +44,7 @@ def resolve_claims(pod: Pod) -> tuple[ClaimUse, ...] | CannotPrepare:
 def check_claim(
     use: ClaimUse, claim: ResourceClaim, pod: Pod, is_registered: Callable[[str], bool]
 ) -> CannotPrepare | None:
-    """Whether the pod may use the claim on this node now."""
+    """The reason why the pod may not use the claim on this node now, if any."""
     name, uid = claim.metadata.name, claim.metadata.uid
     if not may_use(use, claim, pod):
         return CannotPrepare(f"ResourceClaim {name} was not created for pod {pod.metadata.name} ({pod.metadata.uid})")
@@ -61,7 +61,7 @@ def check_claim(
 
 
 def check_entry(claim: ResourceClaim, entry: ClaimEntry | None) -> CannotPrepare | None:
-    """Whether what the node still knows under the claim's name stands in the way."""
+    """The reason why the present entry for the claim's name prevents its preparation, if any."""
     if entry is None:
         return None
     name, uid = entry.record.name, entry.record.uid
@@ -72,14 +72,14 @@ def check_entry(claim: ResourceClaim, entry: ClaimEntry | None) -> CannotPrepare
         )
     if entry.is_unpreparing:
         return CannotPrepare(f"ResourceClaim {name} is being unprepared")
-    # A pod that was deleted by force may leave a claim that is allocated anew before the node has cleaned up.
+    # The claim of a force-deleted pod may be allocated again before the node has unprepared it.
     if entry.allocation is not None and entry.allocation.devices != _allocated(claim).devices:
-        return CannotPrepare(f"ResourceClaim {name} is still prepared for devices that were allocated earlier")
+        return CannotPrepare(f"ResourceClaim {name} is still prepared for an earlier allocation")
     return None
 
 
 def prepare_batches(records: Iterable[ClaimRecord]) -> tuple[Batch, ...]:
-    """One call for each driver that must be told, in the order in which the claims name them."""
+    """One call for each driver that does not skip it, in the order in which the claims name the drivers."""
     return _batches(records, PREPARE)
 
 
@@ -88,12 +88,12 @@ def unprepare_batches(records: Iterable[ClaimRecord]) -> tuple[Batch, ...]:
 
 
 def skipping_drivers(records: Iterable[ClaimRecord], operation: str) -> tuple[str, ...]:
-    """The drivers that have a part in the claims and need no call, once for each claim."""
+    """The drivers whose call is skipped, once for each claim."""
     return tuple(driver for record in records for driver, part in record.drivers.items() if not part.needs(operation))
 
 
 def shared_devices(claims: Collection[ResourceClaim]) -> Mapping[str, Mapping[str, str]]:
-    """By driver and claim UID, a device of which the claim has a share: those need a driver that can name shares."""
+    """By driver and claim UID, a device of which the claim has a share; the driver needs an API with share IDs."""
     found: dict[str, dict[str, str]] = {}
     for claim in claims:
         allocation = claim.status.allocation
@@ -113,5 +113,5 @@ def _batches(records: Iterable[ClaimRecord], operation: str) -> tuple[Batch, ...
 
 
 def _allocated(claim: ResourceClaim) -> AllocationResult:
-    assert claim.status.allocation is not None, "only an allocated claim gets here"
+    assert claim.status.allocation is not None, "the claim is allocated"
     return claim.status.allocation

@@ -1,7 +1,7 @@
-"""Containers as plain processes on this machine: no images, no isolation, a real program with its real environment.
+"""Runs containers as plain processes on this machine, without images and isolation.
 
-A container's process leads a session of its own, so that ending it ends what it started as well. Each process carries a mark in its
-environment; by that an agent that starts again finds what its predecessor left running (on Linux), however it ended.
+The process of a container leads a session of its own, so its child processes are killed with it. A marker in the environment lets
+a restarted agent find the processes that an earlier agent left running (on Linux).
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from dralloc.node.pod_view import NodePod
 from dralloc.node.runtime import CannotStart, Launch, RuntimeListener
 from dralloc.primitives.clock import Clock
 
-MARK: Final = "DRALLOC_CONTAINER"
-LOOK_AFTER_S: Final = 0.2
+MARKER: Final = "DRALLOC_CONTAINER"
+POLL_INTERVAL_S: Final = 0.2
 LOST_CODE: Final = 137
 
 
 @dataclass(slots=True, eq=False)
 class _Process:
-    """A container's process: one that we started, or one that was there when we came."""
+    """The process of a container; `child` is None if an earlier agent started it."""
 
     pid: int
     started_at: datetime
@@ -72,23 +72,23 @@ class ProcessRuntime:
         # `start` reports devices that no file describes.
         with suppress(BadDevices):
             parts += (f"CDI {name}" for name in unsupported_edits(self._cdi.edits_for(cdi_ids)))
-        return f"containers are plain processes here, without {', '.join(parts)}" if parts else ""
+        return f"containers run as plain processes, without {', '.join(parts)}" if parts else ""
 
     async def start(self, launch: Launch) -> None:
         key = (launch.pod.metadata.uid, launch.container.name)
         if key in self._left:
-            # Started by an agent that died before it could say so.
+            # Started by an agent that crashed before it reported the start.
             self._end_group(self._left.pop(key))
         command, environment = self._prepare(launch)
         home = self._pod_directory(launch.pod.metadata.uid)
         try:
             home.mkdir(parents=True, exist_ok=True)
             with (home / f"{launch.container.name}.log").open("ab") as output:
-                # Not through the event loop: uvloop forks, and then handlers that gRPC has registered for forks run in the
-                # child, where they crash it now and then. This way there is no moment for them.
+                # Not through the event loop: uvloop forks, and the fork handlers that gRPC registers sometimes crash the child.
+                # Popen does not run them.
                 child = subprocess.Popen(
                     command,
-                    env={**environment, MARK: f"{self._root}:{':'.join(key)}"},
+                    env={**environment, MARKER: f"{self._root}:{':'.join(key)}"},
                     cwd=launch.container.working_dir or home,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
@@ -99,7 +99,7 @@ class ProcessRuntime:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             raise CannotStart("RunContainerError", f"cannot run {command[0]}: {reason}") from None
         process = self._processes[key] = _Process(child.pid, self._clock.now(), child)
-        self._tell().container_started(*key, process.started_at)
+        self._get_listener().container_started(*key, process.started_at)
         process.watch = asyncio.create_task(self._watch_child(key, process, child))
 
     def adopt(self, pod: NodePod, container: str, started_at: datetime) -> bool:
@@ -108,7 +108,7 @@ class ProcessRuntime:
         if pid is None:
             return False
         process = self._processes[key] = _Process(pid, started_at, None)
-        process.watch = asyncio.create_task(self._watch_stranger(key, process))
+        process.watch = asyncio.create_task(self._watch_adopted(key, process))
         return True
 
     def stop(self, pod_uid: str, container: str, grace_s: float) -> None:
@@ -130,7 +130,7 @@ class ProcessRuntime:
         shutil.rmtree(self._pod_directory(pod_uid), ignore_errors=True)
 
     def end_unknown(self, known: frozenset[str]) -> None:
-        """End what an earlier agent left running for pods that are no more, and remove what they left behind."""
+        """Kill the processes and remove the directories of pods that no longer exist."""
         with suppress(OSError):
             for directory in (self._root / "pods").iterdir():
                 if directory.name not in known:
@@ -141,7 +141,7 @@ class ProcessRuntime:
                 del self._left[key]
 
     async def close(self, *, keep: bool) -> None:
-        """Stop watching; end all containers unless they are to be kept for the next agent."""
+        """Stop watching; kill all containers unless they are kept for the next agent."""
         for process in self._processes.values():
             if process.watch is not None:
                 process.watch.cancel()
@@ -151,12 +151,12 @@ class ProcessRuntime:
                 process.send(signal.SIGKILL)
             if process.child is not None:
                 if keep:
-                    # It lives on without us, which nobody need be warned of.
+                    # The process goes on; without a return code, Popen would warn about it.
                     process.child.returncode = 0
                 else:
                     process.child.wait()
 
-    # --- Inside ---------------------------------------------------------------------------------------------------
+    # --- Processes ------------------------------------------------------------------------------------------------
 
     def _prepare(self, launch: Launch) -> tuple[list[str], dict[str, str]]:
         try:
@@ -166,30 +166,30 @@ class ProcessRuntime:
             raise CannotStart("CreateContainerConfigError", str(error)) from None
         command = command_line(launch.container, environment)
         if not command:
-            message = "containers are plain processes here, without images: the container must name its command"
+            message = "containers run as plain processes, without images: the container must set its command"
             raise CannotStart("CreateContainerConfigError", message)
         return command, environment
 
     async def _watch_child(self, key: tuple[str, str], process: _Process, child: subprocess.Popen[bytes]) -> None:
         code = await _exit_code(child)
-        # A signal is told as a shell tells it.
+        # A signal is reported as shells do.
         self._ended(key, process, 128 - code if code < 0 else code)
 
-    async def _watch_stranger(self, key: tuple[str, str], process: _Process) -> None:
-        """A process that is not our child: how it ends nobody tells us, only that it did."""
+    async def _watch_adopted(self, key: tuple[str, str], process: _Process) -> None:
+        """Wait for a process that is not a child of this one; its exit code is not known."""
         while os.path.exists(f"/proc/{process.pid}") and not _is_zombie(process.pid):
-            await asyncio.sleep(LOOK_AFTER_S)
+            await asyncio.sleep(POLL_INTERVAL_S)
         self._ended(key, process, LOST_CODE)
 
     def _ended(self, key: tuple[str, str], process: _Process, code: int) -> None:
         if process.killer is not None:
             process.killer.cancel()
-        # What the container's process started does not outlive it.
+        # Child processes do not outlive the container.
         process.send(signal.SIGKILL)
         if self._processes.get(key) is process:
             del self._processes[key]
         exit = Exit(code=code, started_at=process.started_at, finished_at=self._clock.now())
-        self._tell().container_exited(*key, exit)
+        self._get_listener().container_exited(*key, exit)
 
     def _end_group(self, pid: int) -> None:
         with suppress(ProcessLookupError, PermissionError):
@@ -198,16 +198,16 @@ class ProcessRuntime:
     def _pod_directory(self, pod_uid: str) -> Path:
         return self._root / "pods" / pod_uid
 
-    def _tell(self) -> RuntimeListener:
-        assert self._listener is not None, "somebody listens before anything runs"
+    def _get_listener(self) -> RuntimeListener:
+        assert self._listener is not None, "a listener is set before the first container"
         return self._listener
 
 
 async def _exit_code(child: subprocess.Popen[bytes]) -> int:
-    """The code that the child exits with, or the negative number of the signal that ends it."""
+    """The exit code of the child, or the negative number of the signal that killed it."""
     if not hasattr(os, "pidfd_open"):
         while child.poll() is None:
-            await asyncio.sleep(LOOK_AFTER_S)
+            await asyncio.sleep(POLL_INTERVAL_S)
         return child.wait()
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
     descriptor = os.pidfd_open(child.pid)
@@ -221,8 +221,8 @@ async def _exit_code(child: subprocess.Popen[bytes]) -> int:
 
 
 def find_marked(root: str) -> Iterator[tuple[tuple[str, str], int]]:
-    """The processes that an agent with this root started, and that lead their sessions: by pod UID and container."""
-    mark = f"{MARK}={root}:".encode()
+    """The session leaders that an agent with this root started, by pod UID and container."""
+    mark = f"{MARKER}={root}:".encode()
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, ValueError):
             pid = int(entry.name)

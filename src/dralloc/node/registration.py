@@ -1,7 +1,7 @@
-"""How drivers make themselves known: a socket appears in a directory, and the node asks whose it is.
+"""Plugin registration: a socket appears in the registry directory, and the node calls it to register the driver.
 
-What to do is decided from what the directory shows and what was done before (`plan_registrations`). The directory is looked at
-twice a second: it is one system call, it misses nothing, and a socket that was made anew is told from the old one by its inode.
+`plan_registrations` decides what to do from the sockets in the directory and earlier attempts. The directory is polled twice a
+second, which is cheap and misses no event; a socket that was created again has another identity.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _logger = logging.getLogger(__name__)
 
 
 class RegistrationRefused(Exception):
-    """The plugin is not one that we can work with; it is told why."""
+    """The plugin cannot be registered; the message is sent to it."""
 
 
-# --- What to do ---------------------------------------------------------------------------------------------------
+# --- Plan ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """What became of a socket so far. Until `again_at` it is left alone."""
+    """The state of the registration of a socket. It is not retried before `again_at`."""
 
     identity: SocketIdentity
     is_registered: bool = False
@@ -58,7 +58,7 @@ class Deregister:
 def plan_registrations(
     found: Mapping[str, SocketIdentity], attempts: Mapping[str, Attempt], now_s: float
 ) -> tuple[Register | Deregister, ...]:
-    """What is to be done so that exactly the plugins whose sockets are there are registered."""
+    """The actions after which exactly the plugins with a socket in the directory are registered."""
     gone = (Deregister(path) for path, attempt in attempts.items() if found.get(path) != attempt.identity)
     due = (Register(path, identity) for path, identity in found.items() if _is_due(attempts.get(path), identity, now_s))
     return (*gone, *due)
@@ -70,11 +70,11 @@ def _is_due(attempt: Attempt | None, identity: SocketIdentity, now_s: float) -> 
     return not attempt.is_registered and not attempt.is_running and now_s >= attempt.again_at
 
 
-# --- Doing it -----------------------------------------------------------------------------------------------------
+# --- Registration -------------------------------------------------------------------------------------------------
 
 
 class PluginWatcher:
-    """Watches the directory, and keeps the table of drivers true to it."""
+    """Polls the directory, and registers and deregisters drivers accordingly."""
 
     def __init__(
         self, directory: Path, drivers: Drivers, timings: Timings, on_registered: Callable[[DriverInstance], None]
@@ -88,17 +88,17 @@ class PluginWatcher:
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
-        """Watch until cancelled."""
+        """Poll until cancelled."""
         try:
             while True:
-                self.look()
-                await asyncio.sleep(self._timings.look_s)
+                self.poll()
+                await asyncio.sleep(self._timings.poll_s)
         finally:
             for task in self._tasks.values():
                 task.cancel()
 
-    def look(self) -> None:
-        """Compare the directory with what is registered, and begin to change what differs."""
+    def poll(self) -> None:
+        """Compare the directory with the registrations, and start to register or deregister plugins."""
         now_s = asyncio.get_running_loop().time()
         for action in plan_registrations(find_sockets(self._directory), self._attempts, now_s):
             match action:
@@ -114,17 +114,17 @@ class PluginWatcher:
         if task := self._tasks.pop(path, None):
             task.cancel()
         if instance := self._instances.pop(path, None):
-            _logger.info("driver %s at %s is gone", instance.driver, path)
+            _logger.info("driver %s at %s is deregistered", instance.driver, path)
             self._drivers.remove(instance, grace_s=self._timings.call_s)
 
     async def _attempt(self, path: str, identity: SocketIdentity) -> None:
-        """Register once. A failure is remembered together with the time at which to try again."""
+        """Register once. After a failure, set the time of the next attempt."""
         try:
             await self._register(path)
         except (RegistrationRefused, grpc.aio.AioRpcError, TimeoutError) as error:
             failures = self._attempts[path].failures + 1
-            delay_s = self._timings.register_again.delay_s(failures)
-            _logger.warning("plugin at %s is not registered, again in %.1f s: %s", path, delay_s, explain(error))
+            delay_s = self._timings.register_backoff.delay_s(failures)
+            _logger.warning("cannot register plugin at %s, retrying in %.1f s: %s", path, delay_s, describe(error))
             again_at = asyncio.get_running_loop().time() + delay_s
             self._attempts[path] = Attempt(identity=identity, failures=failures, again_at=again_at)
         else:
@@ -149,7 +149,7 @@ class PluginWatcher:
             try:
                 await self._notify(channel, "")
             except BaseException:
-                # Who does not know that it is registered must not get calls.
+                # A driver that was not notified must not get calls.
                 self._drivers.remove(instance, grace_s=0.0)
                 raise
             self._instances[path] = instance
@@ -180,26 +180,26 @@ class PluginWatcher:
 
 
 def check_plugin(info: Any) -> tuple[Service, ...]:
-    """The services of a plugin that we can work with."""
+    """The services of the plugin that a node can call; raises RegistrationRefused."""
     if info is None:
-        raise RegistrationRefused("the plugin does not say who it is: its answer is no message that can be read")
+        raise RegistrationRefused("the answer to GetInfo cannot be decoded")
     if info.type != DRA_PLUGIN_TYPE:
-        raise RegistrationRefused(f"plugins of type {info.type!r} are not handled here, only {DRA_PLUGIN_TYPE}")
+        raise RegistrationRefused(f"plugin type {info.type!r} is not supported, only {DRA_PLUGIN_TYPE}")
     if faults := dns_subdomain(info.name):
-        raise RegistrationRefused(f"{info.name!r} cannot be the name of a driver: {'; '.join(faults)}")
+        raise RegistrationRefused(f"{info.name!r} is not a valid driver name: {'; '.join(faults)}")
     services = dra_services(tuple(info.supported_versions))
     if not services:
         named = ", ".join(info.supported_versions) or "none"
-        raise RegistrationRefused(f"the plugin names no service that this node calls (it names {named})")
+        raise RegistrationRefused(f"the plugin advertises no supported service (it advertises {named})")
     return services
 
 
-def explain(error: BaseException) -> str:
-    """What went wrong in a call, in a line."""
+def describe(error: BaseException) -> str:
+    """The error of a call in one line."""
     match error:
         case grpc.aio.AioRpcError():
             return f"{error.code().name}: {error.details() or 'no details'}"
         case TimeoutError():
-            return "nobody answers at the socket"
+            return "nothing listens at the socket"
         case _:
             return str(error)

@@ -1,4 +1,4 @@
-"""Work that needs the server: done however long the server is away, or left where there is no time for that."""
+"""Retries requests to the API server: without limit, or within a bounded time."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Result = TypeVar("Result")
 SERVER_FAULTS_FROM: Final = 500
 
 
-async def until_done(
+async def retry_until_done(
     what: str, work: Callable[[], Awaitable[Result]], backoff: Backoff, *, despite_refusals: bool = False
 ) -> Result:
-    """Do the work again and again until it succeeds, later and later, and say so each time.
+    """Retry with backoff until the work succeeds; each failure is logged as `what`.
 
-    A refusal ends it unless told otherwise: a server that says no will say so again.
+    A refusal (4xx) is raised unless `despite_refusals`: retrying it would not change the answer.
     """
     failures = 0
     while True:
@@ -34,21 +34,21 @@ async def until_done(
                 raise
             failures += 1
             delay_s = backoff.delay_s(failures)
-            _logger.warning("%s: %s; trying again in %.1f s", what, error, delay_s)
+            _logger.warning("%s: %s; retrying in %.1f s", what, error, delay_s)
         await asyncio.sleep(delay_s)
 
 
-async def in_time(what: str, work: Awaitable[None], timeout_s: float) -> None:
-    """Do the work once; say so where it fails or takes too long. Nobody waits longer for somebody who ends."""
+async def try_within(what: str, work: Awaitable[None], timeout_s: float) -> None:
+    """Do the work once, within the timeout; a failure is logged as `what`."""
     try:
         async with asyncio.timeout(timeout_s):
             await work
     except (ApiError, TransportError) as error:
         _logger.warning("%s: %s", what, error)
     except TimeoutError:
-        _logger.warning("%s: it takes longer than %.0f s", what, timeout_s)
+        _logger.warning("%s: timed out after %.0f s", what, timeout_s)
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether the server understood and said no, which no waiting changes."""
+    """True for an error that a retry does not change."""
     return isinstance(error, ApiError) and error.code < SERVER_FAULTS_FROM and not isinstance(error, TooManyRequests)

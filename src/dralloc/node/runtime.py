@@ -1,6 +1,6 @@
-"""What runs containers: one narrow interface, two implementations (`runtime_fake`, `runtime_process`).
+"""The interface of container runtimes, implemented by `simulated_runtime` and `process_runtime`.
 
-A runtime does as it is told and reports what happens; what to do next is decided in `pods`.
+A runtime starts and stops containers and reports events; `pod_plan` decides what to do.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dralloc.node.pod_view import NodeContainer, NodePod
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """A container to be started: its pod, the names of its devices, and how often it was started before."""
+    """A container to start: its pod, the CDI names of its devices, and its restart count."""
 
     pod: NodePod
     container: NodeContainer
@@ -25,7 +25,7 @@ class Launch:
 
 
 class CannotStart(Exception):
-    """The container cannot be started as it is; reason and message are what its status says."""
+    """The container cannot be started; reason and message are for its status."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(f"{reason}: {message}")
@@ -34,7 +34,7 @@ class CannotStart(Exception):
 
 
 class RuntimeListener(Protocol):
-    """Told what happens to containers."""
+    """Receives the events of containers."""
 
     def container_started(self, pod_uid: str, container: str, at: datetime) -> None: ...
 
@@ -42,7 +42,7 @@ class RuntimeListener(Protocol):
 
 
 class Runtime(Protocol):
-    """Runs containers, and reports to whoever listens."""
+    """Runs containers, and reports their events to one listener."""
 
     def listen(self, listener: RuntimeListener) -> None: ...
 
@@ -51,17 +51,17 @@ class Runtime(Protocol):
         ...
 
     async def start(self, launch: Launch) -> None:
-        """Begin to start the container; raises CannotStart."""
+        """Start the container; raises CannotStart. `container_started` reports when it runs."""
         ...
 
     def stop(self, pod_uid: str, container: str, grace_s: float) -> None:
-        """Ask the container to end, and end it when the grace period is over. Asking again may only shorten that."""
+        """Stop the container, and kill it after the grace period. A second call can only shorten the period."""
         ...
 
     def adopt(self, pod: NodePod, container: str, started_at: datetime) -> bool:
-        """Take up a container that an earlier process started; false where it does not run any more."""
+        """Continue with a container that an earlier process started; False if it does not run any more."""
         ...
 
     def forget(self, pod_uid: str) -> None:
-        """The pod is gone from the API: nothing of it is needed any more."""
+        """Remove everything that belongs to the pod, which was deleted."""
         ...

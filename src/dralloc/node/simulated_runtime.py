@@ -1,7 +1,7 @@
-"""Containers that do nothing, for as long as the pod's annotations say: thousands of nodes in one process.
+"""Simulates containers that do nothing for as long as the annotations of their pod say.
 
-A running container is a timer, or nothing at all. What a pod says of itself holds for each of its containers; init containers are
-done at once.
+A running container is at most a timer. The annotations hold for all containers of the pod, except that init containers succeed
+at once.
 """
 
 from __future__ import annotations
@@ -18,59 +18,59 @@ from dralloc.node.runtime import CannotStart, Launch, RuntimeListener
 from dralloc.primitives.clock import Clock
 
 PREFIX: Final = "fake.dralloc.io/"
-# 128 and the number of SIGTERM or SIGKILL: what ends by a signal, ends so on a real node.
+# 128 plus the number of SIGTERM or SIGKILL, as on a real node.
 TERMINATED: Final = 143
 KILLED: Final = 137
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Behaviour:
-    """How the containers of a pod behave. Without `run_s` they run until they are stopped."""
+    """How the containers of a pod behave; without `run_s` they run until they are stopped."""
 
     start_s: float = 0.0
     run_s: float | None = None
     exit_code: int = 0
-    # So many runs fail at once before one goes well.
+    # The number of runs that fail at once before one succeeds.
     failures: int = 0
     stop_s: float = 0.0
     stop_code: int = TERMINATED
 
 
-ALWAYS_THERE: Final = Behaviour()
+RUNS_FOREVER: Final = Behaviour()
 
 
 def read_behaviour(annotations: Mapping[str, str]) -> Behaviour:
-    """What a pod says of itself; ValueError says what cannot be understood."""
-    said = {name.removeprefix(PREFIX): value for name, value in annotations.items() if name.startswith(PREFIX)}
-    if not said:
-        return ALWAYS_THERE
+    """The behaviour in the annotations of a pod; ValueError names an annotation that is not valid."""
+    values = {name.removeprefix(PREFIX): value for name, value in annotations.items() if name.startswith(PREFIX)}
+    if not values:
+        return RUNS_FOREVER
     known = {"start-seconds", "run-seconds", "exit-code", "failures", "stop-seconds", "stop-code"}
-    if unknown := sorted(said.keys() - known):
-        raise ValueError(f"{PREFIX}{unknown[0]} is not known; there are {', '.join(sorted(known))}")
+    if unknown := sorted(values.keys() - known):
+        raise ValueError(f"unknown annotation {PREFIX}{unknown[0]}; known are {', '.join(sorted(known))}")
     return Behaviour(
-        start_s=_seconds(said, "start-seconds") or 0.0,
-        run_s=_seconds(said, "run-seconds"),
-        exit_code=_whole(said, "exit-code"),
-        failures=_whole(said, "failures"),
-        stop_s=_seconds(said, "stop-seconds") or 0.0,
-        stop_code=_whole(said, "stop-code", TERMINATED),
+        start_s=_seconds(values, "start-seconds") or 0.0,
+        run_s=_seconds(values, "run-seconds"),
+        exit_code=_whole(values, "exit-code"),
+        failures=_whole(values, "failures"),
+        stop_s=_seconds(values, "stop-seconds") or 0.0,
+        stop_code=_whole(values, "stop-code", TERMINATED),
     )
 
 
-def _seconds(said: Mapping[str, str], name: str) -> float | None:
-    if name not in said:
+def _seconds(values: Mapping[str, str], name: str) -> float | None:
+    if name not in values:
         return None
     try:
-        seconds = float(said[name])
+        seconds = float(values[name])
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds <= 1e9:
-        raise ValueError(f"{PREFIX}{name}: {said[name]!r} is not a number of seconds")
+        raise ValueError(f"{PREFIX}{name}: {values[name]!r} is not a number of seconds")
     return seconds
 
 
-def _whole(said: Mapping[str, str], name: str, unsaid: int = 0) -> int:
-    text = said.get(name, str(unsaid))
+def _whole(values: Mapping[str, str], name: str, default: int = 0) -> int:
+    text = values.get(name, str(default))
     if not text.isascii() or not text.isdecimal() or len(text) > 9:
         raise ValueError(f"{PREFIX}{name}: {text!r} is not a whole number")
     return int(text)
@@ -85,7 +85,7 @@ class _Running:
 
 
 class SimulatedRuntime:
-    """Reports what containers with these behaviours would do."""
+    """A runtime whose containers only report events."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -113,18 +113,18 @@ class SimulatedRuntime:
         if behaviour.start_s:
             running.timer = asyncio.get_running_loop().call_later(behaviour.start_s, self._started, key, running)
         else:
-            # At once, so that the pod's first status says already that it runs.
+            # Synchronously, so that the first status of the pod already shows it running.
             self._started(key, running)
 
     def adopt(self, pod: NodePod, container: str, started_at: datetime) -> bool:
-        """A fake container survives everything: it goes on until its time is up."""
+        """A simulated container survives restarts of the agent and runs until its time is up."""
         try:
             behaviour = read_behaviour(pod.metadata.annotations)
         except ValueError:
             return False
         running = _Running(behaviour, started_at)
         self._running.setdefault(pod.metadata.uid, {})[container] = running
-        self._let_run((pod.metadata.uid, container), running)
+        self._schedule_exit((pod.metadata.uid, container), running)
         return True
 
     def stop(self, pod_uid: str, container: str, grace_s: float) -> None:
@@ -153,9 +153,9 @@ class SimulatedRuntime:
         running.started_at, running.timer = self._clock.now(), None
         assert self._listener is not None
         self._listener.container_started(*key, running.started_at)
-        self._let_run(key, running)
+        self._schedule_exit(key, running)
 
-    def _let_run(self, key: tuple[str, str], running: _Running) -> None:
+    def _schedule_exit(self, key: tuple[str, str], running: _Running) -> None:
         run_s = running.behaviour.run_s
         if run_s is None:
             return

@@ -1,7 +1,7 @@
-"""Slices of drivers that are gone are removed, so that nobody is sent to devices that nothing serves.
+"""Deletes the slices of disconnected drivers, so that no pods are scheduled to devices without a driver.
 
-A driver that stays away for half a minute has lost its slices of this node; a restart is quicker than that. Slices that belong
-to no node are not ours to judge.
+The slices of this node are deleted after the driver was disconnected for half a minute; a restart takes less. Slices that belong to
+no node are kept.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dralloc.api.resource_v1 import ResourceSlice
 from dralloc.client.api_calls import ApiCalls
 from dralloc.client.known_resources import resource_for
 from dralloc.client.typed_resource import key_of
-from dralloc.node.retry import until_done
+from dralloc.node.retry import retry_until_done
 from dralloc.node.timings import Timings
 from dralloc.primitives.errors import Conflict, NotFound
 
@@ -22,7 +22,7 @@ _logger = logging.getLogger(__name__)
 
 
 class SliceCleanup:
-    """Removes the slices of one node: all of them when it starts, and those of drivers that stay away."""
+    """Deletes the slices of one node: all of them when the agent starts, and those of drivers that stay disconnected."""
 
     def __init__(self, calls: ApiCalls, node: str, timings: Timings) -> None:
         self._calls = calls
@@ -31,19 +31,19 @@ class SliceCleanup:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def wipe_all(self) -> None:
-        """Nothing is registered yet: what is published for this node is from an earlier life."""
-        self._spawn(self._wipe(""))
+    def delete_all(self) -> None:
+        """Delete all slices of the node; no driver is registered yet, so they are left from an earlier run."""
+        self._spawn(self._delete(""))
 
     def connection_changed(self, driver: str, connected: bool) -> None:
-        """The time of a driver that is away runs from the first moment on, whatever happens before it is back."""
+        """Start the timer of a driver that disconnects; only a connection stops it."""
         timer = self._timers.get(driver)
         if connected and timer is not None:
             timer.cancel()
             del self._timers[driver]
         elif not connected and timer is None:
             loop = asyncio.get_running_loop()
-            self._timers[driver] = loop.call_later(self._timings.wipe_after_s, self._time_is_up, driver)
+            self._timers[driver] = loop.call_later(self._timings.slice_cleanup_delay_s, self._timed_out, driver)
 
     async def close(self) -> None:
         for timer in self._timers.values():
@@ -52,27 +52,29 @@ class SliceCleanup:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _time_is_up(self, driver: str) -> None:
+    def _timed_out(self, driver: str) -> None:
         del self._timers[driver]
-        _logger.warning("driver %s stays away: its slices of node %s are removed", driver, self._node)
-        self._spawn(self._wipe(driver))
+        _logger.warning("driver %s stays disconnected: deleting its slices of node %s", driver, self._node)
+        self._spawn(self._delete(driver))
 
     def _spawn(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _wipe(self, driver: str) -> None:
-        what = f"slices of node {self._node} are not removed yet"
-        await until_done(what, lambda: self._wipe_once(driver), self._timings.wipe_again, despite_refusals=True)
+    async def _delete(self, driver: str) -> None:
+        what = f"cannot delete the slices of node {self._node}"
+        await retry_until_done(
+            what, lambda: self._delete_once(driver), self._timings.slice_cleanup_backoff, despite_refusals=True
+        )
 
-    async def _wipe_once(self, driver: str) -> None:
+    async def _delete_once(self, driver: str) -> None:
         selector = f"spec.nodeName={self._node}" + (f",spec.driver={driver}" if driver else "")
         slices, _ = await self._calls.list_all(resource_for(ResourceSlice), field_selector=selector)
         for item in slices:
             meta = item.metadata
             try:
-                # Only what was seen: a driver that is back may have written it anew meanwhile.
+                # Only the listed version: a driver that is back may have written the slice again.
                 await self._calls.delete(
                     resource_for(ResourceSlice), key_of(item), uid=meta.uid, resource_version=meta.resource_version
                 )

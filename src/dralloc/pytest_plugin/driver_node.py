@@ -20,7 +20,7 @@ from dralloc.node.timings import DEFAULT_TIMINGS
 
 # Shorter than on a real node, so that tests do not wait.
 SOON: Final = Backoff(first_s=0.05, most_s=0.5)
-TIMINGS: Final = replace(DEFAULT_TIMINGS, look_s=0.05, register_again=SOON, pod_again=SOON, health_reopen_s=0.2)
+TIMINGS: Final = replace(DEFAULT_TIMINGS, poll_s=0.05, register_backoff=SOON, pod_backoff=SOON, health_reopen_s=0.2)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from dralloc.apiserver.http.listener import ListenAddress, listen
 from dralloc.client.async_client import connect_async
 from dralloc.client.transport import TransportError
 from dralloc.client.work_queue import Backoff
-from dralloc.node.retry import until_done
+from dralloc.node.retry import retry_until_done
 from dralloc.primitives.errors import ApiError, Forbidden, ServiceUnavailable, TooManyRequests
 from tests.support.api_server import TOKEN, api_application
 from tests.support.node_cluster import short_directory
@@ -28,7 +28,7 @@ DEADLINE_S = 60.0
 
 
 class Answers:
-    """Work that fails so often, one failure after the other, and is done then."""
+    """Work that raises these failures one after another and then succeeds."""
 
     def __init__(self, *failures: Exception) -> None:
         self._failures = list(failures)
@@ -41,20 +41,23 @@ class Answers:
         return "done"
 
 
-def test_what_may_pass_is_waited_for_and_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_transient_errors_are_retried_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     work = Answers(
         TransportError("no answer"), ServiceUnavailable("not now"), TooManyRequests("later"), ApiError("broken")
     )
-    assert asyncio.run(until_done("not there yet", work, AT_ONCE)) == "done"
+    assert asyncio.run(retry_until_done("not there yet", work, AT_ONCE)) == "done"
     assert [record.getMessage() for record in caplog.records] == [
-        f"not there yet: {reason}; trying again in 0.0 s" for reason in ("no answer", "not now", "later", "broken")
+        f"not there yet: {reason}; retrying in 0.0 s" for reason in ("no answer", "not now", "later", "broken")
     ]
 
 
-def test_a_refusal_ends_it_unless_told_otherwise() -> None:
+def test_a_refusal_is_raised_unless_despite_refusals() -> None:
     with pytest.raises(Forbidden):
-        asyncio.run(until_done("not there yet", Answers(Forbidden("no")), AT_ONCE))
-    assert asyncio.run(until_done("not there yet", Answers(Forbidden("no")), AT_ONCE, despite_refusals=True)) == "done"
+        asyncio.run(retry_until_done("not there yet", Answers(Forbidden("no")), AT_ONCE))
+    assert (
+        asyncio.run(retry_until_done("not there yet", Answers(Forbidden("no")), AT_ONCE, despite_refusals=True))
+        == "done"
+    )
 
 
 @asynccontextmanager
@@ -73,7 +76,7 @@ async def says(stream: asyncio.StreamReader | None, text: str) -> None:
         async for line in stream:
             if text in line.decode():
                 return
-    raise AssertionError(f"it ended without saying {text!r}")
+    raise AssertionError(f"the output ended without {text!r}")
 
 
 @pytest.mark.slow
@@ -87,8 +90,8 @@ def test_nodes_wait_for_their_server() -> None:
                 node_command(*options, "--name", "node-a", "--plugin-dir", str(directory))
             )
             fleet = await stack.enter_async_context(node_command(*options, "--fake", "2"))
-            await says(node.stderr, "node node-a is not registered yet: no answer from")
-            await says(fleet.stderr, "not all of 2 nodes are published yet: no answer from")
+            await says(node.stderr, "cannot register node node-a: no answer from")
+            await says(fleet.stderr, "cannot publish all of 2 nodes: no answer from")
             application = await stack.enter_async_context(api_application())
             url = await stack.enter_async_context(listen(application, ListenAddress(port=port)))
             await says(node.stdout, "node node-a is ready")
