@@ -275,7 +275,7 @@ def test_features_that_are_off_are_heeded() -> None:
     [
         pytest.param("", "1 node: taint reserved:NoSchedule is not tolerated", id="a taint of the node"),
         pytest.param("  nodeSelector: {zone: b}", "node selector or affinity does not match", id="a node selector"),
-        pytest.param("  nodeName: n2", "1 node: not the node that the pod asks for", id="a node by name"),
+        pytest.param("  nodeName: n2", "1 node: does not match spec.nodeName", id="a node by name"),
     ],
 )
 def test_nodes_that_cannot_take_the_pod_are_left_out(tmp_path: Path, more: str, want: str) -> None:
@@ -314,7 +314,7 @@ spec:
     (tmp_path / "pod.yaml").write_text(POD.format(more=""))
     result = run("-f", CLUSTER, "-f", CLAIMS, "-f", str(tmp_path), "-f", "-", "--pod", "ml/p", stdin=lonely)
     assert result.exit_code == 1
-    assert "1 node: kept away by the anti-affinity of pod ml/lonely" in result.stdout
+    assert "1 node: excluded by the anti-affinity of pod ml/lonely" in result.stdout
 
 
 def test_a_pod_goes_where_its_allocated_claim_is(tmp_path: Path) -> None:

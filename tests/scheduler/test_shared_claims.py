@@ -66,7 +66,7 @@ def test_256_pods_share_a_claim_in_few_writes_and_the_257th_is_rejected() -> Non
             assert counting.claim_writes < 100
             left = next(pod for pod in await cluster.client.list(Pod) if not pod.spec.node_name)
             message = (await cluster.condition(left.metadata.name)).message
-            assert message == "claim default/c is in use by 256 pods, the most that can share it"
+            assert message == "claim default/c is reserved for 256 pods, the maximum"
 
             listed = (await cluster.claim("c")).status.reserved_for
             await cluster.remove_pod(listed[0].name)

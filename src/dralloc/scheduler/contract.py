@@ -18,7 +18,7 @@ from dralloc.allocator.stamp import stamp
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import AllocationResult, DeviceClass, ResourceClaim
 from dralloc.devices.identity import ClaimId
-from dralloc.scheduler.state.anti_affinity import Repelled
+from dralloc.scheduler.state.anti_affinity import ExcludedDomain
 from dralloc.scheduler.state.change_log import ChangeLog
 from dralloc.scheduler.state.cluster_events import ClusterEvent
 from dralloc.scheduler.state.node_state import NodeState
@@ -53,7 +53,7 @@ class ClusterView(Protocol):
     def is_in_use(self, claim_id: ClaimId) -> bool:
         """True if a pod that has a node, or is assumed to get one, uses the claim."""
 
-    def repelled(self, pod: Pod) -> tuple[Repelled, ...]:
+    def excluded_domains(self, pod: Pod) -> tuple[ExcludedDomain, ...]:
         """The topology domains that the anti-affinity of placed pods keeps the pod from."""
 
 

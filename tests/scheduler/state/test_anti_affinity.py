@@ -103,7 +103,7 @@ def test_required_anti_affinity_of_pods_on_nodes(case: AntiAffinityCase) -> None
 
     before = refusals()
     assert "".join(before) == case.want
-    assert all(f"1 node: kept away by the anti-affinity of {case.told}" in message for message in before.values())
+    assert all(f"1 node: excluded by the anti-affinity of {case.told}" in message for message in before.values())
     for document in case.there:
         cluster.pod_changed(seen(document), None)
     assert not refusals()

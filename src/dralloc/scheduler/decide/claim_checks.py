@@ -1,7 +1,4 @@
-"""The claims of a pod: which they are, and whether the pod can have them as they are now.
-
-Everything here is decided before any node is looked at.
-"""
+"""Checks of a pod's claims that need no node: they exist, the pod may use them, and their requests can be served."""
 
 from __future__ import annotations
 
@@ -24,19 +21,20 @@ from dralloc.scheduler.state.reservation import RESERVATIONS_MAX, consumer_for
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """Why no node can help the pod for now, and what could. `is_early`: what is missing is probably on its way."""
+    """Why no node can take the pod, and which events may change that. `is_early`: the missing object is probably about to be
+    created."""
 
     message: str
     waits_for: frozenset[ClusterEvent]
     is_early: bool = False
 
 
-# Finds a claim as the scheduler has it: with allocations and reservations that it has decided and not yet written.
+# Finds a claim, with allocations and reservations that are assumed and not written yet.
 FindClaim = Callable[[ClaimId], ResourceClaim | None]
 
 
 def claims_of(pod: Pod, find: FindClaim) -> tuple[ResourceClaim, ...] | Obstacle:
-    """The claims in the order in which the pod names them, each once and usable by the pod."""
+    """The pod's claims in the order of its spec, each once."""
     claims: dict[ClaimId, ResourceClaim] = {}
     for entry in pod.spec.resource_claims:
         name = _claim_name(pod, entry)
@@ -55,21 +53,23 @@ def claims_of(pod: Pod, find: FindClaim) -> tuple[ResourceClaim, ...] | Obstacle
 
 
 def _until_another(pod: Pod, claim_id: ClaimId) -> frozenset[ClusterEvent]:
-    """A claim that was made for the pod may also be made anew, by another name."""
+    """A claim that was created for the pod may also be created again, with another name."""
     return frozenset({claim_changed(claim_id), pod_changed(pod_key(pod))})
 
 
 def _claim_name(pod: Pod, entry: PodResourceClaim) -> str | Obstacle | None:
-    """The claim's name; None where the entry needs no claim."""
+    """The claim's name; None if the entry needs no claim."""
     waits_for = frozenset({pod_changed(pod_key(pod))})
     if entry.resource_claim_name:
         return entry.resource_claim_name
     if not entry.resource_claim_template_name:
-        return Obstacle(f"entry {entry.name} of the pod's claims is of a kind that is not supported", waits_for)
+        return Obstacle(
+            f"pod claim {entry.name} has neither resourceClaimName nor resourceClaimTemplateName", waits_for
+        )
     for status in pod.status.resource_claim_statuses:
         if status.name == entry.name:
             return status.resource_claim_name
-    return Obstacle(f"the claim for {entry.name} is not created yet", waits_for, is_early=True)
+    return Obstacle(f"pod claim {entry.name}: ResourceClaim not created yet", waits_for, is_early=True)
 
 
 def _fault(pod: Pod, entry: PodResourceClaim, claim: ResourceClaim) -> str | None:
@@ -81,13 +81,13 @@ def _fault(pod: Pod, entry: PodResourceClaim, claim: ResourceClaim) -> str | Non
 
 
 def reservation_obstacle(pod: Pod, claims: tuple[ResourceClaim, ...], gates: FeatureGates) -> Obstacle | None:
-    """A claim whose list of users is full."""
+    """Rejects a claim whose `reservedFor` is full."""
     for_workloads = "DRAReservedForWorkloads" in gates
     for claim in claims:
         is_full = len(claim.status.reserved_for) >= RESERVATIONS_MAX
         if is_full and consumer_for(claim, pod, for_workloads=for_workloads) is not None:
             claim_id = ClaimId.of(claim)
-            message = f"claim {claim_id} is in use by {len(claim.status.reserved_for)} pods, the most that can share it"
+            message = f"claim {claim_id} is reserved for {len(claim.status.reserved_for)} pods, the maximum"
             return Obstacle(message, frozenset({claim_changed(claim_id)}))
     return None
 
@@ -95,7 +95,7 @@ def reservation_obstacle(pod: Pod, claims: tuple[ResourceClaim, ...], gates: Fea
 def demand_obstacle(
     claims: tuple[ResourceClaim, ...], classes: Mapping[str, DeviceClass], features: Features
 ) -> Obstacle | None:
-    """Why a claim that is yet to be allocated cannot be, on any node."""
+    """Why a claim cannot be allocated on any node."""
     for index, claim in enumerate(claims):
         for request in claim.spec.devices.requests or ():
             if (fatal := _fatal(index, request, classes, features)) is not None:
@@ -122,5 +122,5 @@ def classes_of(claim: ResourceClaim) -> Iterator[str]:
             yield class_name
 
 
-def asks_alternatives(claim: ResourceClaim) -> bool:
+def has_prioritized_list(claim: ResourceClaim) -> bool:
     return any(request.first_available for request in claim.spec.devices.requests or ())

@@ -41,7 +41,7 @@ from dralloc.scheduler.decide.node_verdicts import NodeVerdict
 from dralloc.scheduler.decide.pod_requirements import ClaimSplit, HeldClaim, PodRequirements, equivalence_key
 from dralloc.scheduler.decide.unsupported_fields import unsupported
 from dralloc.scheduler.decide.verdict_table import DEFAULT_EFFORT, NodeChoice, SearchEffort, VerdictTable
-from dralloc.scheduler.state.anti_affinity import Repelled
+from dralloc.scheduler.state.anti_affinity import ExcludedDomain
 from dralloc.scheduler.state.binding_conditions import is_unusable
 from dralloc.scheduler.state.cluster_events import (
     DEVICES_CHANGED,
@@ -109,9 +109,9 @@ class Cycle:
         )
         if obstacle is not None:
             return _rejection(obstacle)
-        repelled = view.repelled(pod)
-        key = equivalence_key(pod, split, view.classes, repelled)
-        table = self._table(key, pod, split, repelled)
+        excluded_domains = view.excluded_domains(pod)
+        key = equivalence_key(pod, split, view.classes, excluded_domains)
+        table = self._table(key, pod, split, excluded_domains)
         return key, split, table
 
     def _place(self, table: VerdictTable, choice: NodeChoice, claims: ClaimSplit, now: datetime) -> Placement:
@@ -181,10 +181,12 @@ class Cycle:
 
     # --- Tables -----------------------------------------------------------------------------------------------------
 
-    def _table(self, key: bytes, pod: Pod, claims: ClaimSplit, repelled: tuple[Repelled, ...]) -> VerdictTable:
+    def _table(
+        self, key: bytes, pod: Pod, claims: ClaimSplit, excluded_domains: tuple[ExcludedDomain, ...]
+    ) -> VerdictTable:
         table = self._tables.get(key)
         if table is None:
-            requirements = PodRequirements.of(pod, claims, self._view.classes, self._features, repelled)
+            requirements = PodRequirements.of(pod, claims, self._view.classes, self._features, excluded_domains)
             table = self._tables[key] = VerdictTable(requirements, self._view, start=self._start, effort=self._effort)
             self._start += 1009
             self._drop_oldest()

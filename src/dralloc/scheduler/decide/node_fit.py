@@ -1,7 +1,8 @@
-"""Whether a node can take a pod, devices aside; and if not, why not.
+"""Whether a node can take a pod, devices aside, and why not.
 
-The checks of Kubernetes' NodeUnschedulable, NodeName, TaintToleration, NodeAffinity, NodePorts, NodeResourcesFit and, as far as
-pods on nodes requirements for it, InterPodAffinity, in that order; the first that fails is the reason, but of resources every one that is short is named.
+The checks of Kubernetes' NodeUnschedulable, NodeName, TaintToleration, NodeAffinity, NodePorts, NodeResourcesFit and, for the
+anti-affinity of placed pods, InterPodAffinity, in this order. The first that fails is the reason; it names every resource that
+is insufficient.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Final, NamedTuple
 from dralloc.api.core_v1 import Taint
 from dralloc.api.meta_v1 import NodeSelector, NodeSelectorTerm
 from dralloc.api.pod_v1 import PodSpec, PreferredSchedulingTerm, Toleration
-from dralloc.scheduler.state.anti_affinity import Repelled
+from dralloc.scheduler.state.anti_affinity import ExcludedDomain
 from dralloc.scheduler.state.node_state import NodeState
 from dralloc.scheduler.state.pod_resources import PODS, HostPort, PodResources, resources_of
 from dralloc.snapshot.node_selectors import NAME_FIELD, NodeSelectorError, matches
@@ -23,19 +24,19 @@ REPELLING: Final = ("NoSchedule", "NoExecute")
 
 
 class NodeMisfit(NamedTuple):
-    """Why a node cannot take a pod. `plugin` is what Kubernetes calls the check, for metrics."""
+    """Why a node cannot take a pod. `plugin` is the name of the check in Kubernetes, for metrics."""
 
     plugin: str
     reason: str
 
 
-WRONG_NAME: Final = NodeMisfit("NodeName", "not the node that the pod asks for")
+WRONG_NAME: Final = NodeMisfit("NodeName", "does not match spec.nodeName")
 NOT_SELECTED: Final = NodeMisfit("NodeAffinity", "node selector or affinity does not match")
 
 
 @dataclass(frozen=True, slots=True)
 class NodeRequirements:
-    """What a pod asks of a node."""
+    """What a pod requires of a node, devices aside."""
 
     resources: PodResources
     node_name: str = ""
@@ -43,11 +44,11 @@ class NodeRequirements:
     required: NodeSelector | None = None
     preferred: tuple[PreferredSchedulingTerm, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
-    # No wish of the pod's, but of others.
-    repelled: tuple[Repelled, ...] = ()
+    # Imposed by the required anti-affinity of other pods.
+    excluded_domains: tuple[ExcludedDomain, ...] = ()
 
     @classmethod
-    def of(cls, spec: PodSpec, repelled: tuple[Repelled, ...] = ()) -> NodeRequirements:
+    def of(cls, spec: PodSpec, excluded_domains: tuple[ExcludedDomain, ...] = ()) -> NodeRequirements:
         affinity = spec.affinity.node_affinity if spec.affinity is not None else None
         return cls(
             resources=resources_of(spec),
@@ -56,18 +57,18 @@ class NodeRequirements:
             required=affinity.required_during_scheduling_ignored_during_execution if affinity else None,
             preferred=affinity.preferred_during_scheduling_ignored_during_execution if affinity else (),
             tolerations=spec.tolerations,
-            repelled=repelled,
+            excluded_domains=excluded_domains,
         )
 
     def only_nodes(self) -> frozenset[str] | None:
-        """The names of the only nodes that can be meant, where the pod says so; None where it may be any."""
+        """The names of the only possible nodes; None if the pod names none."""
         if self.node_name:
             return frozenset({self.node_name})
         return names_in(self.required) if self.required is not None else None
 
 
 def names_in(selector: NodeSelector) -> frozenset[str] | None:
-    """The names of the only nodes that the selector can take; None where it goes by something else."""
+    """The names of the only nodes that the selector can match; None if it selects by something else."""
     names: set[str] = set()
     for term in selector.node_selector_terms or ():
         named = [field.values for field in term.match_fields if (field.key, field.operator) == (NAME_FIELD, "In")]
@@ -78,7 +79,7 @@ def names_in(selector: NodeSelector) -> frozenset[str] | None:
 
 
 def misfit(requirements: NodeRequirements, node: NodeState) -> NodeMisfit | None:
-    """Why the node cannot take the pod; None where it can."""
+    """Why the node cannot take the pod; None if it can."""
     offer = node.offer
     if offer.is_unschedulable and not is_tolerated(UNSCHEDULABLE_TAINT, requirements.tolerations):
         return NodeMisfit("NodeUnschedulable", "unschedulable")
@@ -90,12 +91,12 @@ def misfit(requirements: NodeRequirements, node: NodeState) -> NodeMisfit | None
     if not _is_selected(requirements, node):
         return NOT_SELECTED
     if clash := _port_clash(requirements.resources.ports, node.load.ports):
-        return NodeMisfit("NodePorts", f"port {clash.number} of the host is taken")
+        return NodeMisfit("NodePorts", f"host port {clash.number} is in use")
     if short := _shortage(requirements.resources, node):
         return NodeMisfit("NodeResourcesFit", short)
-    for repelled in requirements.repelled:
-        if offer.labels.get(repelled.topology_key) == repelled.value:
-            return NodeMisfit("InterPodAffinity", f"kept away by the anti-affinity of {repelled.kept_by}")
+    for domain in requirements.excluded_domains:
+        if offer.labels.get(domain.topology_key) == domain.value:
+            return NodeMisfit("InterPodAffinity", f"excluded by the anti-affinity of {domain.by}")
     return None
 
 
@@ -122,7 +123,7 @@ def _is_selected(requirements: NodeRequirements, node: NodeState) -> bool:
     try:
         return matches(requirements.required, node.offer.place)
     except NodeSelectorError:
-        # One that means nothing selects nothing, as in Kubernetes.
+        # An invalid selector matches no node, as in Kubernetes.
         return False
 
 

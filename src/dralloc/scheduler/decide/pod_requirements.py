@@ -1,6 +1,6 @@
-"""What a pod requires of a node, as one value: nodes are judged by it, and pods that require the same share the verdicts.
+"""A pod's requirements as one value, from which nodes are judged. Pods with the same requirements share the verdicts.
 
-Claims that are yet to be allocated have no names in it, only their index: a message gets the names of the pod that it is for.
+Unallocated claims are identified by index: a message gets the names of the claims of the pod that it is for.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.devices.identity import ClaimId
 from dralloc.scheduler.decide.claim_checks import classes_of
 from dralloc.scheduler.decide.node_fit import NodeRequirements, names_in
-from dralloc.scheduler.state.anti_affinity import Repelled
+from dralloc.scheduler.state.anti_affinity import ExcludedDomain
 from dralloc.snapshot.node_selectors import NodeFacts, NodeSelectorError, matches
 
 
 class ClaimSplit(Struct, frozen=True, gc=False):
-    """A pod's claims: those that have devices, and those that are to get some."""
+    """A pod's claims, with devices and without."""
 
     allocated: tuple[ResourceClaim, ...] = ()
     unallocated: tuple[ResourceClaim, ...] = ()
@@ -39,19 +39,19 @@ class ClaimSplit(Struct, frozen=True, gc=False):
 
     @property
     def unallocated_ids(self) -> tuple[ClaimId, ...]:
-        """The names of the claims that the demand has by index."""
+        """The names of the demand's claims, by index."""
         return tuple(map(ClaimId.of, self.unallocated))
 
 
 @dataclass(frozen=True, slots=True)
 class HeldClaim:
-    """A claim that has devices, and the nodes that can reach them; None where all can."""
+    """An allocated claim, with the selector of the nodes that reach its devices; None if all nodes do."""
 
     claim_id: ClaimId
     selector: NodeSelector | None
 
     def only_nodes(self) -> frozenset[str] | None:
-        """The names of the only nodes that can be meant; None where it goes by something else."""
+        """The names of the only possible nodes; None if the selector does not select by name."""
         return names_in(self.selector) if self.selector is not None else None
 
     def is_usable_on(self, node: NodeFacts) -> bool:
@@ -74,25 +74,25 @@ class PodRequirements:
         claims: ClaimSplit,
         classes: Mapping[str, DeviceClass],
         features: Features,
-        repelled: tuple[Repelled, ...] = (),
+        excluded_domains: tuple[ExcludedDomain, ...] = (),
     ) -> PodRequirements:
         return cls(
-            node=NodeRequirements.of(pod.spec, repelled),
+            node=NodeRequirements.of(pod.spec, excluded_domains),
             held=tuple(HeldClaim(ClaimId.of(claim), _selector(claim)) for claim in claims.allocated),
             demand=compile_demand(claims.unallocated, classes, features) if claims.unallocated else None,
         )
 
     def only_nodes(self) -> frozenset[str] | None:
-        """The names of the only nodes that can be meant; None where it may be any."""
+        """The names of the only possible nodes; None if neither the pod nor its claims name any."""
         named = [self.node.only_nodes(), *(held.only_nodes() for held in self.held)]
         known = [names for names in named if names is not None]
         return frozenset.intersection(*known) if known else None
 
 
 def equivalence_key(
-    pod: Pod, claims: ClaimSplit, classes: Mapping[str, DeviceClass], repelled: tuple[Repelled, ...] = ()
+    pod: Pod, claims: ClaimSplit, classes: Mapping[str, DeviceClass], excluded_domains: tuple[ExcludedDomain, ...] = ()
 ) -> bytes:
-    """The same for all pods that get the same answer from every node."""
+    """Equal for pods that get the same verdict from every node."""
     spec = pod.spec
     return encode(
         (
@@ -103,8 +103,8 @@ def equivalence_key(
             [(ClaimId.of(claim), _selector(claim), _is_listed(claim, pod)) for claim in claims.allocated],
             [claim.spec.devices for claim in claims.unallocated],
             [_versions_of(classes, claim) for claim in claims.unallocated],
-            # What is repelled together now, need not be so later: that goes by names and labels.
-            (repelled, pod.metadata.namespace, pod.metadata.labels) if repelled else None,
+            # Which pods are excluded together may change: it depends on namespace and labels.
+            (excluded_domains, pod.metadata.namespace, pod.metadata.labels) if excluded_domains else None,
         )
     )
 
@@ -114,7 +114,7 @@ def _container_key(container: Container) -> tuple[object, ...]:
 
 
 def _is_listed(claim: ResourceClaim, pod: Pod) -> bool:
-    """Whether the pod holds the claim already: then it alone may have its devices given back."""
+    """True if the claim is reserved for the pod, which decides whether it may be deallocated."""
     return any(reference.uid == pod.metadata.uid for reference in claim.status.reserved_for)
 
 
@@ -123,6 +123,6 @@ def _selector(claim: ResourceClaim) -> NodeSelector | None:
 
 
 def _versions_of(classes: Mapping[str, DeviceClass], claim: ResourceClaim) -> list[str]:
-    """Which versions of its classes the claim is judged by."""
+    """The versions of the device classes that the claim names."""
     found = [classes[name].metadata for name in classes_of(claim)]
     return [f"{metadata.uid}/{metadata.resource_version}" for metadata in found]

@@ -1,6 +1,6 @@
-"""Pods that ask for what this scheduler does not do. They are refused with a message, never misplaced.
+"""Pod fields that this scheduler does not support. Such pods are rejected with a message, never placed wrongly.
 
-Wishes that a scheduler may leave unfulfilled (preferences) are no reason to refuse.
+Preferences are ignored: a scheduler need not satisfy them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dralloc.api.pod_v1 import Affinity, PodSpec
 
 
 def unsupported(spec: PodSpec) -> tuple[str, ...]:
-    """What the pod asks for that is not supported."""
+    """The unsupported features that the pod uses."""
     return tuple(_unsupported(spec))
 
 
@@ -21,7 +21,7 @@ def _unsupported(spec: PodSpec) -> Iterator[str]:
         if wanted is not None and wanted.required_during_scheduling_ignored_during_execution:
             yield f"required {name}"
     if any(spread.when_unsatisfiable != "ScheduleAnyway" for spread in spec.topology_spread_constraints):
-        yield "topology spread constraints that must hold"
+        yield "required topology spread constraints"
     for volume in spec.volumes:
         if volume.persistent_volume_claim is not None or volume.ephemeral is not None:
             yield f"volume {volume.name} with a persistent volume claim"

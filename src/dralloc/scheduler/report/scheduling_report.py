@@ -10,7 +10,7 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.scheduler.bind.binder import BindingOutcome, Bound
 from dralloc.scheduler.contract import Decision, DecisionFailure, Placement, Rejection
-from dralloc.scheduler.decide.claim_checks import asks_alternatives
+from dralloc.scheduler.decide.claim_checks import has_prioritized_list
 from dralloc.scheduler.queue.parked_pods import QueuedPod
 from dralloc.scheduler.queue.pending_pods import QueueKey, queue_key
 from dralloc.scheduler.report import metrics
@@ -95,7 +95,7 @@ class SchedulingReport:
         is_bound = isinstance(outcome, Bound)
         self._count_attempt(pod, metrics.SCHEDULED if is_bound else metrics.ERROR, seconds)
         for claim in allocated:
-            has_alternatives = "true" if asks_alternatives(claim) else "false"
+            has_alternatives = "true" if has_prioritized_list(claim) else "false"
             self._counters.allocations.add("success" if is_bound else "failure", has_alternatives)
 
     def scheduled(self, pod: Pod, node: str, queued: QueuedPod, now_s: float) -> None:

@@ -1,7 +1,7 @@
-"""Pods that keep others away: the required anti-affinity of a pod that has a node holds for those that come after it, too.
+"""Required anti-affinity of placed pods: it excludes later pods from the topology domains of these pods.
 
-Whoever asks for it is placed by another scheduler (`unsupported`); here its wish is only respected. A namespace is known by its
-name alone, so that a term which selects namespaces by their labels is taken to mean all of them.
+Pods with required anti-affinity are placed by other schedulers (`unsupported_fields`); this scheduler only respects it. Labels
+of namespaces are unknown here, so that a term with a namespace selector applies to all namespaces.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from dralloc.scheduler.state.placed_pods import pod_key
 PodKey = tuple[str, str]
 
 
-class Repelled(NamedTuple):
-    """Nodes with this value of this label are not for the pod, because of those who are `kept_by`."""
+class ExcludedDomain(NamedTuple):
+    """A topology domain that a pod is excluded from; `by` says by which pods."""
 
     topology_key: str
     value: str
-    kept_by: str
+    by: str
 
 
 class _Term(Struct, frozen=True):
-    """Pods of these namespaces (None: of all) with such labels are kept away from nodes that have this label in common."""
+    """Excludes pods of these namespaces (None: of all) with matching labels from the topology domain."""
 
     namespaces: frozenset[str] | None
     selector: LabelSelector
@@ -41,17 +41,17 @@ class _Term(Struct, frozen=True):
         return is_meant and self.selector.selects(pod.metadata.labels)
 
 
-class Repulsion:
-    """Who keeps whom away from where. Pods of one make share their terms, so that many of them cost little."""
+class AntiAffinity:
+    """The anti-affinity terms of placed pods. Pods with equal terms share one, so that many of them cost little."""
 
     def __init__(self) -> None:
-        # The terms, by what they say, and the nodes of the pods that have them.
+        # The terms by their encoding, and the nodes of the pods that have them.
         self._terms: dict[bytes, _Term] = {}
         self._nodes: dict[bytes, dict[PodKey, str]] = {}
         self._texts: dict[PodKey, list[bytes]] = {}
 
     def add(self, pod: Pod) -> None:
-        """The pod has a node."""
+        """Adds the terms of a pod that has a node."""
         for term in _terms_of(pod):
             text = encode((term.namespaces and sorted(term.namespaces), term.selector, term.topology_key))
             self._terms[text] = term
@@ -64,29 +64,29 @@ class Repulsion:
             if not self._nodes[text]:
                 del self._nodes[text], self._terms[text]
 
-    def of(self, pod: Pod, nodes: Mapping[str, NodeState]) -> tuple[Repelled, ...]:
-        """Where the pod cannot go."""
+    def of(self, pod: Pod, nodes: Mapping[str, NodeState]) -> tuple[ExcludedDomain, ...]:
+        """The topology domains that the pod is excluded from."""
         if not self._terms:
             return ()
         found = (self._by_term(text, pod, nodes) for text, term in self._terms.items() if term.concerns(pod))
-        return tuple(sorted({repelled for each in found for repelled in each}))
+        return tuple(sorted({domain for each in found for domain in each}))
 
-    def _by_term(self, text: bytes, pod: Pod, nodes: Mapping[str, NodeState]) -> Iterator[Repelled]:
-        keepers, topology_key = self._nodes[text], self._terms[text].topology_key
-        kept_by = _told(pod, keepers)
-        for node in keepers.values():
+    def _by_term(self, text: bytes, pod: Pod, nodes: Mapping[str, NodeState]) -> Iterator[ExcludedDomain]:
+        owners, topology_key = self._nodes[text], self._terms[text].topology_key
+        by = _described(pod, owners)
+        for node in owners.values():
             value = nodes[node].offer.labels.get(topology_key) if node in nodes else None
             if value is not None:
-                yield Repelled(topology_key, value, kept_by)
+                yield ExcludedDomain(topology_key, value, by)
 
 
-def _told(pod: Pod, keepers: Mapping[PodKey, str]) -> str:
-    """Who it is. What other namespaces hold is not for the pod to know."""
-    here = min((key for key in keepers if key[0] == pod.metadata.namespace), default=None)
+def _described(pod: Pod, owners: Mapping[PodKey, str]) -> str:
+    """The pods that have the term. Names of pods in other namespaces are confidential."""
+    here = min((key for key in owners if key[0] == pod.metadata.namespace), default=None)
     if here is None:
         return "pods of another namespace"
     name = "/".join(here)
-    return f"pod {name}" if len(keepers) == 1 else f"pod {name} and others"
+    return f"pod {name}" if len(owners) == 1 else f"pod {name} and others"
 
 
 def _terms_of(pod: Pod) -> Iterator[_Term]:
@@ -103,7 +103,7 @@ def _namespaces(pod: Pod, stated: PodAffinityTerm) -> frozenset[str] | None:
 
 
 def _selector(pod: Pod, stated: PodAffinityTerm) -> LabelSelector:
-    """With what the pod's own labels add to it."""
+    """The term's label selector, with the requirements that `matchLabelKeys` and `mismatchLabelKeys` add."""
     selector = stated.label_selector or LabelSelector()
     added = [
         LabelSelectorRequirement(key=key, operator=operator, values=(pod.metadata.labels[key],))

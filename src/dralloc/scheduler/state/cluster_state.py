@@ -23,7 +23,7 @@ from dralloc.api.resource_v1 import (
 )
 from dralloc.devices.device_usage import pools_used
 from dralloc.devices.identity import ClaimId, PoolId
-from dralloc.scheduler.state.anti_affinity import Repelled, Repulsion
+from dralloc.scheduler.state.anti_affinity import AntiAffinity, ExcludedDomain
 from dralloc.scheduler.state.change_log import ChangeLog, EverythingChanged, NodeChanged, PoolFreed, PoolTaken
 from dralloc.scheduler.state.cluster_events import (
     DEVICES_CHANGED,
@@ -63,7 +63,7 @@ class ClusterState:
         self._for_workloads = for_workloads
         self._claims: dict[ClaimId, TrackedClaim] = {}
         self._pods = PlacedPods()
-        self._repulsion = Repulsion()
+        self._anti_affinity = AntiAffinity()
 
     # --- The view that decisions read -------------------------------------------------------------------------------
 
@@ -76,9 +76,9 @@ class ClusterState:
         """True if a pod that has a node, or is assumed to get one, uses the claim, in `reservedFor` or not (KEP-5194)."""
         return self._pods.is_in_use(claim_id)
 
-    def repelled(self, pod: Pod) -> tuple[Repelled, ...]:
+    def excluded_domains(self, pod: Pod) -> tuple[ExcludedDomain, ...]:
         """Where required anti-affinity of pods on nodes keeps the pod away."""
-        return self._repulsion.of(pod, self.nodes)
+        return self._anti_affinity.of(pod, self.nodes)
 
     # --- What binding reads -----------------------------------------------------------------------------------------
 
@@ -176,7 +176,7 @@ class ClusterState:
             if known is None or known.uid != pod.metadata.uid:
                 return ()
             self._unplace(key)
-            self._repulsion.remove(key)
+            self._anti_affinity.remove(key)
             return (NODE_RESOURCES_FREED,)
         if not after.spec.node_name:
             return ()
@@ -184,8 +184,8 @@ class ClusterState:
         if known is None or (known.uid, known.node, known.claims) != (after.metadata.uid, after.spec.node_name, claims):
             needs = resources_on_node(after)
             self._place(key, PlacedPod(after.metadata.uid, after.spec.node_name, needs, claims, is_assumed=False))
-            self._repulsion.remove(key)
-            self._repulsion.add(after)
+            self._anti_affinity.remove(key)
+            self._anti_affinity.add(after)
             # Another scheduler may have bound the pod to another node than we assumed.
             return (NODE_RESOURCES_FREED,) if known is not None and known.node != after.spec.node_name else ()
         if known.is_assumed:

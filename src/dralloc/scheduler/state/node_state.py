@@ -1,4 +1,4 @@
-"""A node as the scheduler sees it: what it offers, and what the pods on it take."""
+"""A node as the scheduler sees it: what it offers, and what its pods use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dralloc.snapshot import node_selectors
 
 @dataclass(frozen=True)
 class NodeOffer:
-    """What of a node matters to the scheduler. Nodes report their health all the time; that changes none of this."""
+    """The fields of a node that matter to the scheduler. Heartbeats change none of them."""
 
     name: str
     labels: Mapping[str, str]
@@ -38,36 +38,38 @@ class NodeOffer:
 
     @cached_property
     def place(self) -> node_selectors.NodeFacts:
-        """The node for whoever places devices."""
+        """The node as the allocator sees it."""
         return node_selectors.NodeFacts(self.name, self.labels, self.declared_features)
 
 
 class Load(Struct, frozen=True, gc=False):
-    """What pods take of a node."""
+    """What the pods on a node use."""
 
     amounts: Mapping[str, int] = field(default_factory=dict)
     weights: Mapping[str, int] = field(default_factory=dict)
     ports: tuple[HostPort, ...] = ()
 
-    def plus(self, needs: PodResources) -> Load:
+    def plus(self, resources: PodResources) -> Load:
         return Load(
-            _shifted(self.amounts, needs.amounts, 1),
-            _shifted(self.weights, needs.weights, 1),
-            (*self.ports, *needs.ports),
+            _shifted(self.amounts, resources.amounts, 1),
+            _shifted(self.weights, resources.weights, 1),
+            (*self.ports, *resources.ports),
         )
 
-    def minus(self, needs: PodResources) -> Load:
+    def minus(self, resources: PodResources) -> Load:
         ports = list(self.ports)
-        for port in needs.ports:
+        for port in resources.ports:
             ports.remove(port)
-        return Load(_shifted(self.amounts, needs.amounts, -1), _shifted(self.weights, needs.weights, -1), tuple(ports))
+        return Load(
+            _shifted(self.amounts, resources.amounts, -1), _shifted(self.weights, resources.weights, -1), tuple(ports)
+        )
 
 
 EMPTY = Load()
 
 
 class NodeState(Struct, frozen=True, gc=False):
-    """`rank` decides between nodes that are equally good."""
+    """`rank` decides between nodes with equal scores."""
 
     offer: NodeOffer
     load: Load = EMPTY

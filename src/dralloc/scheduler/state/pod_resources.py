@@ -1,6 +1,6 @@
-"""What a pod needs of a node besides devices: amounts of resources, a place among its pods, ports.
+"""What a pod requests of a node besides devices: resources, one of the node's pods, host ports.
 
-Amounts are in nanos, as everywhere where they are added and compared: exact integers.
+Amounts are exact integers in nanos.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ CPU: Final = "cpu"
 MEMORY: Final = "memory"
 PODS: Final = "pods"
 
-# What a container that says nothing is taken to need when nodes are compared, as in Kubernetes. It never keeps a pod out.
+# What a container without requests counts for in node scores, as in Kubernetes. It never excludes a pod.
 UNSTATED: Final[Mapping[str, int]] = {CPU: NANOS // 10, MEMORY: 200 * 1024 * 1024 * NANOS}
 
-# Of these a pod may state a sum for all its containers.
+# Resources that a pod may request for all its containers together.
 _POD_LEVEL: Final = (CPU, MEMORY)
 
 ANY_ADDRESS: Final = "0.0.0.0"
@@ -39,7 +39,7 @@ class HostPort(NamedTuple):
 
 
 class PodResources(Struct, frozen=True, gc=False):
-    """`amounts` must be there; `weights` (of cpu and memory) is what nodes are compared by."""
+    """`amounts` must be available; `weights` (of cpu and memory) are for node scores."""
 
     amounts: Mapping[str, int]
     weights: Mapping[str, int]
@@ -56,7 +56,7 @@ def resources_of(spec: PodSpec) -> PodResources:
 
 
 def resources_on_node(pod: Pod) -> PodResources:
-    """What a pod that has a node needs of it. While its size is being changed that is the larger one, as in Kubernetes."""
+    """What a placed pod uses. During a resize this is the larger of the old and the new size, as in Kubernetes."""
     spec, status = pod.spec, pod.status
     known = {each.name: each for each in (*status.container_statuses, *status.init_container_statuses)}
     if not any(each.allocated_resources or each.resources for each in known.values()):
@@ -72,14 +72,14 @@ def resources_on_node(pod: Pod) -> PodResources:
 
 
 def resize_fields(pod: Pod) -> tuple[object, ...]:
-    """What a pod's needs on its node depend on and that can change there."""
+    """The fields that a resize of a placed pod changes."""
     spec, status = pod.spec, pod.status
     stated = (spec.containers, spec.init_containers, spec.resources)
     return (*stated, status.container_statuses, status.init_container_statuses, _is_resize_refused(pod))
 
 
 def _is_resize_refused(pod: Pod) -> bool:
-    """Whether the node has said that it will never have what the pod asks for now."""
+    """True if the node reports that the requested size is infeasible."""
     for condition in pod.status.conditions:
         if condition.type == "PodResizePending" and condition.reason == "Infeasible":
             return True
@@ -98,7 +98,7 @@ def _as_it_is(container: Container, has: ContainerStatus, *, is_refused: bool) -
 
 
 def _total(spec: PodSpec, unstated: Mapping[str, int]) -> dict[str, int]:
-    """What the pod needs at its neediest moment: while its containers run, or while one of the initial ones does."""
+    """The peak of the pod's requests: while its containers run, or while an init container runs."""
     running: dict[str, int] = {}
     for container in spec.containers:
         _add(running, _requests(container, unstated))
@@ -152,7 +152,7 @@ def _raise_to(total: dict[str, int], amounts: Mapping[str, int]) -> None:
 
 
 def _host_ports(spec: PodSpec) -> Iterator[HostPort]:
-    """Of all that runs together. An initial container that ends listens before the pod's time, as Kubernetes sees it."""
+    """The host ports of sidecars and containers. Ports of other init containers do not count, as in Kubernetes."""
     for container in (*filter(_is_sidecar, spec.init_containers), *spec.containers):
         for port in container.ports:
             if port.host_port:
