@@ -25,15 +25,15 @@ def test_nodes_with_the_same_story_are_told_as_one_with_the_best_of_each() -> No
     reasons += [(f"other-{at}", Reason(cause=Cause.CLASS_SELECTOR, subject="nic")) for at in range(20)]
     groups = grouped(reasons)
     assert availability(groups, total=500) == (
-        "0/500 nodes are available: 480 nodes: bandwidth short (asked 5Gi, most free 2Gi); 20 nodes: no device of class nic"
+        "0/500 nodes are available: 480 nodes: insufficient bandwidth: requested 5Gi, available 2Gi; 20 nodes: no device of class nic"
     )
     assert [group.example for group in groups] == ["node-7", "other-0"]
 
 
 def test_what_is_asked_for_tells_reasons_apart() -> None:
     assert [str(group) for group in grouped([("a", short("1Gi")), ("b", short("1Gi", "6Gi"))])] == [
-        "1 node: bandwidth short (asked 5Gi, most free 1Gi)",
-        "1 node: bandwidth short (asked 6Gi, most free 1Gi)",
+        "1 node: insufficient bandwidth: requested 5Gi, available 1Gi",
+        "1 node: insufficient bandwidth: requested 6Gi, available 1Gi",
     ]
 
 
@@ -67,8 +67,8 @@ def test_numbers_that_differ_from_node_to_node_are_left_out() -> None:
     def in_use(count: int) -> Reason:
         return Reason(cause=Cause.IN_USE, lost=count, lost_at_all=count)
 
-    assert str(grouped([("a", in_use(8)), ("b", in_use(8))])[0]) == "2 nodes: all 8 devices in use"
-    assert str(grouped([("a", in_use(8)), ("b", in_use(4))])[0]) == "2 nodes: devices in use"
+    assert str(grouped([("a", in_use(8)), ("b", in_use(8))])[0]) == "2 nodes: all 8 devices are in use"
+    assert str(grouped([("a", in_use(8)), ("b", in_use(4))])[0]) == "2 nodes: devices are in use"
 
 
 def test_a_line_stays_a_line_whatever_the_number_of_stories() -> None:

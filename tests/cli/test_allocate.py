@@ -53,7 +53,7 @@ def test_everything_that_waits_is_served_in_order_from_what_is_left() -> None:
         "ml/train-own    gpu       n1     gpu.example.com/n1/gpu-0   memory=9Gi",
         "default/small   gpu/one   n1     gpu.example.com/n1/gpu-0   memory=3Gi",
         "pod ml/hungry does not fit: 0/2 nodes are available: "
-        "1 node: claim ml/big: memory short (asked 30Gi, which takes 31Gi, most free 14Gi); "
+        "1 node: claim ml/big: insufficient memory: requested 30Gi (rounded up to 31Gi), available 14Gi; "
         "1 node: claim ml/hungry-own: the only device is in use",
     ]
     at_fault = "claim ml/typing-error, request gpu, device gpu.example.com/n1/gpu-0"
@@ -325,7 +325,7 @@ def test_a_pod_goes_where_its_allocated_claim_is(tmp_path: Path) -> None:
     (tmp_path / "pod.yaml").write_text(pod)
     result = run("-f", CLUSTER, "-f", CLAIMS, "-f", str(tmp_path), "--pod", "ml/p")
     assert result.exit_code == 1
-    assert "1 node: claim ml/whole has devices that are out of reach" in result.stdout
+    assert "1 node: claim ml/whole is allocated on node n2, which this node cannot use" in result.stdout
 
 
 def test_a_claim_that_was_made_for_the_pod_is_used_in_place_of_the_template(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ TOLD = (
     "500 pods are running on 12 nodes",
     "sweep-dataset   allocated,reserved   fabric/dataset   0        <none>     jobs.batch/sweep",
     # What is missing, and what would help.
-    "4 nodes: memory too small (asked 96Gi, largest 80Gi)",
+    "4 nodes: insufficient memory: requested 96Gi, the largest device has 80Gi",
     "  - ask for 80Gi of memory instead of 96Gi in request gpu  [gpu-0]",
 )
 

@@ -24,23 +24,23 @@ def test_a_claim_that_does_not_fit() -> None:
     assert (
         result.stdout
         == """\
-claim ml/big does not fit on any of 2 nodes: 1 node: memory short (asked 30Gi, which takes 31Gi, most free 23Gi); 1 node: the only device is in use
+claim ml/big does not fit on any of 2 nodes: 1 node: insufficient memory: requested 30Gi (rounded up to 31Gi), available 23Gi; 1 node: the only device is in use
 
 Nodes
-  1  memory short (asked 30Gi, which takes 31Gi, most free 23Gi)  [n1]
+  1  insufficient memory: requested 30Gi (rounded up to 31Gi), available 23Gi  [n1]
   1  the only device is in use  [n2]
 
 It would fit if you
   - tolerate the taint broken=fan:NoSchedule in request gpu  [n1]
   - ask for 23Gi of memory instead of 30Gi in request gpu  [n1]
-  - ask for no memory in request gpu  [n1]
+  - omit memory in request gpu  [n1]
   - release claim ml/held  [n1]
   - release claim ml/whole  [n2]
 
 On n1
   request gpu: 1 device of class gpu
      2  devices on the node
-    -1  memory short (asked 30Gi, which takes 31Gi, most free 23Gi on gpu.example.com/n1/gpu-0), held by ml/held
+    -1  insufficient memory: requested 30Gi (rounded up to 31Gi), available 23Gi (gpu.example.com/n1/gpu-0), held by ml/held
     -1  untolerated taint broken=fan:NoSchedule
      0  left, 1 wanted
 
@@ -66,9 +66,9 @@ Nodes
   1  no alternative of request gpu fits, nearest gpu/one: the only device is in use  [n2]
 
 Why these devices, on n1
-  request gpu/one: gpu.example.com/n1/gpu-0 (a share: memory=3Gi), the first in order that is there
+  request gpu/one: gpu.example.com/n1/gpu-0 (a share: memory=3Gi), the first free device
 
-Alternatives that come first and do not fit
+Preferred alternatives that do not fit
   gpu/two: only 1 of 2 devices: untolerated taint broken=fan:NoSchedule
 """
     )
@@ -85,9 +85,9 @@ def test_a_pod_hears_which_of_its_claims_blocks() -> None:
     result = run("pod", "ml/hungry")
     assert result.exit_code == 1
     told = result.stdout.splitlines()
-    assert told[0].startswith("pod ml/hungry does not fit on any of 2 nodes: 1 node: claim ml/big: memory short")
+    assert told[0].startswith("pod ml/hungry does not fit on any of 2 nodes: 1 node: claim ml/big: insufficient memory")
     assert "  ml/hungry-own: fits alone on 1 of 2 nodes" in told
-    assert any(line.startswith("  ml/big: fits nowhere, even alone: memory short") for line in told)
+    assert any(line.startswith("  ml/big: does not fit on any node, even alone: insufficient memory") for line in told)
 
 
 def test_a_pod_that_fits() -> None:
@@ -199,7 +199,7 @@ def test_a_pod_some_of_whose_claims_have_devices() -> None:
     pod = pod_with("{name: a, resourceClaimName: held}, {name: b, resourceClaimTemplateName: eight}")
     result = run("pod", "ml/p", "-f", "-", stdin=pod)
     assert result.exit_code == 0
-    assert "  1  claim ml/held has devices that are out of reach  [n2]" in result.stdout
+    assert "  1  claim ml/held is allocated on node n1, which this node cannot use  [n2]" in result.stdout
     assert "  ml/held: request r has gpu.example.com/n1/gpu-0 (memory=17Gi)" in result.stdout
 
 
@@ -227,7 +227,7 @@ def test_for_machines_as_json_and_yaml() -> None:
     assert told["reasons"][0] == {
         "nodes": ["n1"],
         "cause": "CapacityShort",
-        "message": "memory short (asked 30Gi, which takes 31Gi, most free 23Gi)",
+        "message": "insufficient memory: requested 30Gi (rounded up to 31Gi), available 23Gi",
         "claim": "ml/big",
         "request": "gpu",
         "subject": "memory",

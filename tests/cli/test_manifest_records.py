@@ -84,5 +84,5 @@ spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu, count: 2
     )
     command = [sys.executable, "-m", "dralloc", "explain", "claim", "claim", "-f", str(tmp_path)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
-    assert result.stdout.startswith("claim default/claim does not fit on any of 7000 nodes: 1 device, 2 asked\n")
+    assert result.stdout.startswith("claim default/claim does not fit on any of 7000 nodes: 1 device, 2 requested\n")
     assert result.returncode == 1

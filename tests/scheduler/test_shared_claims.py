@@ -200,7 +200,7 @@ async def test_a_claim_reserved_for_a_workload_is_never_deallocated(cluster: Sch
     await cluster.settle(20)
     assert await cluster.node_of("second") == ""
     message = (await cluster.condition("second")).message
-    assert "1 node: claim default/c has devices that are out of reach" in message
+    assert "1 node: claim default/c is allocated on node node-a, which this node cannot use" in message
     assert "1 node: insufficient cpu" in message
     assert (await cluster.claim("c")).status.reserved_for == (JOB,)
 

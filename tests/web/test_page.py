@@ -155,7 +155,7 @@ def test_a_waiting_pod_says_why_in_parts(opened: Window) -> None:
         await page.sees("0 of 6 nodes available")
         reasons = await page.run("[...document.querySelectorAll('.reason')].map((reason) => reason.innerText.trim())")
         assert [reason.split("\n")[-1] for reason in reasons] == [
-            "memory too small (asked 96Gi, largest 80Gi)",
+            "insufficient memory: requested 96Gi, the largest device has 80Gi",
             "no device of class gpu.example.com",
         ]
         await page.go("#/pods/research/giant")

@@ -51,7 +51,7 @@ def test_what_comes_before_the_chosen_device_and_does_not_do() -> None:
     assert passed_over(found) == {
         "in-use": "in use",
         "tainted": "untolerated taint broken:NoSchedule",
-        "small": "memory too small (asked 4Gi, largest 1Gi on gpu.example.com/pool-a/small)",
+        "small": "insufficient memory: requested 4Gi, the largest device has 1Gi (gpu.example.com/pool-a/small)",
     }
 
 
@@ -66,14 +66,14 @@ def test_shares_that_leave_too_little() -> None:
     shared = [device(name, capacity={"memory": "10Gi"}, shareable=True) for name in ("a", "b")]
     asks = [request(name, capacity={"memory": "6Gi"}) for name in ("one", "two")]
     found = choice([resource_slice("s", *shared)], claim("claim", *asks))
-    assert passed_over(found, 1) == {"a": "what earlier requests took of it leaves too little"}
+    assert passed_over(found, 1) == {"a": "earlier requests left too little of it"}
 
 
 def test_a_device_that_would_leave_nothing_for_the_rest() -> None:
     devices = [device("any", attributes={"model": "x"}), device("other", attributes={"model": "y"})]
     asks = [request("one"), request("two", where='device.attributes["gpu.example.com"].model == "x"')]
     found = choice([resource_slice("s", *devices)], claim("claim", *asks))
-    assert passed_over(found, 0) == {"any": "with it, the requests after this one could not be served"}
+    assert passed_over(found, 0) == {"any": "later requests would not fit"}
 
 
 def test_devices_that_break_a_constraint() -> None:
@@ -84,7 +84,7 @@ def test_devices_that_break_a_constraint() -> None:
     )
     assert passed_over(found, 1) == {
         "a": "taken by request one",
-        "b": "does not agree in gpu.example.com/numa with what was taken before",
+        "b": "its gpu.example.com/numa differs from that of devices taken before",
     }
 
 
@@ -102,7 +102,7 @@ def test_counters_that_earlier_requests_drew_from() -> None:
     found = choice(slices, claim("claim", request("one"), request("two")))
     assert passed_over(found, 1) == {
         "x-0": "taken by request one",
-        "x-1": "what earlier requests took of the pool's counters leaves too little",
+        "x-1": "earlier requests left too little of the pool's counters",
     }
 
 
@@ -114,7 +114,7 @@ def test_alternatives_that_come_first() -> None:
             first_available("gpu", alternative("two", count=2), alternative("one"), alternative("unasked")),
         ),
     )
-    assert [(str(refused.request), refused.why) for refused in found.refused] == [("gpu/two", "1 device, 2 asked")]
+    assert [(str(refused.request), refused.why) for refused in found.refused] == [("gpu/two", "1 device, 2 requested")]
 
 
 def test_an_alternative_that_an_earlier_request_prefers_too() -> None:
@@ -123,7 +123,7 @@ def test_an_alternative_that_an_earlier_request_prefers_too() -> None:
     devices = [device("a", attributes={"size": "big"}), device("b", attributes={"size": "small"})]
     found = choice([resource_slice("s", *devices)], claim("claim", *asks))
     assert [(str(refused.request), refused.why) for refused in found.refused] == [
-        ("two/big", "would fit if an earlier request gave up its own preference")
+        ("two/big", "fits only if an earlier request takes a less preferred alternative")
     ]
 
 

@@ -87,7 +87,7 @@ CASES = [
         "fewer devices than asked for",
         (gpus("gpu-0", "gpu-1"),),
         wants(count=3),
-        "does not fit on node-a: 2 devices, 3 asked",
+        "does not fit on node-a: 2 devices, 3 requested",
         "ask for 2 devices instead of 3 in request request",
     ),
     Case(
@@ -102,7 +102,7 @@ CASES = [
         (gpus("gpu-0", attributes={"model": "a100"}),),
         wants(where=MODEL),
         'does not fit on node-a: no device matches device.attributes["gpu.example.com"].model == "h100"',
-        'drop the selector device.attributes["gpu.example.com"].model == "h100" of request request',
+        'remove the selector device.attributes["gpu.example.com"].model == "h100" from request request',
     ),
     Case(
         "the only device in use",
@@ -116,7 +116,7 @@ CASES = [
         "all devices in use",
         (gpus("gpu-0", "gpu-1"),),
         wants(),
-        "does not fit on node-a: all 2 devices in use",
+        "does not fit on node-a: all 2 devices are in use",
         "release claim default/one",
         allocated=(holder("one", "gpu-0"), holder("two", "gpu-1")),
     ),
@@ -132,7 +132,7 @@ CASES = [
         "less capacity left than asked for",
         (gpus("gpu-0", "gpu-1", capacity=SHARED, shareable=True),),
         wants(capacity={"memory": "30Gi"}),
-        "does not fit on node-a: memory short (asked 30Gi, most free 28Gi on gpu.example.com/pool-a/gpu-1)",
+        "does not fit on node-a: insufficient memory: requested 30Gi, available 28Gi (gpu.example.com/pool-a/gpu-1)",
         "ask for 28Gi of memory instead of 30Gi in request request",
         allocated=(holder("one", "gpu-0", consumed="20Gi"), holder("two", "gpu-1", consumed="12Gi")),
     ),
@@ -140,7 +140,7 @@ CASES = [
         "what is asked for is rounded up",
         (gpus("gpu-0", capacity=STEPPED, shareable=True),),
         wants(capacity={"memory": "7Gi"}),
-        "does not fit on node-a: memory short (asked 7Gi, which takes 8Gi, most free 7Gi on gpu.example.com/pool-a/gpu-0)",
+        "does not fit on node-a: insufficient memory: requested 7Gi (rounded up to 8Gi), available 7Gi (gpu.example.com/pool-a/gpu-0)",
         "ask for 6Gi of memory instead of 7Gi in request request",
         allocated=(holder("one", "gpu-0", consumed="33Gi"),),
     ),
@@ -148,22 +148,22 @@ CASES = [
         "nothing asked for takes everything",
         (gpus("gpu-0", capacity=SHARED, shareable=True),),
         wants(),
-        "does not fit on node-a: memory short (takes 40Gi, most free 24Gi on gpu.example.com/pool-a/gpu-0)",
-        "ask for no more than 24Gi of memory in request request",
+        "does not fit on node-a: insufficient memory: needs 40Gi, available 24Gi (gpu.example.com/pool-a/gpu-0)",
+        "ask for at most 24Gi of memory in request request",
         allocated=(holder("one", "gpu-0", consumed="16Gi"),),
     ),
     Case(
         "more than any device has",
         (gpus("gpu-0", "gpu-1", capacity=SHARED, shareable=True),),
         wants(count=2, capacity={"memory": "80Gi"}),
-        "does not fit on node-a: memory too small (asked 80Gi, largest 40Gi on gpu.example.com/pool-a/gpu-0)",
+        "does not fit on node-a: insufficient memory: requested 80Gi, the largest device has 40Gi (gpu.example.com/pool-a/gpu-0)",
         "ask for 40Gi of memory instead of 80Gi in request request",
     ),
     Case(
         "more than the policy gives out",
         (gpus("gpu-0", capacity=STEPPED, shareable=True),),
         wants(capacity={"memory": "36Gi"}),
-        "does not fit on node-a: memory is not given out in this amount (asked 36Gi, largest 32Gi on gpu.example.com/pool-a/gpu-0)",
+        "does not fit on node-a: memory: asked 36Gi; at most 32Gi per claim (gpu.example.com/pool-a/gpu-0)",
         "ask for 32Gi of memory instead of 36Gi in request request",
     ),
     Case(
@@ -185,7 +185,7 @@ CASES = [
             ),
         ),
         wants(where='device.attributes["gpu.example.com"].?size.orValue("whole") == "whole"'),
-        "does not fit on node-a: counter memory short (takes 10Gi, most left 5Gi on gpu.example.com/pool-a card); besides, 1 device: in use",
+        "does not fit on node-a: insufficient counter memory: needs 10Gi, available 5Gi (gpu.example.com/pool-a card); also 1 device: in use",
         "release claim default/one",
         allocated=(holder("one", "half-0"),),
     ),
@@ -202,7 +202,7 @@ CASES = [
             ),
         ),
         wants(),
-        "does not fit on node-a: 2 of 3 devices in use; besides, 1 device: counter memory is overdrawn by devices in use",
+        "does not fit on node-a: 2 of 3 devices are in use; also 1 device: counter memory is overcommitted by allocated devices",
         "release claim default/one",
         allocated=(holder("one", "half-0"), holder("two", "half-1")),
     ),
@@ -225,22 +225,22 @@ CASES = [
         "most are in use, one is tainted",
         (resource_slice("gpus", device("a"), device("b"), device("c", taints=[taint("broken")])),),
         wants(),
-        "does not fit on node-a: 2 of 3 devices in use; besides, 1 device: untolerated taint broken:NoSchedule",
+        "does not fit on node-a: 2 of 3 devices are in use; also 1 device: untolerated taint broken:NoSchedule",
         "tolerate the taint broken:NoSchedule in request request",
         allocated=(holder("one", "a", "b"),),
     ),
     Case(
-        "an attribute that a constraint asks for",
+        "an attribute that a constraint needs",
         (gpus("gpu-0", "gpu-1"),),
         (claim("claim", request(count=2), constraints=[match(NUMA)]),),
-        "does not fit on node-a: no device has the attribute gpu.example.com/numa that a constraint asks for",
-        "drop the constraint on gpu.example.com/numa from claim default/claim",
+        "does not fit on node-a: no device has the attribute gpu.example.com/numa that a constraint needs",
+        "remove the constraint on gpu.example.com/numa from claim default/claim",
     ),
     Case(
         "devices that do not agree",
         (resource_slice("gpus", *(device(f"gpu-{at}", attributes={"numa": at // 2}) for at in range(6))),),
         (claim("claim", request(count=3), constraints=[match(NUMA)]),),
-        "does not fit on node-a: only 2 of 3 devices agree in gpu.example.com/numa",
+        "does not fit on node-a: only 2 of 3 devices have the same gpu.example.com/numa",
         "ask for 2 devices instead of 3 in request request",
     ),
     Case(
@@ -254,21 +254,21 @@ CASES = [
                 constraints=[distinct("gpu.example.com/link")],
             ),
         ),
-        "does not fit on node-a: no 2 devices differ in gpu.example.com/link",
-        "drop the constraint on gpu.example.com/link from claim default/claim",
+        "does not fit on node-a: no 2 devices have different values of gpu.example.com/link",
+        "remove the constraint on gpu.example.com/link from claim default/claim",
     ),
     Case(
         "requests that compete for one device",
         (gpus("gpu-0", attributes={"model": "h100"}),),
         (claim("claim", request("a"), request("b", where=MODEL)),),
-        "does not fit on node-a: requests a and b fit alone, not together",
-        "leave request a out of claim default/claim",
+        "does not fit on node-a: requests a and b fit separately, but not together",
+        "remove request a from claim default/claim",
     ),
     Case(
         "claims that compete for one device",
         (gpus("gpu-0"),),
         (claim("first", request()), claim("second", request())),
-        "does not fit on node-a: claims default/first and default/second fit alone, not together",
+        "does not fit on node-a: claims default/first and default/second fit separately, but not together",
         "add 1 device like gpu.example.com/pool-a/gpu-0",
     ),
     Case(
@@ -276,7 +276,7 @@ CASES = [
         (gpus("gpu-0", "gpu-1", attributes={"model": "a100"}),),
         (claim("first", request()), claim("second", request(where=MODEL))),
         'does not fit on node-a: claim default/second: no device matches device.attributes["gpu.example.com"].model == "h100"',
-        'drop the selector device.attributes["gpu.example.com"].model == "h100" of request request of claim default/second',
+        'remove the selector device.attributes["gpu.example.com"].model == "h100" from request request of claim default/second',
     ),
     Case(
         "alternatives none of which fits",
@@ -289,7 +289,7 @@ CASES = [
                 ),
             ),
         ),
-        "does not fit on node-a: no alternative of request gpu fits, nearest gpu/old: memory short (asked 20Gi, most free 15Gi on gpu.example.com/pool-a/gpu-0)",
+        "does not fit on node-a: no alternative of request gpu fits, nearest gpu/old: insufficient memory: requested 20Gi, available 15Gi (gpu.example.com/pool-a/gpu-0)",
         "ask for 15Gi of memory instead of 20Gi in request gpu/old",
         allocated=(holder("one", "gpu-0", consumed="25Gi"),),
     ),
@@ -302,7 +302,7 @@ CASES = [
                 first_available("gpu", alternative("four", count=4), alternative("large", capacity={"memory": "44Gi"})),
             ),
         ),
-        "does not fit on node-a: no alternative of request gpu fits, nearest gpu/large: memory too small (asked 44Gi, largest 40Gi on gpu.example.com/pool-a/gpu-0)",
+        "does not fit on node-a: no alternative of request gpu fits, nearest gpu/large: insufficient memory: requested 44Gi, the largest device has 40Gi (gpu.example.com/pool-a/gpu-0)",
         "ask for 40Gi of memory instead of 44Gi in request gpu/large",
         allocated=(holder("one", "gpu-0", "gpu-1", "gpu-2"),),
     ),
@@ -310,7 +310,7 @@ CASES = [
         "all devices, one of which is in use",
         (gpus("a", "b"),),
         wants(everything=True),
-        "does not fit on node-a: not all of 2 devices: 1 in use",
+        "does not fit on node-a: not all 2 devices: 1 in use",
         "ask for 1 device instead of all in request request",
         allocated=(holder("one", "a"),),
     ),
@@ -348,14 +348,14 @@ CASES = [
         (resource_slice("gpus", device("a"), device("b", attributes={"model": "h100"})),),
         wants(where=MODEL),
         "cannot be allocated: request selector #0: CEL runtime error: no such key: model; if it may be missing, read it with .?model.orValue(…) or check has(…) first (device gpu.example.com/pool-a/a)",
-        'write the selector of request request as "model" in device.attributes["gpu.example.com"] && device.attributes["gpu.example.com"].model == "h100"',
+        'change the selector of request request to "model" in device.attributes["gpu.example.com"] && device.attributes["gpu.example.com"].model == "h100"',
     ),
     Case(
         "a class whose selector fails on a device",
         (resource_slice("gpus", device("a"), device("b", attributes={"model": "h100"})),),
         wants(),
         "cannot be allocated: class gpu: class selector #0: CEL runtime error: no such key: model; if it may be missing, read it with .?model.orValue(…) or check has(…) first (device gpu.example.com/pool-a/a)",
-        'write the selector of class gpu as "model" in device.attributes["gpu.example.com"] && device.attributes["gpu.example.com"].model == "h100"',
+        'change the selector of class gpu to "model" in device.attributes["gpu.example.com"] && device.attributes["gpu.example.com"].model == "h100"',
         classes=(device_class("gpu", MODEL),),
     ),
     Case(
@@ -363,7 +363,7 @@ CASES = [
         (gpus("gpu-0", capacity=SHARED, shareable=True),),
         wants(capacity={"memory": "1Gi"}),
         "cannot be allocated: asks for capacity, but the feature DRAConsumableCapacity is off",
-        "switch on the feature DRAConsumableCapacity",
+        "enable the feature gate DRAConsumableCapacity",
         features=Features(consumable_capacity=False),
     ),
     Case(
@@ -373,8 +373,8 @@ CASES = [
             resource_slice("parts", device("half-0", draws={"card": {"memory": "5Gi"}}), of=2),
         ),
         wants(),
-        "does not fit on node-a: devices draw from counters, and the feature DRAPartitionableDevices is off",
-        "switch on the feature DRAPartitionableDevices",
+        "does not fit on node-a: devices consume counters, but the feature DRAPartitionableDevices is off",
+        "enable the feature gate DRAPartitionableDevices",
         features=Features(partitionable_devices=False),
     ),
     Case(
@@ -388,7 +388,7 @@ CASES = [
         "alternatives, one with more devices than a claim can hold",
         (gpus("gpu-0"),),
         (claim("claim", first_available("gpu", alternative("many", count=40), alternative("few", count=2))),),
-        "does not fit on node-a: no alternative of request gpu fits, nearest gpu/few: 1 device, 2 asked",
+        "does not fit on node-a: no alternative of request gpu fits, nearest gpu/few: 1 device, 2 requested",
         "ask for 1 device instead of 2 in request gpu/few",
     ),
     Case(
@@ -412,7 +412,7 @@ CASES = [
             resource_slice("c", device("nic-0"), driver="nic.example.com", pool="c", node_name="node-c"),
         ),
         wants(capacity={"memory": "44Gi"}),
-        "does not fit on any of 3 nodes: 1 node: memory too small (asked 44Gi, largest 40Gi); 2 nodes: no device of class gpu",
+        "does not fit on any of 3 nodes: 1 node: insufficient memory: requested 44Gi, the largest device has 40Gi; 2 nodes: no device of class gpu",
         "ask for 40Gi of memory instead of 44Gi in request request",
         classes=(device_class("gpu", 'device.driver == "gpu.example.com"'),),
         nodes=(build.node("node-a"), build.node("node-b"), build.node("node-c")),
@@ -459,12 +459,12 @@ def test_a_pod_with_several_claims_hears_which_of_them_blocks() -> None:
     assert [str(claim_id) for claim_id in explanation.blocking] == ["default/second"]
     told = list(lines(explanation, "it"))
     assert "  default/first: fits alone on 1 of 1 node" in told
-    assert f"  default/second: fits nowhere, even alone: no device matches {MODEL}" in told
+    assert f"  default/second: does not fit on any node, even alone: no device matches {MODEL}" in told
 
 
 def test_nothing_is_proposed_that_does_not_help() -> None:
     told = list(lines(explained("a pool that contradicts itself"), "it"))
-    assert "No single change that was tried makes it fit." in told
+    assert "No single change was found that makes it fit." in told
 
 
 def test_an_error_on_one_node_is_an_error_for_all_as_in_kubernetes() -> None:
@@ -481,7 +481,7 @@ def test_an_error_on_one_node_is_an_error_for_all_as_in_kubernetes() -> None:
     explanation = explain(case.question)
     assert explanation.verdict is FitVerdict.ERROR
     assert explanation.available == ("node-b",)
-    assert "  1  would fit, were it not for the error  [node-b]" in list(lines(explanation, "it"))
+    assert "  1  would fit without the error  [node-b]" in list(lines(explanation, "it"))
 
 
 def test_nodes_out_of_the_question_keep_their_own_reason() -> None:

@@ -277,8 +277,10 @@ class MessageCase:
 
 
 MESSAGESS = [
-    MessageCase("each fits alone", (request(count=2), request()), "claims team/b0 and team/b1 fit alone, not together"),
-    MessageCase("one of them does not fit", (request(), request(count=9)), "claim team/b1: 2 devices, 9 asked"),
+    MessageCase(
+        "each fits alone", (request(count=2), request()), "claims team/b0 and team/b1 fit separately, but not together"
+    ),
+    MessageCase("one of them does not fit", (request(), request(count=9)), "claim team/b1: 2 devices, 9 requested"),
     MessageCase(
         "one of them is at fault",
         (request(), request(where='device.attributes["gpu.example.com"].x > 1')),
@@ -319,11 +321,15 @@ class ReachCase:
 
 
 REACHES = [
-    ReachCase("one claim holds the pod to its node", {"all": "", "here": "node-0"}, "1 node: claim default/here has"),
+    ReachCase(
+        "one claim holds the pod to its node",
+        {"all": "", "here": "node-0"},
+        "1 node: claim default/here is allocated on node node-0",
+    ),
     ReachCase(
         "two claims draw it to two nodes",
         {"here": "node-0", "there": "node-1"},
-        "1 node: claim default/here has devices that are out of reach; 1 node: claim default/there has",
+        "1 node: claim default/here is allocated on node node-0, which this node cannot use; 1 node: claim default/there is",
     ),
 ]
 

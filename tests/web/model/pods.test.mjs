@@ -6,13 +6,13 @@ import { groupedByReason, isPending, podOf, reasonsOf } from "../../../src/drall
 const CASES = [
   {
     id: "our scheduler's counts, the largest first",
-    message: "0/500 nodes are available: 20 nodes: no devices; 480 nodes: bandwidth short (asked 5Gi, most free 2Gi)",
-    want: { available: 0, total: 500, parts: [{ nodes: 480, text: "bandwidth short (asked 5Gi, most free 2Gi)" }, { nodes: 20, text: "no devices" }] },
+    message: "0/500 nodes are available: 20 nodes: no devices; 480 nodes: insufficient bandwidth: requested 5Gi, available 2Gi",
+    want: { available: 0, total: 500, parts: [{ nodes: 480, text: "insufficient bandwidth: requested 5Gi, available 2Gi" }, { nodes: 20, text: "no devices" }] },
   },
   {
     id: "a reason may hold semicolons and colons itself",
-    message: "0/2 nodes are available: 1 node: request gpu: all 8 devices in use; besides, 2 tainted; 1 node: no devices",
-    want: { available: 0, total: 2, parts: [{ nodes: 1, text: "request gpu: all 8 devices in use; besides, 2 tainted" }, { nodes: 1, text: "no devices" }] },
+    message: "0/2 nodes are available: 1 node: request gpu: all 8 devices are in use; also 2 tainted; 1 node: no devices",
+    want: { available: 0, total: 2, parts: [{ nodes: 1, text: "request gpu: all 8 devices are in use; also 2 tainted" }, { nodes: 1, text: "no devices" }] },
   },
   {
     id: "Kubernetes' own scheduler",

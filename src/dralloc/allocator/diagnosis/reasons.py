@@ -1,7 +1,7 @@
-"""One reason, in one line: why claims do not fit on a node; and the reasons of many nodes, grouped.
+"""Why claims do not fit on a node, in one line; and the reasons of many nodes, in groups.
 
-A reason is a value that nodes can have in common. What differs from node to node (how much is free at most, how many
-devices are left) is merged when reasons are grouped; a device that shows it (`example`) is named where there is room.
+Nodes can have a reason in common. What differs between them (how much is available at most, how many devices are left) is
+merged when reasons are grouped; `example` names a device where there is room.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
+from dralloc.allocator.outcome import RESULTS_MAX
 from dralloc.api.request_name import RequestName
 from dralloc.devices.identity import ClaimId
 from dralloc.primitives.quantity import Quantity
@@ -21,7 +22,7 @@ EXPRESSION_SHOWN_MAX: Final = 100
 
 
 class Cause(Enum):
-    """What a reason is about, from what a device is to what becomes of several together."""
+    """What a reason is about, in the order from a single device to several requests together."""
 
     NO_DEVICES = "NoDevices"
     POOL = "PoolNotReady"
@@ -36,60 +37,60 @@ class Cause(Enum):
     IN_USE = "InUse"
     CAPACITY = "CapacityShort"
     COUNTERS = "CountersShort"
-    # Devices in use draw more than there is, which blocks every device that draws from the pool's counters.
+    # Allocated devices consume more than the pool has, which blocks every device that consumes its counters.
     OVERDRAWN = "CountersOverdrawn"
     PARTITIONS_OFF = "PartitionableDevicesOff"
     TAINT = "Taint"
     NODE_OPERATIONS = "NodeOperations"
     NO_ATTRIBUTE = "NoSuchAttribute"
     CONSTRAINT = "Constraint"
-    # More devices than one claim can hold.
+    # More devices than a claim can have.
     LIMIT = "TooManyDevices"
     # Each part fits, but not all of them together.
     TOGETHER = "NotTogether"
-    # The claims cannot be served anywhere until what is at fault is changed.
+    # The claims fit nowhere until the error is corrected.
     ERROR = "Error"
-    # Neither found nor refuted within the steps that were allowed.
+    # The search ended at its step limit without an answer.
     UNDECIDED = "Undecided"
-    # It is not about devices: the node itself does not do.
+    # The node itself cannot take the pod, whatever devices it has.
     NODE = "Node"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
     cause: Cause
-    # What it is about: a class, an expression, a capacity, a counter, a taint, an attribute; or the whole sentence.
+    # A class, an expression, a capacity, a counter, a taint or an attribute; or the whole sentence.
     subject: str = ""
     # The claim's index in the demand, or its name once it is `named`.
     claim: int | ClaimId | None = None
     request: RequestName | None = None
-    # Whether the sentence must say which claim and which request is meant, because there are several.
+    # True if the sentence must name the claim or the request, because there are several.
     tells_claim: bool = False
     tells_request: bool = False
-    # The request is the alternative that comes nearest, and none of the others fits either.
+    # No alternative fits; the request names the nearest one.
     is_nearest: bool = False
     # The claims that do not fit together.
     claims: tuple[int | ClaimId, ...] = ()
-    # What is asked for, and what is taken for it, where that is not the same.
+    # The requested amount, and the amount that it is rounded up to, if that differs.
     asked: str = ""
     takes: str = ""
-    # How many devices are asked for; where all are, as many as match.
+    # The number of requested devices; for mode All, the number of matching ones.
     wanted: int = 1
     takes_all: bool = False
 
-    # What differs from node to node: the most that is there; how many devices fit; how many are lost to this, of how many
-    # that match and are lost to something.
+    # What differs between nodes: the largest available amount; how many devices fit; how many are lost for this reason, of
+    # how many that match and are lost for any reason.
     most: Quantity | None = None
     left: int = 0
     lost: int | None = 0
     lost_at_all: int = 0
-    # A device or a pool that shows it, and what other devices are lost to.
+    # A device or a pool as an example, and why other devices are lost.
     example: str = ""
     also: str = ""
 
     @property
     def key(self) -> Hashable:
-        """Equal for reasons that are told as one."""
+        """Equal for reasons that belong to one group."""
         return replace(
             self,
             most=None,
@@ -117,13 +118,13 @@ class Reason:
 
     @property
     def line(self) -> str:
-        """In one line, with a device that shows it, and what else there is to it."""
-        return _line(self) + (f"; besides, {self.also}" if self.also else "")
+        """In one line, with an example and the reasons of other devices."""
+        return _line(self) + (f"; also {self.also}" if self.also else "")
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Nodes with the same story. `example` is the one of them that comes nearest."""
+    """Nodes with the same reason. `example` is the node that is nearest to a fit."""
 
     reason: Reason
     nodes: tuple[str, ...]
@@ -233,7 +234,7 @@ def _line(reason: Reason) -> str:
 
 
 def _where(reason: Reason) -> str:
-    """Says which claim and request is meant, as far as there is a choice."""
+    """The claim and request, where there are several."""
     named = [f"claim {reason.claim}"] if reason.tells_claim else []
     if reason.is_nearest and reason.request is not None:
         named.append(f"no alternative of request {reason.request.main} fits, nearest {reason.request}")
@@ -243,21 +244,21 @@ def _where(reason: Reason) -> str:
 
 
 def text_of_loss(reason: Reason) -> str:
-    """Why some of the devices are lost, of whatever becomes of the others."""
+    """Why some of the devices are lost, regardless of the others."""
     said = _LOSSES.get(reason.cause)
     return said.format(shortened(reason.subject)) if said else _TEXTS[reason.cause](reason)
 
 
 def _how_many(reason: Reason) -> str:
     if reason.takes_all and reason.left:
-        return f"not all of {counted(reason.wanted, 'device')}: "
+        return f"not all {counted(reason.wanted, 'device')}: "
     if reason.left:
         return f"only {reason.left} of {counted(reason.wanted, 'device')}: "
     return ""
 
 
 def _negated(reason: Reason, whole: str, rest: str) -> str:
-    """Of all devices, or of those besides the ones that fit."""
+    """The text about all devices, or about those besides the ones that fit."""
     return rest if reason.left else whole
 
 
@@ -265,46 +266,60 @@ def _no_devices(reason: Reason) -> str:
     if reason.lost == 0:
         return "no devices"
     there_are = "too few devices" if reason.lost is None else counted(reason.lost, "device")
-    return f"{there_are}, {reason.wanted} asked"
+    return f"{there_are}, {reason.wanted} requested"
 
 
 def _in_use(reason: Reason) -> str:
     if reason.lost is None:
-        return "the others are in use" if reason.left else "devices in use"
+        return "the others are in use" if reason.left else "devices are in use"
     if reason.left:
         return f"{reason.lost} in use"
     if reason.lost < reason.lost_at_all:
-        return f"{reason.lost} of {reason.lost_at_all} devices in use"
-    return "the only device is in use" if reason.lost == 1 else f"all {reason.lost} devices in use"
+        return f"{reason.lost} of {reason.lost_at_all} devices are in use"
+    return "the only device is in use" if reason.lost == 1 else f"all {reason.lost} devices are in use"
 
 
-def _amounts(reason: Reason, most: str) -> str:
-    told = []
+def _insufficient(reason: Reason, what: str, at_most: str) -> str:
+    """`insufficient memory: requested 30Gi, available 23Gi`. Without a request, the device's own need or default counts."""
     if reason.asked:
-        told.append(f"asked {reason.asked}")
-    if reason.takes:
-        told.append(f"which takes {reason.takes}" if reason.asked else f"takes {reason.takes}")
-    if reason.most is not None:
-        told.append(f"{most} {reason.most}{f' on {reason.example}' if reason.example else ''}")
-    return f" ({', '.join(told)})" if told else ""
+        needed = f"requested {reason.asked}{f' (rounded up to {reason.takes})' if reason.takes else ''}"
+    else:
+        needed = f"needs {reason.takes}" if reason.takes else ""
+    example = f" ({reason.example})" if reason.example else ""
+    most = f"{at_most} {reason.most}{example}" if reason.most is not None else ""
+    return ": ".join(filter(None, (f"insufficient {what}", ", ".join(filter(None, (needed, most))))))
+
+
+def _policy(reason: Reason) -> str:
+    asked = f"asked {reason.asked}" if reason.asked else "the default amount is not allowed"
+    example = f" ({reason.example})" if reason.example else ""
+    most = (
+        f"at most {reason.most} per claim{example}"
+        if reason.most is not None
+        else "the device's policy has no such amount"
+    )
+    return f"{reason.subject}: {asked}; {most}"
 
 
 def _constraint(reason: Reason) -> str:
     if reason.asked == "differ" and reason.left:
         return f"only {counted(reason.left, 'different value')} of {reason.subject} for {reason.wanted} devices"
     if reason.left > 1:
-        return f"only {reason.left} of {reason.wanted} devices agree in {reason.subject}"
-    return f"no {reason.wanted} devices {reason.asked} in {reason.subject}"
+        return f"only {reason.left} of {reason.wanted} devices have the same {reason.subject}"
+    values = "different values of" if reason.asked == "differ" else "the same"
+    return f"no {reason.wanted} devices have {values} {reason.subject}"
 
 
 def _together(reason: Reason) -> str:
     subject = f"claims {listed(map(str, reason.claims))}" if reason.claims else reason.subject
-    return f"{subject} fit alone, not together"
+    return f"{subject} fit separately, but not together"
 
 
 _CAUSES: Final = tuple(Cause)
+_BINDING_CONDITIONS_OFF: Final = "the feature DRADeviceBindingConditions is off"
+_PARTITIONS_OFF: Final = "the feature DRAPartitionableDevices is off"
 
-# Where the numbers of devices are part of the sentence, or there are none.
+# Causes whose text has the number of devices, or needs none.
 _ABOUT_ALL: Final = frozenset(
     {Cause.NO_DEVICES, Cause.CONSTRAINT, Cause.LIMIT, Cause.TOGETHER, Cause.ERROR, Cause.UNDECIDED, Cause.NODE}
 )
@@ -314,8 +329,8 @@ _TEXTS: Final[Mapping[Cause, Callable[[Reason], str]]] = {
     Cause.POOL: lambda reason: f"pool {f'{reason.example} ' if reason.example else ''}{reason.subject}",
     Cause.BINDING_CONDITIONS: lambda reason: _negated(
         reason,
-        "all devices have binding conditions, which are off",
-        "the others have binding conditions, which are off",
+        f"all devices have binding conditions, but {_BINDING_CONDITIONS_OFF}",
+        f"the others have binding conditions, but {_BINDING_CONDITIONS_OFF}",
     ),
     Cause.CLASS_SELECTOR: lambda reason: _negated(
         reason, f"no device of class {reason.subject}", f"no more devices of class {reason.subject}"
@@ -323,26 +338,26 @@ _TEXTS: Final[Mapping[Cause, Callable[[Reason], str]]] = {
     Cause.CLAIM_SELECTOR: lambda reason: _negated(
         reason, f"no device matches {shortened(reason.subject)}", f"no more devices match {shortened(reason.subject)}"
     ),
-    Cause.FAULT: lambda reason: f"cannot be judged: {reason.subject}",
+    Cause.FAULT: lambda reason: f"evaluation fails: {reason.subject}",
     Cause.NO_CAPACITY: lambda reason: _negated(
         reason, f"no device has the capacity {reason.subject}", f"the others have no capacity {reason.subject}"
     ),
-    Cause.SIZE: lambda reason: f"{reason.subject} too small{_amounts(reason, 'largest')}",
-    Cause.POLICY: lambda reason: f"{reason.subject} is not given out in this amount{_amounts(reason, 'largest')}",
+    Cause.SIZE: lambda reason: _insufficient(reason, reason.subject, "the largest device has"),
+    Cause.POLICY: _policy,
     Cause.IN_USE: _in_use,
-    Cause.CAPACITY: lambda reason: f"{reason.subject} short{_amounts(reason, 'most free')}",
-    Cause.COUNTERS: lambda reason: f"counter {reason.subject} short{_amounts(reason, 'most left')}",
-    Cause.OVERDRAWN: lambda reason: f"counter {reason.subject} is overdrawn by devices in use",
-    Cause.PARTITIONS_OFF: lambda _: "devices draw from counters, and the feature DRAPartitionableDevices is off",
+    Cause.CAPACITY: lambda reason: _insufficient(reason, reason.subject, "available"),
+    Cause.COUNTERS: lambda reason: _insufficient(reason, f"counter {reason.subject}", "available"),
+    Cause.OVERDRAWN: lambda reason: f"counter {reason.subject} is overcommitted by allocated devices",
+    Cause.PARTITIONS_OFF: lambda _: f"devices consume counters, but {_PARTITIONS_OFF}",
     Cause.TAINT: lambda reason: f"untolerated taint {reason.subject}",
-    Cause.NODE_OPERATIONS: lambda _: "devices skip node operations, which the node does not know",
+    Cause.NODE_OPERATIONS: lambda _: "devices skip node operations, which the node does not support",
     Cause.NO_ATTRIBUTE: lambda reason: _negated(
         reason,
-        f"no device has the attribute {reason.subject} that a constraint asks for",
-        f"the others lack the attribute {reason.subject} that a constraint asks for",
+        f"no device has the attribute {reason.subject} that a constraint needs",
+        f"the others lack the attribute {reason.subject} that a constraint needs",
     ),
     Cause.CONSTRAINT: _constraint,
-    Cause.LIMIT: lambda reason: f"asks for {reason.asked} devices, more than a claim can hold",
+    Cause.LIMIT: lambda reason: f"requests {reason.asked} devices; a claim can have at most {RESULTS_MAX}",
     Cause.TOGETHER: _together,
     Cause.ERROR: lambda reason: f"{reason.subject}{f' (device {reason.example})' if reason.example else ''}",
     Cause.UNDECIDED: lambda reason: reason.subject,
@@ -350,12 +365,12 @@ _TEXTS: Final[Mapping[Cause, Callable[[Reason], str]]] = {
 }
 
 _LOSSES: Final[Mapping[Cause, str]] = {
-    Cause.BINDING_CONDITIONS: "have binding conditions, and the feature for them is off",
+    Cause.BINDING_CONDITIONS: f"have binding conditions, but {_BINDING_CONDITIONS_OFF}",
     Cause.CLASS_SELECTOR: "not of class {}",
     Cause.CLAIM_SELECTOR: "do not match {}",
     Cause.NO_CAPACITY: "have no capacity {}",
     Cause.IN_USE: "in use",
-    Cause.PARTITIONS_OFF: "draw from counters, and the feature DRAPartitionableDevices is off",
-    Cause.NODE_OPERATIONS: "skip node operations, which the node does not know",
-    Cause.NO_ATTRIBUTE: "lack the attribute {}, which a constraint asks for",
+    Cause.PARTITIONS_OFF: f"consume counters, but {_PARTITIONS_OFF}",
+    Cause.NODE_OPERATIONS: "skip node operations, which the node does not support",
+    Cause.NO_ATTRIBUTE: "lack the attribute {}, which a constraint needs",
 }

@@ -54,6 +54,12 @@ class HeldClaim:
         """The names of the only possible nodes; None if the selector does not select by name."""
         return names_in(self.selector) if self.selector is not None else None
 
+    @property
+    def only_node(self) -> str:
+        """The name of the only node that can use the devices; empty if there may be several."""
+        names = self.only_nodes()
+        return next(iter(names)) if names is not None and len(names) == 1 else ""
+
     def is_usable_on(self, node: NodeFacts) -> bool:
         try:
             return self.selector is None or matches(self.selector, node)

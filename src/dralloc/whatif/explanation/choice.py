@@ -1,7 +1,7 @@
-"""Why these devices: what came before each of them in the node's order, and why it was passed over.
+"""Why these devices: which devices come before each of them in the node's order, and why they were skipped.
 
-The allocator takes the first solution in a fixed order, so "why this device" means "why none before it". That is told from
-the picks themselves: they are made once more, one after the other, and each device in between is tried.
+The allocator takes the first solution in a fixed order, so "why this device" means "why none before it". The picks are
+repeated one by one, and each device in between is tried.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dralloc.whatif.explanation.situation import Situation
 
 @dataclass(frozen=True, slots=True)
 class PassedOver:
-    """Devices that come before the one that was taken, and why it was not one of them."""
+    """Devices that come before the chosen one, and why they were skipped."""
 
     count: int
     why: str
@@ -42,14 +42,14 @@ class ChosenDevice:
     claim_id: ClaimId
     request: RequestName
     device_id: DeviceId
-    # What is taken of it, where it is shared.
+    # The consumed capacity of a share; None for a whole device.
     consumed: Mapping[str, Quantity] | None
     passed_over: tuple[PassedOver, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedAlternative:
-    """An alternative that would have been preferred to the one that was chosen."""
+    """An alternative that is preferred to the chosen one and does not fit."""
 
     claim_id: ClaimId
     request: RequestName
@@ -70,9 +70,9 @@ def explain_choice(situation: Situation, allocated: Allocated) -> ExplainedChoic
 
 @dataclass(slots=True)
 class _Taken:
-    """What the picks so far took."""
+    """What the picks so far use."""
 
-    # Devices taken whole, with the alternative that they were taken for.
+    # Whole devices, with the alternative that uses them.
     devices: dict[DeviceId, Alternative] = field(default_factory=dict)
     amounts: dict[DeviceId, tuple[int, ...]] = field(default_factory=dict)
     counters: dict[tuple[str, CounterId], int] = field(default_factory=dict)
@@ -124,7 +124,7 @@ class _Retelling:
     # --- Devices --------------------------------------------------------------------------------------------------------
 
     def _passed_over(self, alternative: Alternative, after: int, position: int) -> Iterator[PassedOver]:
-        """The devices between two positions, by what is wrong with them."""
+        """The devices between two positions, by the reason why they do not fit."""
         node = self._situation.node
         funnel = self._survey.funnel(node, alternative)
         for drop in funnel.drops:
@@ -152,7 +152,7 @@ class _Retelling:
         return tuple(found)
 
     def _why_not(self, alternative: Alternative, spot: Spot) -> str:
-        """Why a device that does for the request was not taken."""
+        """Why a device that fits the request was not chosen."""
         taken = self._taken
         other = taken.devices.get(spot.device_id)
         if other is not None and (not alternative.is_admin or other.claim == alternative.claim):
@@ -160,14 +160,14 @@ class _Retelling:
         for constraint in alternative.constraints:
             values = constraint.values_of(spot.slice.pool_id.driver, spot.device) or frozenset()
             if constraint.after(taken.states.get(constraint), values) is None:
-                verb = "agree" if constraint.wants_equal else "differ"
-                return f"does not {verb} in {constraint.attribute} with what was taken before"
+                verb = "differs from" if constraint.wants_equal else "equals"
+                return f"its {constraint.attribute} {verb} that of devices taken before"
         amounts = taken.amounts.get(spot.device_id)
         if amounts is not None and self._is_short(alternative, spot, amounts):
-            return "what earlier requests took of it leaves too little"
+            return "earlier requests left too little of it"
         if self._is_dry(spot):
-            return "what earlier requests took of the pool's counters leaves too little"
-        return "with it, the requests after this one could not be served"
+            return "earlier requests left too little of the pool's counters"
+        return "later requests would not fit"
 
     def _is_short(self, alternative: Alternative, spot: Spot, taken: tuple[int, ...]) -> bool:
         charge = matches_of(spot.slice, alternative.criteria).charges[spot.bit]
@@ -206,7 +206,7 @@ class _Retelling:
     # --- Alternatives ---------------------------------------------------------------------------------------------------
 
     def _refused(self) -> Iterator[RefusedAlternative]:
-        """The alternatives that come before the chosen ones."""
+        """The alternatives that are preferred to the chosen ones."""
         chosen = {
             (number, picked.request)
             for number, allocation in enumerate(self._allocated.claims)
@@ -224,5 +224,5 @@ class _Retelling:
         alone = replace(self._situation, claims=with_alternative_only(self._situation.claims, slot))
         outcome = alone.outcome()
         if isinstance(outcome, Allocated):
-            return "would fit if an earlier request gave up its own preference"
+            return "fits only if an earlier request takes a less preferred alternative"
         return str(Diagnoser(alone.demand, alone.snapshot, alone.claim_ids).reason(alone.node, outcome))

@@ -1,6 +1,6 @@
-"""Single changes to what claims ask for, each of which can be made and told.
+"""Single changes of claims that could make them fit.
 
-What users can change in their own claims is smaller than what somebody else must do (`cluster_changes`).
+Changes that users can make themselves rank before changes of the cluster (`cluster_changes`).
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from dralloc.whatif.explanation.situation import Situation
 
 
 class Change(ABC):
-    """One thing that is different. The smaller the `distance`, the less is different."""
+    """One change. The smaller its `distance`, the less it changes."""
 
     __slots__ = ()
 
-    # Kinds of changes, from repairs that cost nothing to things that somebody else must do.
+    # From corrections that cost nothing to changes that only others can make.
     rank: ClassVar[int]
 
     @abstractmethod
@@ -42,11 +42,11 @@ class Change(ABC):
     @property
     @abstractmethod
     def text(self) -> str:
-        """What to do, as a command."""
+        """The change as an instruction."""
 
     @property
     def size(self) -> Fraction:
-        """How much is different, for comparing changes of one kind."""
+        """How much is changed, to compare changes of the same rank."""
         return Fraction(0)
 
     @property
@@ -59,7 +59,7 @@ class Change(ABC):
 
 @dataclass(frozen=True, slots=True)
 class AskLess(Change):
-    """Asks for less of a capacity; `was` is None where nothing was asked, and all of it or a default was taken."""
+    """Requests less of a capacity; `was` is None if nothing was requested, so that a default or all of it was consumed."""
 
     rank: ClassVar[int] = 2
     slot: Slot
@@ -81,13 +81,13 @@ class AskLess(Change):
     @property
     def text(self) -> str:
         if self.was is None:
-            return f"ask for no more than {self.amount} of {self.capacity} in request {self.request}"
+            return f"ask for at most {self.amount} of {self.capacity} in request {self.request}"
         return f"ask for {self.amount} of {self.capacity} instead of {self.was} in request {self.request}"
 
 
 @dataclass(frozen=True, slots=True)
 class AskForOther(Change):
-    """Asks for a capacity under another name; names of capacities are compared to the letter."""
+    """Requests a capacity by another name."""
 
     rank: ClassVar[int] = 0
     slot: Slot
@@ -109,12 +109,13 @@ class AskForOther(Change):
 
 @dataclass(frozen=True, slots=True)
 class AskNothing(Change):
-    """Asks for nothing of a capacity."""
+    """Omits a capacity from the request; `default` is the amount that is consumed then, if devices agree on it."""
 
     rank: ClassVar[int] = 6
     slot: Slot
     request: str
     capacity: str
+    default: Quantity | None = None
 
     def apply(self, situation: Situation) -> Situation:
         asked = self.slot.read(situation.claims).capacity
@@ -125,12 +126,13 @@ class AskNothing(Change):
 
     @property
     def text(self) -> str:
-        return f"ask for no {self.capacity} in request {self.request}"
+        applies = f" (the default, {self.default}, applies)" if self.default is not None else ""
+        return f"omit {self.capacity} in request {self.request}{applies}"
 
 
 @dataclass(frozen=True, slots=True)
 class TakeFewer(Change):
-    """Asks for fewer devices; `was` is None where all were asked for."""
+    """Requests fewer devices; `was` is None for mode All."""
 
     rank: ClassVar[int] = 3
     slot: Slot
@@ -179,7 +181,7 @@ class Tolerate(Change):
 
 @dataclass(frozen=True, slots=True)
 class GuardSelector(Change):
-    """Reads an attribute in a selector of the request only where a device has it."""
+    """Makes a selector of the request read an attribute only if the device has it."""
 
     rank: ClassVar[int] = 0
     slot: Slot
@@ -194,12 +196,12 @@ class GuardSelector(Change):
 
     @property
     def text(self) -> str:
-        return f"write the selector of request {self.request} as {self.expression}"
+        return f"change the selector of request {self.request} to {self.expression}"
 
 
 @dataclass(frozen=True, slots=True)
 class LoosenSelector(Change):
-    """Leaves a condition out of a selector of the request; the whole selector where `rest` is empty."""
+    """Removes a condition from a selector of the request; the whole selector if `rest` is empty."""
 
     rank: ClassVar[int] = 4
     slot: Slot
@@ -220,7 +222,7 @@ class LoosenSelector(Change):
     @property
     def text(self) -> str:
         what = "condition" if self.rest else "selector"
-        return f"drop the {what} {shortened(self.condition)} of request {self.request}"
+        return f"remove the {what} {shortened(self.condition)} from request {self.request}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,12 +238,12 @@ class DropConstraint(Change):
 
     @property
     def text(self) -> str:
-        return f"drop the constraint on {self.attribute} from claim {self.claim_id}"
+        return f"remove the constraint on {self.attribute} from claim {self.claim_id}"
 
 
 @dataclass(frozen=True, slots=True)
 class UseClass(Change):
-    """A class that there is, instead of one that there is not. Of classes that there are, people choose for a reason."""
+    """Uses a class that exists in place of one that does not. Existing classes are chosen on purpose and are kept."""
 
     rank: ClassVar[int] = 0
     slot: Slot
@@ -272,12 +274,12 @@ class DropRequest(Change):
 
     @property
     def text(self) -> str:
-        return f"leave request {self.request} out of claim {self.claim_id}"
+        return f"remove request {self.request} from claim {self.claim_id}"
 
 
 def with_expression(
     selectors: tuple[DeviceSelector, ...], position: int, expression: str
 ) -> tuple[DeviceSelector, ...]:
-    """The selectors with another expression at the position, or with none."""
+    """The selectors with another expression at the position; without that selector if the expression is empty."""
     put = (DeviceSelector(cel=CELDeviceSelector(expression=expression)),) if expression else ()
     return (*selectors[:position], *put, *selectors[position + 1 :])

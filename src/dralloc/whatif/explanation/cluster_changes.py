@@ -1,4 +1,4 @@
-"""Single changes to what there is: devices, what others hold of them, features, classes."""
+"""Single changes of the cluster that could make claims fit: devices, other claims, feature gates, classes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from dralloc.whatif.explanation.situation import Situation
 
 
 @dataclass(frozen=True, slots=True)
-class Release(Change):
-    """Another claim gives back what it holds."""
+class ReleaseClaim(Change):
+    """Another claim releases its devices."""
 
     rank: ClassVar[int] = 9
     claim_id: ClaimId
@@ -34,7 +34,7 @@ class Release(Change):
 
 @dataclass(frozen=True, slots=True)
 class AddDevices(Change):
-    """More devices like one that there is, free and in the same slice."""
+    """Adds free devices like an existing one to its slice."""
 
     rank: ClassVar[int] = 10
     slice_name: str
@@ -61,7 +61,7 @@ class AddDevices(Change):
 
 @dataclass(frozen=True, slots=True)
 class CompletePool(Change):
-    """The driver finishes publishing a pool, with the devices that are there already."""
+    """The driver finishes publishing a pool, with the devices that it has published."""
 
     rank: ClassVar[int] = 11
     pool_id: PoolId
@@ -81,7 +81,7 @@ class CompletePool(Change):
 
 @dataclass(frozen=True, slots=True)
 class SwitchOn(Change):
-    """A feature that is off."""
+    """Enables a feature gate."""
 
     rank: ClassVar[int] = 12
     feature: str
@@ -91,10 +91,10 @@ class SwitchOn(Change):
 
     @property
     def text(self) -> str:
-        return f"switch on the feature {GATE_OF_FEATURE[self.feature]}"
+        return f"enable the feature gate {GATE_OF_FEATURE[self.feature]}"
 
 
-# Those that are on unless somebody switches them off.
+# Features that are on by default.
 GATE_OF_FEATURE: Final[Mapping[str, str]] = {
     "admin_access": "DRAAdminAccess",
     "prioritized_list": "DRAPrioritizedList",
@@ -106,7 +106,7 @@ GATE_OF_FEATURE: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class GuardClassSelector(Change):
-    """Reads an attribute in a selector of a class only where a device has it."""
+    """Makes a selector of a class read an attribute only if the device has it."""
 
     rank: ClassVar[int] = 13
     device_class: str
@@ -121,4 +121,4 @@ class GuardClassSelector(Change):
 
     @property
     def text(self) -> str:
-        return f"write the selector of class {self.device_class} as {self.expression}"
+        return f"change the selector of class {self.device_class} to {self.expression}"

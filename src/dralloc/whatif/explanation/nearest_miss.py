@@ -1,7 +1,7 @@
-"""The nearest miss: the smallest single changes with which claims would fit on a node.
+"""The smallest single changes with which claims would fit on a node.
 
-Every change that is told was put to the allocator: with it, the claims do fit. Where a change has degrees (less of a
-capacity, fewer devices), the least degree that helps is looked for.
+Every reported change was tried: with it, the allocator finds a solution. If a change has degrees (less of a capacity, fewer
+devices), the smallest degree that helps is searched for.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dralloc.whatif.explanation.proposals import Ladder, proposals
 from dralloc.whatif.explanation.situation import Situation
 
 MISSES_MAX: Final = 5
-# How often the allocator is asked, and how hard it tries each time.
+# The number of trials, and the effort of each.
 PROBES_MAX: Final = 150
 PROBE_BUDGET: Final = StepBudget(steps_max=3000)
 
@@ -33,7 +33,7 @@ class _Probe:
         self._probes_left = PROBES_MAX
 
     def least(self, ladder: Ladder) -> Change | None:
-        """The first rung that helps. If one does, all after it are taken to."""
+        """The first rung that helps. If one helps, all after it are assumed to help."""
         if not ladder or not self._helps(ladder[-1]):
             return None
         low, high = 0, len(ladder) - 1
@@ -43,7 +43,7 @@ class _Probe:
                 high = middle
             else:
                 low = middle + 1
-        # What was found by halving is known to help, also where the ladder is not as even as it should be.
+        # The bisection ends at a rung that was tried, even if the assumption does not hold.
         return ladder[high]
 
     def _helps(self, change: Change) -> bool:

@@ -1,4 +1,4 @@
-"""Which changes are worth trying, from what the funnels of the requests lost."""
+"""Which changes are worth trying, according to the devices that the funnels of the requests lose."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dralloc.allocator.diagnosis.device_survey import Survey
 from dralloc.allocator.headroom import largest_request
 from dralloc.allocator.outcome import RESULTS_MAX
 from dralloc.allocator.requests import Alternative
-from dralloc.api.resource_v1 import DeviceTaint
+from dralloc.api.resource_v1 import DeviceCapacity, DeviceTaint
 from dralloc.cel.errors import CelError
 from dralloc.primitives.quantity import Quantity
 from dralloc.snapshot.pools import PoolStatus
@@ -37,23 +37,23 @@ from dralloc.whatif.explanation.cluster_changes import (
     AddDevices,
     CompletePool,
     GuardClassSelector,
-    Release,
+    ReleaseClaim,
     SwitchOn,
 )
 from dralloc.whatif.explanation.selector_parts import compiled, conditions, guarded, joined
 from dralloc.whatif.explanation.situation import Situation
 from dralloc.whatif.usage_report import holdings
 
-# Of each kind of change, for one request.
+# The limit for each kind of change of one request.
 PROPOSALS_MAX: Final = 6
 ADDED_MAX: Final = 8
 
-# Changes of one kind, the least first: where one of them helps, those after it do too.
+# Changes of one kind, the smallest first: if one of them helps, those after it help, too.
 Ladder = Sequence[Change]
 
 
 def proposals(situation: Situation) -> Iterator[Ladder]:
-    """Ladders of changes, those that are likely to be small first."""
+    """Ladders of changes, those with small changes first."""
     proposer = _Proposer(situation)
     for propose in (
         proposer.repairs,
@@ -85,7 +85,7 @@ class _Proposer:
         ]
 
     def _called(self, alternative: Alternative) -> str:
-        """The request, with its claim where there are several."""
+        """The request, with its claim if there are several."""
         claim = f" of claim {self._situation.claim_ids[alternative.claim]}" if len(self._demand.claims) > 1 else ""
         return f"{alternative.name}{claim}"
 
@@ -105,7 +105,7 @@ class _Proposer:
                     yield [UseClass(slot, self._called(alternative), name, wanted)]
 
     def _guards(self, slot: Slot, alternative: Alternative) -> Iterator[Ladder]:
-        """Selectors that fail where a device lacks what they read, written so that they do not."""
+        """Selectors that fail on devices without an attribute, with a guard against that."""
         failing: dict[tuple[MatchStage, int], list[DeviceShape]] = {}
         for strip in self._view.strips:
             for bit, fault in matches_of(strip.slice, alternative.criteria).faults.items():
@@ -154,7 +154,7 @@ class _Proposer:
                 yield [AskLess(slot, self._called(alternative), name, amount, was) for amount in less]
 
     def _amounts(self, spot: Spot, alternative: Alternative, name: str) -> Iterator[Quantity]:
-        """The most that could be asked of the device: while others ask nothing of it, one does, or all do."""
+        """The largest amounts that could be requested of the device, if none, one or all of the other requests use it, too."""
         capacities = spot.device.capacity
         if name not in capacities:
             return
@@ -196,7 +196,14 @@ class _Proposer:
     def no_capacity(self) -> Iterator[Ladder]:
         for slot, alternative, _ in self._requests:
             for name in alternative.criteria.asked or ():
-                yield [AskNothing(slot, self._called(alternative), name)]
+                yield [AskNothing(slot, self._called(alternative), name, self._default(alternative, name))]
+
+    def _default(self, alternative: Alternative, name: str) -> Quantity | None:
+        """What is consumed of the capacity if a request omits it; None if matching devices differ in that."""
+        funnel = self._survey.funnel(self._situation.node, alternative)
+        candidates = [*spots(funnel.left), *(spot for drop in funnel.unavailable for spot in spots(drop.devices))]
+        found = {_default_of(spot.device.capacity[name]) for spot in candidates if name in spot.device.capacity}
+        return found.pop() if len(found) == 1 else None
 
     def fewer_requests(self) -> Iterator[Ladder]:
         for index, claim in enumerate(self._demand.claims):
@@ -207,7 +214,7 @@ class _Proposer:
     # --- More -----------------------------------------------------------------------------------------------------------
 
     def releases(self) -> Iterator[Ladder]:
-        """Claims that hold devices in the way, those of the same namespace first."""
+        """Claims that have the devices in question, those of the same namespace first."""
         held = holdings(self._situation.snapshot.claims.values())
         in_the_way = {
             holding.claim_id
@@ -217,7 +224,7 @@ class _Proposer:
         }
         own = {claim_id.namespace for claim_id in self._situation.claim_ids}
         for claim_id in sorted(in_the_way, key=lambda found: (found.namespace not in own, found))[: 2 * PROPOSALS_MAX]:
-            yield [Release(claim_id)]
+            yield [ReleaseClaim(claim_id)]
 
     def _contested(self) -> Iterator[Spot]:
         for _, _, funnel in self._requests:
@@ -247,19 +254,24 @@ class _Proposer:
                 yield [SwitchOn(feature)]
 
 
+def _default_of(capacity: DeviceCapacity) -> Quantity:
+    policy = capacity.request_policy
+    return policy.default if policy is not None and policy.default is not None else capacity.value
+
+
 def _lost_at(funnel: Funnel, hurdle: Hurdle) -> Iterator[Spot]:
     return (spot for drop in funnel.drops if drop.hurdle is hurdle for spot in spots(drop.devices))
 
 
 def _worth_adding(funnel: Funnel) -> Iterator[Spot]:
-    """Devices that would serve the request if they were free."""
+    """Devices that would fit the request if they were free."""
     yield from _lost_at(funnel, Hurdle.IN_USE)
     yield from _lost_at(funnel, Hurdle.CAPACITY)
     yield from spots(funnel.left)
 
 
 def _close(name: str, known: Iterable[str]) -> list[str]:
-    """Names that somebody who wrote this one may have meant."""
+    """Similar names."""
     names = sorted(known)
     tail = name.rpartition("/")[2]
     same = [other for other in names if other.rpartition("/")[2] == tail]
@@ -267,7 +279,7 @@ def _close(name: str, known: Iterable[str]) -> list[str]:
 
 
 def _guarded(expression: str, shapes: Sequence[DeviceShape]) -> str | None:
-    """The expression, asked only where devices have what it reads and one of these lacks."""
+    """The expression with a guard for every attribute that it reads and that one of the devices lacks."""
     selector = compiled(expression)
     if selector is None:
         return None

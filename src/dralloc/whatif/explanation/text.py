@@ -1,4 +1,4 @@
-"""Explanations as lines for people: the answer first, then what helps, then the details."""
+"""Explanations as text: the answer first, then what would help, then details."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def headline(explanation: Explanation, subject: str) -> str:
         case FitVerdict.ERROR:
             return f"{subject} cannot be allocated: {_main_group(explanation).reason.line}"
         case FitVerdict.UNDECIDED:
-            return f"whether {subject} fits is not decided: {_main_group(explanation).reason.line}"
+            return f"cannot tell whether {subject} fits: {_main_group(explanation).reason.line}"
         case FitVerdict.DOES_NOT_FIT:
             return _refusal(explanation, subject)
 
@@ -46,7 +46,7 @@ def lines(explanation: Explanation, subject: str) -> Iterator[str]:
             yield from (f"  {line}" for line in told)
         elif title is _MISSES and explanation.details:
             yield ""
-            yield "No single change that was tried makes it fit."
+            yield "No single change was found that makes it fit."
 
 
 # --- The answer -----------------------------------------------------------------------------------------------------------
@@ -66,7 +66,7 @@ def _given(choice: ExplainedChoice | None) -> str:
 
 
 def _main_group(explanation: Explanation) -> Group:
-    """The group that decides: an error, else the one that comes nearest."""
+    """The group with an error, else the one that is nearest to a fit."""
     return explanation.groups[0]
 
 
@@ -89,7 +89,7 @@ def _node_lines(explanation: Explanation) -> Iterator[str]:
         return
     rows = [(len(group.nodes), str(group.reason), group.nodes) for group in explanation.groups]
     if explanation.available:
-        told = "fits" if explanation.verdict is FitVerdict.FITS else "would fit, were it not for the error"
+        told = "fits" if explanation.verdict is FitVerdict.FITS else "would fit without the error"
         rows.insert(0, (len(explanation.available), told, explanation.available))
     width = len(str(max((count for count, _, _ in rows), default=0)))
     for count, told, nodes in rows[:GROUPS_SHOWN_MAX]:
@@ -100,14 +100,14 @@ def _node_lines(explanation: Explanation) -> Iterator[str]:
 
 def _claim_lines(explanation: Explanation) -> Iterator[str]:
     for standing in explanation.standings:
-        yield f"{standing.claim_id}: {_fate(standing, explanation.total)}"
+        yield f"{standing.claim_id}: {_standing(standing, explanation.total)}"
 
 
-def _fate(standing: Standing, total: int) -> str:
+def _standing(standing: Standing, total: int) -> str:
     if standing.available:
         return f"fits alone on {standing.available} of {counted(total, 'node')}"
     reason = f": {standing.groups[0].reason}" if standing.groups else ""
-    return f"fits nowhere, even alone{reason}"
+    return f"does not fit on any node, even alone{reason}"
 
 
 def _miss_lines(explanation: Explanation) -> Iterator[str]:
@@ -180,7 +180,7 @@ def _attribute(found: AttributeStatistics) -> str:
 def _choice_sections(choice: ExplainedChoice) -> Iterator[tuple[str, Iterator[str]]]:
     yield f"Why these devices, on {choice.node}", (line for chosen in choice.devices for line in _chosen_lines(chosen))
     yield (
-        "Alternatives that come first and do not fit",
+        "Preferred alternatives that do not fit",
         (f"{refused.request}: {refused.why}" for refused in choice.refused),
     )
 
@@ -188,8 +188,8 @@ def _choice_sections(choice: ExplainedChoice) -> Iterator[tuple[str, Iterator[st
 def _chosen_lines(chosen: ChosenDevice) -> Iterator[str]:
     amounts = ", ".join(f"{name}={amount}" for name, amount in (chosen.consumed or {}).items())
     share = "" if chosen.consumed is None else f" (a share{f': {amounts}' if amounts else ''})"
-    order = "" if chosen.passed_over else ", the first in order that is there"
+    order = "" if chosen.passed_over else ", the first free device"
     yield f"request {chosen.request}: {chosen.device_id}{share}{order}"
     for passed in chosen.passed_over:
-        example = f"such as {passed.example}" if passed.count > 1 else str(passed.example)
-        yield f"  passed over {passed.count}: {passed.why} [{example}]"
+        example = f"for example {passed.example}" if passed.count > 1 else str(passed.example)
+        yield f"  skipped {passed.count}: {passed.why} [{example}]"
