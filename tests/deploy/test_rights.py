@@ -41,7 +41,6 @@ from dralloc.primitives.clock import Clock
 from dralloc.primitives.features import FeatureGates
 from dralloc.scheduler.leader_loop import SchedulerLoop
 from dralloc.scheduler.settings import NAME, SchedulerSettings
-from dralloc.simulator.network_faults import Loss, ScriptedTransport
 from dralloc.simulator.virtual_time import VirtualClock, run_virtual
 from dralloc.system_clock import SystemClock
 from dralloc.testing.builders import allocation, claim, device, device_class, held, request, resource_slice, taint_rule
@@ -51,6 +50,7 @@ from tests.support.node_cluster import QUICK, replace_uid, short_directory
 from tests.support.node_process import kill, write_kubeconfig
 from tests.support.rights import Grant, GuardedApplication, account_name, grants_of, rights_needed
 from tests.support.scripted_driver import ScriptedDriver
+from tests.support.scripted_transport import Loss, ScriptedTransport
 from tests.support.workloads import claim_template, existing, job, pod, quota, template
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

@@ -56,7 +56,7 @@ class TestWithPartitions:
 
 def test_the_marker_is_explained(pytester: pytest.Pytester) -> None:
     run(pytester, "", "--markers").stdout.fnmatch_lines(["@pytest.mark.dra_cluster(nodes=*virtual_time=*"])
-    run(pytester, "", "--fixtures").stdout.fnmatch_lines(["dra_cluster*", "    A cluster in this process:*"])
+    run(pytester, "", "--fixtures").stdout.fnmatch_lines(["dra_cluster*", "    A cluster in this process,*"])
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The checkers see what they are there for: each wrong objects is told, and a right one is not."""
+"""The checkers report each wrong state, and no right one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dralloc.api.device_parts import capacity
 from dralloc.api.pod_claims import pod_reference
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.simulator.checkers import StoredObjects, leaks, violations
-from dralloc.simulator.liveness import forgotten
+from dralloc.simulator.liveness import stuck_pods
 from dralloc.simulator.virtual_time import START
 from dralloc.testing.builders import allocation, claim, device, device_class, held, request, resource_slice
 from tests.support.scheduled_cluster import node
@@ -49,27 +49,29 @@ SHARES = [
 ]
 
 VIOLATIONS = [
-    Case("more memory than there is", StoredObjects(slices=(SLICE,), claims=tuple(SHARES)), "memory of device"),
-    Case("as much memory as there is", StoredObjects(slices=(SLICE,), claims=(SHARES[0],))),
+    Case("more memory than the device has", StoredObjects(slices=(SLICE,), claims=tuple(SHARES)), "memory of device"),
+    Case("as much memory as the device has", StoredObjects(slices=(SLICE,), claims=(SHARES[0],))),
     Case(
-        "more slots than there are",
+        "more slots than the counter has",
         StoredObjects(slices=(HALVES,), claims=(used("c", held("gpu-0"), held("gpu-1")),)),
         "slots",
     ),
-    Case("as many slots as there are", StoredObjects(slices=(HALVES,), claims=(used("c", held("gpu-0")),))),
-    Case("one share for two", StoredObjects(claims=(SHARES[0], replace(SHARES[0]))), "is given out 2 times"),
+    Case("as many slots as the counter has", StoredObjects(slices=(HALVES,), claims=(used("c", held("gpu-0")),))),
+    Case("one share for two claims", StoredObjects(claims=(SHARES[0], replace(SHARES[0]))), "is allocated 2 times"),
     Case("a pod with its device", StoredObjects(claims=(used("c", held("gpu-0")),), pods=(USER,))),
     Case(
-        "one device for two",
+        "one device for two claims",
         StoredObjects(claims=(used("c", held("gpu-0")), used("d", held("gpu-0")))),
-        "given out whole 2 times",
+        "allocated as a whole 2 times",
     ),
     Case(
-        "a pod whose claim has nothing", StoredObjects(claims=(claim("c", request()),), pods=(USER,)), "has no devices"
+        "a pod whose claim is not allocated",
+        StoredObjects(claims=(claim("c", request()),), pods=(USER,)),
+        "is not allocated",
     ),
-    Case("a pod whose claim is gone", StoredObjects(pods=(USER,)), "has no devices"),
+    Case("a pod whose claim is gone", StoredObjects(pods=(USER,)), "is not allocated"),
     Case(
-        "a pod that is not listed",
+        "a pod for which the claim is not reserved",
         StoredObjects(claims=(used("c", held("gpu-0"), by=None),), pods=(USER,)),
         "not reserved for it",
     ),
@@ -84,7 +86,7 @@ def test_violations(case: Case) -> None:
 
 LEAKS = [
     Case("a pod that runs", StoredObjects(claims=(used("c", held("gpu-0")),), pods=(USER,))),
-    Case("reserved for a pod that is gone", StoredObjects(claims=(used("c", held("gpu-0")),)), "gone or done"),
+    Case("reserved for a pod that is gone", StoredObjects(claims=(used("c", held("gpu-0")),)), "deleted or finished"),
 ]
 
 
@@ -100,9 +102,9 @@ ROOM = StoredObjects(
     nodes=(NODE,), slices=(SLICE,), classes=(device_class(),), claims=(claim("c", request()),), pods=(WAITING,)
 )
 
-FORGOTTEN = [
+STUCK = [
     Case("a pod that runs", StoredObjects(claims=(used("c", held("gpu-0")),), pods=(USER,))),
-    Case("a pod for which there is room", ROOM, "could run on node-a"),
+    Case("a pod that fits", ROOM, "could run on node-a"),
     Case("a pod whose class is missing", dataclasses.replace(ROOM, classes=())),
     Case(
         "a pod on a node that does not run it",
@@ -110,14 +112,14 @@ FORGOTTEN = [
         "does not run",
     ),
     Case(
-        "a pod for which no claim is made",
+        "a pod without its generated claim",
         StoredObjects(pods=(seen(pod("p", {"gpu": template("t")}), phase="Pending"),)),
-        "nobody made",
+        "were not generated",
     ),
 ]
 
 
-@pytest.mark.parametrize("case", FORGOTTEN, ids=lambda case: case.id)
-def test_forgotten(case: Case) -> None:
-    found = "; ".join(forgotten(case.objects, START))
+@pytest.mark.parametrize("case", STUCK, ids=lambda case: case.id)
+def test_stuck_pods(case: Case) -> None:
+    found = "; ".join(stuck_pods(case.objects, START))
     assert (case.says in found) if case.says else not found

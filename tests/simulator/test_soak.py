@@ -1,4 +1,4 @@
-"""Some hours of random life with faults, in seconds. `make soak` runs more seeds for longer; docs/track-record.md tells what they found."""
+"""Simulated hours with faults. `make soak` runs more seeds for longer; docs/track-record.md lists what they found."""
 
 from __future__ import annotations
 
@@ -21,13 +21,11 @@ from dralloc.simulator.virtual_time import run_virtual
     [(0, HARSH, 2, False), (15, HARSH, 2, False), (1, HARSH, 1, True), (2, CALM, 3, False)],
     ids=["harsh", "devices that change", "elected", "calm"],
 )
-def test_nothing_is_violated_nothing_leaks_and_nobody_is_forgotten(
-    seed: int, faults: Faults, schedulers: int, elected: bool
-) -> None:
+def test_no_violation_no_leak_and_no_stuck_pod(seed: int, faults: Faults, schedulers: int, elected: bool) -> None:
     assert run_virtual(soak(seed, hours=1, faults=faults, schedulers=schedulers, elected=elected)) > 50
 
 
-async def some_life(seed: int) -> StoredObjects:
+async def simulate(seed: int) -> StoredObjects:
     random = Random(seed)
     async with SimulatedCluster.started(random, HARSH, schedulers=2) as cluster:
         workload = RandomWorkload(cluster, random)
@@ -39,10 +37,10 @@ async def some_life(seed: int) -> StoredObjects:
 
 
 @pytest.mark.slow
-def test_a_seed_repeats_to_the_letter() -> None:
-    first = run_virtual(some_life(7))
+def test_a_seed_determines_the_result() -> None:
+    first = run_virtual(simulate(7))
     elsewhere: list[list[object]] = []
     for number in range(1, 6):
-        # Nothing may depend on where in memory things lie, such as the order of a set of tasks.
+        # The result must not depend on memory addresses, such as the order of a set of tasks.
         elsewhere.append([object() for _ in range(number * 7919)])
-        assert run_virtual(some_life(7)) == first
+        assert run_virtual(simulate(7)) == first

@@ -1,4 +1,4 @@
-"""The same measurement on three kinds of cluster: one that is there, one in processes of its own, one inside this process."""
+"""Throughput of three kinds of cluster: an existing one, one in processes of its own, one inside this process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dralloc.controllers.controller_set import CONTROLLERS
 
 
 async def measure_server(transport: Transport, workload: BenchmarkWorkload, scale: Scale) -> Throughput:
-    """On a server with a scheduler that somebody else runs; nothing is left behind."""
+    """Measure an existing cluster; everything created is deleted."""
     calls = _calls(transport)
     try:
         return await measure(calls, workload, scale)
@@ -27,7 +27,7 @@ async def measure_server(transport: Transport, workload: BenchmarkWorkload, scal
 
 
 async def measure_local_cluster(workload: BenchmarkWorkload, scale: Scale) -> Throughput:
-    """On a cluster that exists only for this, on a store in SQLite."""
+    """Measure a new cluster in processes of its own, with a SQLite store."""
     with (
         tempfile.TemporaryDirectory() as directory,
         local_cluster(Path(directory), with_controllers=workload.claims is ClaimSource.TEMPLATE) as kubeconfig,
@@ -40,12 +40,12 @@ async def measure_local_cluster(workload: BenchmarkWorkload, scale: Scale) -> Th
 
 
 def _calls(transport: Transport) -> ApiCalls:
-    """Calls of a client that, like most programs, says nothing about who owns fields."""
+    """Calls without a field manager, like those of most programs."""
     return ApiCalls(transport, field_manager="")
 
 
 async def measure_in_process(workload: BenchmarkWorkload, scale: Scale) -> Throughput:
-    """With server, scheduler and controllers in this process, on a store in memory."""
+    """Measure a new cluster inside this process, with a store in memory."""
     needs_controllers = workload.claims is ClaimSource.TEMPLATE
     settings = ClusterSettings(controllers=tuple(CONTROLLERS) if needs_controllers else ())
     async with cluster_in_process(settings) as cluster:

@@ -1,7 +1,7 @@
-"""Clusters and pods to measure a scheduler with, as plain documents that any Kubernetes API takes.
+"""Workloads for scheduler benchmarks, as plain documents that any Kubernetes API accepts.
 
-Most follow those that Kubernetes measures its own scheduler with: every node has some devices, every pod a claim for some of
-them, and eight pods fill a node. In the others all pods share one claim for a device that every node reaches.
+Most are like those of Kubernetes' own scheduler benchmarks: every node has devices, every pod has a claim, and eight
+pods fill a node. In the others all pods share one claim for a device that all nodes can use.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ Document = dict[str, Any]
 API: Final = "resource.k8s.io/v1"
 DRIVER: Final = "dra.example.com"
 INDEX: Final = f"{DRIVER}/index"
-# How many pods have devices on a node that has its own, and how many a node takes at all.
-FILLING: Final = 8
+# Pods with a claim of their own that fill a node, and the maximum of pods on a node.
+PODS_WITH_DEVICES_MAX: Final = 8
 NODE_PODS_MAX: Final = 110
 
 
 class ClaimSource(Enum):
-    """Where the claims of pods come from."""
+    """Where the claim of a pod comes from."""
 
-    OWN = "each pod has one that its user wrote"
-    TEMPLATE = "each pod has one that is made from a template"
-    ONE = "all pods share one"
+    OWN = "each pod has a claim that its user created"
+    TEMPLATE = "each pod has a claim generated from a template"
+    ONE = "all pods share one claim"
 
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkWorkload:
-    """`devices` are those of one node, or, where all pods share a claim, those that every node reaches."""
+    """`devices` are those of each node or, if all pods share a claim, devices that all nodes can use."""
 
     name: str
     devices: tuple[Document, ...]
@@ -42,15 +42,15 @@ class BenchmarkWorkload:
     claims: ClaimSource = ClaimSource.OWN
 
     def pods_max(self, nodes: int) -> int:
-        """How many pods find room on so many nodes."""
+        """The number of pods that fit on the nodes."""
         if self.claims is not ClaimSource.ONE:
-            return FILLING * nodes
-        # A claim that is reserved for a job has no list of pods that could be full.
+            return PODS_WITH_DEVICES_MAX * nodes
+        # A claim that is reserved for a job has no limit on pods.
         at_once = NODE_PODS_MAX * nodes
         return at_once if "reservedFor" in self.claim else min(at_once, RESERVED_FOR_COUNT_MAX)
 
     def cluster(self, nodes: int) -> Iterator[Document]:
-        """Everything that is there before the first pod."""
+        """Everything that is created before the first pod."""
         yield from self.classes
         for number in range(nodes):
             yield _node(number)
@@ -63,7 +63,7 @@ class BenchmarkWorkload:
             yield _object("ResourceClaimTemplate", "claims", {"spec": self.claim})
 
     def pod(self, number: int, scheduler_name: str) -> tuple[Document, ...]:
-        """What a user writes for one pod, in the order of writing."""
+        """The objects of one pod, in the order of creation."""
         name = f"pod-{number}"
         source = {
             ClaimSource.OWN: {"resourceClaimName": name},
@@ -116,7 +116,7 @@ def _node(number: int) -> Document:
         "status": {
             "capacity": amounts,
             "allocatable": amounts,
-            "conditions": [{"type": "Ready", "status": "True", "reason": "Ready", "message": "no one looks after it"}],
+            "conditions": [{"type": "Ready", "status": "True", "reason": "Ready", "message": "node without an agent"}],
         },
     }
 
@@ -164,7 +164,7 @@ def _first_claim() -> Document:
     return {"devices": {"requests": [{"name": "device", "firstAvailable": wanted}]}}
 
 
-_PLAIN: Final = tuple(map(_plain_device, range(FILLING)))
+_PLAIN: Final = tuple(map(_plain_device, range(PODS_WITH_DEVICES_MAX)))
 _SHAREABLE: Final = tuple(map(_shareable_device, range(4)))
 _PLAIN_CLASS: Final = _device_class("plain", f'device.driver == "{DRIVER}"')
 _SHAREABLE_CLASS: Final = _device_class("shareable", f'device.driver == "{DRIVER}"', "device.allowMultipleAllocations")
@@ -190,5 +190,5 @@ WORKLOADS: Final[dict[str, BenchmarkWorkload]] = {
     )
 }
 
-# Those in which every pod has a claim of its own.
+# Workloads in which every pod has a claim of its own.
 WITH_OWN_CLAIMS: Final = ("shared", "plain", "first", "template")

@@ -1,9 +1,9 @@
-"""A whole cluster in this process: API server, scheduler, controllers and fake nodes, which meet without sockets.
+"""A whole cluster in this process: API server, scheduler, controllers and simulated nodes, connected without sockets.
 
     async with cluster_in_process(ClusterSettings(fleets=(fleet("gpu", 4),))) as cluster:
         await cluster.client.create(pod)
 
-It lives in the time of the event loop that it runs on, real or virtual; `clock` must tell the same.
+Its time is that of the event loop, real or virtual; `clock` must agree with it.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ from dralloc.store.memory import MemoryStore
 from dralloc.system_clock import SystemClock
 
 TOKEN: Final = "in-process"
-# Nobody else is there to look after pods that name no scheduler.
+# This is the only scheduler, so pods without a scheduler name are its own, too.
 SCHEDULER_NAMES: Final = frozenset({NAME, DEFAULT_SCHEDULER})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSettings:
-    """Which components a cluster has, and what they share.
+    """The components of a cluster, and what they share.
 
-    With an `identity`, each works only while no other process does the same work on the same store.
+    With an `identity`, each component runs only while it is the leader among the processes that use the same store.
     """
 
     gates: FeatureGates = field(default_factory=FeatureGates.defaults)
@@ -65,31 +65,31 @@ class ClusterSettings:
 
 
 def fleet(profile: str, count: int) -> FleetSettings:
-    """Nodes `PROFILE-0` and so on, after a profile of ours or a file; raises BadProfile."""
+    """Simulated nodes `PROFILE-0`, `PROFILE-1`, … of a built-in profile or a file; raises BadProfile."""
     name = Path(profile).stem
     return FleetSettings(profile=load_profile(profile), profile_name=name, count=count, prefix=name)
 
 
 @dataclass(frozen=True, slots=True)
 class InProcessCluster:
-    """A cluster that runs. Wait for what happens in it with `components.guard`, which tells of deaths."""
+    """A running cluster. Wait with `components.guard`, which raises an error if a component dies."""
 
     application: ApiApplication
     transport: Transport
     components: Components
-    # Set as soon as all fake nodes are there and take pods.
+    # Set as soon as all simulated nodes are ready.
     nodes_ready: asyncio.Event
-    # Closed after the components have ended: a server that stops listening ends all watches.
+    # Closed after the components have ended, because a server that stops listening ends all watches.
     _sockets: AsyncExitStack
 
     @property
     def client(self) -> AsyncClient:
-        """The administrator's. Leaving it open costs nothing."""
+        """A client of the administrator. It need not be closed."""
         return AsyncClient(self.transport)
 
     async def listen(self) -> str:
-        """Serve programs outside, too, on a free port of loopback until the end; the address."""
-        # Most clusters in a process are not listened to, and start sooner without it.
+        """Serve other programs, too, on a free port of loopback; returns the URL."""
+        # Imported late: most clusters do not listen, and start faster without it.
         from dralloc.apiserver.http.listener import ListenAddress, listen
 
         return await self._sockets.enter_async_context(listen(self.application, ListenAddress()))
@@ -99,15 +99,15 @@ class InProcessCluster:
 async def cluster_in_process(
     settings: ClusterSettings | None = None, *, store: Store | None = None
 ) -> AsyncIterator[InProcessCluster]:
-    """A cluster inside the block, whose nodes are ready; on a store in memory unless another is given, which stays open."""
+    """A cluster inside the block, with all nodes ready. The default store is in memory; a given one stays open."""
     settings = settings or ClusterSettings()
     async with (
         MemoryStore() as memory,
         running_api_server(store or memory, clock=settings.clock, gates=settings.gates) as server,
     ):
-        # Everybody is in this process, or on this machine after `listen`; kubectl sends no token without TLS.
-        everybody = Authenticator({TOKEN: ADMINISTRATOR}, without_credential=ADMINISTRATOR)
-        async with components_on(ApiApplication(server, everybody), TOKEN, settings) as cluster:
+        # Clients are in this process, or on this machine after `listen`; kubectl sends no token without TLS.
+        authenticator = Authenticator({TOKEN: ADMINISTRATOR}, without_credential=ADMINISTRATOR)
+        async with components_on(ApiApplication(server, authenticator), TOKEN, settings) as cluster:
             await cluster.components.guard(cluster.nodes_ready.wait())
             yield cluster
 
@@ -116,7 +116,7 @@ async def cluster_in_process(
 async def components_on(
     application: ApiApplication, token: str, settings: ClusterSettings
 ) -> AsyncIterator[InProcessCluster]:
-    """Everything but the server, inside the block, on a server that runs already; nodes come up meanwhile."""
+    """All components but the server, inside the block, on a running server; nodes may not be ready yet."""
     transport = InProcessTransport(application, token=token)
     clock, gates = settings.clock, settings.gates
     async with AsyncExitStack() as sockets, Components() as components:
@@ -129,21 +129,23 @@ async def components_on(
             application.metrics.include(controllers.metrics.all)
             components.start("controllers", partial(controllers.run_elected, identity) if identity else controllers.run)
         nodes_ready = asyncio.Event()
-        components.start("nodes of manifests", _in_turn("dralloc-manifest-nodes", transport, settings, _play_manifests))
+        components.start(
+            "manifest nodes", _with_leader_election("dralloc-manifest-nodes", transport, settings, _run_manifest_nodes)
+        )
         if settings.fleets:
-            play = partial(_play_fleets, is_ready=nodes_ready)
-            components.start("nodes", _in_turn("dralloc-fake-nodes", transport, settings, play))
+            run_fleets = partial(_run_fleets, is_ready=nodes_ready)
+            components.start("nodes", _with_leader_election("dralloc-fake-nodes", transport, settings, run_fleets))
         if identity or not settings.fleets:
             nodes_ready.set()
         yield InProcessCluster(application, transport, components, nodes_ready, sockets)
 
 
-Play = Callable[[Transport, ClusterSettings], Coroutine[Any, Any, None]]
+RunNodes = Callable[[Transport, ClusterSettings], Coroutine[Any, Any, None]]
 
 
-def _in_turn(lease: str, transport: Transport, settings: ClusterSettings, play: Play) -> Run:
-    """Nodes that one process plays at a time, as long as there may be several."""
-    run = partial(play, transport, settings)
+def _with_leader_election(lease: str, transport: Transport, settings: ClusterSettings, run_nodes: RunNodes) -> Run:
+    """Runs simulated nodes; with an identity, only while this process is the leader."""
+    run = partial(run_nodes, transport, settings)
     if settings.identity is None:
         return run
     election = LeaderElection(
@@ -156,12 +158,12 @@ def _in_turn(lease: str, transport: Transport, settings: ClusterSettings, play: 
     return partial(election.run, run)
 
 
-async def _play_manifests(transport: Transport, settings: ClusterSettings) -> None:
+async def _run_manifest_nodes(transport: Transport, settings: ClusterSettings) -> None:
     await ManifestNodes(transport, settings.clock).run()
 
 
-async def _play_fleets(transport: Transport, settings: ClusterSettings, is_ready: asyncio.Event) -> None:
-    """All fleets, whose pods are looked after together: each of them alone would watch every pod."""
+async def _run_fleets(transport: Transport, settings: ClusterSettings, is_ready: asyncio.Event) -> None:
+    """All fleets, with one watch of pods for all of them."""
     fleets = [Fleet(transport, each, settings.clock) for each in settings.fleets]
     async with asyncio.TaskGroup() as coming:
         for each in fleets:

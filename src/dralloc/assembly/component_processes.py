@@ -1,4 +1,4 @@
-"""A cluster on this machine, each component a process of its own, as it would be on several machines."""
+"""A cluster on this machine with one process for each component."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ STOP_S: Final = 15.0
 
 
 class DidNotStart(Exception):
-    """A component ended before it was ready; says which, and what it printed."""
+    """A component ended before it was ready; the message has its name and output."""
 
 
 @contextmanager
 def local_cluster(directory: Path, *, with_controllers: bool, store: str | None = None) -> Iterator[Path]:
-    """API server, scheduler and, where asked for, controllers, inside the block; yields the kubeconfig."""
+    """API server, scheduler and optionally controllers inside the block; yields the kubeconfig."""
     kubeconfig = directory / "kubeconfig"
     storing = ("--store", store) if store else ()
     server = ("apiserver", "--insecure-http", "--port", "0", "--data-dir", str(directory), *storing)
@@ -32,7 +32,7 @@ def local_cluster(directory: Path, *, with_controllers: bool, store: str | None 
 
 @contextmanager
 def _component(arguments: Sequence[str], ready: str) -> Iterator[None]:
-    """A `dralloc` command inside the block, once it has printed that it is ready."""
+    """A `dralloc` command inside the block, after it has printed that it is ready."""
     command = [sys.executable, "-m", "dralloc", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, bufsize=1)
     assert process.stdout is not None, "stdout is a pipe"
@@ -43,7 +43,7 @@ def _component(arguments: Sequence[str], ready: str) -> Iterator[None]:
             if line.startswith(ready):
                 break
         else:
-            raise DidNotStart(f"dralloc {arguments[0]}: {''.join(printed).strip() or 'it ended without a word'}")
+            raise DidNotStart(f"dralloc {arguments[0]}: {''.join(printed).strip() or 'it ended without output'}")
         yield
     finally:
         process.terminate()

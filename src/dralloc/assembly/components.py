@@ -1,4 +1,4 @@
-"""Components as tasks of one process: each has a name, and one that ends without being told to is found out."""
+"""Components as tasks of one process, by name. A component that ends by itself is an error."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ Result = TypeVar("Result")
 
 
 class ComponentDied(Exception):
-    """A component ended by itself. Its name is in the message, what it died of is the cause."""
+    """A component ended by itself. The message has its name and the error."""
 
 
 class Components:
-    """What runs, by name. Only what is alive is worth waiting for: `check` and `guard` tell of the dead."""
+    """Running components by name. `check` and `guard` raise ComponentDied."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -25,7 +25,7 @@ class Components:
         return self
 
     async def __aexit__(self, _: object, error: BaseException | None, __: object) -> None:
-        """None outlives the block. If one of them died unseen, the block fails; if it failed already, that is told with it."""
+        """Ends all components. Raises ComponentDied, or adds it as a note if the block failed already."""
         try:
             self.check()
         except ComponentDied as died:
@@ -41,31 +41,31 @@ class Components:
         task.add_done_callback(lambda _: self._some_ended.set())
 
     async def end(self, name: str) -> None:
-        """End the component wherever it is. One that had died fails here."""
+        """Cancel the component. Raises ComponentDied if it had died."""
         task = self._tasks.pop(name)
         _raise_if_dead(name, task)
         await _cancel(task)
 
     async def restart(self, name: str, run: Run) -> None:
-        """End it if it runs, and start it anew."""
+        """End the component if it runs, and start it."""
         if name in self._tasks:
             await self.end(name)
         self.start(name, run)
 
     def check(self) -> None:
-        """Raise what a component died of."""
+        """Raise ComponentDied if a component died."""
         for name, task in self._tasks.items():
             _raise_if_dead(name, task)
 
     async def died(self) -> NoReturn:
-        """Wait for as long as all are alive, then raise what one of them died of."""
+        """Wait until a component dies, then raise ComponentDied."""
         while True:
             self.check()
             self._some_ended.clear()
             await self._some_ended.wait()
 
     async def guard(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """The result of the work; if a component dies before there is one, that is raised instead."""
+        """The result of the work, or ComponentDied if a component dies first."""
         working, dying = asyncio.ensure_future(work), asyncio.ensure_future(self.died())
         try:
             await asyncio.wait((working, dying), return_when=asyncio.FIRST_COMPLETED)
@@ -75,7 +75,7 @@ class Components:
             await _cancel(dying)
 
     async def _end_all(self) -> None:
-        # The last to come goes first, and at no time does one live without those that it began with.
+        # In reverse order: a component may depend on those that were started before it.
         for task in reversed(self._tasks.values()):
             await _cancel(task)
         self._tasks.clear()
@@ -84,13 +84,13 @@ class Components:
 def _raise_if_dead(name: str, task: asyncio.Task[None]) -> None:
     if task.done():
         cause = None if task.cancelled() else task.exception()
-        raise ComponentDied(f"the {name} died: {_words(cause)}") from cause
+        raise ComponentDied(f"the {name} died: {_description(cause)}") from cause
 
 
-def _words(cause: BaseException | None) -> str:
+def _description(cause: BaseException | None) -> str:
     if isinstance(cause, BaseExceptionGroup):
-        return "; ".join(_words(each) for each in cause.exceptions)
-    return f"{type(cause).__name__}: {cause}" if cause is not None else "it returned"
+        return "; ".join(_description(each) for each in cause.exceptions)
+    return f"{type(cause).__name__}: {cause}" if cause is not None else "it returned without an error"
 
 
 async def _cancel(task: asyncio.Task[Any]) -> None:

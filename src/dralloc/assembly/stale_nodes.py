@@ -1,6 +1,6 @@
-"""Fake nodes of an earlier start on the same data that nobody plays any more: they go, and what was on them.
+"""Deletes simulated nodes of an earlier start on the same data that are not simulated any more.
 
-Left alone they would look ready, and pods that are given to them would never run.
+They would look ready, and pods bound to them would never run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dralloc.primitives.errors import NotFound
 async def delete_stale_nodes(
     client: AsyncClient, earlier: Mapping[str, int], wanted: Iterable[FleetSettings]
 ) -> list[str]:
-    """Delete the nodes that were there and are not wanted, in this order: pods, nodes, devices. `earlier` counts by prefix."""
+    """Delete unwanted nodes, their pods and devices; returns the nodes' names. `earlier` has counts by prefix."""
     wanted = tuple(wanted)
     gone = _names(earlier) - _names({each.prefix: each.count for each in wanted})
     if not gone:
@@ -31,10 +31,10 @@ async def delete_stale_nodes(
     pods = [pod for pod in await client.list(Pod) if pod.spec.node_name in gone]
     nodes = [node for node in await client.list(Node, labels=PROFILE_LABEL) if node.metadata.name in gone]
     await _delete(client, Pod, pods)
-    # Slices of one node go with it, because it owns them.
+    # A node owns its slices, so they are deleted with it.
     await _delete(client, Node, nodes)
     slices = await client.list(ResourceSlice, labels=PROFILE_LABEL)
-    await _delete(client, ResourceSlice, _shared_by_the_gone(slices, earlier, wanted))
+    await _delete(client, ResourceSlice, _stale_shared_slices(slices, earlier, wanted))
     return sorted(node.metadata.name for node in nodes)
 
 
@@ -42,7 +42,7 @@ def _names(counts: Mapping[str, int]) -> set[str]:
     return {f"{prefix}-{number}" for prefix, count in counts.items() for number in range(count)}
 
 
-def _shared_by_the_gone(
+def _stale_shared_slices(
     slices: Iterable[ResourceSlice], earlier: Mapping[str, int], wanted: tuple[FleetSettings, ...]
 ) -> list[ResourceSlice]:
     kept = {item.metadata.name for each in wanted for item in shared_slices(each.profile, each.count, each.prefix)}

@@ -1,6 +1,6 @@
-"""How many pods a second get a node: from the first create to the last bind, against any Kubernetes API.
+"""Measures how many pods a scheduler binds per second, from the first create to the last bind, on any Kubernetes API.
 
-The load is made here: pods and their claims are created as fast as the server takes them, and a watch sees them bound.
+Pods and their claims are created as fast as the server accepts them, and a watch counts the bound ones.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from dralloc.client.reflector import Reflector
 from dralloc.client.typed_resource import ObjectKey
 from dralloc.primitives.errors import AlreadyExists, NotFound
 
-AT_ONCE: Final = 64
+CONCURRENT_MAX: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """`pods` got a node within `seconds`, counted from the first create."""
+    """`pods` were bound within `seconds` after the first create."""
 
     pods: int
     seconds: float
@@ -38,12 +38,12 @@ class Throughput:
 
 
 class TooSlow(Exception):
-    """Not all pods got a node in time; says how many did."""
+    """Not all pods were bound in time; the message says how many were."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """How much there is of everything."""
+    """The size of a benchmark."""
 
     nodes: int = 500
     pods: int = 4000
@@ -52,7 +52,7 @@ class Scale:
 
 
 async def measure(calls: ApiCalls, workload: BenchmarkWorkload, scale: Scale) -> Throughput:
-    """Set up the cluster, create the pods, and wait until every one has a node."""
+    """Create nodes, devices and pods, and wait until every pod is bound."""
     await _create_all(calls, workload.cluster(scale.nodes))
     bound = _Bound(scale.pods)
     informer: Informer[Pod] = Informer()
@@ -61,28 +61,28 @@ async def measure(calls: ApiCalls, workload: BenchmarkWorkload, scale: Scale) ->
     try:
         await informer.synced.wait()
         started = time.perf_counter()
-        await _create_all(calls, _made_for_pods(workload, scale))
+        await _create_all(calls, _pod_documents(workload, scale))
         created = time.perf_counter()
         async with asyncio.timeout(scale.timeout_s):
             await bound.all.wait()
         return Throughput(scale.pods, time.perf_counter() - started, created - started)
     except TimeoutError:
-        raise TooSlow(f"{bound.count} of {scale.pods} pods got a node within {scale.timeout_s:.0f} s") from None
+        raise TooSlow(f"{bound.count} of {scale.pods} pods were bound within {scale.timeout_s:.0f} s") from None
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
 
 
 async def clean_up(calls: ApiCalls, workload: BenchmarkWorkload, scale: Scale) -> None:
-    """Delete everything that was made; what is gone already is fine."""
-    made = list(_made_for_pods(workload, scale))
-    # Claims go after their pods; those from templates go with them.
-    await _delete_all(calls, (item for item in made if item["kind"] == "Pod"))
-    await _delete_all(calls, (item for item in made if item["kind"] != "Pod"))
+    """Delete everything that `measure` created."""
+    documents = list(_pod_documents(workload, scale))
+    # Claims after their pods; claims from templates are deleted with them.
+    await _delete_all(calls, (item for item in documents if item["kind"] == "Pod"))
+    await _delete_all(calls, (item for item in documents if item["kind"] != "Pod"))
     await _delete_all(calls, workload.cluster(scale.nodes))
 
 
-def _made_for_pods(workload: BenchmarkWorkload, scale: Scale) -> Iterator[Document]:
+def _pod_documents(workload: BenchmarkWorkload, scale: Scale) -> Iterator[Document]:
     for number in range(scale.pods):
         yield from workload.pod(number, scale.scheduler_name)
 
@@ -120,16 +120,16 @@ async def _delete_all(calls: ApiCalls, documents: Iterable[Document]) -> None:
 
 
 async def _for_all(documents: Iterable[Document], act: Callable[[Document], Awaitable[None]]) -> None:
-    """Several at a time, in order: one is begun only after those before it were begun."""
+    """Process several documents at a time, started in order."""
     waiting = iter(documents)
 
     async def work() -> None:
         for document in waiting:
             await act(document)
 
-    workers = [asyncio.ensure_future(work()) for _ in range(AT_ONCE)]
+    workers = [asyncio.ensure_future(work()) for _ in range(CONCURRENT_MAX)]
     try:
-        # The first failure as it is: where one request is refused, so are the others, and one reason is enough.
+        # Raises the first error only: if one request is refused, the others are, too.
         await asyncio.gather(*workers)
     finally:
         for worker in workers:

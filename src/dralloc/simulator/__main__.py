@@ -14,23 +14,25 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", default="0-9", help="one seed, or a range like 0-9")
     parser.add_argument("--hours", type=float, default=10.0, help="simulated hours for each seed")
-    parser.add_argument("--elected", action="store_true", help="give the first scheduler a stand-by")
+    parser.add_argument(
+        "--elected", action="store_true", help="give the first scheduler a standby with leader election"
+    )
     options = parser.parse_args()
-    _make_hashes_the_same_everywhere()
+    _disable_hash_randomization()
     first, _, last = options.seeds.partition("-")
     for seed in range(int(first), int(last or first) + 1):
         try:
-            acts = run_virtual(soak(seed, hours=options.hours, elected=options.elected))
+            actions = run_virtual(soak(seed, hours=options.hours, elected=options.elected))
         except SoakFailed as failure:
             sys.stdout.write(f"{failure}\n")
             return 1
-        sys.stdout.write(f"seed {seed}: {options.hours:g} hours, {acts} acts, nothing violated\n")
+        sys.stdout.write(f"seed {seed}: {options.hours:g} hours, {actions} actions, no violation\n")
         sys.stdout.flush()
     return 0
 
 
-def _make_hashes_the_same_everywhere() -> None:
-    """Start over without random hashes: the order of a set of names must not decide what a seed means."""
+def _disable_hash_randomization() -> None:
+    """Restart with fixed hashes: the iteration order of sets is part of what a seed decides."""
     if sys.flags.hash_randomization:
         command = [sys.executable, "-m", "dralloc.simulator", *sys.argv[1:]]
         os.execve(sys.executable, command, {**os.environ, "PYTHONHASHSEED": "0"})

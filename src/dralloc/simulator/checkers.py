@@ -1,7 +1,7 @@
-"""What must be true of the cluster at every moment, and what must be true once everything has come to rest.
+"""Safety checks: what must hold at every moment, and what must hold in an idle cluster.
 
-Checkers see only the API's objects, as any client does, and share no code with the components they judge: sums are
-made anew from the claims each time.
+Checkers see only the API's objects and share no code with the components that they check: sums are computed from the
+claims each time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DeviceKey = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredObjects:
-    """All objects of one revision that the checkers look at."""
+    """The objects of one revision that the checkers need."""
 
     nodes: tuple[Node, ...] = ()
     slices: tuple[ResourceSlice, ...] = ()
@@ -40,16 +40,16 @@ class StoredObjects:
 
 
 def violations(objects: StoredObjects) -> Iterator[str]:
-    """What is wrong and may never be, not even for a moment."""
-    yield from _given_out_twice(objects)
-    yield from _beyond_capacity(objects)
-    yield from _beyond_counters(objects)
+    """A message for each rule that is violated at this moment."""
+    yield from _allocated_twice(objects)
+    yield from _capacity_exceeded(objects)
+    yield from _counters_exceeded(objects)
     yield from _reserved_without_allocation(objects)
     yield from _running_without_devices(objects)
 
 
 def leaks(objects: StoredObjects) -> Iterator[str]:
-    """What is wrong once nothing is under way any more."""
+    """A message for each leftover in an idle cluster."""
     uids = {pod.metadata.uid for pod in objects.pods if not pod.is_finished}
     jobs = {job.metadata.uid for job in objects.jobs if not job.is_finished}
     # Pods of a workload use claims without being listed.
@@ -58,15 +58,15 @@ def leaks(objects: StoredObjects) -> Iterator[str]:
         name = f"claim {claim.metadata.namespace}/{claim.metadata.name}"
         for reference in claim.status.reserved_for:
             if is_pod(reference) and reference.uid not in uids:
-                yield f"{name} is reserved for pod {reference.name}, which is gone or done"
+                yield f"{name} is reserved for pod {reference.name}, which is deleted or finished"
             if reference.resource == "jobs" and reference.uid not in jobs:
-                yield f"{name} is reserved for job {reference.name}, which is gone or done"
+                yield f"{name} is reserved for job {reference.name}, which is deleted or finished"
         is_unused = not claim.status.reserved_for and claim.metadata.name not in used
         if claim.metadata.deletion_timestamp is not None and is_unused:
-            yield f"{name} is being deleted, nobody uses it, and it is still there"
+            yield f"{name} is deleted, unused, and still exists"
         owner = next((owner for owner in claim.metadata.owner_references if owner.controller), None)
         if owner is not None and owner.kind == "Pod" and owner.uid not in uids:
-            yield f"{name} belongs to pod {owner.name}, which is gone or done"
+            yield f"{name} belongs to pod {owner.name}, which is deleted or finished"
 
 
 def _results(objects: StoredObjects) -> Iterator[tuple[ResourceClaim, DeviceRequestAllocationResult]]:
@@ -81,7 +81,7 @@ def _key(result: DeviceRequestAllocationResult) -> DeviceKey:
     return result.driver, result.pool, result.device
 
 
-def _given_out_twice(objects: StoredObjects) -> Iterator[str]:
+def _allocated_twice(objects: StoredObjects) -> Iterator[str]:
     whole: Counter[DeviceKey] = Counter()
     shares: Counter[tuple[DeviceKey, str]] = Counter()
     for _, result in _results(objects):
@@ -91,13 +91,13 @@ def _given_out_twice(objects: StoredObjects) -> Iterator[str]:
             shares[_key(result), result.share_id] += 1
     for device, count in whole.items():
         if count > 1:
-            yield f"device {'/'.join(device)} is given out whole {count} times"
+            yield f"device {'/'.join(device)} is allocated as a whole {count} times"
     for (device, share), count in shares.items():
         if count > 1:
-            yield f"share {share} of device {'/'.join(device)} is given out {count} times"
+            yield f"share {share} of device {'/'.join(device)} is allocated {count} times"
 
 
-def _beyond_capacity(objects: StoredObjects) -> Iterator[str]:
+def _capacity_exceeded(objects: StoredObjects) -> Iterator[str]:
     consumed: dict[DeviceKey, Counter[str]] = defaultdict(Counter)
     for _, result in _results(objects):
         for name, amount in result.consumed_capacity.items():
@@ -106,13 +106,12 @@ def _beyond_capacity(objects: StoredObjects) -> Iterator[str]:
     for key, amounts in consumed.items():
         for name, nanos in amounts.items():
             capacity = devices[key].capacity.get(name) if key in devices else None
-            # A device may shrink or vanish under claims that hold it; what a shrunken one holds is not new.
             if capacity is not None and nanos > capacity.value.nanos:
-                yield f"{name} of device {'/'.join(key)}: {nanos} of {capacity.value.nanos} (nanos) is given out"
+                yield f"{name} of device {'/'.join(key)}: {nanos} of {capacity.value.nanos} (nanos) is allocated"
 
 
-def _beyond_counters(objects: StoredObjects) -> Iterator[str]:
-    """Every device that is given out draws on its counters once, to however many it is given."""
+def _counters_exceeded(objects: StoredObjects) -> Iterator[str]:
+    """An allocated device consumes its counters once, no matter how many claims share it."""
     drawn: Counter[tuple[str, str, str, str]] = Counter()
     devices = _devices(objects)
     for driver, pool, name in {_key(result) for _, result in _results(objects)} & devices.keys():
@@ -124,7 +123,7 @@ def _beyond_counters(objects: StoredObjects) -> Iterator[str]:
             for counter, available in counter_set.counters.items():
                 key = (item.spec.driver, item.spec.pool.name, counter_set.name, counter)
                 if drawn[key] > available.value.nanos:
-                    yield f"counter {'/'.join(key)}: {drawn[key]} of {available.value.nanos} (nanos) is drawn"
+                    yield f"counter {'/'.join(key)}: {drawn[key]} of {available.value.nanos} (nanos) is consumed"
 
 
 def _devices(objects: StoredObjects) -> dict[DeviceKey, Device]:
@@ -143,7 +142,7 @@ def _devices(objects: StoredObjects) -> dict[DeviceKey, Device]:
 def _reserved_without_allocation(objects: StoredObjects) -> Iterator[str]:
     for claim in objects.claims:
         if claim.status.reserved_for and claim.status.allocation is None:
-            yield f"claim {claim.metadata.namespace}/{claim.metadata.name} is reserved and has no devices"
+            yield f"claim {claim.metadata.namespace}/{claim.metadata.name} is reserved and not allocated"
 
 
 def _running_without_devices(objects: StoredObjects) -> Iterator[str]:
@@ -154,6 +153,6 @@ def _running_without_devices(objects: StoredObjects) -> Iterator[str]:
         for use in claims_of(pod):
             claim = claims.get((pod.metadata.namespace, use.claim))
             if claim is None or claim.status.allocation is None:
-                yield f"pod {pod.metadata.name} runs on {pod.spec.node_name} and claim {use.claim} has no devices"
+                yield f"pod {pod.metadata.name} runs on {pod.spec.node_name} and claim {use.claim} is not allocated"
             elif not is_reserved_for(claim, pod):
-                yield f"pod {pod.metadata.name} runs on {pod.spec.node_name} and claim {use.claim} is not reserved for it"
+                yield f"pod {pod.metadata.name} runs and claim {use.claim} is not reserved for it"

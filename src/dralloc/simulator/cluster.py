@@ -1,8 +1,7 @@
-"""A whole cluster in one process and in virtual time: one seed decides everything that happens to it.
+"""A whole cluster in one process and in virtual time, in which one seed decides everything.
 
-Every component runs its real code over a network of its own that loses things. Components can be ended at any moment, between
-any two of their writes, and started anew; each, the server too, can come back with other feature gates. What is stored survives
-all that.
+Every component runs its real code over a faulty network of its own. Each, also the server, can be killed between any two
+of its writes and started again with other feature gates. The store survives.
 """
 
 from __future__ import annotations
@@ -44,21 +43,21 @@ from dralloc.store.memory import MemoryStore
 
 TOKEN: Final = "simulation"
 STANDBY: Final = "standby"
-# So short that a watch which was away for a moment finds its past gone.
+# So short that a watch that was interrupted finds its revision compacted.
 SHORT_HISTORY: Final = HistoryLimits(events_max=50)
 UNREACHABLE: Final = Faults(lose_request=1.0)
 REGISTRY: Final = "/registry/"
 
 
 class SimulatedCluster:
-    """Server, schedulers, controllers and nodes. `client` is the user's, and loses nothing.
+    """Server, schedulers, controllers and nodes. `client` is the user's and has no faults.
 
-    With `elected`, the first scheduler has a stand-by, and one of the two is in charge at a time.
+    With `elected`, the first scheduler has a standby, and leader election decides between them.
     """
 
     def __init__(self, random: Random, faults: Faults, *, schedulers: int = 1, elected: bool = False) -> None:
         self._random = random
-        # Apart, so that what users do does not depend on how much the components write.
+        # A generator of its own, so that actions of users do not depend on the number of writes of components.
         self._ids = Random(random.random())
         self._faults = faults
         self._schedulers = schedulers
@@ -67,7 +66,7 @@ class SimulatedCluster:
         self.clock = VirtualClock(asyncio.get_running_loop())
         self._serving = AsyncExitStack()
         self._application: ApiApplication | None = None
-        # The last of a name is the one in use; what was sent over earlier ones may still arrive.
+        # By component; the last is in use, and late requests of earlier ones may still arrive.
         self._networks: dict[str, list[FaultyTransport]] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         self.client = AsyncClient(InProcessTransport(self, token=TOKEN))
@@ -88,7 +87,7 @@ class SimulatedCluster:
 
     @property
     def scheduler_names(self) -> tuple[str, ...]:
-        """Each has pods of its own; devices and claims are everybody's."""
+        """Each scheduler has pods of its own; devices and claims are shared."""
         return tuple(f"scheduler-{number}" for number in range(self._schedulers))
 
     @property
@@ -99,12 +98,12 @@ class SimulatedCluster:
     async def answer(
         self, method: str, path: str, query: Mapping[str, str], headers: Mapping[bytes, bytes], body: bytes
     ) -> HttpResponse:
-        """Requests go to the server that is there at the moment."""
+        """Hands the request to the current server."""
         assert self._application is not None
         return await self._application.answer(method, path, query, headers, body)
 
     async def objects(self) -> StoredObjects:
-        """Everything that the checkers look at, as it is stored at one and the same revision."""
+        """The objects that the checkers need, all at one revision."""
         page = await self._store.list_prefix(REGISTRY)
         return StoredObjects(
             nodes=_stored(page, NODE, Node),
@@ -120,7 +119,7 @@ class SimulatedCluster:
         return str(UUID(int=self._ids.getrandbits(128), version=4))
 
     async def restart_server(self, gates: FeatureGates) -> None:
-        """The server comes back on the same store; every watch breaks."""
+        """Start the server again on the same store; every watch breaks."""
         await self._serving.aclose()
         server = await self._serving.enter_async_context(
             running_api_server(self._store, clock=self.clock, gates=gates, new_uid=self._new_uid)
@@ -134,7 +133,7 @@ class SimulatedCluster:
         self._running[name] = asyncio.ensure_future(self._component(name, network, gates)())
 
     async def kill(self, name: str) -> None:
-        """End a component wherever it is, without a last word. One that had ended by itself has a bug, and this raises it."""
+        """End a component at once. Raises the error if it had died by itself."""
         task = self._running.pop(name)
         if task.done():
             task.result()
@@ -143,13 +142,13 @@ class SimulatedCluster:
         await asyncio.gather(task, return_exceptions=True)
 
     def check(self) -> None:
-        """Raise what a component has died of."""
+        """Raise the error of a component that died."""
         for task in self._running.values():
             if task.done():
                 task.result()
 
     async def heal(self) -> None:
-        """From now on nothing is lost, and nothing is under way that was thought to be."""
+        """End all faults, and wait for late requests."""
         self._faults = Faults()
         for network in self._all_networks():
             network.faults = self._faults

@@ -1,4 +1,4 @@
-"""Somebody who writes to claims just when others do: every write of theirs may meet a revision that has moved on."""
+"""Provokes write conflicts: changes claims right after other components wrote them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from dralloc.client.work_queue import WorkQueue, work
 from dralloc.primitives.errors import ApiError
 
 CLAIMS: Final = resource_for(ResourceClaim)
-MARK: Final = "simulator/meddled"
-# Of the changes that it sees. Its own are among them, so this must stay well below one.
-SHARE: Final = 0.3
+MARK: Final = "simulator/conflict"
+# Well below one, because its own changes are among those that it sees.
+TOUCH_PROBABILITY: Final = 0.3
 
 
 class ConflictInjector:
-    """Changes an annotation of claims right after somebody has written to them."""
+    """Changes an annotation of claims that have just changed."""
 
     def __init__(self, calls: ApiCalls, random: Random) -> None:
         self._calls = calls
@@ -32,14 +32,14 @@ class ConflictInjector:
         self._queue: WorkQueue[ObjectKey] = WorkQueue()
 
     async def run(self) -> None:
-        """Meddle until cancelled."""
+        """Run until cancelled."""
         self._claims.subscribe(self._on_claim)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(Reflector(self._calls, CLAIMS, self._claims).run())
             tasks.create_task(work(self._queue, self._touch, lambda *_: None))
 
     def _on_claim(self, _: ResourceClaim | None, after: ResourceClaim | None) -> None:
-        if after is not None and self._random.random() < SHARE:
+        if after is not None and self._random.random() < TOUCH_PROBABILITY:
             self._queue.add(key_of(after))
 
     async def _touch(self, key: ObjectKey) -> None:

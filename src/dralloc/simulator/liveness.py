@@ -1,7 +1,7 @@
-"""What should have gone on by itself: pods that wait although they could run, once everything has come to rest.
+"""Liveness checks for an idle cluster: pods that wait although they could run.
 
-Whether a pod could be placed is asked of the scheduler's own decision, on nothing but what the API shows: a pod that it would
-place and that still waits was forgotten.
+The scheduler's own cycle decides on a fresh view of the API's objects. A pod that it would place
+and that waits is stuck.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from dralloc.whatif.cluster_objects import ClusterObjects
 from dralloc.whatif.engine import Engine
 
 
-def forgotten(objects: StoredObjects, now: datetime) -> Iterator[str]:
-    """Pods that wait for nothing."""
+def stuck_pods(objects: StoredObjects, now: datetime) -> Iterator[str]:
+    """A message for each pod that waits for nothing."""
     engine = Engine(_cluster_objects(objects), now)
     for pod in objects.pods:
         if pod.is_finished:
             continue
         if pod.is_terminating:
-            yield f"pod {pod.metadata.name} is deleted and still there"
+            yield f"pod {pod.metadata.name} is deleted and still exists"
         elif pod.spec.node_name:
             if pod.status.phase != "Running":
-                yield f"pod {pod.metadata.name} has node {pod.spec.node_name} and does not run"
-        elif missing := _claims_not_made(pod):
-            yield f"pod {pod.metadata.name} waits for claims that nobody made: {missing}"
+                yield f"pod {pod.metadata.name} is bound to {pod.spec.node_name} and does not run"
+        elif missing := _missing_claims(pod):
+            yield f"pod {pod.metadata.name} waits for claims that were not generated: {missing}"
         else:
             decision = engine.decide(pod)
             if isinstance(decision, Placement):
                 yield f"pod {pod.metadata.name} waits and could run on {decision.node}"
 
 
-def _claims_not_made(pod: Pod) -> list[str]:
+def _missing_claims(pod: Pod) -> list[str]:
     made = {status.name for status in pod.status.resource_claim_statuses}
     return [
         entry.name

@@ -1,12 +1,11 @@
-"""A network that loses things: the fault injection of tests and simulations, repeatable by its seed."""
+"""Network faults, repeatable by seed: lost, slow and late requests, lost answers, broken streams."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from enum import Enum, auto
 from random import Random
 
 from dralloc.client.transport import ClientRequest, ClientResponse, Stream, Transport, TransportError
@@ -14,21 +13,19 @@ from dralloc.client.transport import ClientRequest, ClientResponse, Stream, Tran
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
-    """How likely it is that a request never arrives, that its answer is lost, that a piece of a stream is its last,
-    that a request is slow, and that its client gives it up although it arrives in the end.
-    """
+    """The probability of each fault. A late request reaches the server after its client has given up."""
 
     lose_request: float = 0.0
     lose_answer: float = 0.0
     break_stream: float = 0.0
     slow: float = 0.0
     late: float = 0.0
-    # How long slow and late requests take at most.
+    # Upper bound for slow and late requests.
     delay_max_s: float = 20.0
 
 
 class FaultyTransport:
-    """Another transport, with losses. A lost answer is the worst: the server did it, and the client does not know."""
+    """A transport with faults. After a lost answer the server has made the change and the client does not know."""
 
     def __init__(self, inner: Transport, random: Random, faults: Faults) -> None:
         self._inner = inner
@@ -59,7 +56,7 @@ class FaultyTransport:
         await asyncio.sleep(self._random.uniform(0, self.faults.delay_max_s))
 
     async def all_arrived(self) -> None:
-        """Return when no late request is under way any more."""
+        """Wait until every late request has arrived."""
         while self._late:
             await asyncio.gather(*self._late, return_exceptions=True)
 
@@ -69,50 +66,6 @@ class FaultyTransport:
             raise TransportError(f"lost: {request.method} {request.path}")
         async with self._inner.stream(request) as stream:
             yield _BreakingStream(stream, self._random, self.faults)
-
-    async def close(self) -> None:
-        await self._inner.close()
-
-
-class Loss(Enum):
-    """What becomes of one request."""
-
-    NOTHING = auto()
-    REQUEST = auto()
-    ANSWER = auto()
-
-
-class ScriptedTransport:
-    """Another transport that loses, and delays, exactly what a script says: for the one moment that a test is about.
-
-    Where the script has a response, that is the answer, and the request does not arrive.
-    """
-
-    def __init__(
-        self,
-        inner: Transport,
-        script: Callable[[ClientRequest], Loss | ClientResponse],
-        delay_s: Callable[[ClientRequest], float] = lambda _: 0.0,
-    ) -> None:
-        self._inner = inner
-        self._script = script
-        self._delay_s = delay_s
-
-    async def send(self, request: ClientRequest) -> ClientResponse:
-        loss = self._script(request)
-        if wait_s := self._delay_s(request):
-            await asyncio.sleep(wait_s)
-        if isinstance(loss, ClientResponse):
-            return loss
-        if loss is Loss.REQUEST:
-            raise TransportError(f"lost: {request.method} {request.path}")
-        response = await self._inner.send(request)
-        if loss is Loss.ANSWER:
-            raise TransportError(f"lost the answer to {request.method} {request.path}")
-        return response
-
-    def stream(self, request: ClientRequest) -> AbstractAsyncContextManager[Stream]:
-        return self._inner.stream(request)
 
     async def close(self) -> None:
         await self._inner.close()
@@ -131,7 +84,7 @@ class _BreakingStream:
     async def pieces(self) -> AsyncIterator[bytes]:
         async for piece in self._inner.pieces():
             if self._random.random() < self._faults.break_stream:
-                # What is cut off in the middle of a line is the hard case.
+                # Cut within a line, which is the hard case for readers.
                 yield piece[: self._random.randrange(len(piece))]
                 raise TransportError("the stream broke")
             yield piece

@@ -1,7 +1,6 @@
-"""All nodes at once, as the rest of the cluster sees them: bound pods run, some end by themselves, deleted ones go.
+"""All nodes of a simulation: bound pods run, some end by themselves, deleted pods are removed.
 
-A pod runs once every claim that it uses has devices and is reserved for it. Preparing devices is left out: that is the
-business of drivers.
+A pod runs as soon as each of its claims is allocated and reserved for it. Devices are not prepared.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from dralloc.primitives.errors import NotFound
 
 PODS = resource_for(Pod)
 CLAIMS = resource_for(ResourceClaim)
-# Pods that say so end this many seconds after they were made; the others run until they are deleted.
+# Seconds after its creation at which a pod with this annotation ends; other pods run until they are deleted.
 ENDS_AFTER = "simulator/ends-after-seconds"
 
 
 class PodRunner:
-    """Brings every bound pod through its life."""
+    """Moves every bound pod through its phases."""
 
     def __init__(self, calls: ApiCalls, clock: Clock) -> None:
         self._calls = calls
@@ -39,7 +38,7 @@ class PodRunner:
         self._queue: WorkQueue[ObjectKey] = WorkQueue(Backoff(first_s=0.5, most_s=30))
 
     async def run(self) -> None:
-        """Live until cancelled."""
+        """Run until cancelled."""
         self._pods.subscribe(lambda before, after: self._queue.add(key_of(after or before)))  # type: ignore[arg-type]
         self._claims.subscribe(self._on_claim)
         async with asyncio.TaskGroup() as tasks:
@@ -91,7 +90,7 @@ class PodRunner:
             self._queue.add_after(key, left_s)
 
     async def _set_phase(self, key: ObjectKey, pod: Pod, phase: str) -> None:
-        # The UID makes sure that it is still the same pod.
+        # The UID excludes a new pod of the same name.
         patch = {"metadata": {"uid": pod.metadata.uid}, "status": {"phase": phase}}
         await self._calls.patch(PODS, key, patch, subresource="status")
 

@@ -1,6 +1,6 @@
-"""The devices of the simulated nodes: network cards that are shared by bandwidth, and partitions that draw on counters.
+"""The devices of the simulated nodes: network cards shared by bandwidth, and partitions that consume counters.
 
-Capacities and counters never change, so that what is given out is right whenever it was given out.
+Capacities and counters never change, so the checkers can compare allocations with them at any time.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from typing import Any, Final
 
 NIC: Final = "nic.example.com"
 PARTITION: Final = "partition.example.com"
-# What each partition draws of the eight slots of a card, which are fewer than all of them together ask for.
+# Slots that each partition consumes; together more than the card has.
 SLOTS: Final = 8
 PARTITIONS: Final = {"whole": 8, "half-0": 4, "half-1": 4, "quarter-0": 2, "quarter-1": 2, "quarter-2": 2}
 
 
 class RandomDevices:
-    """Slices as drivers publish them, each time a little different."""
+    """Slices as drivers publish them, with random differences each time."""
 
     def __init__(self, random: Random) -> None:
         self._random = random

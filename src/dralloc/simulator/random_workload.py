@@ -1,4 +1,4 @@
-"""What users, drivers and operators do to a cluster, at random: pods, claims, jobs and devices come, change and go."""
+"""Random actions of users, drivers and operators: they create, change and delete pods, claims, jobs and devices."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ SWITCHED: Final = (
     "DRAPartitionableDevices",
     "DRADeviceTaintRules",
 )
-# Of claims that users reserve for something of theirs, which no server knows.
+# The API group of a workload that the server does not know.
 TRAINING_GROUP: Final = "example.com"
 NO_TRAINING: Final = "no training to end"
 
 
 class RandomWorkload:
-    """A stream of random acts on one cluster. Each act is one or a few calls, and says in a line what it did."""
+    """Random actions on one cluster. Each is one or a few calls and returns a line that says what it did."""
 
     def __init__(self, cluster: SimulatedCluster, random: Random) -> None:
         self._cluster = cluster
@@ -46,7 +46,7 @@ class RandomWorkload:
         self._random = random
         self._devices = RandomDevices(random)
         self._number = 0
-        self._acts: list[tuple[int, Callable[[], Awaitable[str]]]] = [
+        self._actions: list[tuple[int, Callable[[], Awaitable[str]]]] = [
             (30, self._create_pod),
             (20, self.delete_pod),
             (4, self._create_job),
@@ -62,7 +62,7 @@ class RandomWorkload:
         ]
 
     async def prepare(self) -> None:
-        """Nodes, classes, templates, and the first slices."""
+        """Create nodes, classes, templates and the first slices."""
         for driver in (NIC, PARTITION):
             selector = {"cel": {"expression": f'device.driver == "{driver}"'}}
             await self._client.create(_object(RESOURCE, "DeviceClass", driver, spec={"selectors": [selector]}))
@@ -76,13 +76,13 @@ class RandomWorkload:
                 await self._client.create(published)
 
     async def act(self) -> str:
-        """Do something; what cannot be done just now is not done."""
-        weights = [weight for weight, _ in self._acts]
-        (_, act), *_ = self._random.choices(self._acts, weights)
+        """Run a random action; a refusal by the server is part of the game."""
+        weights = [weight for weight, _ in self._actions]
+        (_, action), *_ = self._random.choices(self._actions, weights)
         try:
-            return await act()
+            return await action()
         except ApiError as refusal:
-            return f"{act.__name__}: refused: {refusal.message[:100]}"
+            return f"{action.__name__}: refused: {refusal.message[:100]}"
 
     def _next_number(self) -> int:
         self._number += 1
@@ -129,11 +129,11 @@ class RandomWorkload:
 
     async def _shared_claim(self, _: str) -> dict[str, str]:
         name = f"shared-{self._random.randrange(3)}"
-        await self._make_sure_of_claim(name, _exactly(NIC, bandwidth="1G"))
+        await self._ensure_claim(name, _exactly(NIC, bandwidth="1G"))
         return {"resourceClaimName": name}
 
     async def _training_claim(self, _: str) -> dict[str, str]:
-        """A claim for all pods of something that ends one day."""
+        """A claim that is reserved for a workload, which ends at some time."""
         name = f"training-{self._random.randrange(2)}"
         reference = {
             "apiGroup": TRAINING_GROUP,
@@ -141,13 +141,13 @@ class RandomWorkload:
             "name": name,
             "uid": f"uid-{self._next_number()}",
         }
-        await self._make_sure_of_claim(name, _exactly(NIC, bandwidth="1G"), reservedFor=reference)
+        await self._ensure_claim(name, _exactly(NIC, bandwidth="1G"), reservedFor=reference)
         return {"resourceClaimName": name}
 
     async def _templated(self, _: str) -> dict[str, str]:
         return {"resourceClaimTemplateName": self._random.choice(("nic", "partition"))}
 
-    async def _make_sure_of_claim(self, name: str, form: dict[str, Any], **more: Any) -> None:
+    async def _ensure_claim(self, name: str, form: dict[str, Any], **more: Any) -> None:
         try:
             await self._client.get(ResourceClaim, name)
         except NotFound:
@@ -168,7 +168,7 @@ class RandomWorkload:
         return tolerated
 
     async def delete_pod(self) -> str:
-        """Delete any pod."""
+        """Delete a random pod."""
         pods = await self._client.list(Pod)
         if not pods:
             return "no pod to delete"
@@ -185,7 +185,7 @@ class RandomWorkload:
         return f"deleted claim {name}"
 
     async def end_all(self) -> None:
-        """Users want nothing any more: their jobs, trainings and pods end, and so do the rules of operators."""
+        """Delete all jobs, pods and taint rules."""
         for job in await self._client.list(Job):
             await self._client.calls.delete(
                 resource_for(Job), ObjectKey(NAMESPACE, job.metadata.name), propagation="Background"
@@ -198,12 +198,12 @@ class RandomWorkload:
         for rule in await self._client.list(DeviceTaintRule):
             await self._client.delete(DeviceTaintRule, rule.metadata.name)
 
-    async def give_up_trainings(self) -> None:
+    async def end_trainings(self) -> None:
         while await self._end_training() != NO_TRAINING:
             continue
 
     async def _end_training(self) -> str:
-        """The owner of a reservation takes it off when its pods are gone; whoever else is listed stays."""
+        """Remove the reservation of a workload whose pods are gone; other reservations stay."""
         pods = await self._client.list(Pod)
         used = {use.claim for pod in pods if not pod.is_finished for use in claims_of(pod)}
         for claim in await self._client.list(ResourceClaim):
@@ -214,7 +214,7 @@ class RandomWorkload:
                     "status": {"reservedFor": kept or None},
                 }
                 await self._client.patch(ResourceClaim, claim.metadata.name, patch, subresource="status")
-                return f"gave up {claim.metadata.name}; {sum(map(is_pod, kept))} pods stay listed"
+                return f"ended {claim.metadata.name}; {sum(map(is_pod, kept))} pods keep their reservation"
         return NO_TRAINING
 
     # --- Jobs -------------------------------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ class RandomWorkload:
     # --- Drivers and operators --------------------------------------------------------------------------------------
 
     async def _republish(self) -> str:
-        """A driver changes its devices: other taints, shareable or not, a new generation."""
+        """Publish changed devices: other taints, shareable or not, a new generation."""
         node = self._random.choice(NODES)
         for published in self._devices.slices(node, 1 + self._next_number()):
             await self._client.apply(published, force=True)
@@ -272,7 +272,7 @@ class RandomWorkload:
     async def _cordon(self) -> str:
         node, closed = self._random.choice(NODES), self._random.random() < 0.4
         await self._client.patch(Node, node, {"spec": {"unschedulable": closed or None}})
-        return f"{'cordoned' if closed else 'opened'} {node}"
+        return f"{'cordoned' if closed else 'uncordoned'} {node}"
 
     async def _restart_component(self) -> str:
         name = self._random.choice(self._cluster.component_names)
@@ -281,7 +281,7 @@ class RandomWorkload:
         return f"restarted {name}"
 
     async def _change_gates(self) -> str:
-        """The server or another component comes back with other features; the rest stays as it is."""
+        """Restart the server or another component with other feature gates."""
         gate, on = self._random.choice(SWITCHED), self._random.random() < 0.6
         gates = FeatureGates.defaults().override({gate: on})
         name = self._random.choice(("server", *self._cluster.component_names))

@@ -1,4 +1,4 @@
-"""Hours of a cluster's life in seconds: random acts, faults and restarts, with the checkers looking on after every step."""
+"""A soak test: simulated hours of random actions, faults and restarts, with all checkers after every step."""
 
 from __future__ import annotations
 
@@ -13,84 +13,84 @@ from typing import Final
 from dralloc.primitives.features import FeatureGates
 from dralloc.simulator.checkers import leaks, violations
 from dralloc.simulator.cluster import SimulatedCluster
-from dralloc.simulator.liveness import forgotten
+from dralloc.simulator.liveness import stuck_pods
 from dralloc.simulator.network_faults import Faults
 from dralloc.simulator.random_workload import RandomWorkload
 
 CALM: Final = Faults()
 HARSH: Final = Faults(lose_request=0.02, lose_answer=0.02, break_stream=0.01, slow=0.02, late=0.005)
 STEP_MAX_S: Final = 60.0
-# Long enough for every back-off, every parked pod and every time-out to have had its turn.
+# Longer than every backoff, timeout and flush of unschedulable pods.
 REST_S: Final = 1200.0
-# Longer than any back-off, and far shorter than pods are parked at most.
+# Longer than every backoff, and much shorter than the flush of unschedulable pods.
 SOON_S: Final = 30.0
 DELETIONS: Final = 10
 EVENTS_SHOWN: Final = 30
 
 
 class SoakFailed(AssertionError):
-    """An invariant did not hold; the message has the seed and what happened last."""
+    """An invariant was violated; the message has the seed and the latest events."""
 
 
 async def soak(seed: int, *, hours: float, faults: Faults = HARSH, schedulers: int = 2, elected: bool = False) -> int:
-    """Live through the hours; returns the number of acts. Raises `SoakFailed`."""
+    """Simulate the hours; returns the number of actions. Raises SoakFailed."""
     random = Random(seed)
-    story = _Story(seed)
-    with story.listening():
+    record = _Record(seed)
+    with record.capturing_errors():
         async with SimulatedCluster.started(random, faults, schedulers=schedulers, elected=elected) as cluster:
             workload = RandomWorkload(cluster, random)
             await workload.prepare()
             loop = asyncio.get_running_loop()
-            acts = 0
+            actions = 0
             while loop.time() < hours * 3600:
-                story.tell(f"{loop.time():9.1f} s  {await workload.act()}")
-                acts += 1
+                record.add(f"{loop.time():9.1f} s  {await workload.act()}")
+                actions += 1
                 await asyncio.sleep(random.uniform(0, STEP_MAX_S))
                 cluster.check()
-                story.judge(violations(await cluster.objects()))
-            await _come_to_rest(cluster, story)
-            await _make_room(cluster, workload, story)
-            await _give_everything_back(cluster, workload, story)
-    return acts
+                record.check(violations(await cluster.objects()))
+            await _check_idle_cluster(cluster, record)
+            await _check_freed_room(cluster, workload, record)
+            await _check_empty_cluster(cluster, workload, record)
+    return actions
 
 
-class _Story:
-    """What happened last, and what was complained about: an error in a log is a bug as well."""
+class _Record:
+    """The latest events, and logged errors: each of those is a bug, too."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
         self._lines: deque[str] = deque(maxlen=EVENTS_SHOWN)
-        self._complaints: list[str] = []
+        self._logged_errors: list[str] = []
 
-    def tell(self, line: str) -> None:
+    def add(self, line: str) -> None:
         self._lines.append(line)
 
-    def judge(self, found: Iterable[str]) -> None:
-        wrong = [*found, *self._complaints]
+    def check(self, found: Iterable[str]) -> None:
+        wrong = [*found, *self._logged_errors]
         if wrong:
             raise SoakFailed(f"seed {self._seed}: " + "; ".join(wrong) + "\n" + "\n".join(self._lines))
 
     @contextmanager
-    def listening(self) -> Iterator[None]:
-        ears = _Ears(self._complaints)
-        logging.getLogger().addHandler(ears)
+    def capturing_errors(self) -> Iterator[None]:
+        handler = _ErrorLog(self._logged_errors)
+        logging.getLogger().addHandler(handler)
         try:
             yield
         finally:
-            logging.getLogger().removeHandler(ears)
+            logging.getLogger().removeHandler(handler)
 
 
-class _Ears(logging.Handler):
-    def __init__(self, complaints: list[str]) -> None:
+class _ErrorLog(logging.Handler):
+    def __init__(self, errors: list[str]) -> None:
         super().__init__(logging.ERROR)
-        self._complaints = complaints
+        self._logged_errors = errors
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._complaints.append(f"logged by {record.name}: {self.format(record)}")
+        self._logged_errors.append(f"logged by {record.name}: {self.format(record)}")
 
 
-async def _come_to_rest(cluster: SimulatedCluster, story: _Story) -> None:
-    """Everything works and has all its features, nobody meddles, and nothing happens any more: nothing is left undone."""
+async def _check_idle_cluster(cluster: SimulatedCluster, record: _Record) -> None:
+    """Without faults and new work, with all features: no pod is stuck and nothing leaks."""
     await cluster.heal()
     await cluster.restart_server(FeatureGates.defaults())
     for name in cluster.component_names:
@@ -100,28 +100,28 @@ async def _come_to_rest(cluster: SimulatedCluster, story: _Story) -> None:
     await asyncio.sleep(REST_S)
     cluster.check()
     objects = await cluster.objects()
-    story.judge((*violations(objects), *leaks(objects), *forgotten(objects, cluster.clock.now())))
+    record.check((*violations(objects), *leaks(objects), *stuck_pods(objects, cluster.clock.now())))
 
 
-async def _make_room(cluster: SimulatedCluster, workload: RandomWorkload, story: _Story) -> None:
-    """Pods go one by one; whoever waited for just that gets it, long before it would be tried in any case."""
+async def _check_freed_room(cluster: SimulatedCluster, workload: RandomWorkload, record: _Record) -> None:
+    """Delete pods one by one: pods that fit now are scheduled soon, not only when unschedulable pods are flushed."""
     for _ in range(DELETIONS):
-        story.tell(await workload.delete_pod())
+        record.add(await workload.delete_pod())
         await asyncio.sleep(SOON_S)
-        waiting = set(forgotten(await cluster.objects(), cluster.clock.now()))
+        waiting = set(stuck_pods(await cluster.objects(), cluster.clock.now()))
         if waiting:
-            # Something may have happened just now; whoever is forgotten stays so.
+            # A pod may be about to be scheduled; one that is stuck stays so.
             await asyncio.sleep(SOON_S)
-            story.judge(waiting.intersection(forgotten(await cluster.objects(), cluster.clock.now())))
+            record.check(waiting.intersection(stuck_pods(await cluster.objects(), cluster.clock.now())))
 
 
-async def _give_everything_back(cluster: SimulatedCluster, workload: RandomWorkload, story: _Story) -> None:
-    """When users want nothing any more nobody holds a device, and what can go goes."""
+async def _check_empty_cluster(cluster: SimulatedCluster, workload: RandomWorkload, record: _Record) -> None:
+    """After users have deleted everything, no claim is allocated and nothing leaks."""
     await workload.end_all()
     await asyncio.sleep(REST_S)
-    await workload.give_up_trainings()
+    await workload.end_trainings()
     await asyncio.sleep(REST_S)
     cluster.check()
     objects = await cluster.objects()
-    held = (f"claim {claim.metadata.name} still holds devices" for claim in objects.claims if claim.status.allocation)
-    story.judge((*held, *(f"pod {pod.metadata.name} is still there" for pod in objects.pods), *leaks(objects)))
+    held = (f"claim {claim.metadata.name} is still allocated" for claim in objects.claims if claim.status.allocation)
+    record.check((*held, *(f"pod {pod.metadata.name} still exists" for pod in objects.pods), *leaks(objects)))

@@ -1,7 +1,6 @@
-"""An event loop whose time jumps: nothing waits, everything happens in order.
+"""An event loop with virtual time: if no task is ready, its clock jumps to the next timer.
 
-Code under test uses `asyncio.sleep`, timeouts and `call_later` as always. Whenever nothing is ready to run, the loop's
-clock moves to the next timer. Real file descriptors still work, but a test that uses them has no reason to be here.
+Code uses `asyncio.sleep`, timeouts and `call_later` as always. File descriptors work, but are not waited for.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """A selector loop that never sleeps. It fails when everything waits and nothing can ever happen."""
+    """A selector loop that never sleeps. It raises Deadlock if all tasks wait and no timer is set."""
 
     def __init__(self) -> None:
         self._now_s = 0.0
@@ -32,7 +31,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
 
 class VirtualClock:
-    """The time of day under a virtual loop: a fixed start plus the loop's time."""
+    """The time of day on a virtual loop: a fixed start plus the time of the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, start: datetime = START) -> None:
         self._loop = loop
@@ -43,17 +42,17 @@ class VirtualClock:
 
 
 class Deadlock(Exception):
-    """Everything waits for something that nobody will do."""
+    """All tasks wait, and nothing can wake them."""
 
 
 def run_virtual(main: Coroutine[Any, Any, Result]) -> Result:
-    """Run the coroutine to its end in virtual time."""
+    """The result of the coroutine, run in virtual time."""
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         return runner.run(main)
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """Asked to wait, it looks once and then lets the loop's time pass at once."""
+    """Instead of waiting for a timeout, advances the time of the loop."""
 
     def __init__(self, loop: VirtualTimeLoop) -> None:
         super().__init__()

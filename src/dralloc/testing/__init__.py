@@ -1,1 +1,1 @@
-"""Layer 6: builders, fakes and harnesses for tests, ours and those of driver authors."""
+"""The published test kit: `builders` for objects of the resource API, and `driver_bench` for tests of drivers."""

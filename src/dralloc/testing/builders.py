@@ -1,4 +1,4 @@
-"""Small, valid objects of the resource API: a test states what matters to it, and nothing else.
+"""Builders for small, valid objects of the resource API: a test states only what matters to it.
 
 resource_slice("gpus", device("gpu-0", capacity={"memory": "40Gi"}, shareable=True))
 claim("training", request("gpu", count=2, where='device.attributes["gpu.example.com"].model == "h100"'))
@@ -131,7 +131,7 @@ def node(name: str = NODE, **labels: str) -> NodeFacts:
 
 
 def node_selector(**labels: str) -> NodeSelector:
-    """The nodes that have all of these labels."""
+    """Selects nodes with all of these labels."""
     requirements = tuple(
         NodeSelectorRequirement(key=key, operator="In", values=(value,)) for key, value in labels.items()
     )
@@ -146,14 +146,14 @@ def taint(key: str, value: str = "", effect: str = NO_SCHEDULE) -> DeviceTaint:
 
 
 def toleration(key: str = "", value: str | None = None, effect: str = "") -> DeviceToleration:
-    """Of one value where it is given, else of any."""
+    """Tolerates the given value, or every value if none is given."""
     return DeviceToleration(key=key, operator=EXISTS if value is None else EQUAL, value=value or "", effect=effect)
 
 
 def taint_rule(
     name: str, taint: DeviceTaint, *, driver: str | None = None, pool: str | None = None, device: str | None = None
 ) -> DeviceTaintRule:
-    """A rule for the devices whose named parts are equal; without any, for every device."""
+    """A rule for devices with this driver, pool and device; None matches all."""
     selector = DeviceTaintSelector(driver=driver, pool=pool, device=device)
     return DeviceTaintRule(
         metadata=ObjectMeta(name=name), spec=DeviceTaintRuleSpec(device_selector=selector, taint=taint)
@@ -219,7 +219,7 @@ def first_available(name: str, *alternatives: DeviceSubRequest) -> DeviceRequest
 
 
 def match(attribute: str, *requests: str) -> DeviceConstraint:
-    """Equal in the attribute: the devices of these requests, or of all."""
+    """The devices of these requests (default: all) must have equal values of the attribute."""
     return DeviceConstraint(match_attribute=attribute, requests=requests)
 
 
@@ -258,7 +258,7 @@ def held(
     consumed: Mapping[str, str] | None = None,
     admin: bool | None = None,
 ) -> DeviceRequestAllocationResult:
-    """A device that a claim has, or with a share id a share of it."""
+    """The allocation result of a device or, with a share ID, of a share."""
     return DeviceRequestAllocationResult(
         request=request,
         driver=driver,

@@ -1,4 +1,4 @@
-"""A driver on a bench: a server in this process, sockets in a directory, and calls as a node makes them. No cluster, no container.
+"""Runs a driver in a test: an API server in this process, sockets in a directory, and the calls of a kubelet.
 
 async with driver_bench(MyDriver(), tmp_path) as bench:
     claim = await bench.claim("training", exactly("gpu", bench.class_name, capacity={"memory": "10Gi"}))
@@ -39,7 +39,7 @@ NODE: Final = "node-a"
 
 @dataclass(frozen=True, slots=True)
 class DriverBench:
-    """A driver that runs, and everything around it."""
+    """A running driver, with a client of its API server and a caller of its gRPC services."""
 
     client: AsyncClient
     plugin: Plugin
@@ -50,26 +50,26 @@ class DriverBench:
 
     @property
     def class_name(self) -> str:
-        """The class of all devices of the driver."""
+        """The name of a class that selects all devices of the driver."""
         return self.claims.class_name
 
     async def claim(
         self, name: str, *requests: DeviceRequest, config: tuple[DeviceClaimConfiguration, ...] = ()
     ) -> ResourceClaim:
-        """A claim that has devices."""
+        """A new claim that is allocated devices of the driver."""
         return await self.claims.allocated(name, requests, config)
 
     def name_of(self, claim: ResourceClaim) -> ClaimName:
         return ClaimName(claim.metadata.namespace, claim.metadata.name, claim.metadata.uid)
 
     def cdi_documents(self) -> dict[str, Any]:
-        """The CDI files by their names."""
+        """The CDI specifications of the driver, by file name."""
         files = sorted(self.settings.cdi_dir.glob("*.json"))
         return {path.name: msgspec.json.decode(path.read_bytes()) for path in files}
 
 
 def bench_settings(directory: Path, **changes: Any) -> Settings:
-    """Everything below one directory. Its path must be short: it will hold sockets."""
+    """Settings with all directories below one, whose path must be short because it will contain sockets."""
     return Settings(
         **{
             "node_name": NODE,
@@ -83,7 +83,7 @@ def bench_settings(directory: Path, **changes: Any) -> Settings:
 
 @asynccontextmanager
 async def bench_server(gates: FeatureGates | None = None) -> AsyncIterator[Transport]:
-    """A server with the node on which drivers run."""
+    """An API server with the node on which drivers run."""
     async with (
         MemoryStore() as store,
         running_api_server(store, clock=SystemClock(), gates=gates or FeatureGates.defaults()) as server,
@@ -96,7 +96,7 @@ async def bench_server(gates: FeatureGates | None = None) -> AsyncIterator[Trans
 
 @asynccontextmanager
 async def bench_on(transport: Transport, driver: Driver, settings: Settings) -> AsyncIterator[DriverBench]:
-    """The driver, on a server that is there already: for second instances and restarts."""
+    """The driver on an existing API server: for second instances and restarts."""
     client = AsyncClient(transport)
     plugin = Plugin(driver, settings, transport)
     claims = ClaimMaker(client, driver.name, settings.node_name)
@@ -110,6 +110,6 @@ async def bench_on(transport: Transport, driver: Driver, settings: Settings) -> 
 async def driver_bench(
     driver: Driver, directory: Path, *, gates: FeatureGates | None = None
 ) -> AsyncIterator[DriverBench]:
-    """The driver on a bench of its own."""
+    """The driver on an API server of its own."""
     async with bench_server(gates) as transport, bench_on(transport, driver, bench_settings(directory)) as bench:
         yield bench

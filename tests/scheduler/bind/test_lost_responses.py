@@ -9,10 +9,10 @@ from dralloc.api.pod_claims import is_reserved_for, pod_reference
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.transport import ClientRequest
-from dralloc.simulator.network_faults import Loss, ScriptedTransport
 from dralloc.simulator.virtual_time import run_virtual
 from dralloc.testing.builders import claim, device, device_class, request, resource_slice
 from tests.support.scheduled_cluster import ScheduledCluster, in_cluster, node, our_pod, scheduled_cluster
+from tests.support.scripted_transport import Loss, ScriptedTransport
 
 Script = Callable[[ClientRequest], Loss]
 
