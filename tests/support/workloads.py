@@ -10,9 +10,11 @@ from typing import Any
 
 import msgspec
 
+from dralloc.api.batch_v1 import Job
 from dralloc.api.codec import decode, encode
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceRequest
+from dralloc.api.unstructured_object import UnstructuredObject, read_unstructured
 
 Document = dict[str, Any]
 
@@ -104,3 +106,14 @@ def job(
         "metadata": metadata,
         "spec": {**spec, "template": template},
     }
+
+
+def job_document(**spec: Any) -> UnstructuredObject:
+    """The job `train` as an informer has it."""
+    document = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "train", "namespace": "default", "uid": "uid-of-train"},
+        "spec": {"template": {"metadata": {"labels": {"team": "a"}}, "spec": pod("x")["spec"]}, **spec},
+    }
+    return read_unstructured(encode(document), Job)

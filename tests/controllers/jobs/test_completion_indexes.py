@@ -1,0 +1,18 @@
+"""Sets of completion indexes as text."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dralloc.controllers.jobs.completion_indexes import parse_indexes, print_indexes
+
+
+@given(indexes=st.sets(st.integers(0, 50)))
+def test_sets_of_indexes_survive_being_written_down(indexes: set[int]) -> None:
+    assert parse_indexes(print_indexes(indexes)) == indexes
+
+
+def test_sets_of_indexes_look_as_in_kubernetes() -> None:
+    assert print_indexes({7, 0, 1, 2, 5, 8}) == "0-2,5,7-8"
+    assert parse_indexes("nonsense,3,-,5-x") == {3}
