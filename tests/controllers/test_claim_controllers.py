@@ -1,4 +1,4 @@
-"""Claims from a pod's creation to its end, against a real server in virtual time."""
+"""Claims from the creation of a pod to its end, against a real server in virtual time."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def events_about(cluster: ControlledCluster, name: str) -> list[tuple[str,
     return [(event.reason, event.message, event.count) for event in events]
 
 
-def test_a_claim_is_made_used_given_back_and_deleted_with_its_pods_end() -> None:
+def test_a_claim_is_created_reserved_deallocated_and_deleted_with_its_pod() -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         await cluster.client.create(claim_template("t", request()))
         await cluster.client.create(pod("p", {"gpu": template("t")}))
@@ -53,7 +53,7 @@ def test_a_claim_is_made_used_given_back_and_deleted_with_its_pods_end() -> None
     play(scenario)
 
 
-def test_names_of_63_characters_make_a_claim_that_works() -> None:
+def test_names_of_63_characters_give_a_valid_claim_name() -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         await cluster.client.create(claim_template("t", request()))
         await cluster.client.create(pod("p" * 63, {"c" * 63: template("t")}))
@@ -64,7 +64,7 @@ def test_names_of_63_characters_make_a_claim_that_works() -> None:
     play(scenario)
 
 
-def test_a_template_that_comes_later_is_used_and_until_then_the_pod_says_what_it_waits_for_once() -> None:
+def test_a_missing_template_is_reported_once_and_used_when_it_is_created() -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         await cluster.client.create(pod("p", {"gpu": template("t")}))
         await cluster.settle(600)
@@ -77,7 +77,7 @@ def test_a_template_that_comes_later_is_used_and_until_then_the_pod_says_what_it
     play(scenario)
 
 
-def test_a_claim_that_the_server_refuses_is_told_and_tried_again() -> None:
+def test_a_refused_claim_is_reported_and_retried() -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         await cluster.client.create(quota("few", {"count/resourceclaims.resource.k8s.io": "1"}))
         await cluster.client.create(claim_template("t", request()))
@@ -97,7 +97,7 @@ def test_a_claim_that_the_server_refuses_is_told_and_tried_again() -> None:
     play(scenario)
 
 
-def test_a_claim_that_vanishes_is_made_anew_under_another_name() -> None:
+def test_a_deleted_claim_is_replaced_under_another_name() -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         await cluster.client.create(claim_template("t", request()))
         await cluster.client.create(pod("p", {"gpu": template("t")}))
@@ -112,7 +112,7 @@ def test_a_claim_that_vanishes_is_made_anew_under_another_name() -> None:
     play(scenario)
 
 
-def test_a_pod_that_has_its_node_from_elsewhere_is_listed_with_its_claim() -> None:
+def test_a_pod_bound_by_others_gets_a_reservation() -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         await cluster.client.create(claim("shared", request()))
         await cluster.client.create(pod("first", {"gpu": existing("shared")}))
@@ -125,7 +125,7 @@ def test_a_pod_that_has_its_node_from_elsewhere_is_listed_with_its_claim() -> No
     play(scenario)
 
 
-def test_a_pod_that_is_forced_onto_a_node_without_an_allocated_claim_is_not_listed() -> None:
+def test_a_bound_pod_gets_no_reservation_of_an_unallocated_claim() -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         await cluster.client.create(claim("shared", request()))
         await cluster.client.create(pod("forced", {"gpu": existing("shared")}, node="node-b"))
@@ -135,7 +135,7 @@ def test_a_pod_that_is_forced_onto_a_node_without_an_allocated_claim_is_not_list
     play(scenario)
 
 
-def test_a_claim_of_ones_own_is_given_back_after_its_last_pod_and_stays() -> None:
+def test_a_standalone_claim_is_deallocated_after_its_last_pod_and_kept() -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         await cluster.client.create(claim("shared", request()))
         for name in ("a", "b"):
@@ -155,7 +155,7 @@ def test_a_claim_of_ones_own_is_given_back_after_its_last_pod_and_stays() -> Non
     play(scenario)
 
 
-def test_a_pod_that_is_being_deleted_on_its_node_keeps_its_claim_until_it_has_ended() -> None:
+def test_a_terminating_pod_with_a_node_keeps_its_claim_until_it_has_finished() -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         await cluster.client.create(claim("shared", request()))
         await cluster.client.create(pod("p", {"gpu": existing("shared")}))
@@ -170,7 +170,7 @@ def test_a_pod_that_is_being_deleted_on_its_node_keeps_its_claim_until_it_has_en
     play(scenario)
 
 
-def test_a_deleted_claim_waits_for_its_pods() -> None:
+def test_a_deleted_claim_exists_until_its_pods_have_finished() -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         await cluster.client.create(claim("shared", request()))
         await cluster.client.create(pod("p", {"gpu": existing("shared")}))
@@ -186,7 +186,7 @@ def test_a_deleted_claim_waits_for_its_pods() -> None:
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_a_claim_that_a_scheduler_made_for_extended_resources_goes_with_its_pods_end(phase: str) -> None:
+def test_a_claim_for_extended_resources_is_deleted_after_its_pod(phase: str) -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         owner = await cluster.client.create(pod("p", requests={"example.com/gpu": "1"}, node="node-a"))
         made = claim("p-extended-resources-abcde", request("container-0-request-0"))
@@ -206,7 +206,7 @@ def test_a_claim_that_a_scheduler_made_for_extended_resources_goes_with_its_pods
     play(scenario)
 
 
-def test_a_scheduler_that_died_between_its_writes_leaks_nothing() -> None:
+def test_claims_of_a_crashed_scheduler_are_deallocated() -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         # After the finalizer.
         await cluster.client.create(claim("protected", request()))
@@ -226,7 +226,7 @@ def test_a_scheduler_that_died_between_its_writes_leaks_nothing() -> None:
     play(scenario)
 
 
-def test_what_ended_while_no_controller_ran_is_cleaned_up_when_one_does() -> None:
+def test_pods_that_finished_without_a_controller_are_cleaned_up_at_start() -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         await cluster.client.create(claim_template("t", request()))
         await cluster.client.create(claim("shared", request()))
@@ -267,7 +267,7 @@ async def job_holding_a_claim(cluster: ControlledCluster, pods: int = 2) -> Cons
     return reference
 
 
-def test_pods_come_and_go_without_a_trace_in_a_claim_that_their_job_holds() -> None:
+def test_pods_of_a_job_leave_no_reservation_in_a_claim_of_the_job() -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         reference = await job_holding_a_claim(cluster)
         before = await cluster.claim("shared")
@@ -280,7 +280,7 @@ def test_pods_come_and_go_without_a_trace_in_a_claim_that_their_job_holds() -> N
     play(scenario)
 
 
-def test_a_claim_that_its_job_gave_up_is_free_once_the_last_pod_has_ended() -> None:
+def test_a_claim_that_its_job_released_is_deallocated_after_the_last_pod() -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         await job_holding_a_claim(cluster)
         await cluster.client.patch(ResourceClaim, "shared", {"status": {"reservedFor": None}}, subresource="status")
@@ -299,7 +299,7 @@ def test_a_claim_that_its_job_gave_up_is_free_once_the_last_pod_has_ended() -> N
 
 
 @pytest.mark.parametrize("replaced", [False, True], ids=["is gone", "is another one by now"])
-def test_a_job_that_is_proven_gone_holds_nothing(replaced: bool) -> None:
+def test_the_reservation_of_a_deleted_job_is_removed(replaced: bool) -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         await job_holding_a_claim(cluster, pods=0)
         first = await cluster.client.get(Job, "job")
@@ -322,7 +322,7 @@ def test_a_job_that_is_proven_gone_holds_nothing(replaced: bool) -> None:
     ],
     ids=["a resource that the server does not know", "a group that the server does not know"],
 )
-def test_a_reference_that_cannot_be_checked_stays(reference: ConsumerReference) -> None:
+def test_a_reservation_that_cannot_be_checked_is_kept(reference: ConsumerReference) -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         await cluster.client.create(claim("shared", request()))
         await cluster.protect("shared")
@@ -333,7 +333,7 @@ def test_a_reference_that_cannot_be_checked_stays(reference: ConsumerReference) 
     play(scenario)
 
 
-def test_mixed_lists_lose_pods_one_by_one_and_are_free_when_both_kinds_are_gone() -> None:
+def test_reservations_of_pods_and_workloads_are_removed_one_by_one() -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         reference = await job_holding_a_claim(cluster, pods=1)
         # As a scheduler with the gate off lists a pod beside the job.
@@ -357,7 +357,7 @@ def test_mixed_lists_lose_pods_one_by_one_and_are_free_when_both_kinds_are_gone(
 # --- metrics --------------------------------------------------------------------------------------------------------
 
 
-def test_metrics_tell_claims_with_alternatives_from_others() -> None:
+def test_metrics_distinguish_claims_with_a_prioritized_list() -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         await cluster.client.create(claim_template("plain", request()))
         await cluster.client.create(claim_template("listed", first_available("r", alternative("a"), alternative("b"))))

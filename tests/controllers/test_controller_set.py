@@ -1,4 +1,4 @@
-"""Controllers as processes: who is in charge, what a term leaves behind, and the command."""
+"""Controllers as processes: leader election, terms of leadership, the command."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CUT_OFF = Faults(lose_request=1.0)
 STOP_TIMEOUT_S = 60
 
 
-def test_one_of_two_is_in_charge_and_the_other_takes_over() -> None:
+def test_one_of_two_processes_leads_and_the_other_takes_over() -> None:
     async def main() -> None:
         clock = VirtualClock(asyncio.get_running_loop())
         async with api_application(clock=clock) as application:
@@ -101,7 +101,9 @@ class WithoutResource:
         "nobody may see claims: nothing is done about them",
     ],
 )
-def test_what_cannot_be_watched_stops_only_those_who_need_it(plural: str, status: int, wants_claims: bool) -> None:
+def test_a_kind_that_cannot_be_watched_stops_only_controllers_that_need_it(
+    plural: str, status: int, wants_claims: bool
+) -> None:
     async def main() -> None:
         clock = VirtualClock(asyncio.get_running_loop())
         async with api_application(clock=clock) as application:
@@ -120,7 +122,7 @@ def test_what_cannot_be_watched_stops_only_those_who_need_it(plural: str, status
     run_virtual(main())
 
 
-def test_processes_that_run_different_controllers_do_not_wait_for_each_other() -> None:
+def test_processes_with_different_controllers_use_different_leases() -> None:
     async def main() -> None:
         async with controlled_cluster(only=("jobs",)) as jobs, controlled_cluster(only=("quota",)) as quota:
             assert jobs.controllers.lease != quota.controllers.lease
@@ -128,7 +130,7 @@ def test_processes_that_run_different_controllers_do_not_wait_for_each_other() -
     run_virtual(main())
 
 
-def test_a_term_that_ended_is_not_counted_any_more() -> None:
+def test_the_queues_of_an_ended_term_leave_the_metrics() -> None:
     async def main() -> None:
         async with controlled_cluster() as cluster:
             await cluster.settle()
@@ -152,7 +154,7 @@ def test_a_term_that_ended_is_not_counted_any_more() -> None:
     ],
     ids=["an unknown controller", "no kubeconfig", "an unknown gate"],
 )
-def test_wrong_use_is_refused_in_a_line(arguments: list[str], words: str) -> None:
+def test_wrong_arguments_are_refused_with_one_line(arguments: list[str], words: str) -> None:
     result = CliRunner().invoke(app, ["controllers", *arguments])
     assert result.exit_code == 2
     assert words in result.output
@@ -160,7 +162,7 @@ def test_wrong_use_is_refused_in_a_line(arguments: list[str], words: str) -> Non
 
 
 @pytest.mark.slow
-def test_the_command_works_on_a_server_until_it_is_told_to_end(tmp_path: Path) -> None:
+def test_the_command_runs_until_it_is_interrupted(tmp_path: Path) -> None:
     with server_process(tmp_path) as server:
         command = [sys.executable, "-m", "dralloc", "controllers", "--kubeconfig", str(server.kubeconfig)]
         command += ["--leader-elect", "--metrics-address", "127.0.0.1:0"]

@@ -1,4 +1,4 @@
-"""What controllers know right after a write, and the names they give: both must not depend on luck."""
+"""The cache of our own writes in front of an informer, and suffixes of names."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def play(scenario: Callable[[Informer[DeviceClass], MutationCache[DeviceClass]],
     run_virtual(main())
 
 
-def test_an_answer_counts_until_the_copy_has_caught_up() -> None:
+def test_a_written_object_is_returned_until_the_informer_has_caught_up() -> None:
     async def scenario(informer: Informer[DeviceClass], latest: MutationCache[DeviceClass]) -> None:
         informer.put(at(5))
         latest.keep(at(9))
@@ -46,7 +46,7 @@ def test_an_answer_counts_until_the_copy_has_caught_up() -> None:
     play(scenario)
 
 
-def test_an_answer_that_is_older_than_the_copy_is_no_news() -> None:
+def test_a_written_object_older_than_the_informed_one_is_ignored() -> None:
     async def scenario(informer: Informer[DeviceClass], latest: MutationCache[DeviceClass]) -> None:
         informer.put(at(10))
         latest.keep(at(9))
@@ -55,7 +55,7 @@ def test_an_answer_that_is_older_than_the_copy_is_no_news() -> None:
     play(scenario)
 
 
-def test_what_is_deleted_is_gone_whatever_was_answered() -> None:
+def test_a_deletion_removes_the_written_object() -> None:
     async def scenario(informer: Informer[DeviceClass], latest: MutationCache[DeviceClass]) -> None:
         informer.put(at(5))
         latest.keep(at(6))
@@ -65,7 +65,7 @@ def test_what_is_deleted_is_gone_whatever_was_answered() -> None:
     play(scenario)
 
 
-def test_an_answer_that_is_never_shown_is_not_believed_for_ever() -> None:
+def test_a_written_object_that_the_informer_never_shows_expires() -> None:
     async def scenario(_: Informer[DeviceClass], latest: MutationCache[DeviceClass]) -> None:
         latest.keep(at(6))
         await asyncio.sleep(KEPT_S - 1)
@@ -77,7 +77,7 @@ def test_an_answer_that_is_never_shown_is_not_believed_for_ever() -> None:
 
 
 @given(seed=st.text(), first=st.integers(0, 10**6), second=st.integers(0, 10**6))
-def test_suffixes_are_short_and_different_for_every_serial_number(seed: str, first: int, second: int) -> None:
+def test_suffixes_are_short_and_unique(seed: str, first: int, second: int) -> None:
     assert len(suffix(seed, first)) == 5
     assert set(suffix(seed, first)) <= set(ALPHABET)
     assert (suffix(seed, first) == suffix(seed, second)) == (first == second)

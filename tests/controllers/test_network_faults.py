@@ -1,4 +1,4 @@
-"""Requests get lost, answers get lost, watches break, controllers die: in the end all is as it should be, and no more."""
+"""Controllers converge over a network that loses requests, answers and watches, and after crashes."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def test_every_version_equals_the_dictionary_of_that_time(changes: list[tuple[ob
         assert all(version.get(key) == then.get(key) and (key in version) == (key in then) for key, _ in changes)
 
 
-def test_large_maps_find_everything_and_share_what_did_not_change() -> None:
+def test_large_maps_share_unchanged_parts() -> None:
     numbers = PersistentMap((number, -number) for number in range(5_000))
     changed = numbers.set(17, 0)
     assert (numbers[17], changed[17]) == (-17, 0)
@@ -52,7 +52,7 @@ def test_large_maps_find_everything_and_share_what_did_not_change() -> None:
     assert numbers.remove(99_999) is numbers
 
 
-def test_removing_what_was_added_gives_back_an_equal_map() -> None:
+def test_removal_undoes_an_addition() -> None:
     numbers = PersistentMap((number, number) for number in range(100))
     assert numbers.set(-1, 1).remove(-1) == numbers
     assert numbers.set(-1, 1) != numbers

@@ -1,4 +1,4 @@
-"""A snapshot that deltas have changed equals one that is built anew, and old ones stay as they were."""
+"""A snapshot after deltas equals one that is built from scratch; old snapshots do not change."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ TestDeltas = pytest.mark.slow(Deltas.TestCase)
 TestDeltas.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
 
 
-def test_what_does_not_change_is_not_worked_out_again() -> None:
+def test_views_of_unchanged_pools_are_cached() -> None:
     snapshot = Snapshot.of(
         slices=[resource_slice("a", device("gpu-0")), resource_slice("b", device("g"), node_name="node-b", pool="b")]
     )
@@ -200,6 +200,6 @@ def test_what_does_not_change_is_not_worked_out_again() -> None:
     assert used_here.view(node(), VISIBILITIES[0]) is before
 
 
-def test_a_slice_that_is_stated_again_unchanged_changes_nothing() -> None:
+def test_an_unchanged_slice_returns_the_same_snapshot() -> None:
     snapshot = Snapshot.of(slices=[resource_slice("a", device("gpu-0"))])
     assert snapshot.with_slice(resource_slice("a", device("gpu-0"))) is snapshot

@@ -1,4 +1,4 @@
-"""Node selectors take the nodes that node affinity takes, and are found by what those nodes carry."""
+"""Node selectors match as node affinity does; anchors find every selector that can match."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_which_nodes_a_selector_takes(case: Case) -> None:
+def test_which_nodes_a_selector_matches(case: Case) -> None:
     assert matches(NodeSelector(node_selector_terms=case.terms), NODE) == case.want
 
 
@@ -78,7 +78,7 @@ def test_which_nodes_a_selector_takes(case: Case) -> None:
         by_name("Exists"),
     ],
 )
-def test_a_selector_without_meaning_is_an_error_that_every_node_meets(meaningless: NodeSelectorTerm) -> None:
+def test_an_invalid_selector_fails_for_every_node(meaningless: NodeSelectorTerm) -> None:
     selector = NodeSelector(node_selector_terms=(term(requirement("zone", "Exists")), meaningless))
     with pytest.raises(NodeSelectorError):
         matches(selector, NODE)
@@ -103,7 +103,7 @@ nodes = st.builds(NodeFacts, names, st.dictionaries(keys, values))
 
 
 @given(st.lists(terms, max_size=3), nodes)
-def test_every_node_that_is_taken_carries_an_anchor(found: list[NodeSelectorTerm], node: NodeFacts) -> None:
+def test_every_matched_node_has_an_anchor_of_the_selector(found: list[NodeSelectorTerm], node: NodeFacts) -> None:
     selector = NodeSelector(node_selector_terms=tuple(found))
     if matches(selector, node):
         assert anchors(selector) & set(anchors_of_node(node))

@@ -1,4 +1,4 @@
-"""What allocated claims use: devices given out whole, shares, capacity, counters."""
+"""The usage of a pool by allocated claims: whole devices, shares, capacity, counters."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ def test_admin_access_uses_nothing() -> None:
     assert not Snapshot.of(claims=[claim(allocation=allocation(held("gpu-0", admin=True)))]).usage
 
 
-def test_a_claim_that_is_stated_again_replaces_what_it_used() -> None:
+def test_a_claim_replaces_its_earlier_usage() -> None:
     snapshot = Snapshot.of(claims=[claim(allocation=allocation(held("gpu-0")))])
     moved = snapshot.with_claim(claim(allocation=allocation(held("gpu-1"))))
     assert (usage_of(moved, "gpu-0"), usage_of(moved, "gpu-1")) == (None, DeviceUsage(dedicated=1))
     assert not snapshot.with_claim(claim()).usage
 
 
-def test_the_same_allocation_again_changes_nothing() -> None:
+def test_an_unchanged_claim_returns_the_same_snapshot() -> None:
     snapshot = Snapshot.of(claims=[claim(allocation=allocation(held("gpu-0")))])
     assert snapshot.with_claim(claim(allocation=allocation(held("gpu-0")))) is snapshot
 
 
-def test_a_claim_that_changes_otherwise_is_kept_as_it_is_now() -> None:
+def test_a_claim_with_the_same_allocation_is_replaced() -> None:
     before = claim(allocation=allocation(held("gpu-0")))
     reserved = structs.replace(before.status, reserved_for=(ConsumerReference(resource="pods", name="p", uid="u"),))
     after = Snapshot.of(claims=[before]).with_claim(structs.replace(before, status=reserved))
@@ -60,7 +60,7 @@ def test_a_claim_that_changes_otherwise_is_kept_as_it_is_now() -> None:
     assert usage_of(after, "gpu-0") == DeviceUsage(dedicated=1)
 
 
-def test_a_device_is_in_use_whichever_comes_first_the_claim_or_the_slice() -> None:
+def test_claims_and_slices_may_come_in_any_order() -> None:
     gpus = resource_slice("s", device("gpu-0"), device("gpu-1"))
     holder = claim(allocation=allocation(held("gpu-1")))
     early = Snapshot.of(slices=[gpus], claims=[holder])
@@ -68,7 +68,7 @@ def test_a_device_is_in_use_whichever_comes_first_the_claim_or_the_slice() -> No
     assert early.usage[POOL_ID].dedicated == late.usage[POOL_ID].dedicated == (0b10,)
 
 
-def test_a_device_that_comes_back_is_still_in_use() -> None:
+def test_a_device_that_is_published_again_is_still_in_use() -> None:
     snapshot = Snapshot.of(
         slices=[resource_slice("s", device("gpu-0"))], claims=[claim(allocation=allocation(held("gpu-0")))]
     )
@@ -77,7 +77,7 @@ def test_a_device_that_comes_back_is_still_in_use() -> None:
     assert (gone.usage[POOL_ID].dedicated, back.usage[POOL_ID].dedicated) == ((0b0,), (0b10,))
 
 
-def test_counters_are_drawn_once_for_a_device_wherever_it_is() -> None:
+def test_a_device_draws_from_counters_once_on_any_node() -> None:
     partition = {"card": {"memory": "4"}}
     slices = [
         resource_slice("a", device("p0", draws=partition, shareable=True), device("p1", draws=partition), of=3),

@@ -1,4 +1,4 @@
-"""Which pools a node sees: generations, completeness, placement, contradictions, order."""
+"""Which pools a node can use: generations, completeness, placement, validity, order."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_what_a_node_sees(case: Case) -> None:
+def test_layout(case: Case) -> None:
     view = view_of(case.slices, node("node-a", zone="z1"), case.visibility)
     assert tuple(seen(view)) == case.want
     assert [pool.layout.status for pool in view.pools] == ([case.status] if case.status else [])
@@ -149,7 +149,7 @@ def test_pools_and_slices_are_tried_by_name_and_devices_as_published() -> None:
     assert seen(view_of(slices, node())) == ["p9/d", "p1/c", "p1/b", "p1/a", "p2/e", "p2/f"]
 
 
-def test_a_node_selector_without_meaning_spoils_every_view_that_looks_at_it() -> None:
+def test_an_invalid_node_selector_invalidates_the_view() -> None:
     broken = node_selector(zone="not a value")
     view = view_of((resource_slice("s", GPU), resource_slice("t", GPU, pool="other", node_selector=broken)), node())
     assert isinstance(view.fault, NodeSelectorError)
@@ -157,7 +157,7 @@ def test_a_node_selector_without_meaning_spoils_every_view_that_looks_at_it() ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("batch", range(4))
-def test_an_index_finds_what_looking_at_every_slice_finds(batch: int) -> None:
+def test_views_agree_with_a_scan_of_every_slice(batch: int) -> None:
     nodes = [node("node-a", zone="z1"), node("node-b"), node("node-c", zone="z1")]
     for seed in range(batch * 100, batch * 100 + 100):
         slices = tuple(
@@ -196,7 +196,7 @@ def _renamed(slices: tuple[ResourceSlice, ...], offset: int) -> list[ResourceSli
     ]
 
 
-def test_the_plain_pools_know_a_selector_without_meaning() -> None:
+def test_the_plain_pools_refuse_an_invalid_selector() -> None:
     broken = resource_slice("s", GPU, node_selector=node_selector(zone="not a value"))
     with pytest.raises(PlainFatal):
         PlainPools(World(slices=(broken,), claims=(), classes={}, node=node()))

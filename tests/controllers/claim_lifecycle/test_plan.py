@@ -1,4 +1,4 @@
-"""What becomes of a claim when those who hold it are done, as sentences and as a property."""
+"""Removal of consumers, deallocation and deletion of claims: a table and properties."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_plan_claim(case: Case) -> None:
         "one that is deleted before it got a node is",
     ],
 )
-def test_when_a_pod_is_done(node: str | None, phase: str, deleted: bool, want: bool) -> None:
+def test_is_done(node: str | None, phase: str, deleted: bool, want: bool) -> None:
     item = seen(pod("p", node=node), phase=phase)
     if deleted:
         item = replace(item, metadata=replace(item.metadata, deletion_timestamp=NOW))
@@ -202,7 +202,7 @@ HOLDERS = st.builds(
 
 
 @given(item=CLAIMS, holders=HOLDERS)
-def test_a_plan_that_is_carried_out_leaves_nothing_to_do(item: ResourceClaim, holders: ConsumerFacts) -> None:
+def test_a_second_plan_is_empty(item: ResourceClaim, holders: ConsumerFacts) -> None:
     after: ResourceClaim | None = item
     for action in plan_claim(item, holders):
         after = carried_out(after, action)
@@ -210,7 +210,7 @@ def test_a_plan_that_is_carried_out_leaves_nothing_to_do(item: ResourceClaim, ho
 
 
 @given(item=CLAIMS, holders=HOLDERS)
-def test_whoever_holds_a_claim_keeps_it(item: ResourceClaim, holders: ConsumerFacts) -> None:
+def test_consumers_that_exist_keep_their_claim(item: ResourceClaim, holders: ConsumerFacts) -> None:
     after: ResourceClaim | None = item
     for action in plan_claim(item, holders):
         after = carried_out(after, action)

@@ -1,4 +1,4 @@
-"""Which claims a pod gets, as sentences; and that a plan, once carried out, leaves nothing to do."""
+"""The claims that a pod gets: a table and properties."""
 
 from __future__ import annotations
 
@@ -239,12 +239,12 @@ def test_plan_pod(case: Case) -> None:
     assert tuple(map(in_words, case.world.plan())) == case.want
 
 
-def test_a_pod_that_is_being_deleted_gets_nothing() -> None:
+def test_a_terminating_pod_needs_no_action() -> None:
     leaving = replace(NEW, metadata=replace(NEW.metadata, deletion_timestamp="2026-01-01T00:00:00Z"))
     assert World.of(leaving).plan() == ()
 
 
-def test_the_schedulers_own_reservation_is_given_time_to_be_shown() -> None:
+def test_a_reservation_waits_for_the_one_of_the_scheduler() -> None:
     bound = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
     item = seen(pod("p", {"nic": existing("shared")}, node="node-a"), conditions=[bound])
     claims = {"shared": allocated(claim("shared", request()))}
@@ -257,7 +257,7 @@ def test_the_schedulers_own_reservation_is_given_time_to_be_shown() -> None:
     assert plan(NOW + timedelta(seconds=10)) == PlannedActions((Reserve(item, "shared"),))
 
 
-def test_a_claim_is_made_as_its_template_says_and_belongs_to_its_pod() -> None:
+def test_a_claim_follows_its_template_and_is_controlled_by_its_pod() -> None:
     document = claim_template("t", request(count=2), labels={"team": "a"}, annotations={"note": "b"})
     document["spec"]["spec"]["fieldOfTheFuture"] = {"kept": True}
     (create, record) = World.of(NEW, templates=templates(document)).plan()
@@ -276,7 +276,7 @@ def test_a_claim_is_made_as_its_template_says_and_belongs_to_its_pod() -> None:
     assert record.names == (("gpu", metadata["name"]),)
 
 
-def test_a_new_claim_never_has_the_name_of_the_one_whose_place_it_takes() -> None:
+def test_a_replacement_never_has_the_name_of_the_claim_it_replaces() -> None:
     world = World.of(NEW)
     names = set()
     for _ in range(5):
@@ -287,7 +287,7 @@ def test_a_new_claim_never_has_the_name_of_the_one_whose_place_it_takes() -> Non
     assert len(names) == 5
 
 
-def test_a_name_that_is_taken_is_not_used() -> None:
+def test_a_used_name_is_skipped() -> None:
     world = World.of(NEW)
     (create, _) = world.plan()
     assert isinstance(create, CreateClaim)
@@ -297,7 +297,7 @@ def test_a_name_that_is_taken_is_not_used() -> None:
     assert other.document["metadata"]["name"] != taken
 
 
-def test_a_claim_that_only_its_maker_knows_of_is_used() -> None:
+def test_a_claim_that_is_not_indexed_yet_is_found_by_name() -> None:
     """The server has answered, the list of the pod's claims does not show it yet."""
     world = World.of(NEW)
     (create, _) = world.plan()
@@ -326,7 +326,7 @@ def test_a_claim_that_only_its_maker_knows_of_is_used() -> None:
         "no part ends with a dot",
     ],
 )
-def test_names_of_claims_begin_with_pod_and_entry(pod_name: str, entry: str, want: str) -> None:
+def test_names_of_claims_start_with_pod_and_entry(pod_name: str, entry: str, want: str) -> None:
     base = name_base(pod_name, entry)
     assert base == want
     assert len(base) <= 57
@@ -359,14 +359,14 @@ def worlds(draw: st.DrawFn) -> World:
 
 
 @given(world=worlds())
-def test_a_plan_that_is_carried_out_leaves_nothing_to_do(world: World) -> None:
+def test_a_second_plan_is_empty(world: World) -> None:
     for action in world.plan():
         world.carry_out(action)
     assert [action for action in world.plan() if not isinstance(action, ReportProblem)] == []
 
 
 @given(world=worlds())
-def test_a_plan_that_is_carried_out_in_part_is_taken_up_again_and_makes_nothing_twice(world: World) -> None:
+def test_an_interrupted_plan_is_continued_and_creates_nothing_twice(world: World) -> None:
     before = set(world.claims)
     for _ in range(10):
         actions = [action for action in world.plan() if not isinstance(action, ReportProblem)]

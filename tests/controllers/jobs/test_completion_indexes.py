@@ -9,10 +9,10 @@ from dralloc.controllers.jobs.completion_indexes import parse_indexes, print_ind
 
 
 @given(indexes=st.sets(st.integers(0, 50)))
-def test_sets_of_indexes_survive_being_written_down(indexes: set[int]) -> None:
+def test_indexes_survive_a_round_trip(indexes: set[int]) -> None:
     assert parse_indexes(print_indexes(indexes)) == indexes
 
 
-def test_sets_of_indexes_look_as_in_kubernetes() -> None:
+def test_indexes_are_written_as_in_kubernetes() -> None:
     assert print_indexes({7, 0, 1, 2, 5, 8}) == "0-2,5,7-8"
     assert parse_indexes("nonsense,3,-,5-x") == {3}

@@ -1,4 +1,4 @@
-"""Jobs from their creation to their end, and the claims that they hold for their pods, against a real server."""
+"""Jobs from creation to end, with their claims, against a real server."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def end_pods(cluster: ControlledCluster, count: int | None = None, phase: 
     await cluster.settle()
 
 
-def test_a_job_runs_its_pods_few_at_a_time_until_enough_have_succeeded() -> None:
+def test_a_job_runs_pods_up_to_its_parallelism_until_its_completions() -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         await cluster.client.create(job("j", parallelism=2, completions=5))
         await cluster.settle()
@@ -74,7 +74,7 @@ def test_a_job_runs_its_pods_few_at_a_time_until_enough_have_succeeded() -> None
     play(scenario)
 
 
-def test_pods_that_fail_are_replaced_until_too_many_have() -> None:
+def test_failed_pods_are_replaced_up_to_the_backoff_limit() -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         await cluster.client.create(job("j", parallelism=1, completions=1, backoffLimit=2))
         await cluster.settle()
@@ -95,7 +95,7 @@ def test_pods_that_fail_are_replaced_until_too_many_have() -> None:
     play(scenario)
 
 
-def test_a_pod_that_is_deleted_is_replaced_and_one_that_succeeded_stays_counted() -> None:
+def test_a_deleted_pod_is_replaced_and_a_succeeded_one_stays_counted() -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         await cluster.client.create(job("j", parallelism=3, completions=4))
         await cluster.settle()
@@ -136,7 +136,7 @@ def test_every_index_succeeds_once() -> None:
     play(scenario)
 
 
-def test_a_job_can_wait_go_on_grow_and_shrink() -> None:
+def test_a_job_can_be_suspended_resumed_and_scaled() -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         await cluster.client.create(job("j", parallelism=3, completions=9, suspend=True))
         await cluster.settle()
@@ -156,7 +156,7 @@ def test_a_job_can_wait_go_on_grow_and_shrink() -> None:
     play(scenario)
 
 
-def test_a_job_that_takes_too_long_ends_and_goes_when_its_time_is_over() -> None:
+def test_a_job_fails_after_its_deadline_and_is_deleted_after_its_ttl() -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         await cluster.client.create(
             job("j", parallelism=1, completions=1, activeDeadlineSeconds=30, ttlSecondsAfterFinished=60)
@@ -172,7 +172,7 @@ def test_a_job_that_takes_too_long_ends_and_goes_when_its_time_is_over() -> None
     play(scenario)
 
 
-def test_what_a_job_asks_for_and_we_do_not_have_is_said() -> None:
+def test_a_job_with_an_unsupported_field_fails_with_a_reason() -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         document = job("j", completions=1)
         document["spec"]["podFailurePolicy"] = {"rules": []}
@@ -190,7 +190,7 @@ def test_what_a_job_asks_for_and_we_do_not_have_is_said() -> None:
     play(scenario)
 
 
-def test_pods_that_the_server_refuses_are_told_of_once_and_tried_again() -> None:
+def test_refused_pods_are_reported_once_and_retried() -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         await cluster.client.create(quota("few", {"count/pods": "2"}))
         await cluster.client.create(job("j", parallelism=5, completions=5))
@@ -231,7 +231,7 @@ async def job_with_claim(cluster: ControlledCluster, **spec: Any) -> ConsumerRef
     return await schedule_job(cluster)
 
 
-def test_a_job_holds_its_claim_until_its_last_pod_has_ended() -> None:
+def test_a_claim_stays_reserved_until_the_last_pod_of_its_job_has_finished() -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         reference = await job_with_claim(cluster, parallelism=3, completions=3)
         claim = await cluster.claim("shared")
@@ -251,7 +251,7 @@ def test_a_job_holds_its_claim_until_its_last_pod_has_ended() -> None:
     play(scenario, WITH_CLAIMS)
 
 
-def test_a_job_that_fails_gives_its_claim_up_when_the_pods_it_sends_away_are_gone() -> None:
+def test_a_failed_job_releases_its_claim_after_its_pods_are_deleted() -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         await job_with_claim(cluster, parallelism=3, completions=3, backoffLimit=0)
         await end_pods(cluster, 1, phase=FAILED)
@@ -269,7 +269,7 @@ def test_a_job_that_fails_gives_its_claim_up_when_the_pods_it_sends_away_are_gon
     play(scenario, WITH_CLAIMS)
 
 
-def test_the_claim_of_a_job_that_is_deleted_is_free_when_its_pods_are_gone() -> None:
+def test_the_claim_of_a_deleted_job_is_deallocated_after_its_pods() -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         await cluster.client.create(job("j", {"gpu": existing("shared")}, parallelism=2, completions=2))
         await cluster.settle()
@@ -298,7 +298,7 @@ def test_the_claim_of_a_job_that_is_deleted_is_free_when_its_pods_are_gone() -> 
     play(scenario, WITH_CLAIMS)
 
 
-def test_a_job_beside_listed_pods_gives_up_only_itself() -> None:
+def test_a_job_removes_only_its_own_reservation() -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         reference = await job_with_claim(cluster, parallelism=1, completions=1)
         other = ConsumerReference(api_group="batch", resource="cronjobs", name="x", uid="u")
@@ -311,7 +311,7 @@ def test_a_job_beside_listed_pods_gives_up_only_itself() -> None:
 
 
 @pytest.mark.slow
-def test_pods_on_a_tainted_device_are_evicted_until_the_job_gives_up_and_its_claim_with_it() -> None:
+def test_evictions_count_as_failures_until_the_job_fails_and_releases_its_claim() -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         await job_with_claim(cluster, parallelism=2, completions=2, backoffLimit=3)
         await cluster.client.create(

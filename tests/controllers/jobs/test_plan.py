@@ -226,7 +226,7 @@ def test_plan_job(case: Case) -> None:
     assert wait == (None if case.look_again_s is None else pytest.approx(case.look_again_s))
 
 
-def test_a_job_that_is_being_deleted_is_left_alone() -> None:
+def test_a_job_that_is_being_deleted_needs_no_action() -> None:
     job = a_job(**THREE)
     leaving = replace(job, metadata=replace(job.metadata, deletion_timestamp=STARTED))
     assert plan_job(leaving, JobFacts(counts=PodCounts()), NOW).actions == ()
@@ -244,9 +244,7 @@ def test_a_job_that_is_being_deleted_is_left_alone() -> None:
         }
     ),
 )
-def test_a_job_whose_plan_is_carried_out_settles_and_never_creates_and_deletes_at_once(
-    count: PodCounts, spec: dict[str, Any]
-) -> None:
+def test_plans_converge_and_never_create_and_delete_at_once(count: PodCounts, spec: dict[str, Any]) -> None:
     job = a_job(**spec)
     for _ in range(6):
         actions = plan_job(job, JobFacts(counts=count), NOW).actions
@@ -276,5 +274,5 @@ def test_a_job_whose_plan_is_carried_out_settles_and_never_creates_and_deletes_a
         ({"backoffLimitPerIndex": 0}, "backoffLimitPerIndex"),
     ],
 )
-def test_what_is_not_supported_is_named(spec: dict[str, Any], want: str | None) -> None:
+def test_unsupported_fields_are_named(spec: dict[str, Any], want: str | None) -> None:
     assert unsupported_field(spec) == want

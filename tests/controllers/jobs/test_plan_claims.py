@@ -13,7 +13,7 @@ from dralloc.testing.builders import request
 from tests.support.workloads import claim_template, job_document
 
 
-def test_a_job_gets_the_claims_that_it_asks_for_and_is_their_holder() -> None:
+def test_a_job_creates_the_claims_of_its_annotation_and_reserves_them() -> None:
     job = job_document()
     job = replace(job, metadata=replace(job.metadata, annotations={SHARED_CLAIMS: "nic=t, disk = none,nonsense"}))
     template = read_unstructured(encode(claim_template("t", request(), labels={"a": "b"})), ResourceClaimTemplate)

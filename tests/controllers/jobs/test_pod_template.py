@@ -9,7 +9,7 @@ from dralloc.controllers.jobs.pod_tracker import COMPLETION_INDEX
 from tests.support.workloads import job_document
 
 
-def test_a_pod_is_made_as_the_template_says_and_belongs_to_its_job() -> None:
+def test_a_pod_follows_the_template_and_is_controlled_by_its_job() -> None:
     job = job_document()
     job.content["spec"]["template"]["spec"]["fieldOfTheFuture"] = {"kept": True}
     made = pod_document(job, "train-x", None)
@@ -29,7 +29,7 @@ def test_a_pod_is_made_as_the_template_says_and_belongs_to_its_job() -> None:
     ]
 
 
-def test_a_pod_with_an_index_finds_it_everywhere() -> None:
+def test_a_pod_of_an_indexed_job_has_its_index_as_label_annotation_and_variable() -> None:
     made = pod_document(job_document(), "train-7-x", 7)
     assert made["metadata"]["annotations"] == {COMPLETION_INDEX: "7"}
     assert made["metadata"]["labels"][COMPLETION_INDEX] == "7"
@@ -37,7 +37,7 @@ def test_a_pod_with_an_index_finds_it_everywhere() -> None:
     assert made["spec"]["containers"][0]["env"] == [{"name": "JOB_COMPLETION_INDEX", "value": "7"}]
 
 
-def test_names_of_pods_are_all_different_and_the_same_again_for_who_takes_over() -> None:
+def test_names_of_pods_are_unique_and_repeatable() -> None:
     names = PodNames(job_document(), lambda _: False)
     first = [names.next(None) for _ in range(10_000)]
     assert len(set(first)) == 10_000
@@ -56,6 +56,6 @@ def test_names_of_pods_are_all_different_and_the_same_again_for_who_takes_over()
         ("j" * 63, 12, "j" * 54 + "-12-"),
     ],
 )
-def test_names_of_pods_begin_with_their_job(job: str, index: int | None, want: str) -> None:
+def test_names_of_pods_start_with_the_name_of_the_job(job: str, index: int | None, want: str) -> None:
     assert name_base(job, index) == want
     assert len(want) + 5 <= 63

@@ -81,7 +81,7 @@ STEPS = st.lists(
 
 @given(steps=STEPS)
 @example(steps=[("create", 0), ("dismiss", 0), ("delete", 0), ("fail", 0), ("remove", 0)])
-def test_counting_change_by_change_is_counting_everything(steps: list[tuple[str, int]]) -> None:
+def test_incremental_counts_agree_with_a_full_count(steps: list[tuple[str, int]]) -> None:
     tracker, model = PodTracker(), Model()
     for step, number in steps:
         name = f"p{number}"
@@ -118,7 +118,7 @@ def test_counting_change_by_change_is_counting_everything(steps: list[tuple[str,
         assert tracker.slots.vacant(4, 4) == model.vacant(4)
 
 
-def test_whoever_takes_over_counts_on() -> None:
+def test_a_new_leader_continues_from_the_status() -> None:
     tracker = PodTracker()
     tracker.put(seen(pod("a"), phase="Succeeded"), NOW)
     tracker.adopt(JobStatus(succeeded=3, failed=1, completed_indexes="0-1,4"))
@@ -129,14 +129,14 @@ def test_whoever_takes_over_counts_on() -> None:
     assert tracker.count(NOW).succeeded == 4
 
 
-def test_a_pod_that_is_never_shown_is_not_waited_for_for_ever() -> None:
+def test_an_expected_pod_is_forgotten_after_a_timeout() -> None:
     tracker = PodTracker()
     tracker.expect("p", None, NOW)
     assert tracker.count(after(59)).active == 1
     assert tracker.count(after(61)).active == 0
 
 
-def test_failures_in_a_row_make_the_next_pod_wait_longer_and_longer() -> None:
+def test_consecutive_failures_increase_the_backoff() -> None:
     tracker, waits = PodTracker(), []
     for number in range(8):
         tracker.put(seen(pod(f"p{number}"), phase="Failed"), NOW)

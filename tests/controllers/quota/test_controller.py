@@ -15,7 +15,7 @@ TPUS = "tpu.deviceclass.resource.k8s.io/devices"
 EXTENDED = "requests.example.com/gpu"
 
 
-def test_the_status_follows_what_is_used() -> None:
+def test_the_status_follows_the_usage() -> None:
     async def main() -> None:
         async with controlled_cluster(only=("quota",)) as cluster:
             hard = {CLAIMS: "10", GPUS: "20", TPUS: "40", EXTENDED: "20", "count/pods": "5", "limits.cpu": "3"}
@@ -52,7 +52,7 @@ async def used(cluster: ControlledCluster) -> dict[str, int]:
     return {name: int(str(amount)) for name, amount in status.used.items()}
 
 
-def test_a_flood_of_claims_is_not_a_flood_of_writes() -> None:
+def test_many_claims_cause_few_writes() -> None:
     async def main() -> None:
         async with controlled_cluster(only=("quota",)) as cluster:
             await cluster.client.create(quota("q", {CLAIMS: "1000"}))

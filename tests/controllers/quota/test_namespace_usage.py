@@ -38,7 +38,7 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS)
-def test_counting_change_by_change_is_counting_everything(steps: list[Any]) -> None:
+def test_incremental_counts_agree_with_a_full_count(steps: list[Any]) -> None:
     """Claims come and go, and the class comes to stand for another extended resource."""
     usage, present, gpu = NamespaceUsage(counts_extended=True), dict[str, ResourceClaim](), device_class()
     for step in steps:

@@ -1,4 +1,4 @@
-"""Devices get tainted, pods go or stay: against a real server in virtual time."""
+"""Taints evict pods or do not, against a real server in virtual time."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def condition(cluster: ControlledCluster, name: str = "rule") -> Condition
     return entry
 
 
-def test_a_rule_evicts_the_pods_of_its_devices_and_tells_of_it() -> None:
+def test_a_rule_evicts_pods_and_reports_it() -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         await run_pod(cluster, "struck", "gpu-0")
         await run_pod(cluster, "spared", "gpu-1")
@@ -107,7 +107,7 @@ def test_a_taint_in_a_slice_evicts_and_a_new_generation_without_it_does_not() ->
 
 
 @pytest.mark.parametrize("effect", [NO_SCHEDULE, EFFECT_NONE])
-def test_other_effects_evict_nobody(effect: str) -> None:
+def test_other_effects_evict_no_pods(effect: str) -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         await run_pod(cluster, "p")
         await cluster.client.create(rule(effect))
@@ -117,7 +117,7 @@ def test_other_effects_evict_nobody(effect: str) -> None:
     play(scenario)
 
 
-def test_a_pod_goes_when_its_toleration_ends_and_not_before() -> None:
+def test_a_pod_is_evicted_when_its_toleration_ends() -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         patient = replace(toleration("faulty"), toleration_seconds=60)
         await run_pod(cluster, "p", tolerations=[patient])
@@ -131,7 +131,7 @@ def test_a_pod_goes_when_its_toleration_ends_and_not_before() -> None:
     play(scenario)
 
 
-def test_an_eviction_that_is_not_needed_any_more_is_called_off() -> None:
+def test_an_eviction_that_is_no_longer_needed_is_cancelled() -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         patient = replace(toleration("faulty"), toleration_seconds=60)
         await run_pod(cluster, "p", tolerations=[patient])
@@ -145,7 +145,7 @@ def test_an_eviction_that_is_not_needed_any_more_is_called_off() -> None:
     play(scenario)
 
 
-def test_a_rule_that_is_made_again_counts_anew() -> None:
+def test_a_recreated_rule_counts_from_zero() -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         await run_pod(cluster, "p", tolerations=[replace(toleration("faulty"), toleration_seconds=600)])
         for _ in range(2):
@@ -162,7 +162,7 @@ def test_a_rule_that_is_made_again_counts_anew() -> None:
     play(scenario)
 
 
-def test_a_controller_that_starts_later_evicts_who_is_due_and_waits_for_the_others() -> None:
+def test_a_restarted_controller_evicts_pods_that_are_due_and_schedules_the_others() -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         await cluster.kill()
         await run_pod(cluster, "due", "gpu-0")
@@ -179,7 +179,7 @@ def test_a_controller_that_starts_later_evicts_who_is_due_and_waits_for_the_othe
     play(scenario)
 
 
-def test_the_pods_of_a_workload_are_found_without_a_list_also_those_without_a_node() -> None:
+def test_pods_of_a_workload_are_evicted_without_reservations_of_their_own() -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         job = ConsumerReference(api_group="batch", resource="jobs", name="job", uid="uid-of-job")
         await cluster.client.create(claim("shared", request(), reserved_for=job))
@@ -198,7 +198,7 @@ def test_the_pods_of_a_workload_are_found_without_a_list_also_those_without_a_no
     play(scenario)
 
 
-def test_a_rule_tells_how_far_it_is_and_does_not_write_all_the_time() -> None:
+def test_the_status_of_a_rule_shows_the_progress_with_few_writes() -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         for number in range(3):
             patient = replace(toleration("faulty"), toleration_seconds=20 * number)
@@ -226,7 +226,7 @@ def test_a_rule_tells_how_far_it_is_and_does_not_write_all_the_time() -> None:
     play(scenario)
 
 
-def test_a_dry_run_tells_what_the_rule_would_do() -> None:
+def test_the_effect_none_gives_a_preview() -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         await cluster.client.create(resource_slice("s", *(device(f"gpu-{number}") for number in range(4))))
         await run_pod(cluster, "struck", "gpu-0")
@@ -250,7 +250,7 @@ def test_a_dry_run_tells_what_the_rule_would_do() -> None:
     play(scenario)
 
 
-def test_a_server_without_rules_is_no_reason_to_do_nothing() -> None:
+def test_slices_evict_on_a_server_without_taint_rules() -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         await run_pod(cluster, "p")
         await cluster.client.create(rule())
@@ -264,7 +264,7 @@ def test_a_server_without_rules_is_no_reason_to_do_nothing() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_everybody_who_has_to_go_goes_over_a_bad_network(seed: int) -> None:
+def test_evictions_converge_over_a_bad_network(seed: int) -> None:
     async def main() -> None:
         async with controlled_cluster(only=("taint-eviction",), seed=seed) as cluster:
             cluster.network.faults = Faults(lose_request=0.2, lose_answer=0.2, break_stream=0.1)

@@ -93,7 +93,7 @@ def tolerates(
         "longer than the calendar",
     ],
 )
-def test_when_a_taint_evicts(tolerations: Sequence[DeviceToleration], want_s: int | None) -> None:
+def test_eviction_time(tolerations: Sequence[DeviceToleration], want_s: int | None) -> None:
     time = eviction_time(FAULTY, tolerations, NOW + timedelta(hours=1))
     assert time == (None if want_s is None else NOW + timedelta(seconds=want_s))
 
@@ -161,17 +161,17 @@ def claims_with(item: Pod, *claims: ResourceClaim) -> Iterable[Any]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_who_has_to_go(case: Case) -> None:
+def test_find_eviction(case: Case) -> None:
     eviction = find_eviction(case.pod, claims_with(case.pod, case.claim), tainted_by_slices, NOW)
     assert (eviction and eviction.at) == (None if case.want_s is None else NOW + timedelta(seconds=case.want_s))
 
 
-def test_a_pod_that_is_leaving_is_left_alone() -> None:
+def test_a_terminating_pod_is_not_evicted() -> None:
     leaving = replace(RUNNING, metadata=replace(RUNNING.metadata, deletion_timestamp=ADDED))
     assert find_eviction(leaving, claims_with(leaving, a_claim(JOB)), tainted_by_slices, NOW) is None
 
 
-def test_every_rule_that_wants_the_pod_to_go_is_named() -> None:
+def test_an_eviction_names_all_its_rules() -> None:
     def taints_of(_: DeviceId) -> Iterator[ActiveTaint]:
         later = replace(FAULTY, key="slow", time_added="2026-01-01T01:00:00Z")
         tolerated = replace(FAULTY, key="fine")

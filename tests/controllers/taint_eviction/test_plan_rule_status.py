@@ -86,14 +86,14 @@ def written(rule: DeviceTaintRule, known: RuleFacts, now: datetime = NOW) -> Con
     ],
     ids=["nobody", "some", "some more", "all", "another effect", "a dry run"],
 )
-def test_what_a_rule_says(effect: str, known: RuleFacts, want: tuple[str, str, str]) -> None:
+def test_plan_rule(effect: str, known: RuleFacts, want: tuple[str, str, str]) -> None:
     condition = written(a_rule(effect), known)
     assert (condition.status, condition.reason, condition.message) == want
     assert (condition.type, condition.observed_generation) == (EVICTION_IN_PROGRESS, 1)
     assert plan_rule(a_rule(effect, condition=condition), known, NOW) is None
 
 
-def test_what_is_known_already_waits_and_what_is_new_does_not() -> None:
+def test_an_update_of_the_same_spec_waits_and_a_new_spec_does_not() -> None:
     first = written(a_rule(), facts(3, 1))
     soon = plan_rule(a_rule(condition=first), facts(2, 1), NOW + timedelta(seconds=4))
     assert soon == timedelta(seconds=7)
@@ -103,7 +103,7 @@ def test_what_is_known_already_waits_and_what_is_new_does_not() -> None:
     assert (at_once.reason, at_once.observed_generation) == ("OtherEffect", 2)
 
 
-def test_a_dry_run_is_made_once_for_each_spec() -> None:
+def test_the_preview_is_computed_once_for_each_spec() -> None:
     condition = written(a_rule(EFFECT_NONE), facts())
 
     def again() -> EvictionPreview:

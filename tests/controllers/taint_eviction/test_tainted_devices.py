@@ -70,7 +70,7 @@ def test_which_devices_a_rule_taints(rule: DeviceTaintRule, want: bool) -> None:
     assert not tainted
 
 
-def test_a_change_of_a_rule_replaces_what_it_said() -> None:
+def test_a_changed_rule_replaces_its_earlier_version() -> None:
     tainted = TaintedDevices()
     tainted.put_rule(evicting("r"))
     tainted.put_rule(taint_rule("r", taint("x", effect=EFFECT_NONE)))
@@ -104,7 +104,7 @@ SLICES = st.builds(
 
 
 @given(steps=st.lists(st.tuples(SLICES, st.booleans()), max_size=12))
-def test_tainted_devices_are_those_of_a_look_at_everything(steps: list[tuple[ResourceSlice, bool]]) -> None:
+def test_the_index_agrees_with_a_scan_of_all_slices(steps: list[tuple[ResourceSlice, bool]]) -> None:
     """However slices come and go; and no change of a device goes untold."""
     tainted, present = TaintedDevices(), dict[str, ResourceSlice]()
     for item, is_removed in steps:
