@@ -60,7 +60,7 @@ class ClaimWriter:
                 raise ClaimLost(f"claim {claim_id} was deleted")
             if not self._cluster.is_unwritten(claim_id, pod_uid):
                 if not is_same_allocation(stored.status.allocation, allocation):
-                    raise ClaimLost(f"claim {claim_id} was allocated other devices in the meantime")
+                    raise ClaimLost(f"claim {claim_id} was deallocated or allocated other devices")
                 return stored
             if pod_uid in await self._write(claim_id):
                 reserved.add(claim_id)

@@ -62,9 +62,6 @@ class SchedulingQueue:
     def __len__(self) -> int:
         return len(self._place)
 
-    def __contains__(self, key: Hashable) -> bool:
-        return key in self._place
-
     def waits_for(self, key: Hashable) -> frozenset[ClusterEvent] | None:
         """The events that a parked pod waits for; None if the pod is not parked."""
         pod = self._parked.find(key)

@@ -66,7 +66,7 @@ class SchedulerMetrics:
         )
         self.allocations = CounterMetric(
             "scheduler_dra_claim_allocations_total",
-            "Claim allocations, by whether they could be written.",
+            "Claim allocations by result; success: the pod was bound.",
             ("result", "prioritized_list"),
         )
         self.binding_conditions = CounterMetric(

@@ -61,7 +61,7 @@ def results_with_conditions(claim: ResourceClaim) -> Iterator[DeviceRequestAlloc
             yield result
 
 
-def is_unusable(claim: ResourceClaim, now: datetime, timeout_s: float = BINDING_TIMEOUT_S) -> bool:
+def is_unusable(claim: ResourceClaim, now: datetime) -> bool:
     """True if a device of the claim failed its binding conditions or missed the deadline."""
     match readiness(claim):
         case DevicesReady():
@@ -69,17 +69,17 @@ def is_unusable(claim: ResourceClaim, now: datetime, timeout_s: float = BINDING_
         case DevicesFailed():
             return True
         case DevicesPending():
-            deadline = binding_deadline(claim, timeout_s)
+            deadline = binding_deadline(claim)
             return deadline is not None and now >= deadline
 
 
-def binding_deadline(claim: ResourceClaim, timeout_s: float = BINDING_TIMEOUT_S) -> datetime | None:
+def binding_deadline(claim: ResourceClaim) -> datetime | None:
     """When the claim's devices must be ready; None if the allocation has no valid timestamp."""
     allocation = claim.status.allocation
     if allocation is None or allocation.allocation_timestamp is None:
         return None
     try:
-        return parse_timestamp(allocation.allocation_timestamp) + timedelta(seconds=timeout_s)
+        return parse_timestamp(allocation.allocation_timestamp) + timedelta(seconds=BINDING_TIMEOUT_S)
     except BadTimestamp:
         return None
 
