@@ -239,7 +239,7 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
         ),
         (
             ("--ephemeral", "--kubeconfig", "/dev"),
-            "cannot write the kubeconfig /dev: it is no file; choose another place with --kubeconfig",
+            "cannot write the kubeconfig /dev: it is not a file; choose another place with --kubeconfig",
         ),
     ],
 )

@@ -1,6 +1,6 @@
-"""The API as one function from a request to an answer: find what is asked for, do it, tell what became of it.
+"""The API server: builds its parts over one store, and turns each request into a response.
 
-Everything that goes wrong ends here as a `Status`; nothing else in the server answers with an error.
+Every error becomes a `Status` response here.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ from dralloc.primitives.features import FeatureGates
 from dralloc.store.errors import StoreError, StoreFull, StoreUnavailable, ValueTooLarge
 from dralloc.store.interface import Store
 
-# Longer, and the server calls itself not ready.
+# The server is not ready if the store takes longer than this.
 STORE_ANSWERS_WITHIN_S: Final = 2.0
 
 _logger = logging.getLogger(__name__)
 
 
 class Stoppable(Protocol):
-    """Something that runs beside requests."""
+    """A background task of the server."""
 
     async def stop(self) -> None: ...
 
 
 class ApiServer:
-    """One API over one store. `new_uid` names what is created; no other server guards devices, so tests can do without."""
+    """One API over one store. `new_uid` makes the UIDs of new objects. Kubernetes has no device guard, so tests can disable it."""
 
     def __init__(
         self,
@@ -92,25 +92,25 @@ class ApiServer:
         self._ready = False
 
     async def start(self) -> None:
-        """Get ready to serve."""
+        """Create the initial objects and start background tasks."""
         await create_initial_objects(self._writer)
         self._collector.start()
         self._expiry.start()
         self._ready = True
 
     async def stop(self) -> None:
-        """End what runs beside requests. The store stays open: it belongs to whoever opened it."""
+        """End watches and background tasks. The store stays open."""
         self.end_streams()
         for task in self._background:
             await task.stop()
 
     def end_streams(self) -> None:
-        """Take no more work, and end every watch."""
+        """Report not ready, and end every watch."""
         self._ready = False
         self._watches.end_all()
 
     async def handle(self, request: HttpRequest) -> HttpResponse:
-        """The answer to a request, whatever happens."""
+        """The response to a request; errors become `Status` responses."""
         started = time.perf_counter()
         path = parse_path(request.path)
         about = path if isinstance(path, ResourcePath) else None
@@ -120,7 +120,7 @@ class ApiServer:
         finally:
             self.metrics.in_flight -= 1
         if b"yaml" in request.headers.get(b"accept", b"") and wants_yaml(request.header(b"accept")):
-            _turn_into_yaml(response)
+            _convert_to_yaml(response)
         verb = _verb(request, about)
         self.metrics.observe(
             verb,
@@ -190,16 +190,16 @@ class ApiServer:
         return True
 
     def _nothing_there(self, path: ResourcePath | GroupPath | VersionPath | PlainPath | None) -> HttpResponse:
-        """Within a group that is served, a Status; elsewhere what any web server says."""
+        """A `Status` within a served group, a plain 404 elsewhere."""
         if isinstance(path, ResourcePath | VersionPath) and path.group in self._resources.groups:
             return status_response(status_of(no_such_resource()))
         return HttpResponse(status=404, body=b"404 page not found\n", content_type=TEXT)
 
 
-def _turn_into_yaml(response: HttpResponse) -> None:
-    """The same answer in YAML. Streams stay as they are: their lines are JSON."""
+def _convert_to_yaml(response: HttpResponse) -> None:
+    """Convert the body to YAML. Streams stay JSON."""
     if response.content_type == JSON and response.stream is None:
-        # Few clients want this, and the writer takes a while to import.
+        # Slow to import, and few clients ask for YAML.
         from dralloc.api.yaml_writer import write_yaml
 
         response.body = write_yaml(read_document(response.body)).encode()
@@ -222,9 +222,9 @@ def _verb(request: HttpRequest, path: ResourcePath | None) -> str:
 def _store_failure(error: StoreError) -> ApiError:
     match error:
         case ValueTooLarge():
-            return RequestEntityTooLarge(f"the object is too large to be stored: {error}")
+            return RequestEntityTooLarge(f"the object is too large for the store: {error}")
         case StoreFull() | StoreUnavailable():
-            return ServiceUnavailable(f"the store cannot do this now: {error}")
+            return ServiceUnavailable(f"the store is unavailable: {error}")
         case _:
             _logger.error("the store failed", exc_info=error)
             return ApiError(f"the store failed: {error}")

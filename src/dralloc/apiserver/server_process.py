@@ -1,4 +1,4 @@
-"""A server from its settings: open the store, make or find the credentials, listen, and end cleanly when told to."""
+"""Runs a server from its settings: opens the store, loads or creates credentials, listens, and stops cleanly."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ if TYPE_CHECKING:
 
 
 class BadServerSettings(ValueError):
-    """Settings that contradict each other, or the machine."""
+    """Settings that contradict each other or cannot be used on this machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """Everything that is chosen when a server is started."""
+    """The settings of a server."""
 
     data_dir: Path
     bind: str = "127.0.0.1"
     port: int = 6443
-    # Where objects are kept; a file in the data directory unless told otherwise.
+    # The store's URL or path; default: a file in the data directory.
     store: str | None = None
     kubeconfig: Path | None = None
     token_file: Path | None = None
-    # Plain http, for tests: whoever reaches the port is the administrator.
+    # Plain http without authentication, for tests.
     insecure_http: bool = False
     gates: FeatureGates = field(default_factory=FeatureGates.defaults)
     limits: ListenerLimits = field(default_factory=ListenerLimits)
-    # What browsers see: `dralloc.web.page.device_page()`.
+    # For browsers: `dralloc.web.page.device_page()`.
     pages: StaticPages | None = None
     clock: Clock = field(default_factory=SystemClock)
 
@@ -55,7 +55,7 @@ class ServerSettings:
 
 @dataclass(frozen=True, slots=True)
 class RunningServer:
-    """A server that is up."""
+    """A running server."""
 
     url: str
     token: str
@@ -65,9 +65,11 @@ class RunningServer:
 
 @asynccontextmanager
 async def run_server(settings: ServerSettings) -> AsyncIterator[RunningServer]:
-    """A server that runs inside the block."""
+    """Run a server inside the block."""
     if settings.insecure_http and not is_loopback(settings.bind):
-        raise BadServerSettings(f"plain http is for this machine only, and {settings.bind} can be reached from others")
+        raise BadServerSettings(
+            f"plain http is limited to loopback addresses: {settings.bind} is reachable from other machines"
+        )
     settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     token = administrator_token(settings.data_dir)
     tokens = {token: ADMINISTRATOR}
@@ -93,7 +95,7 @@ async def run_server(settings: ServerSettings) -> AsyncIterator[RunningServer]:
 
 
 def _certificates(settings: ServerSettings) -> TlsFiles:
-    # Servers without TLS start sooner without it.
+    # Slow to import, and not needed without TLS.
     from dralloc.apiserver.credentials.certificates import ensure_certificates
 
     names = [settings.bind]
@@ -104,5 +106,5 @@ def _certificates(settings: ServerSettings) -> TlsFiles:
 
 
 def _reachable(url: str) -> str:
-    """An address for clients: one that listens everywhere is also reached here."""
+    """The URL for clients; a server that listens on all addresses is reached on loopback."""
     return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")

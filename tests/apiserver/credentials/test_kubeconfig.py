@@ -75,12 +75,12 @@ def test_a_kubeconfig_that_says_nothing_is_filled(tmp_path: Path, text: str) -> 
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"my notes", "something else than a kubeconfig"),
-        (b"apiVersion: v1\nkind: Pod\n", "something else than a kubeconfig"),
-        (b"name: mine\n", "something else than a kubeconfig"),
-        (b"clusters: {work: {}}\n", "something else than a kubeconfig"),
-        (b"clusters: [work]\n", "something else than a kubeconfig"),
-        (b"kind: Config\n---\nkind: Config\n", "something else than a kubeconfig"),
+        (b"my notes", "it is not a kubeconfig"),
+        (b"apiVersion: v1\nkind: Pod\n", "it is not a kubeconfig"),
+        (b"name: mine\n", "it is not a kubeconfig"),
+        (b"clusters: {work: {}}\n", "it is not a kubeconfig"),
+        (b"clusters: [work]\n", "it is not a kubeconfig"),
+        (b"kind: Config\n---\nkind: Config\n", "it is not a kubeconfig"),
         (b"clusters:\n- name: [\n", "line 3: not YAML"),
         (b"\xff\xfe", "line 1: not UTF-8"),
         (b"[" * 10_000, "nested too deeply"),
@@ -97,7 +97,7 @@ def test_a_file_that_is_no_kubeconfig_is_left_as_it_is(tmp_path: Path, content: 
 
 def test_a_kubeconfig_is_written_to_files_only(tmp_path: Path) -> None:
     for place in (tmp_path, Path("/dev/null")):
-        with pytest.raises(UnusableKubeconfig, match="it is no file"):
+        with pytest.raises(UnusableKubeconfig, match="it is not a file"):
             written(place)
     (tmp_path / "file").touch()
     with pytest.raises(UnusableKubeconfig, match=f"{tmp_path}/file/config: "):

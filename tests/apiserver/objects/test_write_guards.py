@@ -1,4 +1,4 @@
-"""The ledger of promises, against a model: whatever order news comes in, it never counts too little, and ends up exact."""
+"""The ledger of holds against a model: in whatever order changes arrive, it never counts too little, and ends up exact."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Write:
 
     key: str
     amount: int
-    promise: Hold
+    hold: Hold
     revision: int | None = None
 
 
@@ -56,8 +56,8 @@ class LedgerMachine(RuleBasedStateMachine):
         self.events.append(StoreEvent(revision=self.revision, key=key, record=record, previous=previous))
 
     @rule(key=KEYS, amount=AMOUNTS)
-    def promise(self, key: str, amount: int) -> None:
-        self.writes.append(Write(key, amount, self.ledger.promise(key, amount)))
+    def hold(self, key: str, amount: int) -> None:
+        self.writes.append(Write(key, amount, self.ledger.hold(key, amount)))
 
     @precondition(lambda self: any(write.revision is None for write in self.writes))
     @rule(data=st.data(), succeeds=st.booleans())
@@ -68,7 +68,7 @@ class LedgerMachine(RuleBasedStateMachine):
             write.revision = self.revision
         else:
             self.writes.remove(write)
-            write.promise.give_back()
+            write.hold.release()
 
     @precondition(lambda self: any(write.revision is not None for write in self.writes))
     @rule(data=st.data())
@@ -76,7 +76,7 @@ class LedgerMachine(RuleBasedStateMachine):
         write = data.draw(st.sampled_from([write for write in self.writes if write.revision is not None]))
         self.writes.remove(write)
         assert write.revision is not None
-        write.promise.keep(write.revision)
+        write.hold.keep(write.revision)
 
     @rule(key=KEYS, amount=st.sampled_from([None, 0]))
     def release(self, key: str, amount: int | None) -> None:
@@ -100,7 +100,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         for write in self.writes:
-            write.promise.give_back() if write.revision is None else write.promise.keep(write.revision)
+            write.hold.release() if write.revision is None else write.hold.keep(write.revision)
         for event in self.events:
             self.ledger.apply(event)
         assert self.total == sum(int(record.value) for record in self.stored.values())

@@ -1,7 +1,7 @@
-"""The server's own certificate authority and TLS certificate, made at first start and renewed when needed.
+"""The server's own certificate authority and TLS certificate, created at the first start.
 
-The authority stays in the data directory, so kubeconfig files keep working over restarts; the server
-certificate is signed anew when it does not cover the address that is served, or is about to expire.
+The authority is kept in the data directory, so that kubeconfig files stay valid. The server certificate is renewed when it does not cover
+the served address or is about to expire.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from dralloc.apiserver.credentials.private_file import write_private
 AUTHORITY_LIFETIME: Final = timedelta(days=3650)
 SERVER_LIFETIME: Final = timedelta(days=365)
 RENEW_BEFORE: Final = timedelta(days=30)
-# Clients whose clock is a little behind must not find the certificate "not yet valid".
+# Tolerates clients whose clock is behind.
 BACKDATE: Final = timedelta(hours=1)
 
-# Names by which a server on this machine is always reachable.
+# Names and addresses that every certificate covers.
 LOCAL_NAMES: Final = ("localhost", "127.0.0.1", "::1", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
 
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """Where the certificates of a data directory are."""
+    """The paths of the certificates in a data directory."""
 
     authority: Path
     certificate: Path
@@ -45,7 +45,7 @@ class TlsFiles:
 
 
 def ensure_certificates(directory: Path, host_names: Sequence[str], now: datetime) -> TlsFiles:
-    """Certificates that cover the host names: those that are there, or new ones."""
+    """Certificates that cover the host names: the existing ones, or new ones."""
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     names = tuple(dict.fromkeys((*LOCAL_NAMES, *host_names)))
     authority_key_path = directory / "ca.key"

@@ -1,6 +1,6 @@
-"""The file that tells kubectl and every other client where the server is and how to prove who they are.
+"""The kubeconfig file with the server's address and the administrator's credentials.
 
-It may be the one that a user has for all clusters, so what is there of others stays, as with other tools that start clusters.
+It may be the user's file for all clusters, so entries of other clusters are kept.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ _PARTS: Final = ("clusters", "users", "contexts")
 
 
 class UnusableKubeconfig(Exception):
-    """The file cannot be written, or holds what is no kubeconfig, and is left as it is; the message says why."""
+    """The file cannot be written, or is not a kubeconfig and is left unchanged."""
 
 
 def write_kubeconfig(path: Path, *, server: str, authority_pem: bytes | None, token: str) -> None:
-    """Make the server's context the current one of the file. The certificate authority is inside, so the file can travel.
+    """Add the server's cluster, user and context to the file, and make the context the current one.
 
-    A file that is not there is made, for its owner alone. Of one that is there, everything stays that is not about us, and its mode.
+    The certificate authority is embedded. A new file is private; an existing one keeps its mode and all other entries.
     """
-    # Where the name is a link, the file that it leads to is meant.
+    # Follow a symbolic link instead of replacing it.
     target = Path(os.path.realpath(path))
     try:
         earlier = target.stat() if target.exists() else None
         if earlier is not None and not stat.S_ISREG(earlier.st_mode):
-            raise _unusable(path, "it is no file")
+            raise _unusable(path, "it is not a file")
         document = _read(path, target.read_bytes()) if earlier is not None else {}
         write_private(target, _text(_merged(document, _entries(server, authority_pem, token))), like=earlier)
     except OSError as error:
@@ -51,7 +51,7 @@ def _entries(server: str, authority_pem: bytes | None, token: str) -> dict[str, 
 
 
 def _merged(document: dict[str, Any], entries: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """The document with our entries in place of those that have their names."""
+    """The document with the server's entries, which replace entries of the same names."""
     merged = {"apiVersion": "v1", "kind": "Config", **document}
     for part, entry in entries.items():
         others = [each for each in merged.get(part) or () if each["name"] != entry["name"]]
@@ -60,7 +60,7 @@ def _merged(document: dict[str, Any], entries: dict[str, dict[str, Any]]) -> dic
 
 
 def _read(path: Path, content: bytes) -> dict[str, Any]:
-    """What a kubeconfig says. One that is empty says nothing."""
+    """The content of a kubeconfig; empty for an empty file."""
     import msgspec
 
     from dralloc.api.manifests import read_manifest
@@ -72,7 +72,7 @@ def _read(path: Path, content: bytes) -> dict[str, Any]:
         return {}
     document = msgspec.json.decode(manifest.documents[0].body)
     if len(manifest.documents) > 1 or not _is_kubeconfig(document):
-        raise _unusable(path, "it holds something else than a kubeconfig")
+        raise _unusable(path, "it is not a kubeconfig")
     return document  # type: ignore[no-any-return]  # a mapping, as was seen
 
 
@@ -83,13 +83,13 @@ def _is_kubeconfig(document: Any) -> bool:
     are_lists_of_named = all(
         isinstance(part, list) and all(isinstance(each, dict) and "name" in each for each in part) for part in parts
     )
-    # Like kubectl, we ask nobody to say what kind it is, but then it has to look like one.
+    # Like kubectl, accept a file without a kind if it has the parts of a kubeconfig.
     looks_like_one = not document or any(name in document for name in ("kind", "current-context", *_PARTS))
     return are_lists_of_named and looks_like_one
 
 
 def _text(document: dict[str, Any]) -> str:
-    # Takes a while to load, and most who load this module write no file.
+    # Slow to import, and most users of this module do not write a file.
     from dralloc.api.yaml_writer import write_yaml
 
     return write_yaml(document)

@@ -1,1 +1,1 @@
-"""HTTP: the application, its listener, and what a request and its response carry."""
+"""The HTTP side of the API server: listener, application, authentication, and requests and responses as values."""

@@ -1,7 +1,4 @@
-"""The ASGI face of the API: authenticate, read the body, hand the request over, send the answer.
-
-No framework: this is all that lies between a connection and the API.
-"""
+"""The ASGI application: authenticates a request, reads its body, passes it to the API and sends the response."""
 
 from __future__ import annotations
 
@@ -30,10 +27,10 @@ Scope = Message
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-# As in Kubernetes: larger objects do not fit into etcd either.
+# The limit of Kubernetes.
 BODY_BYTES_MAX: Final = 3 * 1024 * 1024
 BODY_TIME_MAX_S: Final = 60.0
-# Of bodies that arrive in pieces, all together: many clients must not do what one cannot.
+# Bounds the memory for bodies that are still arriving, of all clients together.
 BODIES_BYTES_MAX: Final = 256 * 1024 * 1024
 
 _SOON: Final = ErrorDetails(retry_after_s=1)
@@ -50,7 +47,7 @@ class RequestHandler(Protocol):
 
 
 class ApiApplication:
-    """An ASGI application for one API server, and for pages beside it if there are any."""
+    """An ASGI application for one API server, and for static pages if there are any."""
 
     def __init__(self, server: RequestHandler, authenticator: Authenticator, pages: StaticPages | None = None) -> None:
         self._server = server
@@ -65,7 +62,7 @@ class ApiApplication:
         return self._server.metrics
 
     def end_streams(self) -> None:
-        """End every watch, cleanly: readers see the end of the stream and come back elsewhere or later."""
+        """End every watch without an error, so that its client starts a new one."""
         self._server.end_streams()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -95,7 +92,7 @@ class ApiApplication:
     async def answer(
         self, method: str, path: str, query: Mapping[str, str], headers: Mapping[bytes, bytes], body: bytes
     ) -> HttpResponse:
-        """The answer to a request that is read already: what clients in this process call."""
+        """The response to a request of a client in this process."""
         user = self._user_of(path, headers, None)
         if user is None:
             return status_response(UNAUTHORIZED)
@@ -111,7 +108,7 @@ class ApiApplication:
 
 
 class _Bodies:
-    """Reads bodies, within bounds for each and for all of them."""
+    """Reads request bodies; bounds the size of each and of all together."""
 
     def __init__(self) -> None:
         self._held = 0
@@ -119,11 +116,11 @@ class _Bodies:
     async def read(self, receive: Receive) -> bytes:
         first = await receive()
         try:
-            # Most bodies come in one piece, which needs no waiting.
+            # Most bodies arrive in one piece and need no timer.
             async with asyncio.timeout(BODY_TIME_MAX_S) if first.get("more_body") else nullcontext():
                 return await self._read_pieces(receive, first)
         except TimeoutError:
-            raise BadRequest("the body took too long to arrive") from None
+            raise BadRequest(f"the request body did not arrive within {BODY_TIME_MAX_S:.0f} seconds") from None
 
     async def _read_pieces(self, receive: Receive, message: Message) -> bytes:
         pieces: list[bytes] = []
@@ -131,7 +128,7 @@ class _Bodies:
         try:
             while True:
                 if message["type"] == "http.disconnect":
-                    raise BadRequest("the client went away in the middle of the body")
+                    raise BadRequest("the client disconnected before the end of the body")
                 piece = message.get("body", b"")
                 pieces.append(piece)
                 size += len(piece)
@@ -165,8 +162,8 @@ async def _send_whole(send: Send, response: HttpResponse, *, close: bool = False
 async def _send_stream(
     receive: Receive, send: Send, response: HttpResponse, stream: AsyncGenerator[bytes, None]
 ) -> None:
-    """Send piece after piece until the stream ends or the reader goes away."""
-    # Headers leave before the first piece: to a client, a silent watch without them looks hung.
+    """Send the stream until it ends or the client disconnects."""
+    # Headers are sent at once: without them, a watch without events looks like a server that hangs.
     await send(_head(response))
     sending = asyncio.ensure_future(_send_pieces(send, stream))
     leaving = asyncio.ensure_future(_disconnected(receive))

@@ -1,8 +1,7 @@
-"""Who is asking: bearer tokens, read once at start, and client certificates that our own CA signed.
+"""Authentication: bearer tokens, read once at start, and client certificates that the server's own CA signed.
 
-A request without a credential gets 401, except on the paths in `OPEN_PATHS`. The plain-http mode for tests gives
-those without a credential the administrator's identity instead, because kubectl sends no token over plain http.
-A wrong token is refused in every mode.
+A request without a credential gets 401, except on the paths in `OPEN_PATHS`. In plain-http mode it gets the administrator's
+identity instead, because kubectl sends no token over plain http. A wrong token is refused in every mode.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ ADMINS: Final = "system:masters"
 KNOWN_MAX: Final = 1024
 AUTHENTICATED: Final = "system:authenticated"
 
-# Readable by anybody: load balancers and version probes have no credentials.
+# Open to requests without a credential: load balancers and version probes have none.
 OPEN_PATHS: Final = frozenset({"/healthz", "/livez", "/readyz", "/version"})
 
 
 class User(Struct, frozen=True):
-    """Who made a request."""
+    """The identity behind a request."""
 
     name: str
     uid: str = ""
@@ -43,17 +42,17 @@ class BadTokenFile(ValueError):
 
 
 class Authenticator:
-    """Knows the users by their credentials."""
+    """Finds the user that a credential proves."""
 
     def __init__(self, tokens: Mapping[str, User], *, without_credential: User | None = None) -> None:
-        # Kept as digests: looking a token up then takes the same time whatever part of it is right.
+        # Looked up by digest, so that the time of a lookup says nothing about the tokens.
         self._users = {_digest(token.encode()): user for token, user in tokens.items()}
-        # Headers that were found good: digests take a while, and programs send the same header with all their requests.
+        # Caches accepted headers: digests are slow, and a client sends the same header with every request.
         self._known: dict[bytes, User] = {}
         self._without_credential = without_credential
 
     def user_of(self, authorization: bytes, certificate_subject: User | None = None) -> User | None:
-        """The user that the request's credential proves, or `None`: it must be refused."""
+        """The user that the request's credential proves, or `None` if the request must be refused."""
         if authorization:
             if (known := self._known.get(authorization)) is not None:
                 return known
@@ -85,7 +84,7 @@ def load_token_file(path: Path) -> dict[str, User]:
 
 
 def administrator_token(directory: Path) -> str:
-    """The administrator's token of this data directory, made at first start."""
+    """The administrator's token of this data directory, created at the first start."""
     path = directory / "admin.token"
     if not path.exists():
         write_private(path, secrets.token_urlsafe(32))

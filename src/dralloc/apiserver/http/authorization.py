@@ -1,7 +1,7 @@
-"""Who may do what. There are no roles: whoever is known may do everything, except nodes.
+"""Authorization: every authenticated user may do everything, except nodes.
 
-A node's identity (`system:node:NAME`, in the group `system:nodes`) lies on every machine of a cluster, so it is
-held to what a node is for: its own slices, and what drivers say about devices that were given out on it.
+A node's identity (`system:node:NAME`, in the group `system:nodes`) is stored on a machine of the cluster, so it is restricted to its own
+slices and to the device status of claims that are allocated on it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ NODE_PREFIX: Final = "system:node:"
 
 
 def node_of(user: User) -> str | None:
-    """The node that the user is the identity of."""
+    """The node that the user is, or `None`."""
     is_node = NODES in user.groups and user.name.startswith(NODE_PREFIX)
     return user.name.removeprefix(NODE_PREFIX) if is_node else None
 
 
 def permits_of(user: User) -> Callable[[Permission], bool]:
-    """Which of the rights that a claim's status asks for the user has."""
+    """The permissions for claim status that the user has."""
     node = node_of(user)
     if node is None:
         return permit_everything
@@ -33,12 +33,12 @@ def permits_of(user: User) -> Callable[[Permission], bool]:
 
 
 def check_slice_owner(user: User, slice_: ResourceSlice) -> None:
-    """A node creates and deletes slices of its own only."""
+    """Refuse a node that creates or deletes a slice of another node."""
     node = node_of(user)
     if node is not None and slice_.spec.node_name != node:
         raise forbidden(
             "resource.k8s.io",
             "resourceslices",
             slice_.metadata.name,
-            f"the node {node} may only create and delete slices of its own",
+            f"node {node} can only create and delete its own slices",
         )

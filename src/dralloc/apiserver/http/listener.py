@@ -1,8 +1,7 @@
-"""Listening sockets: uvicorn embedded in our own event loop, with the limits that keep one client from hurting others.
+"""The listener: uvicorn in the server's own event loop, with limits that protect other clients from a bad one.
 
-uvicorn has no bound on the size of a request's head, on the time that a client takes to send it or to read an
-answer, nor a view of client certificates; the protocol class below adds them. Bodies are bounded in `app`, which
-sees them.
+uvicorn bounds neither the size of a request head nor the time that a client takes to send it or to read a response, and it does not
+expose client certificates; the protocol class below adds all of these. `application` bounds bodies.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ if TYPE_CHECKING:
 
 HEAD_BYTES_MAX: Final = 64 * 1024
 HEAD_TIME_MAX_S: Final = 15.0
-# A reader that takes nothing for so long, while we hold something for it, is cut off.
+# A client that reads nothing of a pending response for so long is disconnected.
 STALLED_READER_S: Final = 60.0
 CONNECTIONS_MAX: Final = 4096
 KEEP_ALIVE_S: Final = 120
-# What requests in flight get to finish, once the server is told to end.
+# Requests in flight may finish within this time after the server is told to stop.
 GRACE_S: Final = 10
 
 _HEAD_TOO_LARGE: Final = (
@@ -44,7 +43,7 @@ _TOO_MANY: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ListenerLimits:
-    """What one client may take."""
+    """What clients may use before they are refused or disconnected."""
 
     connections_max: int = CONNECTIONS_MAX
     head_bytes_max: int = HEAD_BYTES_MAX
@@ -54,7 +53,7 @@ class ListenerLimits:
 
 @dataclass(frozen=True, slots=True)
 class ListenAddress:
-    """Where to listen. Port 0 takes a free one."""
+    """Where to listen. Port 0 picks a free port."""
 
     host: str = "127.0.0.1"
     port: int = 0
@@ -64,7 +63,7 @@ class ListenAddress:
 
 @asynccontextmanager
 async def listen(app: ApiApplication, endpoint: ListenAddress) -> AsyncIterator[str]:
-    """Serve the application inside the block; yields the URL. Leaving ends watches, lets requests finish, closes."""
+    """Serve the application inside the block; yields the URL. At the end, watches end and requests in flight finish."""
     listener = _bind(endpoint)
     server = _Server(_configuration(app, endpoint))
     running = asyncio.create_task(server.serve(sockets=[listener]))
@@ -84,7 +83,7 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals belong to the command that runs us."""
+        """Do nothing: the command that runs the server handles signals."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -93,7 +92,7 @@ class _Server(uvicorn.Server):
 
 
 class _LimitedProtocol(HttpToolsProtocol):
-    """One connection, with bounds on the head of a request and on the time that sending and reading take."""
+    """One connection, with bounds on the size of request heads and on the time for sending and reading."""
 
     limits = ListenerLimits()
     _head_bytes = 0
@@ -151,7 +150,7 @@ class _LimitedProtocol(HttpToolsProtocol):
         super().resume_writing()
 
     def timeout_keep_alive_handler(self) -> None:
-        # Closing would wait for the reader of what is still unsent, for as long as that one likes.
+        # Closing would wait until the client has read everything, without a limit.
         self.transport.abort()
 
     def _expect_head(self) -> None:
@@ -181,7 +180,7 @@ def _configuration(app: ApiApplication, endpoint: ListenAddress) -> uvicorn.Conf
         log_config=None,
         access_log=False,
         server_header=False,
-        # Nobody stands in front of us whose word on addresses we would take.
+        # There is no trusted proxy in front of this server.
         proxy_headers=False,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=GRACE_S,
@@ -191,7 +190,7 @@ def _configuration(app: ApiApplication, endpoint: ListenAddress) -> uvicorn.Conf
 
 def _bind(endpoint: ListenAddress) -> socket.socket:
     family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
-    # By its protocol, asyncio knows the connections that it must not hold small answers back on, for 40 ms each.
+    # asyncio sets TCP_NODELAY only on sockets with an explicit protocol; without it, small responses are delayed by 40 ms.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -209,7 +208,7 @@ def _url(endpoint: ListenAddress, listener: socket.socket) -> str:
 
 
 def _detect_vanished_peers(connection: socket.socket | None) -> None:
-    """Notice a peer whose machine died: nobody else would tell a watch that its reader is gone."""
+    """Enable keepalive probes: a watch without events would never notice that its client's machine died."""
     if connection is None:
         return
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -219,11 +218,11 @@ def _detect_vanished_peers(connection: socket.socket | None) -> None:
 
 
 def _certificate_user(connection: ssl.SSLObject | None) -> User | None:
-    """The user of a client certificate that our authority signed: CN is the name, every O a group."""
+    """The user of a verified client certificate: CN is the name, each O a group."""
     encoded = connection.getpeercert(binary_form=True) if connection is not None else None
     if not encoded:
         return None
-    # Only needed, and only imported, where clients have certificates.
+    # Slow to import, and only needed for client certificates.
     from cryptography import x509
     from cryptography.x509.oid import NameOID
 

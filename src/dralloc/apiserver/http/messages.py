@@ -1,6 +1,6 @@
-"""A request and its answer as values: the one seam between the API and whatever carries it.
+"""Requests and responses as values, independent of how they are carried.
 
-The network side (`app`) and an in-process client use the same pair, so both meet the same behaviour.
+The network side (`application`) and in-process clients use the same pair, so both see the same behaviour.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TEXT: Final = "text/plain; charset=utf-8"
 
 
 class HttpRequest(Struct, gc=False):
-    """One request, read completely. Header names are lower case."""
+    """A complete request. Header names are lower case."""
 
     method: str
     path: str
@@ -33,7 +33,7 @@ class HttpRequest(Struct, gc=False):
 
     @property
     def media_type(self) -> str:
-        """The type of the body, without its parameters."""
+        """The media type of the body, without parameters."""
         return _media_type(self.headers.get(b"content-type", b""))
 
 
@@ -43,7 +43,7 @@ def _media_type(content_type: bytes) -> str:
 
 
 class HttpResponse(Struct):
-    """An answer: a body, or a stream of pieces that ends when the generator does; closing it ends it early."""
+    """A response with a body or a stream; closing the stream's generator ends it early."""
 
     status: int = 200
     body: bytes = b""
@@ -53,7 +53,7 @@ class HttpResponse(Struct):
 
 
 def parse_query(query: bytes) -> dict[str, str]:
-    """The parameters of a URL; of one that is given twice, the first counts, as in Kubernetes."""
+    """The parameters of a URL; the first of a repeated parameter counts, as in Kubernetes."""
     if not query:
         return {}
     parameters: dict[str, str] = {}

@@ -1,7 +1,7 @@
-"""In which form a client wants its answer: the object, its metadata, or a table; discovery whole or in parts.
+"""Content negotiation: objects, metadata or tables; JSON or YAML; aggregated or plain discovery.
 
-Kubernetes states forms in the `Accept` header: `application/json;as=Table;v=v1;g=meta.k8s.io,application/json`
-asks for a table, or else for the object.
+The `Accept` header names the form: `application/json;as=Table;v=v1;g=meta.k8s.io,application/json` asks for a table, or else for
+the object.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _READABLE: Final = ("application/json", YAML, "application/*", "*/*")
 
 
 class Form(Enum):
-    """How objects are told."""
+    """The forms in which objects are returned."""
 
     OBJECT = ""
     METADATA = "PartialObjectMetadata"
@@ -33,7 +33,7 @@ class Form(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """One thing that a client accepts, of those that we can write."""
+    """One accepted media range that the server can write."""
 
     media_type: str
     form: str
@@ -41,10 +41,10 @@ class _Range:
     version: str
 
 
-# Clients send the same few headers over and over.
+# Clients send the same few headers with every request.
 @lru_cache(maxsize=256)
 def form_of_objects(accept: str) -> Form:
-    """The form that objects are to be answered in."""
+    """The form in which the client wants objects."""
     for wanted in _ranges(accept):
         if not wanted.form:
             return Form.OBJECT
@@ -58,14 +58,14 @@ def form_of_objects(accept: str) -> Form:
 
 @lru_cache(maxsize=256)
 def wants_yaml(accept: str) -> bool:
-    """Whether the client would rather read YAML than JSON."""
+    """True if the client prefers YAML to JSON."""
     first = next(_ranges(accept), None)
     return first is not None and first.media_type == YAML
 
 
 @lru_cache(maxsize=256)
 def form_of_discovery(accept: str) -> str | None:
-    """The version of the aggregated document that is wanted, or `None` for lists of the old kind."""
+    """The version of aggregated discovery that the client wants, or `None` for plain discovery."""
     for wanted in _ranges(accept):
         if not wanted.form:
             return None
@@ -83,7 +83,7 @@ def discovery_content_type(version: str) -> str:
 
 
 def _ranges(accept: str) -> Iterator[_Range]:
-    """What the client accepts of the media types that we can write, the most wanted first."""
+    """The accepted media ranges that the server can write, the preferred first."""
     weighted: list[tuple[float, _Range]] = []
     for part in (accept or "*/*").split(","):
         media_type, *parameters = (text.strip() for text in part.split(";"))

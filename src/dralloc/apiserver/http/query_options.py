@@ -1,7 +1,6 @@
-"""The options that requests carry in their query, read and checked as Kubernetes does.
+"""The options in a request's query, parsed and validated as Kubernetes does.
 
-Each verb has its own set, and a fault is reported against the options object that Kubernetes would have
-decoded, such as `CreateOptions.meta.k8s.io`.
+Each verb has its own set. Errors name the options object that Kubernetes decodes, such as `CreateOptions.meta.k8s.io`.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _Query = Mapping[str, str]
 
 
 class WriteOptions(Struct, frozen=True, gc=False):
-    """How a create, update or patch is to be done."""
+    """The options of a create, update or patch."""
 
     dry_run: bool = False
     field_validation: str = WARN
@@ -38,7 +37,7 @@ class WriteOptions(Struct, frozen=True, gc=False):
 
 
 class ListOptions(Struct, frozen=True, gc=False):
-    """Which objects of a collection are asked for, and at which revision."""
+    """The options of a list or watch."""
 
     label_selector: str = ""
     field_selector: str = ""
@@ -56,7 +55,7 @@ def write_options(query: _Query, kind: str, *, apply: bool = False) -> WriteOpti
     return _write_options(tuple(query.items()), kind, apply)
 
 
-# A program sends the same options with all its writes.
+# A client sends the same options with every write.
 @lru_cache(maxsize=256)
 def _write_options(stated: tuple[tuple[str, str], ...], kind: str, apply: bool) -> WriteOptions:
     query = dict(stated)
@@ -70,7 +69,7 @@ def _write_options(stated: tuple[tuple[str, str], ...], kind: str, apply: bool) 
 
 
 def require_field_manager(options: WriteOptions) -> None:
-    """Apply says who owns the fields, so it needs a name."""
+    """Refuse an apply without a field manager."""
     if not options.field_manager:
         _refuse("PatchOptions", [required(FieldPath.of("fieldManager"), "is required for apply patch")])
 
@@ -80,7 +79,7 @@ def wants_watch(query: _Query) -> bool:
 
 
 def list_options(query: _Query) -> ListOptions:
-    """The options of a list or watch."""
+    """Parse the options of a list or watch."""
     options = ListOptions(
         label_selector=query.get("labelSelector", ""),
         field_selector=query.get("fieldSelector", ""),
@@ -149,7 +148,7 @@ def _refuse(kind: str, faults: list[FieldError]) -> None:
 
 
 def _truth(query: _Query, name: str) -> bool:
-    """Anything but a plain no counts as yes, as in Kubernetes' query decoding."""
+    """True for every value but `false` and `0`, as Kubernetes decodes queries."""
     return name in query and query[name].lower() not in ("false", "0")
 
 

@@ -1,4 +1,4 @@
-"""What the server counts, under the names by which Kubernetes' dashboards know it."""
+"""Metrics of requests, under the names that kube-apiserver uses."""
 
 from __future__ import annotations
 
@@ -12,47 +12,45 @@ _REQUEST_LABELS = ("verb", "dry_run", "group", "version", "resource", "subresour
 
 
 class ServerMetrics:
-    """The counters of one server."""
+    """The metrics of one server."""
 
     def __init__(self, *, watches: Callable[[], int], connections: Callable[[], int] = lambda: 0) -> None:
         self.requests = CounterMetric(
             "apiserver_request_total",
-            "Requests, by what they were about and how they ended.",
+            "Requests by verb, resource and response code.",
             (*_REQUEST_LABELS, "code"),
         )
         self.durations = HistogramMetric(
-            "apiserver_request_duration_seconds", "How long requests took; watches are not counted.", _REQUEST_LABELS
+            "apiserver_request_duration_seconds", "Duration of requests without watches.", _REQUEST_LABELS
         )
         self.in_flight = 0
-        self._beside: list[Callable[[], Iterable[Metric]]] = []
+        self._included: list[Callable[[], Iterable[Metric]]] = []
         self._metrics: tuple[Metric, ...] = (
             self.requests,
             self.durations,
             GaugeMetric(
                 "apiserver_current_inflight_requests",
-                "Requests that are being answered.",
+                "Requests in flight.",
                 read=lambda: [((), self.in_flight)],
             ),
             GaugeMetric(
                 "apiserver_longrunning_requests", "Open watches.", ("verb",), lambda: [(("WATCH",), watches())]
             ),
-            GaugeMetric(
-                "apiserver_open_connections", "Connections that clients hold.", read=lambda: [((), connections())]
-            ),
+            GaugeMetric("apiserver_open_connections", "Open client connections.", read=lambda: [((), connections())]),
         )
 
     def all(self) -> tuple[Metric, ...]:
         return self._metrics
 
     def include(self, others: Callable[[], Iterable[Metric]]) -> None:
-        """Show the metrics of a component that runs in the same process, too: one place to look at."""
-        self._beside.append(others)
+        """Expose the metrics of another component of this process as well."""
+        self._included.append(others)
 
     def text(self) -> str:
-        return exposition(tuple(chain(self.all(), *(others() for others in self._beside))))
+        return exposition(tuple(chain(self.all(), *(others() for others in self._included))))
 
     def observe(self, verb: str, path: ResourcePath | None, *, dry_run: bool, code: int, seconds: float | None) -> None:
-        """Count one answer; `seconds` is `None` for one that goes on."""
+        """Count one response; `seconds` is `None` for a watch."""
         if path is None:
             labels = (verb, "", "", "", "", "", "", "apiserver")
         else:

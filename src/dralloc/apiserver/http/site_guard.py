@@ -1,8 +1,8 @@
 """Refuses cross-site requests to a server that accepts requests without credentials.
 
-Such a server listens on loopback only, but a browser on the same machine reaches it on behalf of every site that it shows. A site can send
-requests from its own origin, or let its own name resolve to 127.0.0.1 (DNS rebinding) so that the browser takes the server for a
-part of the site. Browsers report both: the requested name in `Host`, the origin of the page in `Origin`.
+Such a server listens on loopback only, but a browser on the same machine can reach it for any site. A site can send requests from its
+own origin, or resolve its own name to 127.0.0.1 (DNS rebinding) so that the browser takes the server for a part of the site.
+Browsers report both: the requested name in `Host`, the origin of the page in `Origin`.
 """
 
 from __future__ import annotations

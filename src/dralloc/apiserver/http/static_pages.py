@@ -1,7 +1,7 @@
-"""Pages for browsers beside the API: files that whoever assembles the server hands in.
+"""Static pages for browsers, served beside the API.
 
-They are held in memory under the exact paths they are served at, so that no path, however it is written, leads anywhere
-else. They are for everybody, like the health checks: what they show they read from the API, with the reader's own rights.
+Files are held in memory under their exact paths, so that no request path leads to another file. They need no credential: a page reads
+from the API with the permissions of its user.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ HTML: Final = b"text/html"
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
-# A page runs its own files only, talks to the server it came from only, and is shown in no other page. Nothing that
-# it reads can become markup: browsers that know trusted types refuse it.
+# A page runs its own files only, connects to its own server only, and cannot be framed. Trusted types keep data from becoming markup.
 SECURITY: Final[Headers] = (
     (
         b"content-security-policy",
@@ -39,7 +38,7 @@ class StaticFile:
 
 
 class StaticPages:
-    """The files below `home`, such as `/ui/`, by their path from there; the one without a name is the first page."""
+    """Files by their path below `home`, such as `/ui/`; the empty path is the first page."""
 
     def __init__(self, home: str, files: Mapping[str, StaticFile]) -> None:
         assert "" in files, "there is a first page"
@@ -48,17 +47,15 @@ class StaticPages:
         self._found = {f"{home}{place}": _found(file) for place, file in files.items()}
 
     def answer(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> HttpResponse | None:
-        """The answer to a request that is about pages; None for all others."""
+        """The response to a request for a page; `None` for other requests."""
         if path == "/":
-            # Clients of the API read a list of paths here; only browsers ask for a page.
+            # API clients get the list of API paths here; browsers are redirected.
             wants_page = method == "GET" and HTML in headers.get(b"accept", b"")
             return self._redirect() if wants_page else None
         if not path.startswith(self._root) or path[len(self._root) : len(self._home)] not in ("", "/"):
             return None
         if method not in ("GET", "HEAD"):
-            return HttpResponse(
-                405, b"this is a page, it can only be read\n", TEXT, ((b"allow", b"GET, HEAD"), *SECURITY)
-            )
+            return HttpResponse(405, b"405 method not allowed\n", TEXT, ((b"allow", b"GET, HEAD"), *SECURITY))
         if path == self._root:
             return self._redirect()
         found = self._found.get(path)
@@ -75,6 +72,6 @@ class StaticPages:
 
 def _found(file: StaticFile) -> tuple[bytes, HttpResponse]:
     etag = f'"{sha256(file.content).hexdigest()[:32]}"'.encode()
-    # Kept, but asked for again each time: a new version of the server shows at once.
+    # Cached, but revalidated on each use, so that pages of a new server version show at once.
     headers = ((b"etag", etag), (b"cache-control", b"no-cache"), *SECURITY)
     return etag, HttpResponse(200, file.content, file.content_type, headers)

@@ -1,7 +1,6 @@
-"""Errors as Kubernetes tells them: every refusal becomes a `Status` object here, and nowhere else.
+"""Errors as Kubernetes reports them: the only place where an error becomes a `Status` object.
 
-The functions that make errors word them as Kubernetes does, because scripts and client libraries read the
-words, and fill in what the refusal is about, because programs read that.
+Messages have Kubernetes' words and details, because scripts and client libraries parse both.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ OBJECT_MODIFIED: Final = "the object has been modified; please apply your change
 
 
 def status_of(error: ApiError) -> Status:
-    """The `Status` object that tells a client about the error."""
+    """The `Status` object of an error."""
     status: Status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
     status["message"] = error.message
     status["reason"] = error.reason
@@ -48,7 +47,7 @@ def status_of(error: ApiError) -> Status:
 
 
 def success_status(code: int = 200, *, details: ErrorDetails | None = None) -> Status:
-    """The `Status` object that says that it is done; `details` name the object where it is gone."""
+    """The `Status` object of a success; `details` name a deleted object."""
     status: Status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
     if details is not None:
         status["details"] = _print_details(details, details.causes)
@@ -57,7 +56,7 @@ def success_status(code: int = 200, *, details: ErrorDetails | None = None) -> S
 
 
 def status_response(status: Status) -> HttpResponse:
-    """The answer that carries the status."""
+    """The response that carries the status."""
     response = HttpResponse(status=status["code"], body=msgspec.json.encode(status))
     if retry_after_s := status.get("details", {}).get("retryAfterSeconds"):
         response.headers = ((b"retry-after", b"%d" % retry_after_s),)
@@ -78,7 +77,7 @@ def already_exists(group: str, resource: str, name: str) -> AlreadyExists:
 
 
 def name_not_generated(group: str, resource: str, name: str) -> AlreadyExists:
-    """Every name that was tried for a `generateName` is taken: the client may just ask again."""
+    """Every name that was generated from a `generateName` is taken; the client may retry."""
     message = f'{_qualified(resource, group)} "{name}" already exists, the server was not able to generate a unique name for the object'
     return AlreadyExists(message, details=ErrorDetails(name=name, group=group, kind=resource, retry_after_s=1))
 
@@ -89,7 +88,7 @@ def conflict(group: str, resource: str, name: str, why: str = OBJECT_MODIFIED) -
 
 
 def invalid(group: str, kind: str, name: str, faults: Sequence[FieldError]) -> Invalid:
-    """The object's faults, all of them. A fault that is found twice is told once."""
+    """An error with all faults of the object, each once."""
     texts = tuple(dict.fromkeys(map(str, faults)))
     listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     message = f'{_qualified(kind, group)} "{name}" is invalid: {listed}'
@@ -97,7 +96,7 @@ def invalid(group: str, kind: str, name: str, faults: Sequence[FieldError]) -> I
 
 
 def invalid_options(kind: str, faults: Sequence[FieldError]) -> Invalid:
-    """Faults in a request's parameters: `kind` is CreateOptions, PatchOptions and the like."""
+    """An error with the faults of a request's options; `kind` is CreateOptions, PatchOptions and so on."""
     return invalid("meta.k8s.io", kind, "", faults)
 
 
@@ -112,7 +111,7 @@ def method_not_allowed() -> MethodNotAllowed:
 
 
 def bad_patch(why: str) -> Invalid:
-    """A patch that is understood but does not fit the object."""
+    """A well-formed patch that cannot be applied to the object."""
     return Invalid(f"the server rejected our request due to an error in our request: {why}")
 
 
@@ -121,7 +120,7 @@ def expired(message: str = "The provided continue parameter is too old") -> Gone
 
 
 def version_too_large(asked: int, current: int) -> Timeout:
-    """A revision that does not exist yet: the client may be ahead of this server, so it shall ask again."""
+    """A revision that this server has not seen yet; the client may retry."""
     cause = Cause("ResourceVersionTooLarge", "Too large resource version")
     details = ErrorDetails(causes=(cause,), retry_after_s=1)
     return Timeout(f"Timeout: Too large resource version: {asked}, current: {current}", details=details)

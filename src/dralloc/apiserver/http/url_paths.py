@@ -1,7 +1,6 @@
-"""Which thing a URL path names: a resource, a discovery document, a health check, or nothing.
+"""Parses URL paths: a resource, a discovery document, another path such as a health check, or nothing.
 
-Made by hand because the paths of a Kubernetes API are regular: splitting at the slashes and looking at a
-few positions is all that is needed, and it happens on every request.
+Kubernetes' paths are regular, so splitting at the slashes is enough, and fast: every request is parsed here.
 """
 
 from __future__ import annotations
@@ -10,12 +9,12 @@ from typing import Final
 
 from msgspec import Struct
 
-# `/namespaces/NAME/finalize` is about the namespace itself; any other word there names a kind inside it.
+# `/namespaces/NAME/finalize` is a subresource of the namespace; any other name there is a resource inside it.
 _NAMESPACE_SUBRESOURCES: Final = frozenset({"status", "finalize"})
 
 
 class ResourcePath(Struct, frozen=True, gc=False):
-    """A collection, one object in it, or a sub-resource of that object."""
+    """A collection, one object in it, or a subresource of that object."""
 
     group: str
     version: str
@@ -39,7 +38,7 @@ class VersionPath(Struct, frozen=True, gc=False):
 
 
 class PlainPath(Struct, frozen=True, gc=False):
-    """A path outside the groups, such as `/healthz`; it holds no trailing slash."""
+    """A path outside the API groups, such as `/healthz`, without a trailing slash."""
 
     path: str
 
@@ -48,7 +47,7 @@ Path = ResourcePath | GroupPath | VersionPath | PlainPath
 
 
 def parse_path(path: str) -> Path | None:
-    """What the path names, or `None` when no API has such a path. The path is not escaped."""
+    """The parsed path, or `None` if no API has such a path. The argument is not percent-encoded."""
     parts = path.rstrip("/").split("/")
     if len(parts) > 3 and parts[1] == "api" and not parts[0]:
         return _resource("", parts[2], parts[3:])

@@ -1,16 +1,16 @@
-"""Warnings as HTTP carries them: what a client should know about a request that was accepted."""
+"""Warnings about accepted requests, as HTTP headers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Final
 
-# As in Kubernetes: headers must not outgrow what clients and proxies take.
+# The limit of Kubernetes, for clients and proxies that bound the size of headers.
 WARNINGS_BYTES_MAX: Final = 4096
 
 
 def warning_headers(warnings: Iterable[str]) -> tuple[tuple[bytes, bytes], ...]:
-    """One header a warning, each text once; as many as fit."""
+    """One header for each distinct warning, as many as fit."""
     headers: list[tuple[bytes, bytes]] = []
     room = WARNINGS_BYTES_MAX
     for text in dict.fromkeys(warnings):

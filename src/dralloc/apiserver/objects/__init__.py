@@ -1,1 +1,1 @@
-"""Objects: reading, watching, writing and deleting what the store holds."""
+"""Stored objects: read, list, watch, write and delete them; quota, device and priority guards."""

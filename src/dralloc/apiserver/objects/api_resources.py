@@ -1,4 +1,4 @@
-"""What is served: every kind in each of its versions, where its objects are stored, and how they are shown."""
+"""The served resources: every kind in each of its versions, and the store keys of its objects."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ApiResource:
     kind: Kind
     version: str
     presentation: Presentation
-    # Told with every answer: as text, and as the headers that carry it.
+    # Sent with every response: as text, and as headers.
     deprecation_warning: str | None
     deprecation: tuple[tuple[bytes, bytes], ...]
 
@@ -35,7 +35,7 @@ class ApiResource:
 
 
 class ResourceTable:
-    """All resources, found by what a URL says."""
+    """All resources by group, version and plural."""
 
     def __init__(self, kinds: Iterable[Kind]) -> None:
         self.kinds = tuple(kinds)
@@ -50,12 +50,12 @@ class ResourceTable:
         return self._resources.get((group, version, plural))
 
     def hub(self, kind: Kind) -> ApiResource:
-        """The kind in the version that is stored."""
+        """The kind in its stored version."""
         return self._resources[kind.group, kind.hub_version, kind.plural]
 
 
 def prefix_of(kind: Kind, namespace: str = "") -> str:
-    """Where the objects of a kind are stored, all of them or those of one namespace."""
+    """The key prefix of all objects of a kind, or of those in one namespace."""
     root = f"/registry/{kind.plural}.{kind.group}/" if kind.group else f"/registry/{kind.plural}/"
     return f"{root}{namespace}/" if kind.namespaced and namespace else root
 
@@ -65,7 +65,7 @@ def key_of(kind: Kind, namespace: str, name: str) -> str:
 
 
 def namespace_of(kind: Kind, key: str) -> str:
-    """The namespace of the object that is stored under a key; empty for kinds outside of namespaces."""
+    """The namespace in a key; empty for cluster-scoped kinds."""
     return key.rsplit("/", 2)[1] if kind.namespaced else ""
 
 

@@ -1,8 +1,7 @@
-"""What deleting an object means: at once, after its grace period, or when its finalizers are gone.
+"""The rules of deletion: an object is removed at once, after its grace period, or when it has no finalizers left.
 
-Decisions only. An object that cannot go yet is marked: it gets a `deletionTimestamp`, and whoever holds it
-(finalizers) or runs it (pods) lets go. How dependents fare is also told by finalizers, which the garbage
-collector takes off: `orphan` leaves them, `foregroundDeletion` waits for them.
+An object that cannot be removed yet is marked with a `deletionTimestamp`. The finalizers `orphan` and `foregroundDeletion` say
+what happens to dependents; the garbage collector removes them.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from dralloc.primitives.field_errors import FieldError, FieldPath, invalid, not_
 ORPHAN_FINALIZER: Final = "orphan"
 FOREGROUND_FINALIZER: Final = "foregroundDeletion"
 
-# A pod that says nothing else gets this long to end.
+# Kubernetes' default for pods.
 POD_GRACE_S: Final = 30
 
 
 class Propagation(Enum):
-    """What becomes of an object's dependents."""
+    """What happens to an object's dependents."""
 
     BACKGROUND = "Background"
     FOREGROUND = "Foreground"
@@ -38,7 +37,7 @@ class Propagation(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteOptions:
-    """How an object is to be deleted, and which one it must be."""
+    """The options and preconditions of a deletion."""
 
     grace_period_s: int | None = None
     propagation: Propagation | None = None
@@ -49,21 +48,21 @@ class DeleteOptions:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """The object goes now; this is what it was."""
+    """The object is removed; the document is its last state."""
 
     document: Document
 
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """The object stays, changed like this, until it is let go."""
+    """The object stays, with this content, until it is released."""
 
     document: Document
 
 
 @dataclass(frozen=True, slots=True)
 class AlreadyMarked:
-    """The object is on its way out already; there is nothing to write."""
+    """The object is being deleted already; nothing is written."""
 
     document: Document
 
@@ -72,7 +71,7 @@ Decision = Removed | Marked | AlreadyMarked
 
 
 def decide_deletion(kind: str, document: Document, options: DeleteOptions, now: datetime) -> Decision:
-    """What to do with an object that a client deletes. `document` is the whole object, with type and version."""
+    """The decision on an object that a client deletes. `document` has its type and resourceVersion."""
     check_preconditions(kind, document, options)
     held = _with_finalizers(document, _finalizers(kind, document, options))
     if kind == "Pod":
@@ -87,7 +86,7 @@ def decide_deletion(kind: str, document: Document, options: DeleteOptions, now: 
 
 
 def is_released(document: Document) -> bool:
-    """Whether an object that was marked may go, now that this is stored: its grace is over and nothing holds it."""
+    """True if the object is being deleted, its grace period is over and it has no finalizers."""
     metadata = document["metadata"]
     return (
         bool(metadata.get("deletionTimestamp"))
@@ -97,7 +96,7 @@ def is_released(document: Document) -> bool:
 
 
 def check_preconditions(kind: str, document: Document, options: DeleteOptions) -> None:
-    """Refuse to delete another object than the client means."""
+    """Refuse to delete another object than the client states."""
     metadata = document["metadata"]
     group = document["apiVersion"].rpartition("/")[0]
     if options.uid is not None and options.uid != metadata.get("uid"):
@@ -119,17 +118,17 @@ def check_preconditions(kind: str, document: Document, options: DeleteOptions) -
 
 
 def read_delete_options(body: Any, query: Mapping[str, str]) -> DeleteOptions:
-    """The options that a request states: in its body, or in its parameters if it has none."""
+    """The options of a request: its body, or its query parameters if it has no body."""
     stated = body or {
         name: [query[name]] if name == "dryRun" else query[name] for name in _PARAMETERS if query.get(name)
     }
     try:
-        # Parameters are text, whatever they mean.
+        # Query parameters are strings.
         options = msgspec.convert(stated, _WireOptions, strict=bool(body))
     except msgspec.ValidationError as error:
-        raise BadRequest(f"DeleteOptions cannot be read: {error}") from None
+        raise BadRequest(f"invalid DeleteOptions: {error}") from None
     if options.kind not in (None, "DeleteOptions"):
-        raise BadRequest(f"the body of a delete must be DeleteOptions, and not {options.kind}")
+        raise BadRequest(f"the body of a delete must be DeleteOptions, not {options.kind}")
     if faults := list(_faults(options)):
         raise invalid_options("DeleteOptions", faults)
     preconditions = options.preconditions or _Preconditions()
@@ -146,7 +145,7 @@ def read_delete_options(body: Any, query: Mapping[str, str]) -> DeleteOptions:
 
 
 def _decide_pod(pod: Document, options: DeleteOptions, now: datetime) -> Decision:
-    """A pod gets time to end by itself; once it is marked, that time can only be made shorter."""
+    """A pod gets a grace period, which later deletions can only shorten."""
     metadata = pod["metadata"]
     if not metadata.get("deletionTimestamp"):
         grace_s = _grace_period_s(pod, options)
@@ -169,7 +168,7 @@ def _grace_period_s(pod: Document, options: DeleteOptions) -> int:
         return 0
     asked_s = options.grace_period_s
     period_s: int = spec.get("terminationGracePeriodSeconds", POD_GRACE_S) if asked_s is None else asked_s
-    # Below zero, Kubernetes reads "at once, but gracefully".
+    # Kubernetes takes a negative period for one second.
     return 1 if period_s < 0 else period_s
 
 
@@ -183,7 +182,7 @@ def _marked(document: Document, grace_s: int, now: datetime) -> Document:
 
 
 def _is_held(document: Document) -> bool:
-    """Whether somebody still has to clean up. A namespace's own list is of those who clean up what is in it."""
+    """True if the object has finalizers; namespaces have them in their spec, too."""
     in_spec = (document.get("spec") or {}).get("finalizers") if document.get("kind") == "Namespace" else None
     return bool(document["metadata"].get("finalizers") or in_spec)
 
@@ -197,7 +196,7 @@ def _with_finalizers(document: Document, finalizers: list[str]) -> Document:
 
 
 def _finalizers(kind: str, document: Document, options: DeleteOptions) -> list[str]:
-    """The object's finalizers, with those for its dependents as this deletion wants them."""
+    """The object's finalizers, with the propagation policy of this deletion."""
     existing = document["metadata"].get("finalizers") or []
     others = [name for name in existing if name not in (ORPHAN_FINALIZER, FOREGROUND_FINALIZER)]
     match options.propagation:
@@ -208,7 +207,7 @@ def _finalizers(kind: str, document: Document, options: DeleteOptions) -> list[s
         case Propagation.BACKGROUND:
             return others
         case None:
-            # What was said before holds; of old, deleting a job leaves its pods.
+            # Keep the earlier policy; Jobs default to orphan (legacy).
             is_job = kind == "Job" and not document["metadata"].get("deletionTimestamp")
             return [*existing, ORPHAN_FINALIZER] if is_job and existing == others else existing
 

@@ -54,7 +54,7 @@ class DeviceGuard:
         self._slices = _Slices()
         self._views: list[StoreView] = []
 
-    async def reserve(self, key: str, new: ApiObject, old: ApiObject | None) -> Hold | None:
+    async def hold(self, key: str, new: ApiObject, old: ApiObject | None) -> Hold | None:
         assert isinstance(new, ResourceClaim), "the guard of claims"
         if old is None or not isinstance(old, ResourceClaim) or old.status.allocation is not None:
             return None
@@ -63,7 +63,7 @@ class DeviceGuard:
             return None
         await self._ready()
         self._check(key, results)
-        return self._ledger.promise(key, results)
+        return self._ledger.hold(key, results)
 
     async def stop(self) -> None:
         for view in self._views:

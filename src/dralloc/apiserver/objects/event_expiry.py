@@ -1,4 +1,4 @@
-"""Events that nobody needs any more: they tell what happened lately, and would fill the store otherwise."""
+"""Deletes expired events, which would fill the store otherwise."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dralloc.store.errors import StoreClosed, StoreError
 from dralloc.store.interface import Store
 
 EVENT_LIFETIME: Final = timedelta(hours=1)
-LOOK_EVERY_S: Final = 60.0
+CHECK_INTERVAL_S: Final = 60.0
 
 _logger = logging.getLogger(__name__)
 
@@ -45,13 +45,13 @@ class EventExpiry:
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(CHECK_INTERVAL_S)
             try:
                 await self._expire()
             except StoreClosed:
                 return
             except (ApiError, StoreError) as error:
-                _logger.warning("cannot delete old events now: %s", error)
+                _logger.warning("cannot delete expired events: %s", error)
 
     async def _expire(self) -> None:
         records, _ = await read_all(self._store, prefix_of(EVENT))
@@ -61,7 +61,7 @@ class EventExpiry:
 
 
 def last_seen(event: Document) -> datetime:
-    """When the event happened for the last time."""
+    """The time of the event's last occurrence."""
     times = [
         (event.get("series") or {}).get("lastObservedTime"),
         event.get("lastTimestamp"),

@@ -1,8 +1,7 @@
-"""What goes when something else goes: dependents with their owners, and everything in a namespace with it.
+"""Garbage collection: deletes dependents with their owners, and the content of a namespace with it.
 
-One task follows all that is stored and looks at whatever may be due. Looking twice does no harm, so several
-servers on one store can do this at the same time. In Kubernetes this is done beside the API server; here it is
-part of it, because an API without it keeps what nobody can use any more.
+A view of the whole store queues the objects that may be due, and one task checks them. Checks are idempotent, so several servers can run
+them on one store. Kubernetes does this in a controller; here it is a part of the server, so that it works without one.
 """
 
 from __future__ import annotations
@@ -42,44 +41,44 @@ _logger = logging.getLogger(__name__)
 
 
 class _Owner(Enum):
-    """How things stand with an owner."""
+    """The state of an owner."""
 
     ALIVE = "alive"
-    WAITING = "waiting for its dependents to go first"
+    WAITING = "waiting for its dependents"
     GONE = "gone"
 
 
 class GarbageCollector:
-    """Deletes what is due."""
+    """Deletes objects whose owners or namespaces are deleted."""
 
     def __init__(self, store: Store, writer: Writer, deleter: Deleter) -> None:
         self._store = store
         self._writer = writer
         self._deleter = deleter
         self._kinds = {prefix_of(kind): kind for kind in KINDS}
-        # Keys of dependents by the UID of their owner, and those UIDs by the dependent's key.
-        # In the order in which they came, so that every run goes the same way.
+        # Keys of dependents by the UID of their owner, and those UIDs by the dependent's key; ordered, so that runs are
+        # deterministic.
         self._dependents: defaultdict[str, dict[str, None]] = defaultdict(dict)
         self._owners: dict[str, tuple[str, ...]] = {}
         self._terminating: set[str] = set()
-        # What to look at, in the order in which it came up; each key once.
+        # The queue of keys to check, each once.
         self._due: dict[str, None] = {}
         self._work = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._following: StoreView | None = None
+        self._view: StoreView | None = None
 
     def start(self) -> None:
-        self._following = StoreView(self._store, EVERYTHING, self)
+        self._view = StoreView(self._store, EVERYTHING, self)
         self._task = asyncio.create_task(self._run(), name="collect")
 
     async def stop(self) -> None:
-        if self._following is not None:
-            await self._following.stop()
+        if self._view is not None:
+            await self._view.stop()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    # --- following ------------------------------------------------------------------------------------------
+    # --- store view ------------------------------------------------------------------------------------------
 
     def reset(self, records: Iterable[Record], revision: int) -> None:  # noqa: ARG002
         self._dependents.clear()
@@ -91,17 +90,17 @@ class GarbageCollector:
     def apply(self, event: StoreEvent) -> None:
         self._learn(event.key, event.record)
         if event.record is None and event.previous is not None:
-            self._lost(event.key, event.previous)
+            self._note_removed(event.key, event.previous)
 
     def _learn(self, key: str, record: Record | None) -> None:
-        """Remember the owners of an object, and look at it if it may be due."""
+        """Record the owners of an object, and queue it if it may be due."""
         for uid in self._owners.pop(key, ()):
             self._dependents[uid].pop(key, None)
             if not self._dependents[uid]:
                 del self._dependents[uid]
         if record is None:
             return
-        # Few objects have owners or are on their way out; the others need not be decoded to know that.
+        # Avoids decoding: few objects have owners or are being deleted.
         has_owners, is_marked = b'"ownerReferences":' in record.value, b'"deletionTimestamp":' in record.value
         if not (has_owners or is_marked):
             return
@@ -112,26 +111,26 @@ class GarbageCollector:
                 self._dependents[reference.uid][key] = None
         if is_marked and key.startswith(prefix_of(NAMESPACE)):
             self._terminating.add(name_of(key))
-        self._look_at(key)
+        self._queue(key)
 
-    def _lost(self, key: str, previous: Record) -> None:
-        """An object is gone: look at what depended on it, and at the namespace that may have waited for it."""
+    def _note_removed(self, key: str, previous: Record) -> None:
+        """Queue the dependents and owners of a removed object, and its namespace if that is being deleted."""
         if self._dependents or b'"ownerReferences":' in previous.value:
             metadata = read_metadata(previous.value)
             for dependent in self._dependents.get(metadata.uid, ()):
-                self._look_at(dependent)
+                self._queue(dependent)
             for reference in metadata.owner_references:
                 owner = self._key_of_owner(reference, metadata.namespace)
                 if owner is not None:
-                    self._look_at(owner)
+                    self._queue(owner)
         if key.startswith(prefix_of(NAMESPACE)):
             self._terminating.discard(name_of(key))
         elif self._terminating:
             kind = self._kind_of(key)
             if kind is not None and (namespace := namespace_of(kind, key)) in self._terminating:
-                self._look_at(key_of(NAMESPACE, "", namespace))
+                self._queue(key_of(NAMESPACE, "", namespace))
 
-    def _look_at(self, key: str) -> None:
+    def _queue(self, key: str) -> None:
         self._due[key] = None
         self._work.set()
 
@@ -151,11 +150,11 @@ class GarbageCollector:
                 except NotFound:
                     continue
                 except (ApiError, StoreError) as error:
-                    _logger.warning("cannot collect %s now: %s", key, error)
-                    asyncio.get_running_loop().call_later(RETRY_S, self._look_at, key)
+                    _logger.warning("cannot collect %s, retrying: %s", key, error)
+                    asyncio.get_running_loop().call_later(RETRY_S, self._queue, key)
 
     async def _collect(self, key: str) -> None:
-        """Do what is due for one object."""
+        """Check one object, and do what is due."""
         kind, record = self._kind_of(key), await self._store.get(key)
         if kind is None or record is None:
             return
@@ -166,12 +165,12 @@ class GarbageCollector:
             if ORPHAN_FINALIZER in metadata.finalizers:
                 await self._orphan(kind, record, metadata)
             elif FOREGROUND_FINALIZER in metadata.finalizers:
-                await self._go_after_dependents(kind, record, metadata)
+                await self._delete_dependents_first(kind, record, metadata)
         elif metadata.owner_references:
             await self._follow_owners(kind, record, metadata)
 
     async def _follow_owners(self, kind: Kind, record: Record, metadata: ObjectMeta) -> None:
-        """Delete an object all of whose owners are gone; one that has others left forgets those that are."""
+        """Delete an object without owners left; otherwise remove references to owners that are gone."""
         states = [await self._state_of(reference, metadata.namespace) for reference in metadata.owner_references]
         if _Owner.ALIVE in states:
             gone = [
@@ -187,7 +186,7 @@ class GarbageCollector:
         )
 
     async def _orphan(self, kind: Kind, record: Record, metadata: ObjectMeta) -> None:
-        """The dependents stay and forget their owner; then it may go."""
+        """Remove the references of all dependents to the owner, then release the owner."""
         for key in list(self._dependents.get(metadata.uid, ())):
             dependent_kind, dependent = self._kind_of(key), await self._store.get(key)
             if dependent_kind is None or dependent is None:
@@ -195,13 +194,13 @@ class GarbageCollector:
             if not await self._edit(
                 dependent_kind, dependent, lambda document: _without_owners(document, [metadata.uid])
             ):
-                # Not before all have forgotten it, or the last one would be deleted after all.
-                self._look_at(record.key)
+                # The owner must stay until no dependent refers to it, or the garbage collector would delete that dependent.
+                self._queue(record.key)
                 return
         await self._edit(kind, record, lambda document: _without_finalizer(document, ORPHAN_FINALIZER))
 
-    async def _go_after_dependents(self, kind: Kind, record: Record, metadata: ObjectMeta) -> None:
-        """Delete the dependents; once none is left that the owner must wait for, it may go."""
+    async def _delete_dependents_first(self, kind: Kind, record: Record, metadata: ObjectMeta) -> None:
+        """Delete the dependents, and release the owner once none is left that blocks its deletion."""
         blocking = False
         for key in list(self._dependents.get(metadata.uid, ())):
             dependent = await self._store.get(key)
@@ -219,7 +218,7 @@ class GarbageCollector:
             await self._edit(kind, record, lambda document: _without_finalizer(document, FOREGROUND_FINALIZER))
 
     async def _empty(self, namespace: str) -> None:
-        """Delete everything in a namespace that is on its way out; when nothing is left, let it go."""
+        """Delete the content of a namespace; once it is empty, release the namespace."""
         is_empty = True
         for kind in self._kinds.values():
             if not kind.namespaced:
@@ -235,7 +234,7 @@ class GarbageCollector:
     async def _state_of(self, reference: OwnerReference, namespace: str) -> _Owner:
         key = self._key_of_owner(reference, namespace)
         if key is None:
-            # A kind that is not served here: somebody else must know.
+            # Owners of kinds that are not served here count as existing.
             return _Owner.ALIVE
         record = await self._store.get(key)
         metadata = read_metadata(record.value) if record else None
@@ -255,11 +254,11 @@ class GarbageCollector:
         return self._kinds.get("/".join(key.split("/", 3)[:3]) + "/")
 
     async def _edit(self, kind: Kind, record: Record, edit: Callable[[Document], Document]) -> bool:
-        """Store the edited object; false if it was changed meanwhile, and is due again."""
+        """Store the edited object; false if a concurrent write won, and the object is queued again."""
         try:
             await self._writer.edit(kind, record.key, edit, known=record)
         except Conflict:
-            self._look_at(record.key)
+            self._queue(record.key)
             return False
         return True
 

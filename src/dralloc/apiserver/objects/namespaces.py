@@ -1,4 +1,4 @@
-"""Namespaces: nothing is created where there is none, or where one is on its way out."""
+"""Namespaces: objects are created only in namespaces that exist and are not being deleted."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from dralloc.apiserver.objects.stored_form import read_metadata
 from dralloc.primitives.errors import Cause
 from dralloc.store.interface import Store
 
-# Holds a namespace until everything in it is gone.
+# Holds a namespace until it is empty.
 CONTENT_FINALIZER: Final = "kubernetes"
 
 _ATTEMPTS_MAX: Final = 20
 
-# Every write asks for its namespace, which hardly ever changes.
+# Every write reads its namespace, which rarely changes.
 _metadata_of: Final = lru_cache(maxsize=256)(read_metadata)
 
 
 def initial_namespaces() -> Iterator[tuple[str, Document]]:
-    """The namespaces that are there from the start, as in every cluster, by name."""
+    """The namespaces that every cluster has, by name."""
     for name in ("default", "kube-node-lease", "kube-public", "kube-system"):
         labels = {"kubernetes.io/metadata.name": name}
         spec = {"finalizers": [CONTENT_FINALIZER]}
@@ -32,20 +32,20 @@ def initial_namespaces() -> Iterator[tuple[str, Document]]:
 
 
 class Namespaces:
-    """What is known of namespaces when something is written into one."""
+    """Looks up the namespace of a write."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     async def labels_of(self, kind: Kind, namespace: str) -> Mapping[str, str] | None:
-        """The labels of the namespace; `None` where the kind has none, or it is not there."""
+        """The labels of the namespace; `None` for cluster-scoped kinds, or if it does not exist."""
         if not kind.namespaced:
             return None
         record = await self._store.get(key_of(NAMESPACE, "", namespace))
         return _metadata_of(record.value).labels if record else None
 
     async def labels_for_create(self, kind: Kind, namespace: str) -> Mapping[str, str] | None:
-        """The labels of the namespace, which must be there to stay."""
+        """The labels of the namespace; refuses if it does not exist or is being deleted."""
         if not kind.namespaced:
             return None
         record = await self._store.get(key_of(NAMESPACE, "", namespace))

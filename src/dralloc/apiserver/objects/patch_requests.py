@@ -1,4 +1,4 @@
-"""Patches: which form a body has, and what it makes of the object that is stored."""
+"""Patch requests: chooses the kind of patch by its media type, and writes its result."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _APPLY_ATTEMPTS_MAX: Final = 5
 
 
 async def patch_object(writer: Writer, target: WriteTarget, request: HttpRequest, options: WriteOptions) -> Written:
-    """Change an object as a patch says; to apply may also create it."""
+    """Patch an object; an apply creates it if it does not exist."""
     media_type = request.media_type
     if media_type == APPLY_PATCH:
         return await _apply(writer, target, read_json(yaml_to_json(request.body)), options)
@@ -54,7 +54,7 @@ def _patcher(media_type: str, target: WriteTarget, patch: Json) -> Callable[[Doc
 
 async def _apply(writer: Writer, target: WriteTarget, applied: Json, options: WriteOptions) -> Written:
     if not isinstance(applied, dict):
-        raise BadRequest("what is applied must be an object")
+        raise BadRequest("an apply patch must be an object")
     name = member(applied, "metadata").get("name")
     if name and name != target.name:
         raise wrong_name(name, target.name)
@@ -68,7 +68,7 @@ async def _apply(writer: Writer, target: WriteTarget, applied: Json, options: Wr
     def make(record: Record) -> SentObject:
         return merged(target.resource.presentation.document(record.value, record.revision))
 
-    # Whoever deletes or creates the object between our two attempts sends us to the other one.
+    # A concurrent create or delete between the two attempts leads to another round.
     for _ in range(_APPLY_ATTEMPTS_MAX):
         try:
             return await writer.change(target, ObjectChange(make=make, repeatable=True, settles_owners=True))

@@ -1,7 +1,6 @@
-"""Priorities of pods: a pod names a class, and gets what the class says when it is created.
+"""Pod priorities: a new pod gets the priority and preemption policy of its PriorityClass, or of the default class.
 
-A pod that names none gets the class that is the default, where there is one. The numbers in a pod are the server's to write:
-one that comes with others than its class has is refused, so that nobody can push ahead.
+A pod that states other values than its class is refused.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ from dralloc.primitives.errors import Forbidden
 from dralloc.store.interface import Store
 from dralloc.store.records import Record
 
-# What a pod has without any class.
+# Applies to pods without a class.
 _UNCLASSED = PriorityClass(preemption_policy=PREEMPT_LOWER)
 
 
 class PodPriorities(KindIndex):
-    """The classes that there are. As a gatekeeper it sees to it that no two of them are the default."""
+    """The priority classes by name. As a write guard it refuses a second default class."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store, PRIORITY_CLASS)
         self._classes: dict[str, PriorityClass] = {}
 
     async def given_to(self, pod: UnstructuredObject) -> UnstructuredObject:
-        """A new pod with the priority of its class."""
+        """The new pod with the priority of its class."""
         await self.ready()
         spec = pod.member("spec")
         name = spec.get("priorityClassName") or ""
@@ -57,25 +56,25 @@ class PodPriorities(KindIndex):
             given["priorityClassName"] = found.metadata.name
         return replace(pod, content={**pod.content, "spec": {**spec, **given}})
 
-    async def reserve(self, key: str, new: ApiObject, old: ApiObject | None) -> None:  # noqa: ARG002
+    async def hold(self, key: str, new: ApiObject, old: ApiObject | None) -> None:  # noqa: ARG002
         assert isinstance(new, UnstructuredObject), "classes are modelled in part"
         if not view(new, PriorityClass).global_default:
             return
         await self.ready()
         others = [name for name, each in self._classes.items() if each.global_default and name != name_of(key)]
         if others:
-            why = f"the PriorityClass {min(others)} is the default already, and there can be only one"
+            why = f"PriorityClass {min(others)} is the default already; only one class can have globalDefault"
             raise forbidden(PRIORITY_CLASS.group, PRIORITY_CLASS.plural, name_of(key), why)
 
     async def _find(self, name: str) -> PriorityClass | None:
         if name not in self._classes:
-            # It may be so new that the store has not told of it yet.
+            # The view may lag behind the store.
             record = await self._store.get(key_of(PRIORITY_CLASS, "", name))
             return _read(record) if record is not None else None
         return self._classes[name]
 
     def _default(self) -> PriorityClass:
-        """Where several were made in one moment, the lowest."""
+        """The default class; if concurrent writes made several, the one with the lowest value."""
         defaults = (each for each in self._classes.values() if each.global_default)
         return min(defaults, key=lambda each: each.value, default=_UNCLASSED)
 
@@ -95,10 +94,10 @@ def _read(record: Record) -> PriorityClass:
 
 
 def system_classes() -> Iterator[tuple[str, Document]]:
-    """The classes that are there from the start, by name."""
+    """The priority classes that every cluster has, by name."""
     for name, value in SYSTEM_CLASSES.items():
         who = name.removeprefix("system-").replace("-critical", "")
-        description = f"Used for system critical pods that the {who} does not work without."
+        description = f"Used for critical pods of the {who}."
         said = {"value": value, "description": description, "preemptionPolicy": PREEMPT_LOWER}
         yield name, {"metadata": {"generation": 1}, **said}
 

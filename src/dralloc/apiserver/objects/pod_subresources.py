@@ -1,4 +1,4 @@
-"""What is done to pods besides writing them: they are bound to a node, once, and evicted from it."""
+"""Subresources of pods: binding to a node, and eviction."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class PodSubresources:
         await self._writer.edit(POD, key, lambda pod: _bound(pod, node, expected, now), dry_run=dry_run)
 
     async def evict(self, namespace: str, name: str, eviction: Document) -> None:
-        """Delete the pod as the eviction's options say. There are no disruption budgets to ask."""
+        """Delete the pod with the eviction's options. There are no disruption budgets."""
         named = member(eviction, "metadata").get("name")
         if named and named != name:
             raise wrong_name(named, name)

@@ -1,8 +1,7 @@
-"""Quotas: what a namespace may hold of a kind, and how many devices of which class its claims may come to hold.
+"""The write guard of quotas: limits on the objects of a namespace, and on the devices of each class that its claims request.
 
-Usage is added up from what is stored, only for namespaces that have a quota, and kept up to date by following
-the store. A new object is charged before it is stored (see `reservations`), so that concurrent writes cannot
-pass a limit together. Amounts in the status of quotas are a controller's work.
+Usage is summed up from stored objects by views of the store, only for namespaces with a quota. A new object is charged before it is
+stored, so that concurrent writes cannot exceed a quota together. A controller writes the status of quotas.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _ONE: Final = Quantity.of(1)
 
 
 class QuotaGuard:
-    """The gatekeeper of one kind."""
+    """Guards the quotas of one kind."""
 
     def __init__(
         self, store: Store, kind: Kind, limits: QuotaLimits, classes: ExtendedResourceNames, gates: FeatureGates
@@ -46,8 +45,8 @@ class QuotaGuard:
         self._gates = gates
         self._namespaces: dict[str, _NamespaceUsage] = {}
 
-    async def reserve(self, key: str, new: ApiObject, old: ApiObject | None) -> Hold | None:
-        # What is charged for cannot change afterwards: the specs of all kinds that are charged are fixed.
+    async def hold(self, key: str, new: ApiObject, old: ApiObject | None) -> Hold | None:
+        # Updates change no charge: the charged fields of all kinds are immutable.
         if old is not None:
             return None
         namespace = namespace_of(self._kind, key)
@@ -60,12 +59,12 @@ class QuotaGuard:
         usage = self._namespaces.get(namespace)
         if usage is None:
             usage = self._namespaces[namespace] = _NamespaceUsage(self._store, self, namespace)
-        await usage.following.ready()
+        await usage.view.ready()
         charges = self.charges_of(new)
         for name, hard in quotas.items():
             if excess := find_excess(hard, usage.used, charges):
                 raise forbidden(self._kind.group, self._kind.plural, name_of(key), explain_excess(name, excess))
-        return usage.ledger.promise(key, charges)
+        return usage.ledger.hold(key, charges)
 
     async def stop(self) -> None:
         for namespace in list(self._namespaces):
@@ -88,16 +87,16 @@ class QuotaGuard:
     async def _forget(self, namespace: str) -> None:
         usage = self._namespaces.pop(namespace, None)
         if usage is not None:
-            await usage.following.stop()
+            await usage.view.stop()
 
 
 class _NamespaceUsage:
-    """What the objects of one kind in one namespace use."""
+    """The usage of the objects of one kind in one namespace."""
 
-    def __init__(self, store: Store, gate: QuotaGuard, namespace: str) -> None:
+    def __init__(self, store: Store, guard: QuotaGuard, namespace: str) -> None:
         self.used: dict[str, Quantity] = {}
-        self.ledger = GuardLedger[Charges](gate.charges_of_record, self._add)
-        self.following = StoreView(store, prefix_of(gate.kind, namespace), self.ledger)
+        self.ledger = GuardLedger[Charges](guard.charges_of_record, self._add)
+        self.view = StoreView(store, prefix_of(guard.kind, namespace), self.ledger)
 
     def _add(self, charges: Charges, sign: int) -> None:
         for name, amount in charges.items():
@@ -106,7 +105,7 @@ class _NamespaceUsage:
 
 
 class QuotaLimits(KindIndex):
-    """What the quotas of each namespace allow, by their names."""
+    """The hard limits of each namespace by the names of its quotas."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store, RESOURCE_QUOTA)
@@ -125,7 +124,7 @@ class QuotaLimits(KindIndex):
 
 
 class ExtendedResourceNames(KindIndex):
-    """Which extended resource each class stands for."""
+    """The extended resource name of each device class that has one."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store, DEVICE_CLASS)

@@ -1,4 +1,4 @@
-"""Getting, listing and watching objects, in every form that clients ask for."""
+"""Get, list and watch, in every form that clients ask for."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _LABELS: Final = msgspec.json.Decoder(_Labelled)
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """What a URL names: all objects of a kind, or those of one namespace."""
+    """All objects of a kind, or those of one namespace."""
 
     resource: ApiResource
     namespace: str = ""
@@ -66,7 +66,7 @@ class Collection:
 
 
 class Reader:
-    """Answers every read."""
+    """Responds to reads."""
 
     def __init__(self, store: Store, clock: Clock, watches: WatchTable) -> None:
         self._store = store
@@ -151,7 +151,7 @@ class Reader:
     # --- forms ----------------------------------------------------------------------------------------------
 
     def _renderer(self, resource: ApiResource, form: Form, include: IncludeObject) -> Callable[[bytes, int], bytes]:
-        """How one object is shown in this form."""
+        """A function that renders one object in this form."""
         presentation, kind = resource.presentation, resource.kind
         if form is Form.OBJECT:
             return presentation.object
@@ -169,7 +169,7 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class _ListParts:
-    """A list in the making: what comes before the items, and how items are shown."""
+    """The parts of a list response: what precedes the items, and how items are rendered."""
 
     head: bytes
     show: Callable[[Sequence[Record]], list[bytes]]
@@ -178,7 +178,7 @@ class _ListParts:
         return self.head + b",".join(self.show(records)) + b"]}"
 
     async def stream(self, pieces: Sequence[Sequence[Record]]) -> AsyncGenerator[bytes, None]:
-        """A long list in pieces: none is made before the reader has taken the one before."""
+        """A long list in pieces; each is rendered when the client has taken the one before."""
         before = self.head
         for records in pieces:
             yield before + b",".join(self.show(records))
@@ -187,7 +187,7 @@ class _ListParts:
 
 
 def select(collection: Collection, options: ListOptions) -> tuple[str, Selection]:
-    """Where to look, and what counts of what is there."""
+    """The key prefix and the selection of a list or watch."""
     kind, namespace = collection.kind, collection.namespace
     labels = parse_label_selector(options.label_selector)
     fields = parse_field_selector(options.field_selector, kind.group, kind.kind)

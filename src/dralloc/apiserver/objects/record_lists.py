@@ -1,4 +1,4 @@
-"""Lists: which records are asked for, at which revision, and in pages."""
+"""Lists of records: selection, revision and pages."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from dralloc.store.records import Record
 
 T = TypeVar("T")
 
-# Records that are looked at in one go; between them other requests get their turn.
-SLICE: Final = 500
-# What is sent in one go. Objects differ in size by a factor of a thousand, so this is counted in bytes.
+# Records that are read at once; other tasks run in between.
+RECORDS_PER_READ: Final = 500
+# The size of a piece, in bytes because objects differ in size by a factor of a thousand.
 PIECE_BYTES: Final = 1 << 20
-# How long a list waits for a revision that this server has not seen yet.
+# The longest wait for a revision that this server has not seen yet.
 FUTURE_WAIT_S: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which records of a collection are meant."""
+    """Which records of a collection match."""
 
     matches: Callable[[Record], bool]
     everything: bool = False
@@ -37,17 +37,17 @@ EVERYTHING: Final = Selection(matches=lambda _: True, everything=True)
 
 @dataclass(frozen=True, slots=True)
 class RecordList:
-    """Records at one revision; `next` leads on when there are more."""
+    """Records at one revision; `next` continues the list."""
 
     records: Sequence[Record]
     revision: int
     next: PageToken | None = None
-    # Known only where nothing was filtered.
+    # Known only without a selector.
     remaining: int | None = None
 
 
 async def list_records(store: Store, prefix: str, selection: Selection, options: ListOptions) -> RecordList:
-    """The records that the options ask for."""
+    """The records that the options select."""
     token, revision = await _place(store, options)
     try:
         if selection.everything:
@@ -65,16 +65,16 @@ async def list_records(store: Store, prefix: str, selection: Selection, options:
 
 
 async def _place(store: Store, options: ListOptions) -> tuple[PageToken | None, int | None]:
-    """Where to start: after a page that was given out before, at an exact revision, or now."""
+    """Where the list starts: after an earlier page, at an exact revision, or at the current one."""
     if options.continue_token:
         if options.resource_version not in ("", "0"):
             raise BadRequest("specifying resource version is not allowed when using continue")
         try:
             return PageToken.decode(options.continue_token), None
         except BadPageToken:
-            raise BadRequest("continue key is not valid: it was not given out by this server") from None
+            raise BadRequest("continue key is not valid") from None
     revision = revision_of(options.resource_version)
-    # Kubernetes reads a page "at" the revision when one is given with a limit and nothing says otherwise.
+    # Kubernetes reads at exactly the revision when a limit and no match rule is given.
     if revision and (options.resource_version_match == EXACT or (options.limit and not options.resource_version_match)):
         return None, revision
     if revision:
@@ -83,7 +83,7 @@ async def _place(store: Store, options: ListOptions) -> tuple[PageToken | None, 
 
 
 async def wait_for_revision(store: Store, revision: int) -> None:
-    """Return once the store is at least at the revision; it may be ahead because another server wrote it."""
+    """Wait until this server has seen the revision, which another server may have written."""
     current = await store.current_revision()
     if current >= revision:
         return
@@ -97,7 +97,7 @@ async def wait_for_revision(store: Store, revision: int) -> None:
 
 
 def in_pieces(records: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
-    """The records in groups that are not much larger than a piece."""
+    """The records in groups of about `PIECE_BYTES`."""
     group: list[T] = []
     total = 0
     for record in records:
@@ -113,10 +113,10 @@ def in_pieces(records: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T
 async def read_all(
     store: Store, prefix: str, *, revision: int | None = None, token: PageToken | None = None
 ) -> tuple[list[Record], int]:
-    """Every record under a prefix at one revision, in slices so that others get their turn."""
+    """Every record under a prefix at one revision. Yields between reads, so that other tasks run."""
     records: list[Record] = []
     while True:
-        page = await store.list_prefix(prefix, revision=revision, limit=SLICE, page=token)
+        page = await store.list_prefix(prefix, revision=revision, limit=RECORDS_PER_READ, page=token)
         records.extend(page.records)
         token = page.next
         if token is None:
@@ -136,7 +136,7 @@ async def _selected(
 ) -> RecordList:
     found: list[Record] = []
     while True:
-        page = await store.list_prefix(prefix, revision=revision, limit=SLICE, page=token)
+        page = await store.list_prefix(prefix, revision=revision, limit=RECORDS_PER_READ, page=token)
         for place, record in enumerate(page.records):
             if selection.matches(record):
                 found.append(record)

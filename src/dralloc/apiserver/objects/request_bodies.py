@@ -1,4 +1,4 @@
-"""Bodies of requests: read as JSON, YAML or protobuf, decoded as the kind that the URL names, unknown fields told or refused."""
+"""Request bodies: JSON, YAML or protobuf, decoded as the kind of the URL; unknown fields are warned about or refused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ READABLE: Final = (JSON, YAML, PROTOBUF)
 
 
 class SentObject(Struct, frozen=True, gc=False):
-    """What a client sent: decoded, the JSON of it, and what it should be told."""
+    """An object that a client sent, its JSON, and warnings for the client."""
 
     object: ApiObject
     body: bytes
@@ -35,12 +35,12 @@ class SentObject(Struct, frozen=True, gc=False):
 
 
 def read_sent(request: HttpRequest, resource: ApiResource, field_validation: str) -> SentObject:
-    """The object that a request's body states, in the version of its URL."""
+    """The object in a request's body, in the version of its URL."""
     return decode_object(json_of(request), resource, field_validation)
 
 
 def json_of(request: HttpRequest) -> bytes:
-    """The body as JSON."""
+    """The body, converted to JSON."""
     media_type = request.media_type
     if media_type in ("", JSON):
         return request.body
@@ -52,7 +52,7 @@ def json_of(request: HttpRequest) -> bytes:
 
 
 def yaml_to_json(body: bytes) -> bytes:
-    """The one document of a YAML text. JSON is YAML too, and read as what it is."""
+    """The single document of a YAML text as JSON; JSON is returned as it is."""
     if body.lstrip().startswith(b"{"):
         try:
             msgspec.json.decode(body)
@@ -60,7 +60,7 @@ def yaml_to_json(body: bytes) -> bytes:
             pass
         else:
             return body
-    # Few bodies are YAML, and the parser takes a while to import.
+    # Slow to import, and few bodies are YAML.
     from dralloc.api.yaml_reader import read_yaml_stream
 
     try:
@@ -68,12 +68,12 @@ def yaml_to_json(body: bytes) -> bytes:
     except (SourceError, UnicodeDecodeError) as error:
         raise BadRequest(f"the body is not YAML: {error}") from None
     if len(documents) != 1:
-        raise BadRequest(f"the body must hold one object, and holds {len(documents)}")
+        raise BadRequest(f"the body must hold one object, but holds {len(documents)}")
     return encode(documents[0])
 
 
 def decode_object(body: bytes, resource: ApiResource, field_validation: str) -> SentObject:
-    """The object that a client's JSON states, in the version of the resource."""
+    """The object in a client's JSON, in the version of the resource."""
     sent, tree = _decode(body, resource)
     if field_validation == IGNORE:
         return SentObject(sent, body)
@@ -83,7 +83,7 @@ def decode_object(body: bytes, resource: ApiResource, field_validation: str) -> 
 
 
 def decode_document(document: Document, resource: ApiResource, field_validation: str) -> SentObject:
-    """The object that a patched document states, in the version of the resource.
+    """The object in a patched document, in the version of the resource.
 
     It is decoded from bytes because opaque parameters are kept as bytes. Unknown fields are found in the document itself.
     """
@@ -125,7 +125,7 @@ def _checked(
 
 
 def read_json(body: bytes) -> Any:
-    """Any JSON value, where a request may carry one."""
+    """The JSON value in a body."""
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -133,7 +133,7 @@ def read_json(body: bytes) -> Any:
 
 
 def read_document(request: HttpRequest) -> Document:
-    """A body that must be an object, of a kind that is not stored (a binding, an eviction)."""
+    """The document in a body of a kind that is not stored, such as a binding."""
     document = read_json(json_of(request) or b"{}")
     if not isinstance(document, dict):
         raise BadRequest("the body must be an object")
@@ -141,7 +141,7 @@ def read_document(request: HttpRequest) -> Document:
 
 
 def member(document: Document, name: str) -> Document:
-    """The object that is a member of a document that a client sent; empty where there is none."""
+    """The named object inside a client's document; empty if it is absent."""
     value = document.get(name)
     if value is not None and not isinstance(value, dict):
         raise BadRequest(f"{name} must be an object")
@@ -149,7 +149,7 @@ def member(document: Document, name: str) -> Document:
 
 
 def _check_type(sent: ApiObject, resource: ApiResource) -> None:
-    """A body may leave its type out; what it says must be what the URL says."""
+    """Refuse a body whose type is stated and differs from the URL's."""
     if sent.kind and sent.kind != resource.kind.kind:
         raise BadRequest(_cannot_be_handled(sent.kind, resource))
     if sent.api_version and sent.api_version != resource.api_version:

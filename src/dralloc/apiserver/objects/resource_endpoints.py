@@ -1,4 +1,4 @@
-"""What can be done with resources: which method on which path is which verb, and the answer to each."""
+"""Endpoints of resources: maps methods and paths to verbs, and responds to each."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from dralloc.apiserver.objects.writer import ObjectChange, Writer, WriteTarget, 
 from dralloc.primitives.errors import BadRequest, ErrorDetails
 from dralloc.store.interface import Store
 
-# Deletions that are answered with a Status instead of the object that is gone.
+# Deletions of these return a Status instead of the deleted object, as in Kubernetes.
 _ANSWERED_BY_STATUS: Final = frozenset(
     {
         ("resource.k8s.io", "v1", "devicetaintrules"),
@@ -49,7 +49,7 @@ Handler = Callable[[HttpRequest, ApiResource, ResourcePath], Awaitable[HttpRespo
 
 
 class ResourceEndpoints:
-    """Answers requests about resources."""
+    """Responds to requests for resources."""
 
     def __init__(
         self, *, store: Store, reader: Reader, writer: Writer, deleter: Deleter, pods: PodSubresources
@@ -78,7 +78,7 @@ class ResourceEndpoints:
         }
 
     def handler_of(self, method: str, resource: ApiResource, path: ResourcePath) -> Handler:
-        """What answers the method on the path."""
+        """The handler of the method on the path."""
         kind = resource.kind
         if path.namespace and not kind.namespaced:
             raise no_such_resource()
@@ -161,11 +161,11 @@ class ResourceEndpoints:
     # --- actions --------------------------------------------------------------------------------------------
 
     async def bind_by_body(self, request: HttpRequest, namespace: str) -> HttpResponse:
-        """A binding that names its pod itself."""
+        """Handle a binding that names its pod in the body."""
         binding = read_document(request)
         name = member(binding, "metadata").get("name")
         if not isinstance(name, str) or not name:
-            raise BadRequest("a binding has the name of its pod")
+            raise BadRequest("metadata.name of a binding must name its pod")
         return await self._bound(request, namespace, name)
 
     async def _bind(self, request: HttpRequest, _: ApiResource, path: ResourcePath) -> HttpResponse:
@@ -181,10 +181,10 @@ class ResourceEndpoints:
         return status_response(success_status(201))
 
     async def _finalize(self, request: HttpRequest, resource: ApiResource, path: ResourcePath) -> HttpResponse:
-        """A namespace whose content somebody has cleaned up loses that one's hold."""
+        """Set the finalizers in a namespace's spec."""
         finalizers = member(read_document(request), "spec").get("finalizers") or []
         if not isinstance(finalizers, list) or not all(isinstance(name, str) for name in finalizers):
-            raise BadRequest("spec.finalizers must be a list of names")
+            raise BadRequest("spec.finalizers must be a list of strings")
         key = key_of(NAMESPACE, "", path.name)
         return _written(
             resource, await self._writer.edit(NAMESPACE, key, lambda found: with_finalizers(found, finalizers))

@@ -1,4 +1,4 @@
-"""Selectors: which objects a list, a watch or a collection's deletion is about, by their labels and fields."""
+"""Label and field selectors of lists, watches and collection deletions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class LabelOperator(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LabelRequirement:
-    """One condition on one label."""
+    """One requirement on one label."""
 
     key: str
     operator: LabelOperator
@@ -58,7 +58,7 @@ class LabelRequirement:
 
 @dataclass(frozen=True, slots=True)
 class LabelQuery:
-    """Conditions on labels, all of which must hold."""
+    """Requirements on labels, all of which must match."""
 
     requirements: tuple[LabelRequirement, ...] = ()
 
@@ -68,7 +68,7 @@ class LabelQuery:
 
 
 def parse_label_selector(text: str) -> LabelQuery:
-    """The selector that a `labelSelector` parameter states, such as `app=a,tier in (x, y),!old`."""
+    """Parse a `labelSelector` parameter, such as `app=a,tier in (x, y),!old`."""
     return LabelQuery(tuple(_LabelParser(text).requirements()))
 
 
@@ -85,7 +85,7 @@ _OPERATORS: Final = {
 
 
 class _LabelParser:
-    """Reads requirements from left to right. The end of the text reads as an empty token."""
+    """Reads requirements from left to right. The end of the text is an empty token."""
 
     def __init__(self, text: str) -> None:
         tokens = [match.group(1) or match.group(2) for match in _TOKEN.finditer(text)]
@@ -120,7 +120,7 @@ class _LabelParser:
         return LabelRequirement(key, operator, frozenset({value}))
 
     def _listed_values(self) -> frozenset[str]:
-        """Values in parentheses; between two commas, or a comma and a parenthesis, stands the empty value."""
+        """Values in parentheses; nothing between two separators is the empty value."""
         self._expect("(", "'('")
         values: set[str] = set()
         while True:
@@ -187,7 +187,7 @@ FieldGetter = Callable[[Document], str]
 
 @dataclass(frozen=True, slots=True)
 class FieldTerm:
-    """One field that has, or has not, a value."""
+    """One field that must, or must not, have a value."""
 
     field: str
     value: str
@@ -200,7 +200,7 @@ class FieldTerm:
 
 @dataclass(frozen=True, slots=True)
 class FieldQuery:
-    """Conditions on fields, all of which must hold."""
+    """Terms on fields, all of which must match."""
 
     terms: tuple[FieldTerm, ...] = ()
 
@@ -208,13 +208,13 @@ class FieldQuery:
         return all(term.matches(document) for term in self.terms)
 
     def exact(self, field: str) -> str | None:
-        """The one value that the field must have, if the selector says so: then one need not look further."""
+        """The one value that the field must have, or `None`; lets callers look up a key directly."""
         values = [term.value for term in self.terms if term.field == field and not term.negated]
         return values[0] if values else None
 
 
 def parse_field_selector(text: str, group: str, kind: str) -> FieldQuery:
-    """The selector that a `fieldSelector` parameter states for a kind, such as `spec.nodeName=n1,status.phase!=Failed`."""
+    """Parse a kind's `fieldSelector` parameter, such as `spec.nodeName=n1,status.phase!=Failed`."""
     fields = _FIELDS.get((group, kind), _METADATA_FIELDS)
     terms = []
     for field, value, negated in _read_terms(text):
@@ -231,7 +231,7 @@ def _not_supported(field: str, fields: Mapping[str, FieldGetter], kind: str) -> 
     return f"field label not supported for {kind}: {field} (supported: {', '.join(sorted(fields))})"
 
 
-# A term's text, with `\` before what does not separate: an operator in between, and commas at both ends.
+# One term: a field, an operator and a value, with separators escaped by `\`.
 _TERM: Final = re.compile(r"(?P<field>(?:[^\\,=!]|\\.)*)(?P<operator>!=|==|=)(?P<value>(?:[^\\,=]|\\[\\,=])*)")
 
 
@@ -250,7 +250,7 @@ def _unescape(text: str) -> str:
 
 
 def _at(*path: str, absent: str = "") -> FieldGetter:
-    """What is at a path, as text."""
+    """A function that returns the value at a path as text."""
 
     def get(document: Document) -> str:
         value: Any = document
@@ -279,7 +279,7 @@ def _plain(*fields: str) -> dict[str, FieldGetter]:
     return {**_METADATA_FIELDS, **{field: _at(*field.split(".")) for field in fields}}
 
 
-# What Kubernetes can select by, for the kinds where that is more than name and namespace.
+# Kubernetes' selectable fields of kinds that have more than name and namespace.
 _FIELDS: Final[Mapping[tuple[str, str], Mapping[str, FieldGetter]]] = {
     ("resource.k8s.io", "ResourceSlice"): _plain("spec.nodeName", "spec.driver", "spec.pool.name"),
     ("", "Pod"): {

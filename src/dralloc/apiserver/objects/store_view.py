@@ -1,7 +1,6 @@
-"""Keep something up to date with a part of the store: read it once, then take every change in order.
+"""Store views: keep an index that is derived from a part of the store (quota usage, dependents, devices in use) up to date.
 
-What the server derives from stored objects (charges against quotas, owners and their dependents, devices in
-use) is kept this way. When the store cannot give the changes in between, everything is read again.
+A view reads the records once, then applies every change in order. If it falls behind the store's history, it starts over.
 """
 
 from __future__ import annotations
@@ -25,35 +24,35 @@ _logger = logging.getLogger(__name__)
 
 
 class DerivedIndex(Protocol):
-    """What is told about every record and change under a prefix."""
+    """An index over the records under a prefix."""
 
     def reset(self, records: Iterable[Record], revision: int) -> None:
-        """Start over with exactly these records, which are what was stored at the revision."""
+        """Start over with exactly these records, as stored at the revision."""
 
     def apply(self, event: StoreEvent) -> None:
-        """Take the next change."""
+        """Apply the next change."""
 
 
 class StoreView:
-    """One follower, fed by a task of its own."""
+    """Feeds one index from a task of its own."""
 
-    def __init__(self, store: Store, prefix: str, follower: DerivedIndex) -> None:
+    def __init__(self, store: Store, prefix: str, index: DerivedIndex) -> None:
         self._store = store
         self._prefix = prefix
-        self._follower = follower
+        self._index = index
         self._caught_up = asyncio.Event()
         self._watch: Watch | None = None
-        self._task = asyncio.create_task(self._run(), name=f"follow {prefix}")
+        self._task = asyncio.create_task(self._run(), name=f"view of {prefix}")
 
     async def ready(self) -> None:
-        """Return when the follower has seen everything that the store has told of by now."""
+        """Wait until the index has every change that the store has delivered by now."""
         if not self._caught_up.is_set():
             await self._caught_up.wait()
         if self._watch is not None:
             try:
                 await self._take(self._watch, timeout_s=0)
             except StoreError:
-                # The task comes upon it, too, and starts over.
+                # The task meets the same error and starts over.
                 return
 
     async def stop(self) -> None:
@@ -63,18 +62,18 @@ class StoreView:
     async def _run(self) -> None:
         while True:
             try:
-                await self._follow()
+                await self._read_and_watch()
             except StoreClosed:
                 return
             except (Compacted, WatcherTooSlow):
-                _logger.warning("fell behind the changes under %s: reading it again", self._prefix)
+                _logger.warning("the view of %s fell behind: reading it again", self._prefix)
             except StoreUnavailable as error:
-                _logger.warning("cannot follow %s: %s", self._prefix, error)
+                _logger.warning("cannot update the view of %s: %s", self._prefix, error)
                 await asyncio.sleep(RETRY_S)
 
-    async def _follow(self) -> None:
+    async def _read_and_watch(self) -> None:
         records, revision = await read_all(self._store, self._prefix)
-        self._follower.reset(records, revision)
+        self._index.reset(records, revision)
         self._caught_up.set()
         with await self._store.watch(self._prefix, after_revision=revision) as watch:
             self._watch = watch
@@ -86,25 +85,25 @@ class StoreView:
 
     async def _take(self, watch: Watch, timeout_s: float | None = None) -> None:
         for event in await watch.next(timeout_s=timeout_s):
-            self._follower.apply(event)
+            self._index.apply(event)
 
 
 class KindIndex(ABC):
-    """What the objects of one kind say, followed from the first time that somebody needs it."""
+    """An index over the objects of one kind, whose view starts on first use."""
 
     def __init__(self, store: Store, kind: Kind) -> None:
         self._store = store
         self._kind = kind
-        self._following: StoreView | None = None
+        self._view: StoreView | None = None
 
     async def ready(self) -> None:
-        if self._following is None:
-            self._following = StoreView(self._store, prefix_of(self._kind), self)
-        await self._following.ready()
+        if self._view is None:
+            self._view = StoreView(self._store, prefix_of(self._kind), self)
+        await self._view.ready()
 
     async def stop(self) -> None:
-        if self._following is not None:
-            await self._following.stop()
+        if self._view is not None:
+            await self._view.stop()
 
     def reset(self, records: Iterable[Record], revision: int) -> None:  # noqa: ARG002
         self._forget_all()

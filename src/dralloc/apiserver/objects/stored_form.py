@@ -1,8 +1,7 @@
-"""The bytes that the store holds for an object, and how they become the bytes that clients read.
+"""The stored form of objects, and how it becomes what clients read.
 
-Stored is the object's JSON in its hub version, without type and `resourceVersion`: the type follows from the
-key, the version is the revision that the store gives. Both are put in front on the way out, so reading an
-object in the hub's shape neither decodes nor encodes anything.
+An object is stored as the JSON of its hub version, without type and `resourceVersion`: the key implies the type, and the store's revision
+is the version. Both are prepended on a read, which needs no decoding in the hub's shape.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _TREE: Final = msgspec.json.Decoder(dict[str, Any], float_hook=ExactNumber)
 
 
 def to_stored(obj: ApiObject) -> bytes:
-    """The bytes to be stored for an object in its hub version."""
+    """The stored form of an object in its hub version."""
     metadata = replace(obj.metadata, resource_version="") if obj.metadata.resource_version else obj.metadata
     if isinstance(obj, UnstructuredObject):
         return _join(encode(metadata), encode(obj.content))
@@ -36,14 +35,14 @@ def to_stored(obj: ApiObject) -> bytes:
 
 
 def document_to_stored(document: Document) -> bytes:
-    """The bytes to be stored for an object that is a plain document, in its hub version."""
+    """The stored form of a document in its hub version."""
     metadata = {name: value for name, value in document["metadata"].items() if name != "resourceVersion"}
     content = {name: value for name, value in document.items() if name not in ("apiVersion", "kind", "metadata")}
     return _join(encode(metadata), encode(content))
 
 
 def from_stored(kind: Kind, stored: bytes) -> ApiObject:
-    """The object in its hub version, without type and revision."""
+    """The stored object in its hub version, without type and revision."""
     if kind.view is not None:
         tree = _TREE.decode(stored)
         metadata = msgspec.convert(tree.pop("metadata"), ObjectMeta)
@@ -52,12 +51,12 @@ def from_stored(kind: Kind, stored: bytes) -> ApiObject:
 
 
 def read_document(body: bytes) -> Document:
-    """Bytes that we made, as a plain document."""
+    """The document in JSON that this server encoded."""
     return _TREE.decode(body)
 
 
 def typed_document(kind: Kind, stored: bytes, revision: int | None = None) -> Document:
-    """A stored object as a plain document in its hub version, with its type, and with a resourceVersion if one is given."""
+    """A stored object as a document in its hub version, with its type, and with a resourceVersion if one is given."""
     document = {"apiVersion": kind.api_version(kind.hub_version), "kind": kind.kind, **read_document(stored)}
     if revision is not None:
         document["metadata"]["resourceVersion"] = str(revision)
@@ -65,12 +64,12 @@ def typed_document(kind: Kind, stored: bytes, revision: int | None = None) -> Do
 
 
 def read_metadata(stored: bytes) -> ObjectMeta:
-    """The metadata alone; the rest of the object is passed over unread."""
+    """The metadata alone; the rest of the object is skipped."""
     return _ENVELOPE.decode(stored).metadata
 
 
 class Presentation:
-    """How one version of one kind is shown."""
+    """Renders the stored objects of one kind in one version."""
 
     __slots__ = ("_before_revision", "_kind", "_version", "api_version")
 
@@ -79,25 +78,25 @@ class Presentation:
         assert served is not None, f"{kind.kind} is not served in {version}"
         self.api_version = kind.api_version(version)
         self._kind = kind
-        # Shapes that are the hub's need no conversion, whatever the version is called.
+        # Versions that share the hub's type need no conversion.
         self._version = None if served.wire_type is kind.hub else version
         type_ = b'{"kind":%b,"apiVersion":%b,"metadata":{' % (encode(kind.kind), encode(self.api_version))
         self._before_revision = type_ + _REVISION
 
     def object(self, stored: bytes, revision: int) -> bytes:
-        """The object with its type, as a get or an event shows it."""
+        """The object with its type, as in a get or an event."""
         return b'%b%d",%b' % (self._before_revision, revision, self._converted(stored)[len(HEAD) :])
 
     def item(self, stored: bytes, revision: int) -> bytes:
-        """The object without its type, as a list holds it."""
+        """The object without its type, as in a list."""
         return b'{"metadata":{"resourceVersion":"%d",%b' % (revision, self._converted(stored)[len(HEAD) :])
 
     def unstored(self, stored: bytes) -> bytes:
-        """The object as a dry run of a create answers: it has a type and no revision."""
+        """The object with its type and without a revision, as in a dry run of a create."""
         return self._before_revision[: -len(_REVISION)] + self._converted(stored)[len(HEAD) :]
 
     def document(self, stored: bytes, revision: int) -> Document:
-        """The object as a plain document."""
+        """The object as a document."""
         return read_document(self.object(stored, revision))
 
     def _converted(self, stored: bytes) -> bytes:

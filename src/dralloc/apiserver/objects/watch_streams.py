@@ -1,8 +1,7 @@
-"""Watches: what is there, then every change, until the time is up, the reader goes, or the server ends.
+"""Watch streams: the initial state, then every change, until the timeout, a disconnect, or the end of the server.
 
-The store gives each watch its changes in order, each once. Here they are turned into the lines of a watch,
-once for all watches that show them alike, and into what a selector makes of them: an object that begins to
-match is ADDED, one that ceases to is DELETED.
+The store delivers changes in order. Each change is rendered once for all watches of the same form. With a selector, an object that
+starts to match is ADDED, and one that stops to match is DELETED.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ DELETED: Final = b"DELETED"
 
 
 class Frames:
-    """Lines of a watch in one form (a version, or a table of it), each made once and shared."""
+    """The lines of all watches of one form (such as a version, or its table); each is rendered once."""
 
     def __init__(self, render: Callable[[bytes, int], bytes], bookmark: Callable[[int, bool], bytes]) -> None:
         self._render = render
@@ -57,20 +56,20 @@ class Frames:
 
 
 def error_frame(message: str) -> bytes:
-    """The line that tells a watch to read everything again."""
+    """The line that makes a client list again."""
     return b'{"type":"ERROR","object":%b}\n' % msgspec.json.encode(status_of(expired(message)))
 
 
 @dataclass(frozen=True, slots=True)
 class WatchRequest:
-    """Which changes are asked for, and how they are to be told."""
+    """The options of one watch."""
 
     prefix: str
     selection: Selection
     after_revision: int
-    # Tell what is there before telling what changes.
+    # Send the current objects first.
     initial_state: bool = False
-    # Say when the initial state is told.
+    # Mark the end of the initial state with a bookmark.
     initial_bookmark: bool = False
     bookmarks: bool = False
     timeout_s: int | None = None
@@ -88,7 +87,7 @@ class WatchTable:
         return len(self._open)
 
     def end_all(self) -> None:
-        """End every watch, and those that come after."""
+        """End every watch, and every later one at once."""
         self._ending = True
         for watch in tuple(self._open):
             watch.close()
@@ -116,7 +115,7 @@ class WatchTable:
             watch.close()
 
     async def _initial_state(self, request: WatchRequest, frames: Frames) -> AsyncGenerator[tuple[bytes, int], None]:
-        """What is there now, in pieces, and the revision at which it is so."""
+        """The current objects in pieces, each with its revision."""
         token: PageToken | None = None
         while True:
             page = await self._store.list_prefix(request.prefix, limit=EVENTS_PER_PIECE, page=token)
@@ -134,7 +133,7 @@ class WatchTable:
 
 async def _changes(watch: Watch, request: WatchRequest, frames: Frames) -> AsyncGenerator[bytes, None]:
     loop = asyncio.get_running_loop()
-    # Spread out, so that watches that began together do not all come back together.
+    # Random, so that watches that started together do not all reconnect together.
     deadline = loop.time() + (request.timeout_s or random.uniform(TIMEOUT_MIN_S, 2 * TIMEOUT_MIN_S))
     bookmark_due = loop.time() + BOOKMARK_EVERY_S if request.bookmarks else deadline
     while True:
@@ -182,5 +181,5 @@ def _tell_selected(event: StoreEvent, selection: Selection, frames: Frames) -> b
 
 
 def _stored(record: Record | None) -> bytes:
-    assert record is not None, "what is deleted or no longer matches was there before"
+    assert record is not None, "a deletion has a previous record"
     return record.value

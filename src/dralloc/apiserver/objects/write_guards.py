@@ -1,8 +1,7 @@
-"""Promises over several objects (quotas, the capacity of devices) that a write must not break.
+"""Write guards: limits over several objects (quotas, device capacity) that no write may exceed.
 
-A gatekeeper knows what every stored object counts for, and what it has promised to writes under way. A promise
-counts at once for everybody, so that two writes that fit one by one, but not together, cannot both pass; it is
-given back if the write fails, and turns into what is stored when it succeeds.
+A guard counts stored objects and holds for writes in progress. A hold counts at once, so that two writes that fit alone but not
+together cannot both pass. It is released if the write fails, and becomes the stored object if it succeeds.
 """
 
 from __future__ import annotations
@@ -18,37 +17,37 @@ T = TypeVar("T")
 
 
 class Hold(Protocol):
-    """What one write was promised."""
+    """What a guard counts for one write in progress."""
 
     def keep(self, revision: int) -> None:
-        """The write is stored, at this revision."""
+        """Count the write as stored at this revision."""
 
-    def give_back(self) -> None:
-        """Nothing was stored."""
+    def release(self) -> None:
+        """Stop to count: nothing was stored."""
 
 
 class WriteGuard(Protocol):
-    """Refuses writes that would break a promise."""
+    """Refuses writes that would exceed a limit."""
 
-    async def reserve(self, key: str, new: ApiObject, old: ApiObject | None) -> Hold | None:
-        """Promise the write what it needs, or refuse it. `None`: it needs nothing."""
+    async def hold(self, key: str, new: ApiObject, old: ApiObject | None) -> Hold | None:
+        """Count the write, or refuse it. `None` if it counts for nothing."""
 
 
 class Holds:
-    """All that one write was promised: given back unless the write was stored."""
+    """The holds of one write, released at the end of the block unless the write was stored."""
 
-    def __init__(self, promises: Sequence[Hold]) -> None:
-        self._promises = promises
+    def __init__(self, holds: Sequence[Hold]) -> None:
+        self._holds = holds
 
     def keep(self, revision: int) -> None:
-        for promise in self._promises:
-            promise.keep(revision)
-        self._promises = ()
+        for hold in self._holds:
+            hold.keep(revision)
+        self._holds = ()
 
-    def give_back(self) -> None:
-        for promise in self._promises:
-            promise.give_back()
-        self._promises = ()
+    def release(self) -> None:
+        for hold in self._holds:
+            hold.release()
+        self._holds = ()
 
     def __enter__(self) -> Holds:
         return self
@@ -56,81 +55,81 @@ class Holds:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.give_back()
+        self.release()
 
 
-async def hold_all(gatekeepers: Sequence[WriteGuard], key: str, new: ApiObject, old: ApiObject | None) -> Holds:
-    """Ask every gatekeeper; if one refuses, what the others promised is given back."""
-    promises: list[Hold] = []
+async def hold_all(guards: Sequence[WriteGuard], key: str, new: ApiObject, old: ApiObject | None) -> Holds:
+    """Ask every guard; if one refuses, the holds of the others are released."""
+    holds: list[Hold] = []
     try:
-        for gatekeeper in gatekeepers:
-            promise = await gatekeeper.reserve(key, new, old)
-            if promise is not None:
-                promises.append(promise)
+        for guard in guards:
+            hold = await guard.hold(key, new, old)
+            if hold is not None:
+                holds.append(hold)
     except BaseException:
-        Holds(promises).give_back()
+        Holds(holds).release()
         raise
-    return Holds(promises)
+    return Holds(holds)
 
 
 class GuardLedger(Generic[T]):
-    """What stored objects count for, and what is promised: a follower of the store (see `following`).
+    """The counted values of stored objects and of holds: a derived index (see `store_view`).
 
-    `read` says what a stored object counts for, `None` if for nothing; `add` is told of everything that begins
-    (1) or ceases (-1) to count, so that sums can be kept.
+    `read` returns what a stored object counts for, `None` for nothing. `add` is called with each value that starts (1) or stops (-1)
+    to count, and keeps the sums.
     """
 
     def __init__(self, read: Callable[[Record], T | None], add: Callable[[T, int], None]) -> None:
         self._read = read
         self._add = add
-        # By key, with the revision at which it was so.
+        # By key, with the revision that it was stored at.
         self._stored: dict[str, tuple[int, T]] = {}
-        self._promised: dict[str, list[T]] = {}
-        # The store told us of everything up to this revision; of later writes we know from their makers.
-        self._told = 0
+        self._held: dict[str, list[T]] = {}
+        # The view has delivered every change up to this revision; later writes are known from their holds.
+        self._delivered = 0
 
     def keys_where(self, matches: Callable[[T], bool]) -> Iterable[str]:
-        """Keys of objects that count, or will if they are stored, for something that matches."""
+        """Keys of stored objects and of holds whose value matches."""
         yield from (key for key, (_, value) in self._stored.items() if matches(value))
-        yield from (key for key, values in self._promised.items() if any(map(matches, values)))
+        yield from (key for key, values in self._held.items() if any(map(matches, values)))
 
     def reset(self, records: Iterable[Record], revision: int) -> None:
-        """Start over with what was stored at a revision."""
+        """Start over with the records at a revision."""
         listed = {record.key: record for record in records}
         for key, (known_at, _) in list(self._stored.items()):
             if key not in listed and known_at <= revision:
                 self._set(key, revision, None)
         for record in listed.values():
             self._learn(record.key, record.revision, record)
-        self._told = revision
+        self._delivered = revision
 
     def apply(self, event: StoreEvent) -> None:
         self._learn(event.key, event.revision, event.record)
-        self._told = event.revision
+        self._delivered = event.revision
 
-    def promise(self, key: str, value: T) -> Hold:
-        self._promised.setdefault(key, []).append(value)
+    def hold(self, key: str, value: T) -> Hold:
+        self._held.setdefault(key, []).append(value)
         self._add(value, 1)
         return _LedgerHold(self, key, value)
 
     def settle(self, key: str, value: T, revision: int | None) -> None:
-        """End a promise; with a revision, the value is stored from there on."""
-        promised = self._promised[key]
-        promised.remove(value)
-        if not promised:
-            del self._promised[key]
-        if revision is not None and revision > self._told and self._is_news(key, revision):
-            # What was promised counts already.
+        """End a hold; with a revision, its value is stored at that revision."""
+        held = self._held[key]
+        held.remove(value)
+        if not held:
+            del self._held[key]
+        if revision is not None and revision > self._delivered and self._is_newer(key, revision):
+            # The hold's value counts already.
             self._set(key, 0, None)
             self._stored[key] = (revision, value)
         else:
             self._add(value, -1)
 
     def _learn(self, key: str, revision: int, record: Record | None) -> None:
-        if self._is_news(key, revision):
+        if self._is_newer(key, revision):
             self._set(key, revision, self._read(record) if record is not None else None)
 
-    def _is_news(self, key: str, revision: int) -> bool:
+    def _is_newer(self, key: str, revision: int) -> bool:
         return key not in self._stored or self._stored[key][0] < revision
 
     def _set(self, key: str, revision: int, value: T | None) -> None:
@@ -149,5 +148,5 @@ class _LedgerHold(Generic[T]):
     def keep(self, revision: int) -> None:
         self._ledger.settle(self._key, self._value, revision)
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         self._ledger.settle(self._key, self._value, None)

@@ -256,12 +256,12 @@ class Writer:
             name=target.name,
             body=sent.body,
         )
-        outcome = admit(request, self._surroundings(target, labels, sent.object.metadata if old is None else None))
+        outcome = admit(request, self._context(target, labels, sent.object.metadata if old is None else None))
         if isinstance(outcome, Refused):
             raise invalid(target.kind.group, target.kind.kind, outcome.name, outcome.faults)
         return outcome
 
-    def _surroundings(
+    def _context(
         self, target: WriteTarget, namespace_labels: Mapping[str, str] | None, created: ObjectMeta | None
     ) -> AdmissionContext:
         """`created` is the metadata that a client sent of a new object: only new objects get a UID and a generated name."""
