@@ -12,7 +12,6 @@ from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.quota import (
     CLAIM_COUNT,
     QuotaFacts,
-    added_usage,
     devices_by_class,
     explain_excess,
     find_excess,
@@ -182,4 +181,4 @@ def test_a_quota_error_has_kubernetes_wording() -> None:
         "exceeded quota: q, requested: gpu.deviceclass.resource.k8s.io/devices=2, "
         "used: gpu.deviceclass.resource.k8s.io/devices=2, limited: gpu.deviceclass.resource.k8s.io/devices=3"
     )
-    assert find_excess(hard, used, added_usage(usage, usage)) == ()
+    assert find_excess(hard, used, dict.fromkeys(usage, Quantity.ZERO)) == ()

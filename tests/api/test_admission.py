@@ -323,7 +323,7 @@ def test_any_object_is_either_admitted_or_refused(request: WriteRequest, gates: 
 
 @pytest.mark.slow
 def test_writing_back_what_was_read_changes_nothing_in_any_version() -> None:
-    """Over every object that Kubernetes accepted in the recorded answers."""
+    """Uses every object that Kubernetes accepted in the recorded answers."""
     count = 0
     with gzip.open(VECTORS) as lines:
         for line in map(json.loads, lines):

@@ -167,7 +167,7 @@ def test_map_keys_are_sorted_and_numbers_keep_their_text() -> None:
 
 
 def test_recorded_decode_errors_are_reproduced() -> None:
-    """What Kubernetes cannot decode we do not; times are judged later, by admission."""
+    """Kubernetes' decode errors are ours; times are checked later, by admission."""
     wrong = [case["name"] for case in recorded_cases() if cannot_be_decoded(case) == decodes(case)]
     assert wrong == []
 

@@ -30,7 +30,7 @@ def _requests(obj: ApiObject) -> tuple[DeviceRequest, ...]:
 
 
 def _can_be_stored(obj: ApiObject) -> bool:
-    """v1beta1 has no way to say "exactly nothing"; a request without a class is refused anyway."""
+    """v1beta1 cannot express an exact request without a class, which is invalid anyway."""
     return all(request.exactly != ExactDeviceRequest() for request in _requests(obj))
 
 
@@ -58,7 +58,9 @@ def test_the_hub_round_trips_through_all_versions(sent: tuple[Kind, str, ApiObje
 
 
 def _as_v1beta1_sees_it(hub: ApiObject, seen: ApiObject) -> ApiObject:
-    """In a slice, v1beta1 cannot tell an empty `nodeName` from none, nor `allNodes: false`; both are refused in v1."""
+    """In a slice, v1beta1 cannot distinguish an empty `nodeName` or `allNodes: false` from absent; both are invalid in
+    v1.
+    """
     spec = getattr(hub, "spec", None)
     if getattr(spec, "node_name", None) == "" or getattr(spec, "all_nodes", None) is False:
         return seen

@@ -121,7 +121,7 @@ def value_at(document: Any, way: tuple[Any, ...]) -> Any:
 
 
 def settings(gate: str, *, on: bool) -> str:
-    """The gate switched, and with it what cannot be on without it."""
+    """Returns the gate switched, together with the gates that depend on it."""
     needing = "" if on or gate != "DRADeviceTaints" else ",DRADeviceTaintRules=false"
     return f"{gate}={str(on).lower()}{needing}"
 

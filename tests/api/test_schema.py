@@ -17,7 +17,7 @@ OTHER_NAMES = {"ContainerClaim": "ResourceClaim"}
 
 
 def types_in(info: object) -> Iterator[type[msgspec.Struct]]:
-    """Every type of object that a value may hold."""
+    """Yields every object type that a value may contain."""
     match info:
         case inspect.StructType():
             yield info.cls

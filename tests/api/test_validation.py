@@ -25,7 +25,7 @@ def _load(name: str) -> list[Any]:
 
 
 class _Loader(yaml.SafeLoader):
-    """Timestamps stay text, as in a manifest."""
+    """Keeps timestamps as text, as in a manifest."""
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -35,7 +35,7 @@ _Loader.yaml_implicit_resolvers = {
 
 
 def _changed(document: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """The document with values put in by JSON pointers; null takes one out."""
+    """Returns the document with values set by JSON pointers; null removes one."""
     document = copy.deepcopy(document)
     for pointer, value in changes.items():
         *way, last = [step.replace("~1", "/") for step in pointer[1:].split("/")]

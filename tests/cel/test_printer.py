@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dralloc.cel.parser import parse
-from dralloc.cel.printer import print_expression
+from dralloc.cel.printer import print_node
 from dralloc.cel.syntax import Expression, ParsedExpression
 from tests.support.expressions import expression_texts, expression_trees, typed_texts
 
@@ -16,7 +16,7 @@ from tests.support.expressions import expression_texts, expression_trees, typed_
 @pytest.mark.fuzz
 @given(expression_trees())
 def test_printing_round_trips(tree: Expression) -> None:
-    printed = print_expression(ParsedExpression(text="", root=tree, macros={}))
+    printed = print_node(tree, {})
     assert parse(printed).root == tree
 
 
@@ -25,10 +25,14 @@ def test_printing_round_trips(tree: Expression) -> None:
 @given(st.one_of(expression_texts(), typed_texts()))
 def test_macros_are_printed_as_written(text: str) -> None:
     parsed = parse(text)
-    printed = print_expression(parsed)
+    printed = _printed(parsed)
     again = parse(printed)
     assert again.root == parsed.root
-    assert print_expression(again) == printed
+    assert _printed(again) == printed
+
+
+def _printed(parsed: ParsedExpression) -> str:
+    return print_node(parsed.root, parsed.macros)
 
 
 # Written, and printed when that is not the same.
@@ -59,10 +63,10 @@ PRINTED = [
 
 @pytest.mark.parametrize(("written", "printed"), PRINTED, ids=[written for written, _ in PRINTED])
 def test_prints(written: str, printed: str) -> None:
-    assert print_expression(parse(written)) == printed
+    assert _printed(parse(written)) == printed
 
 
 @pytest.mark.parametrize("text", ["[" * 249 + "]" * 249, "a" + ".b" * 250, "(1 + " * 124 + "1" + ")" * 124])
 def test_prints_the_deepest_expressions(text: str) -> None:
-    printed = print_expression(parse(text))
-    assert print_expression(parse(printed)) == printed
+    printed = _printed(parse(text))
+    assert _printed(parse(printed)) == printed

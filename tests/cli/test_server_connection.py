@@ -119,9 +119,9 @@ PEM = "bm9uc2Vuc2U="
 @pytest.mark.parametrize(
     ("cluster", "user", "said"),
     [
-        ({}, {"token": "a\nb"}, "a token with signs that no token has"),
-        ({}, {"token": "ключ"}, "a token with signs that no token has"),
-        ({}, {"token": 5}, "a token with signs that no token has"),
+        ({}, {"token": "a\nb"}, "a token with invalid characters"),
+        ({}, {"token": "ключ"}, "a token with invalid characters"),
+        ({}, {"token": 5}, "a token with invalid characters"),
         ({"certificate-authority-data": PEM}, {}, "certificates that cannot be used"),
         ({"certificate-authority": "nowhere"}, {}, "No such file"),
         ({}, {"client-certificate-data": PEM}, "a client certificate without its key"),

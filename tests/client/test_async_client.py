@@ -218,7 +218,7 @@ async def told(events: AsyncIterator[WatchEvent[Object]]) -> tuple[str, str]:
 
 
 def test_cancellation_while_leaving_a_stream_ends_the_reader() -> None:
-    """Else whoever stops it would wait for ever."""
+    """Otherwise the task that stops the reader would hang."""
 
     async def slow_to_go() -> AsyncGenerator[bytes, None]:
         try:

@@ -18,7 +18,7 @@ from tests.support.server_process import server_process
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """Over TLS, with the certificate and the token that the server made at its first start."""
+    """Over TLS, with the certificate and the token that the server generated at its first start."""
     with (
         server_process(tmp_path_factory.mktemp("server")) as server,
         dralloc.connect(server.kubeconfig) as connected,

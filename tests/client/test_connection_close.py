@@ -26,7 +26,7 @@ ENDLESS = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\n{}\n\r\n"
 
 @contextmanager
 def falling_silent(directory: Path, *answers: bytes) -> Iterator[ConnectionConfig]:
-    """A server that gives one answer on each connection and does nothing more, not even hang up."""
+    """A server that sends one answer on each connection and then does not respond, not even to a close."""
     files = ensure_certificates(directory, ["127.0.0.1"], datetime.now(UTC))
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(files.certificate, files.key)
@@ -53,7 +53,7 @@ async def read_and_close(connection: ConnectionConfig) -> None:
     assert (await transport.send(ClientRequest(method="GET", path="/"))).body == b"{}"
     async with transport.stream(ClientRequest(method="GET", path="/")) as stream:
         assert await anext(stream.pieces()) == b"{}\n"
-    # Far less than a server is given to say goodbye.
+    # Far less than the timeout of the TLS close handshake.
     async with asyncio.timeout(15):
         await transport.close()
 
@@ -61,7 +61,7 @@ async def read_and_close(connection: ConnectionConfig) -> None:
 @pytest.mark.slow
 def test_an_unresponsive_server_does_not_delay_closing(tmp_path: Path) -> None:
     with falling_silent(tmp_path, WHOLE, ENDLESS) as connection, warnings.catch_warnings(record=True) as told:
-        # What others left is not ours.
+        # Ignore tasks of other tests.
         gc.collect()
         told.clear()
         warnings.simplefilter("always", ResourceWarning)

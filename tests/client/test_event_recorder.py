@@ -26,7 +26,7 @@ def report(message: str, *, is_latest: bool = False) -> Report:
 
 @asynccontextmanager
 async def recording() -> AsyncIterator[tuple[AsyncClient, EventRecorder]]:
-    """A recorder that writes inside the block, and a client that sees what it has written."""
+    """A recorder that runs inside the block, and a client that reads what it has written."""
     clock = VirtualClock(asyncio.get_running_loop())
     async with api_application(clock=clock) as application:
         client = AsyncClient(InProcessTransport(application, token=TOKEN))

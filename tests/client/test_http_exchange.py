@@ -19,12 +19,12 @@ POST = ClientRequest(
 )
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
-# At the end of an answer: the server closes the connection after it.
+# At the end of an answer: the server then closes the connection.
 HANG_UP = b"<end>"
 
 
 class ScriptedServer:
-    """Answers with what the script says, one entry a request, over however many connections; keeps what it was sent."""
+    """Answers from a script, one entry per request, over any number of connections; records the requests."""
 
     def __init__(self, answers: Sequence[bytes]) -> None:
         self._answers = iter(answers)

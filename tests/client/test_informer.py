@@ -33,7 +33,7 @@ def revised(name: str, revision: str, uid: str = "u", **labels: str) -> DeviceCl
 
 
 class Journal:
-    """What a handler was told, and what the world looks like to somebody who knows nothing else."""
+    """The calls of a handler, and the state of the cluster derived from them alone."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -114,7 +114,7 @@ def test_the_cache_converges_through_disconnects_and_compactions(seed: int) -> N
     async def scenario() -> None:
         random = Random(seed)
         clock = VirtualClock(asyncio.get_running_loop())
-        # So little history that a broken watch often comes back too late and has to list anew.
+        # A short history, so that a broken watch often resumes too late and has to list again.
         limits = HistoryLimits(events_max=8) if seed % 2 else None
         async with api_application(clock=clock, limits=limits) as application:
             client = AsyncClient(InProcessTransport(application, token=TOKEN))
@@ -148,7 +148,7 @@ async def change_at_random(client: AsyncClient, random: Random) -> None:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Let virtual time pass until the condition holds; a minute is for ever."""
+    """Advances virtual time until the condition holds; fails after a minute."""
     async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.05)

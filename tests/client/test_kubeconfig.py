@@ -46,7 +46,7 @@ def test_a_rotated_token_is_reloaded_when_the_old_one_is_rejected(tmp_path: Path
             with pytest.raises(Unauthorized):
                 await ApiCalls(sending).list_all(nodes)
             token.write_text(TOKEN)
-            # Several at once: one gets the new token, all use it.
+            # Concurrent requests: one reloads the token, all use it.
             await asyncio.gather(*(ApiCalls(sending).list_all(nodes) for _ in range(5)))
             async for _ in ApiCalls(streaming).watch(nodes, resource_version="", timeout_s=1):
                 pass
@@ -133,7 +133,7 @@ def test_an_invalid_kubeconfig_is_a_clear_error(tmp_path: Path, text: str, compl
 
 
 def test_the_first_value_of_several_files_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Contexts, clusters and users may stand in different files; paths are relative to the file that they stand in."""
+    """Contexts, clusters and users may be in different files; paths are relative to their own file."""
     (tmp_path / "users").mkdir()
     (tmp_path / "users" / "token").write_text("from-a-file")
     files = {

@@ -26,7 +26,7 @@ KEY = ObjectKey("default", "scheduler")
 
 
 class Candidate:
-    """A process that wants to lead, with its own connection and its own idea of the time."""
+    """A replica with its own connection and its own clock."""
 
     def __init__(self, application: ApiApplication, name: str, *, skew_s: float = 0, seed: int = 0) -> None:
         loop = asyncio.get_running_loop()

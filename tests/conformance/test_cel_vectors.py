@@ -25,7 +25,7 @@ def test_expressions() -> None:
 
 
 def line(**changes: Any) -> bytes:
-    """A line that we agree with, but for the changes."""
+    """A line that we agree with, except for the changes."""
     agreed = {
         "expr": 'device.attributes["d"].a == 1',
         "device": {"driver": "d", "attributes": {"a": {"int": 1}}},

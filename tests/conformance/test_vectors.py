@@ -46,7 +46,7 @@ def test_writes_to_the_api(file: str, gates: str, total: int) -> None:
 
 
 def spoiled_api_line(spoil: Callable[[dict[str, object]], None], code: int) -> bytes:
-    """A recorded line of that code, with something of the answer changed."""
+    """A recorded line of that code, with a changed answer."""
     line = next(line for line in map(json.loads, read_lines(VECTORS / "api.jsonl.gz")) if line["code"] == code)
     spoil(line)
     return json.dumps(line).encode()

@@ -54,7 +54,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 @pytest.fixture(params=["debian", "machine"])
 def kubectl(request: pytest.FixtureRequest) -> str:
-    """The oldest that we are held to, and the one that the machine has, if it has one."""
+    """The oldest supported version, and the machine's own if it has one."""
     debian = ROOT / ".tools" / "kubectl-debian" / "usr" / "bin" / "kubectl"
     found = shutil.which("kubectl") if request.param == "machine" else None
     if found is None and not debian.exists():

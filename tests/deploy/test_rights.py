@@ -65,7 +65,7 @@ pytestmark = pytest.mark.slow
 
 
 def granted(user: str) -> frozenset[Grant]:
-    """What the manifests grant to a user: ours, or those of an example driver."""
+    """The manifests' grants for a user: ours, or those of an example driver."""
     *_, namespace, name = user.split(":")
     is_ours = namespace == "dralloc-system"
     file = DEPLOY / name.removeprefix("dralloc-") / "rbac.yaml" if is_ours else DRIVERS / name / "manifests/driver.yaml"
@@ -73,7 +73,7 @@ def granted(user: str) -> frozenset[Grant]:
 
 
 class LosesFirstAnswers:
-    """Of each kind of write the first answer is lost: whoever wrote has to find out what became of it."""
+    """Drops the first answer of each kind of write, so that the writer has to check the result."""
 
     def __init__(self) -> None:
         self._seen: set[object] = set()
@@ -88,7 +88,7 @@ class LosesFirstAnswers:
 
 @dataclass
 class World:
-    """A cluster whose components are held to their roles."""
+    """A cluster whose components are restricted to their roles."""
 
     application: GuardedApplication
     clock: VirtualClock
@@ -101,7 +101,7 @@ class World:
         return ScriptedTransport(InProcessTransport(self.application, token=user), LosesFirstAnswers())
 
     async def until(self, holds: Callable[[], Awaitable[bool]], what: str) -> None:
-        """Wait, in virtual time, until it holds."""
+        """Waits, in virtual time, until the condition holds."""
         for _ in range(1000):
             if await holds():
                 return
@@ -127,7 +127,7 @@ class World:
 
 @asynccontextmanager
 async def guarded(clock: Clock, *users: str) -> AsyncIterator[GuardedApplication]:
-    """A server that holds these users to their roles."""
+    """A server that restricts these users to their roles."""
     async with api_server(clock=clock) as server:
         yield GuardedApplication(server, {user: granted(user) for user in users})
 
@@ -160,7 +160,7 @@ def gpu_pod(name: str, *sources: tuple[str, dict[str, Any]], runs_s: int = 100_0
 
 
 async def shared_claims_and_templates(here: World) -> None:
-    """Claims that exist, claims that are made, pods that end and pods that never had a scheduler."""
+    """Existing claims, claims from templates, pods that finish and pods without a scheduler."""
     create = here.client.create
     await create(replace_uid(claim("mine", request(device_class=GPU))))
     await create(claim_template("gpus", request(device_class=GPU)))
@@ -168,7 +168,7 @@ async def shared_claims_and_templates(here: World) -> None:
     await create(gpu_pod("short", ("gpu", template("gpus")), runs_s=10))
     await here.pod_in("user", "Running")
     await here.pod_in("short", "Succeeded")
-    # Bound by hand to a claim that is allocated: the controller lists it.
+    # Bound by hand to an allocated claim: the controller adds it to reservedFor.
     await create(gpu_pod("forced", ("gpu", existing("mine")), node="node-0"))
 
     async def is_listed() -> bool:
@@ -179,7 +179,7 @@ async def shared_claims_and_templates(here: World) -> None:
 
 
 async def waiting_in_vain(here: World) -> None:
-    """A pod that waits for one reason, for another, and for the first again: an event that repeats is counted."""
+    """A pod that is pending for one reason, for another, and for the first again: a repeated event is counted."""
     create = here.client.create
     await create(replace_uid(claim("none", request(device_class="rare"))))
     await create(gpu_pod("waits", ("gpu", existing("none"))))
@@ -210,7 +210,9 @@ async def waiting_in_vain(here: World) -> None:
 
 
 async def evictions(here: World) -> None:
-    """Devices of running pods get a taint. One pod leaves at once, another bears it for long enough to be spared, and again."""
+    """Devices of running pods get a taint. One pod is evicted at once, another tolerates it long enough to stay, and
+    again.
+    """
     create = here.client.create
     patient = request(device_class=GPU, tolerations=[DeviceToleration(operator="Exists", toleration_seconds=600)])
     await create(replace_uid(claim("borne", patient)))
@@ -245,7 +247,7 @@ async def evictions(here: World) -> None:
 
 
 async def jobs(here: World) -> None:
-    """Jobs that end and go, that shrink, and that share one claim which outlives them for a moment."""
+    """Jobs that finish and are deleted, that scale down, and that share one claim which outlives them for a moment."""
     create = here.client.create
     specs: dict[str, dict[str, Any]] = {
         "done": {"ttlSecondsAfterFinished": 5},
@@ -292,7 +294,7 @@ def test_scheduler_and_controllers_use_exactly_their_permissions() -> None:
 
 
 async def used_up(application: GuardedApplication, user: str, grants: frozenset[Grant]) -> None:
-    """Wait until the user has used all of these."""
+    """Waits until the user has used all of these."""
     try:
         async with asyncio.timeout(60):
             while not grants <= application.used[user]:
@@ -305,7 +307,7 @@ def test_a_node_uses_exactly_its_permissions() -> None:
     async def scenario(directory: Path) -> None:
         async with guarded(SystemClock(), NODE) as application, ScriptedDriver(directory) as driver:
             client = AsyncClient(InProcessTransport(application, token=TOKEN))
-            # Left by an earlier life: the node is there already, and so are its slices.
+            # Left by an earlier run: the node exists already, and so do its slices.
             await client.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a"}})
             await client.create(resource_slice("stale", device("gpu-0")))
             await client.create(device_class())
@@ -318,7 +320,7 @@ def test_a_node_uses_exactly_its_permissions() -> None:
                 runs_processes=False,
                 timings=replace(QUICK, node_status_s=0.5),
             )
-            # Refused at first, because nobody has reserved the claim: told again and again, which counts.
+            # Rejected at first, because the claim is not reserved: the repeated event is counted.
             made = await client.create(pod("pod", {"gpu": existing("claim")}, node="node-a"))
             transport = ScriptedTransport(InProcessTransport(application, token=NODE), LosesFirstAnswers())
             async with Components() as components:
@@ -347,7 +349,7 @@ ONE_SLICE = TWO_SLICES.replace("{devices: [{name: a}]}, ", "")
 async def run_fleet(
     transport: Transport, clock: Clock, profile: str, meanwhile: Callable[[], Coroutine[Any, Any, None]]
 ) -> None:
-    """A fake node after this profile, which lives for as long as something else is done."""
+    """A simulated node with this profile that runs while the other task does."""
     settings = FleetSettings(profile=read_profile(profile, "p"), profile_name="p", count=1, beats=True)
     ready = asyncio.Event()
     async with Components() as components:
@@ -363,9 +365,9 @@ def test_simulated_nodes_use_exactly_their_permissions() -> None:
             client = AsyncClient(InProcessTransport(application, token=TOKEN))
             transport = ScriptedTransport(InProcessTransport(application, token=FAKE_NODES), LosesFirstAnswers())
             await client.create(replace_uid(claim("claim", request(device_class=GPU))))
-            # Waits for its claim in vain, which is told and counted, and is deleted.
+            # Its claim never becomes ready, which is reported and counted; then it is deleted.
             await client.create(pod("pod", {"gpu": existing("claim")}, node="fake-0"))
-            # The profile is changed after the first start: one slice less, and another device in the other.
+            # The profile changes after the first start: one slice less, and a different device in the other.
             await run_fleet(transport, clock, TWO_SLICES, lambda: asyncio.sleep(60))
 
             async def end_pod() -> None:

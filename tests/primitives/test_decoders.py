@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-# Threads change places as often as they can: on a busy machine they do so by chance.
+# Switch threads as often as possible, to make the race likely.
 BEGINNING = """
 import sys, threading
 from dralloc.api.codec import convert, decode

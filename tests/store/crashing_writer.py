@@ -26,7 +26,7 @@ WRITERS = 16
 KEYS = 40
 LIMITS = HistoryLimits(events_max=300)
 GONE = -1
-"""Stands for the value of a deleted key."""
+"""The value of a deleted key."""
 
 
 def main(path: Path, rounds: int, seed: int) -> None:
@@ -37,7 +37,7 @@ def main(path: Path, rounds: int, seed: int) -> None:
         lines = run_and_kill(path, seed + number, rng)
         told = check_opening(lines, acknowledged, revision)
         if told is None:
-            continue  # Killed before it was open: what is there shows the next time.
+            continue  # Killed before it was open: the next round shows the contents.
         revision = told
         acknowledged = dict(check_writes(lines, revision))
         writes += len(acknowledged)
@@ -46,7 +46,7 @@ def main(path: Path, rounds: int, seed: int) -> None:
 
 
 def run_and_kill(path: Path, seed: int, rng: random.Random) -> Iterator[str]:
-    """The lines that a child wrote until it was killed."""
+    """Yields the lines that a child wrote until it was killed."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -108,7 +108,9 @@ def digest(record: Record | None) -> int:
 
 
 def check_opening(lines: Iterator[str], acknowledged: dict[int, tuple[str, int]], before: int) -> int | None:
-    """The revision at which the store was opened, all that was acknowledged being in it; None if it was not."""
+    """Returns the revision at which the store was opened, with all acknowledged writes in it; None if it was not
+    opened.
+    """
     present: dict[str, int] = {}
     past: dict[int, tuple[str, int]] = {}
     for line in lines:

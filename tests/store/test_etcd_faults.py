@@ -26,7 +26,7 @@ TEST_TIMEOUT_S = 60.0
 
 @pytest.fixture
 def own_server(tmp_path: Path) -> Iterator[EtcdServer]:
-    """A server that only this test uses, and may end."""
+    """A server that only this test uses, and may stop."""
     with EtcdServer(tmp_path / "etcd") as server:
         yield server
 
@@ -39,14 +39,14 @@ async def read(watch: Watch, count: int) -> list[StoreEvent]:
 
 
 async def create_when_possible(store: Store, key: str) -> None:
-    """Creates a key; tries again as long as the server does not answer."""
+    """Creates a key; retries as long as the server does not answer."""
     while True:
         try:
             await store.create(key, b"")
         except StoreUnavailable:
             continue
         except KeyExists:
-            # It was written though nobody said so.
+            # The write succeeded although its answer was lost.
             return
         return
 
@@ -85,7 +85,7 @@ def test_a_watch_that_missed_compacted_events_ends_and_the_next_one_works(own_se
             watch = await store.watch("/", after_revision=first.revision)
             own_server.kill()
             own_server.start()
-            # While we do not look, someone else writes and compacts.
+            # Meanwhile, another client writes and compacts.
             etcdctl(own_server, "put", "/r/1", "new")
             etcdctl(own_server, "put", "/r/2", "new")
             etcdctl(own_server, "compact", str(first.revision + 2))
@@ -102,7 +102,7 @@ def test_a_watch_that_missed_compacted_events_ends_and_the_next_one_works(own_se
 @pytest.mark.slow
 def test_a_call_to_a_stopped_server_is_a_clear_error(own_server: EtcdServer) -> None:
     async def run() -> None:
-        # A server that has just started has no leader yet, and answers nobody until it has.
+        # A server that has just started has no leader yet, and rejects calls until it has.
         async with await open_store(own_server.url()):
             pass
         async with await open_store(f"etcd://{own_server.endpoint}?timeout=5") as store:
@@ -247,7 +247,7 @@ def test_mutual_tls(tmp_path: Path) -> None:
 
 
 def write_certificates(directory: Path) -> tuple[Path, Path, Path]:
-    """A certificate that signs itself, good for server and client, and its key."""
+    """A self-signed certificate for server and client, and its key."""
     private = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "etcd")])
     now = datetime.datetime.now(datetime.UTC)

@@ -25,7 +25,7 @@ from tests.support.etcd_server import EtcdServer
 
 @dataclass(frozen=True)
 class Wish:
-    """A key to create, update (if it is there) or delete; or to try it on a revision that is wrong."""
+    """A key to create, update (if it exists) or delete; or to try with a wrong revision."""
 
     key: str
     value: bytes | None
@@ -41,12 +41,12 @@ wishes = st.builds(
     Wish, key=keys, value=st.none() | st.binary(max_size=3), mistaken=st.sampled_from([False] * 5 + [True])
 )
 back = st.sampled_from([*([0] * 5), *range(-1, 10)])
-"""How many revisions ago; -1 is one that is not reached yet."""
+"""How many revisions ago; -1 is a future one."""
 
 
 @dataclass
 class Model:
-    """Every write in order; a state is what is left of the writes up to a revision."""
+    """Every write in order; a state is the result of the writes up to a revision."""
 
     writes: list[tuple[str, bytes | None]] = field(default_factory=list)
     compacted: int = FIRST_REVISION
@@ -94,7 +94,7 @@ class Model:
 
 @dataclass
 class Subject:
-    """One store under test. Its revisions are told as if it had been new, for etcd's may start anywhere."""
+    """One store under test. Its revisions are normalized, because etcd's may start anywhere."""
 
     url: str
     store: Store
@@ -126,7 +126,7 @@ class Subject:
 
 @dataclass
 class Watching:
-    """One watch on every store, and where it is in the model."""
+    """One watch on every store, and its position in the model."""
 
     prefix: str
     after: int
@@ -140,7 +140,7 @@ class NextPage:
 
 
 class StoresAgree(RuleBasedStateMachine):
-    """Whatever is done, every store answers as the model."""
+    """After any sequence of operations, every store answers like the model."""
 
     patience_s: ClassVar[float] = 0
     """How long an event may take to reach a watch after its write was acknowledged."""

@@ -26,7 +26,9 @@ from dralloc.store.store_url import open_store
 
 
 class SmallDisk:
-    """A directory on a disk that can be filled and freed: a small tmpfs where we may mount one, else a limit on file sizes."""
+    """A directory on a disk that can be filled and freed: a small tmpfs if we may mount one, else a limit on file
+    sizes.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -131,7 +133,7 @@ def test_an_unknown_disk_state_ends_all_writing(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def sound_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with history, deletions and a compaction behind it."""
+    """A store with history, deletions and a compaction."""
     path = tmp_path_factory.mktemp("sound") / "store.db"
 
     async def fill() -> None:
@@ -149,7 +151,7 @@ def sound_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def contents(path: Path) -> object:
-    """Everything that a store tells, or CorruptStore."""
+    """Returns everything in a store, or CorruptStore."""
     file = SqliteFile(path)
     try:
         revisioned = file.load(HistoryLimits())

@@ -16,7 +16,7 @@ from dralloc.store.watch_hub import WatchHub
 
 
 class Fixture:
-    """A log and its hub, to which events are written by name."""
+    """A log and its hub; events are written by name."""
 
     def __init__(self) -> None:
         self.log = EventLog(compacted=0, limits=HistoryLimits())

@@ -1,13 +1,12 @@
-"""The interface between admission and the expression language: whether a new expression is valid, and its cost.
+"""Checks new expressions for validation: the compile error, or the worst-case cost.
 
-Length and cost limits belong to the API and are in `validation.selectors`.
+`validation.selectors` enforces the limits on length and cost.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, Protocol
 
 from dralloc.primitives.features import FeatureGates
 
@@ -20,28 +19,11 @@ class ExpressionCheck:
     cost: int = 0
 
 
-class ExpressionChecker(Protocol):
-    def check_selector_expression(self, expression: str, gates: FeatureGates) -> ExpressionCheck:
-        """Checks an expression that selects devices."""
-
-    def check_derived_attribute_expression(self, expression: str, gates: FeatureGates) -> ExpressionCheck:
-        """Checks an expression that computes an attribute of a device."""
-
-
-class _CelChecker:
-    """Caches checks: claims are made from templates, so the same few expressions repeat."""
-
-    def check_selector_expression(self, expression: str, gates: FeatureGates) -> ExpressionCheck:
-        return _judge(expression, gates, is_selector=True)
-
-    def check_derived_attribute_expression(self, expression: str, gates: FeatureGates) -> ExpressionCheck:
-        return _judge(expression, gates, is_selector=False)
-
-
+# Claims are made from templates, so the same few expressions repeat.
 @lru_cache(maxsize=4096)
-def _judge(expression: str, gates: FeatureGates, *, is_selector: bool) -> ExpressionCheck:
-    # Late import: the language takes a while to load, and most commands and servers start without an expression to
-    # check.
+def check_expression(expression: str, gates: FeatureGates, *, is_selector: bool) -> ExpressionCheck:
+    """Checks the expression of a selector, or that of a derived attribute."""
+    # Late import: the language takes a while to load, and most commands and servers start without an expression to check.
     from dralloc.cel.compiler import compile_derived_attribute, compile_selector_expression, environment_for
     from dralloc.cel.errors import CelCompileError
 
@@ -50,6 +32,3 @@ def _judge(expression: str, gates: FeatureGates, *, is_selector: bool) -> Expres
         return ExpressionCheck(cost=compile_expression(expression, environment_for(gates)).cost_max)
     except CelCompileError as error:
         return ExpressionCheck(fault=f"compilation failed: {error}")
-
-
-CEL: Final[ExpressionChecker] = _CelChecker()

@@ -96,11 +96,6 @@ def explain_excess(quota: str, excesses: Iterable[Excess]) -> str:
     return f"exceeded quota: {quota}, requested: {requested}, used: {used}, limited: {limited}"
 
 
-def added_usage(new: Mapping[str, Quantity], old: Mapping[str, Quantity]) -> dict[str, Quantity]:
-    """Returns how much more an update uses; negative if it uses less."""
-    return {name: new.get(name, Quantity.ZERO) - old.get(name, Quantity.ZERO) for name in new.keys() | old.keys()}
-
-
 def _charge(request: DeviceRequest) -> dict[str, int]:
     if request.first_available:
         most: dict[str, int] = {}

@@ -16,7 +16,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dralloc.api.authorization import Permission, permit_everything
-from dralloc.api.expression_checker import CEL, ExpressionChecker
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.validation.context import ValidationContext
 from dralloc.primitives.features import FeatureGates
@@ -30,7 +29,6 @@ class AdmissionContext(Struct, frozen=True, kw_only=True, gc=False):
 
     gates: FeatureGates
     now: datetime
-    expressions: ExpressionChecker = CEL
     # Labels of the object's namespace; None if it could not be read.
     namespace_labels: Mapping[str, str] | None = None
     # Checks a permission of the caller; used if a write needs more than the write permission.
@@ -47,7 +45,7 @@ class Strategy(ABC, Generic[ObjectT]):
 
     def __init__(self, admission: AdmissionContext, *, flattened: bool = False) -> None:
         self.admission = admission
-        self.context = ValidationContext(gates=admission.gates, expressions=admission.expressions, flattened=flattened)
+        self.context = ValidationContext(gates=admission.gates, flattened=flattened)
 
     def default(self, obj: ObjectT) -> ObjectT:
         return obj

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dralloc.cel.errors import CelEvaluationError
-from dralloc.cel.meter import COST_MAX, Meter
+from dralloc.cel.limits import COST_MAX
+from dralloc.cel.meter import Meter
 from dralloc.cel.syntax import Expression
 from dralloc.cel.values import MISSING, Value
 

@@ -29,6 +29,7 @@ from dralloc.cel.syntax import (
     MapLiteral,
     MessageLiteral,
     Select,
+    logical_terms,
 )
 from dralloc.cel.tree_walk import walk
 from dralloc.cel.type_checker import TypedExpression
@@ -191,15 +192,7 @@ class CodePlanner(Generic[Code]):
         return self._visit_function(node)
 
     def _visit_logical(self, node: Call) -> Iterator[Expression]:
-        """Collects the terms of nested `&&`: the parser balances long chains into trees."""
-        terms: list[Expression] = []
-        waiting: list[Expression] = [node]
-        while waiting:
-            term = waiting.pop()
-            if isinstance(term, Call) and term.function == node.function:
-                waiting.extend(reversed(term.arguments))
-            else:
-                terms.append(term)
+        terms = logical_terms(node)
         yield from terms
         codes = [self._code(term) for term in terms]
         self._set(node, self._builder.logical(node, codes, is_conjunction=node.function == "_&&_"))

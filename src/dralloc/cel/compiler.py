@@ -16,15 +16,13 @@ from dralloc.cel.attribute_reads import Reads, find_reads
 from dralloc.cel.cost import CostEstimate, estimate_cost
 from dralloc.cel.environment import Environment, new_environment, stored_environment
 from dralloc.cel.errors import CelCompileError, CelTypeError, Problem
+from dralloc.cel.limits import COST_MAX, LENGTH_MAX_BYTES
 from dralloc.cel.literals import check_literals
-from dralloc.cel.meter import COST_MAX
 from dralloc.cel.parser import parse
 from dralloc.cel.syntax import Expression
 from dralloc.cel.type_checker import TypedExpression, check_types
 from dralloc.cel.types import Type, TypeKind
 from dralloc.primitives.features import FeatureGates
-
-LENGTH_MAX_BYTES: Final = 10 * 1024
 
 # The estimate lacks the prices of some operations that do cost at runtime, but they are far below this factor.
 _ESTIMATE_ERROR_MAX: Final = 10
@@ -102,19 +100,10 @@ def compile_derived_attribute(text: str, environment: Environment | None = None)
 
 def check_selector(text: str, environment: Environment) -> CheckedExpression | RefusedExpression:
     """Returns the expression, or why it may not select devices."""
-    return _checked(text, environment, is_selector=True)
-
-
-def check_derived_attribute(text: str, environment: Environment) -> CheckedExpression | RefusedExpression:
-    """Returns the expression, or why it may not compute an attribute."""
-    return _checked(text, environment, is_selector=False)
-
-
-def _checked(text: str, environment: Environment, *, is_selector: bool) -> CheckedExpression | RefusedExpression:
     if not environment.is_stored and len(text.encode("utf-8", "surrogatepass")) > LENGTH_MAX_BYTES:
         return RefusedExpression(RefusalReason.TOO_LONG, f"may not be more than {LENGTH_MAX_BYTES} bytes")
     try:
-        checked = _compiled(text, environment, is_selector=is_selector)
+        checked = compile_selector_expression(text, environment)
     except CelCompileError as error:
         return RefusedExpression(RefusalReason.INVALID, f"compilation failed: {error}")
     if not environment.is_stored and checked.cost_max > COST_MAX:

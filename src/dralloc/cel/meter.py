@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 from dralloc.cel.errors import CostLimitError
+from dralloc.cel.limits import COST_MAX
 
-COST_MAX: Final = 1_000_000
 # Visited elements: about a second of work.
 WORK_MAX: Final = 2_000_000
 # Copied characters and elements that count as one visited element.

@@ -21,7 +21,6 @@ from dralloc.cel.syntax import (
     LiteralKind,
     MapLiteral,
     MessageLiteral,
-    ParsedExpression,
     Select,
 )
 
@@ -43,13 +42,8 @@ _LEVELS: Final = {
 _Piece = str | tuple[Expression, int]
 
 
-def print_expression(parsed: ParsedExpression) -> str:
-    """Returns the text of an expression."""
-    return print_node(parsed.root, parsed.macros)
-
-
 def print_node(node: Expression, macros: Mapping[int, Call]) -> str:
-    """Returns the text of a part of an expression. `macros` maps the nodes that macros made to the written calls."""
+    """Returns the text of an expression or of a part of one. `macros` maps the nodes that macros made to the written calls."""
     printed: list[str] = []
     waiting: list[_Piece] = [(node, _CONDITIONAL)]
     while waiting:

@@ -22,6 +22,7 @@ from dralloc.cel.syntax import (
     MapLiteral,
     MessageLiteral,
     Select,
+    logical_terms,
 )
 from dralloc.cel.type_checker import TypedExpression
 from dralloc.cel.values import (
@@ -141,7 +142,7 @@ class _Narrator:
             node = written
         if isinstance(node, Call):
             if node.function in _LOGICAL:
-                return _terms(node)
+                return logical_terms(node)
             return node.arguments if node.target is None else (node.target, *node.arguments)
         if isinstance(node, ListLiteral):
             return node.elements
@@ -172,19 +173,6 @@ def _children_of_access(node: Expression) -> tuple[Expression, ...]:
             node = node.arguments[0]
         else:
             return (node, *reversed(keys))
-
-
-def _terms(node: Call) -> tuple[Expression, ...]:
-    """Returns the terms of a chain of one logical operator."""
-    terms: list[Expression] = []
-    waiting: list[Expression] = [node]
-    while waiting:
-        term = waiting.pop()
-        if isinstance(term, Call) and term.function == node.function:
-            waiting.extend(reversed(term.arguments))
-        else:
-            terms.append(term)
-    return tuple(terms)
 
 
 # --- Values --------------------------------------------------------------------------------------------------

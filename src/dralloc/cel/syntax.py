@@ -123,3 +123,16 @@ class ParsedExpression:
     text: str
     root: Expression
     macros: Mapping[int, Call] = field(compare=False)
+
+
+def logical_terms(node: Call) -> tuple[Expression, ...]:
+    """Returns the terms of a chain of one logical operator; the parser balances long chains into trees."""
+    terms: list[Expression] = []
+    waiting: list[Expression] = [node]
+    while waiting:
+        term = waiting.pop()
+        if isinstance(term, Call) and term.function == node.function:
+            waiting.extend(reversed(term.arguments))
+        else:
+            terms.append(term)
+    return tuple(terms)

@@ -46,10 +46,6 @@ class PageToken(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             raise BadPageToken("not a page token: numbers out of range")
         return token
 
-    def at_newest(self) -> PageToken:
-        """Returns the same position in the newest state, for a reader whose revision is compacted."""
-        return msgspec.structs.replace(self, revision=0)
-
 
 class Page(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Records ordered by key, all as of `revision`."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from dralloc.api.expression_checker import CEL, ExpressionChecker
 from dralloc.primitives.features import FeatureGates
 from dralloc.primitives.field_errors import FieldPath
 
@@ -13,7 +12,6 @@ class ValidationContext(Struct, frozen=True, gc=False):
     """`flattened`: the object was sent as v1beta1, where requests and devices have another shape."""
 
     gates: FeatureGates
-    expressions: ExpressionChecker = CEL
     flattened: bool = False
 
     def declared_request(self, request: FieldPath) -> FieldPath:

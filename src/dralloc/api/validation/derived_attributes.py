@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from dralloc.api.expression_checker import check_expression
 from dralloc.api.request_name import RequestName
 from dralloc.api.resource_v1 import DeviceClaim, DeviceConstraint, DeviceDerivedAttribute
 from dralloc.api.validation.context import ValidationContext
 from dralloc.api.validation.formats import validate_fully_qualified_name, validate_unique
-from dralloc.api.validation.selectors import EXPRESSION_LENGTH_MAX, judge, validate_total_cost
+from dralloc.api.validation.selectors import validate_check, validate_total_cost
+from dralloc.cel.limits import LENGTH_MAX_BYTES
 from dralloc.primitives.field_errors import FieldError, FieldPath, invalid, required, too_long, too_many
 from dralloc.primitives.names import length_in_bytes
 
@@ -82,9 +84,9 @@ def _validate_expression(
 ) -> Iterator[FieldError]:
     if not expression:
         yield required(declared.child("expression"))
-    elif length_in_bytes(expression) > EXPRESSION_LENGTH_MAX:
-        yield too_long(path.child("expression"), EXPRESSION_LENGTH_MAX)
+    elif length_in_bytes(expression) > LENGTH_MAX_BYTES:
+        yield too_long(path.child("expression"), LENGTH_MAX_BYTES)
     else:
-        judgement = context.expressions.check_derived_attribute_expression(expression, context.gates)
-        costs.append(judgement.cost)
-        yield from judge(expression, path.child("expression"), judgement)
+        check = check_expression(expression, context.gates, is_selector=False)
+        costs.append(check.cost)
+        yield from validate_check(expression, path.child("expression"), check)

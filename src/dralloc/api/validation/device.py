@@ -15,6 +15,7 @@ from dralloc.api.validation.formats import (
     validate_dns_label,
     validate_dns_subdomain,
     validate_qualified_name,
+    validate_required_label,
     validate_unique,
 )
 from dralloc.api.validation.node_selector import validate_node_selector
@@ -183,10 +184,7 @@ def _validate_counter_consumptions(
         return
     for position, consumption in enumerate(consumptions):
         where = path.index(position)
-        if not consumption.counter_set:
-            yield required(where.child("counterSet"))
-        else:
-            yield from validate_dns_label(consumption.counter_set, where.child("counterSet"))
+        yield from validate_required_label(consumption.counter_set, where.child("counterSet"))
         yield from validate_counters(consumption.counters, where.child("counters"))
         yield from _validate_compatibility_groups(consumption.compatibility_groups, where.child("compatibilityGroups"))
     yield from validate_unique(consumptions, path, lambda consumption: consumption.counter_set)

@@ -44,6 +44,13 @@ def validate_required_subdomain(text: str, path: FieldPath) -> Iterator[FieldErr
         yield from validate_dns_subdomain(text, path)
 
 
+def validate_required_label(text: str, path: FieldPath) -> Iterator[FieldError]:
+    if not text:
+        yield required(path)
+    else:
+        yield from validate_dns_label(text, path)
+
+
 def validate_driver_name(text: str, path: FieldPath) -> Iterator[FieldError]:
     """A DNS subdomain of at most 63 bytes, in upper or lower case."""
     if not text:

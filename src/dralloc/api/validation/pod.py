@@ -20,7 +20,13 @@ from dralloc.api.pod_v1 import (
     Toleration,
 )
 from dralloc.api.scheduling_v1 import PREEMPTION_POLICIES
-from dralloc.api.validation.formats import validate_choice, validate_dns_label, validate_dns_subdomain, validate_format
+from dralloc.api.validation.formats import (
+    validate_choice,
+    validate_dns_label,
+    validate_dns_subdomain,
+    validate_format,
+    validate_required_label,
+)
 from dralloc.api.validation.metadata import validate_labels, validate_metadata, validate_metadata_update
 from dralloc.api.validation.node_selector import validate_label_requirement, validate_node_selector
 from dralloc.primitives import names
@@ -145,10 +151,7 @@ def _validate_host_ports(container: Container, path: FieldPath) -> Iterator[Fiel
 
 
 def _validate_container(container: Container, known_claims: frozenset[str], path: FieldPath) -> Iterator[FieldError]:
-    if not container.name:
-        yield required(path.child("name"))
-    else:
-        yield from validate_dns_label(container.name, path.child("name"))
+    yield from validate_required_label(container.name, path.child("name"))
     if not container.image:
         yield required(path.child("image"))
     elif container.image != container.image.strip():

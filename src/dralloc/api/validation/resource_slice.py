@@ -16,11 +16,11 @@ from dralloc.api.validation.device import (
     validate_device,
 )
 from dralloc.api.validation.formats import (
-    validate_dns_label,
     validate_dns_subdomain,
     validate_driver_name,
     validate_fully_qualified_name,
     validate_pool_name,
+    validate_required_label,
     validate_unique,
 )
 from dralloc.api.validation.metadata import validate_metadata, validate_metadata_update
@@ -138,10 +138,7 @@ def _validate_counter_sets(sets: tuple[CounterSet, ...], path: FieldPath) -> Ite
         return
     for position, counter_set in enumerate(sets):
         where = path.index(position)
-        if not counter_set.name:
-            yield required(where.child("name"))
-        else:
-            yield from validate_dns_label(counter_set.name, where.child("name"))
+        yield from validate_required_label(counter_set.name, where.child("name"))
         yield from validate_counters(counter_set.counters, where.child("counters"))
         yield from validate_counters_size(counter_set.counters, where.child("counters"))
     yield from validate_unique(sets, path, lambda counter_set: counter_set.name)

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from dralloc.api.expression_checker import ExpressionCheck
+from dralloc.api.expression_checker import ExpressionCheck, check_expression
 from dralloc.api.resource_v1 import DeviceSelector
 from dralloc.api.validation.context import ValidationContext
+from dralloc.cel.limits import COST_MAX, LENGTH_MAX_BYTES
 from dralloc.primitives.field_errors import FieldError, FieldPath, forbidden, invalid, required, too_long, too_many
 from dralloc.primitives.names import length_in_bytes
 
 SELECTORS_COUNT_MAX: Final = 32
-EXPRESSION_LENGTH_MAX: Final = 10 * 1024
-EXPRESSION_COST_MAX: Final = 1_000_000
 
 
 def validate_selectors_size(selectors: tuple[DeviceSelector, ...], path: FieldPath) -> Iterator[FieldError]:
@@ -36,23 +35,21 @@ def validate_selectors(
         elif not stored:
             expression = selector.cel.expression
             where = path.index(position).child("cel", "expression")
-            if length_in_bytes(expression) > EXPRESSION_LENGTH_MAX:
-                yield too_long(where, EXPRESSION_LENGTH_MAX)
+            if length_in_bytes(expression) > LENGTH_MAX_BYTES:
+                yield too_long(where, LENGTH_MAX_BYTES)
             else:
-                yield from judge(
-                    expression, where, context.expressions.check_selector_expression(expression, context.gates)
+                yield from validate_check(
+                    expression, where, check_expression(expression, context.gates, is_selector=True)
                 )
 
 
-def judge(expression: str, path: FieldPath, judgement: ExpressionCheck) -> Iterator[FieldError]:
-    if judgement.fault is not None:
-        yield invalid(path, expression, judgement.fault)
-    elif judgement.cost > EXPRESSION_COST_MAX:
-        yield forbidden(path, f"too complex: evaluating it may cost more than {EXPRESSION_COST_MAX} steps")
+def validate_check(expression: str, path: FieldPath, check: ExpressionCheck) -> Iterator[FieldError]:
+    if check.fault is not None:
+        yield invalid(path, expression, check.fault)
+    elif check.cost > COST_MAX:
+        yield forbidden(path, f"too complex: evaluating it may cost more than {COST_MAX} steps")
 
 
 def validate_total_cost(costs: Iterable[int], path: FieldPath) -> Iterator[FieldError]:
-    if sum(costs) > EXPRESSION_COST_MAX:
-        yield forbidden(
-            path, f"too complex: all derived attributes together may cost more than {EXPRESSION_COST_MAX} steps"
-        )
+    if sum(costs) > COST_MAX:
+        yield forbidden(path, f"too complex: all derived attributes together may cost more than {COST_MAX} steps")
