@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import pytest
@@ -49,9 +49,10 @@ IMPURE_CALLS = frozenset({"open", "print", "input", "now", "utcnow", "today"})
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """The layer table: the level of each package, the arrows between packages of one layer, and the pure packages."""
+    """The layer table: the level of each package, what an arrow allows within a layer, and the pure packages."""
 
     levels: Mapping[str, int]
+    arrows: frozenset[tuple[str, str]]
     sideways: frozenset[tuple[str, str]]
     pure: frozenset[str]
 
@@ -64,21 +65,40 @@ def architecture() -> Architecture:
     """Reads rows such as "| 2 | `store` · `allocator` → `snapshot` | … |"; an arrow also leads to what follows it."""
     text = (ROOT / "ARCHITECTURE.md").read_text()
     levels: dict[str, int] = {}
+    arrows: set[tuple[str, str]] = set()
     sideways: set[tuple[str, str]] = set()
     for level, row in re.findall(r"^\| (\d) \| ([^|]+) \|", text, re.M):
         for group in row.split("·"):
             chain = re.findall(r"`(\w+)`", group)
             levels |= dict.fromkeys(chain, int(level))
+            arrows |= set(pairwise(chain))
             sideways |= set(combinations(chain, 2))
     pure = re.search(r"^Pure packages \(.*?\): (.*)\.$", text, re.M)
     assert levels, "ARCHITECTURE.md has no layer table"
     assert pure, "ARCHITECTURE.md does not list the pure packages"
-    return Architecture(levels, frozenset(sideways), frozenset(re.findall(r"`(\w+)`", pure[1])))
+    return Architecture(levels, frozenset(arrows), frozenset(sideways), frozenset(re.findall(r"`(\w+)`", pure[1])))
 
 
-def test_every_package_has_a_layer() -> None:
-    packages = {package_of(path) or path.stem for path in modules().values()} - {"__init__", "__main__"}
-    assert packages <= set(architecture().levels), "give the package a layer in ARCHITECTURE.md"
+PACKAGES = frozenset({package_of(path) or path.stem for path in modules().values()} - {"__init__", "__main__"})
+
+
+def test_the_layer_table_has_every_package_once() -> None:
+    assert set(architecture().levels) == PACKAGES
+
+
+def test_the_package_table_has_every_package() -> None:
+    described = re.findall(r"^\| `(\w+)/` \|", (ROOT / "ARCHITECTURE.md").read_text(), re.M)
+    assert PACKAGES - {"system_clock"} <= set(described)
+
+
+def test_every_arrow_of_the_layer_table_is_used() -> None:
+    used = {
+        (package_of(path), name.split(".")[1])
+        for path in modules().values()
+        for name, _ in imports_of(tree_of(path))
+        if name.startswith("dralloc.")
+    }
+    assert architecture().arrows <= used
 
 
 @pytest.mark.parametrize("path", modules().values(), ids=lambda path: str(path.relative_to(SOURCE)))
