@@ -208,10 +208,10 @@ def test_a_claim_for_extended_resources_is_deleted_after_its_pod(phase: str) -> 
 
 def test_claims_of_a_crashed_scheduler_are_deallocated() -> None:
     async def scenario(cluster: ControlledCluster) -> None:
-        # After the finalizer.
+        # A crash after the finalizer was written.
         await cluster.client.create(claim("protected", request()))
         await cluster.protect("protected")
-        # After allocation and reservation, before the binding; then the pod is given up.
+        # A crash between the reservation and the binding; then the pod is deleted.
         await cluster.client.create(claim("allocated", request()))
         await cluster.client.create(pod("p", {"gpu": existing("allocated")}))
         await cluster.protect("allocated")
@@ -252,7 +252,7 @@ def test_pods_that_finished_without_a_controller_are_cleaned_up_at_start() -> No
 
 
 async def job_holding_a_claim(cluster: ControlledCluster, pods: int = 2) -> ConsumerReference:
-    """A job, its claim, allocated for any pod, and pods that run with it."""
+    """A job, its claim, allocated for any pod, and running pods that use it."""
     holder = await cluster.client.create(job("job"))
     reference = ConsumerReference(api_group="batch", resource="jobs", name="job", uid=holder.metadata.uid)
     await cluster.client.create(claim("shared", request(), reserved_for=reference))
@@ -298,7 +298,7 @@ def test_a_claim_that_its_job_released_is_deallocated_after_the_last_pod() -> No
     play(scenario)
 
 
-@pytest.mark.parametrize("replaced", [False, True], ids=["is gone", "is another one by now"])
+@pytest.mark.parametrize("replaced", [False, True], ids=["is gone", "was replaced"])
 def test_the_reservation_of_a_deleted_job_is_removed(replaced: bool) -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         await job_holding_a_claim(cluster, pods=0)
@@ -320,7 +320,7 @@ def test_the_reservation_of_a_deleted_job_is_removed(replaced: bool) -> None:
         ConsumerReference(api_group="batch", resource="cronjobs", name="x", uid="u"),
         ConsumerReference(api_group="nobody.example", resource="things", name="x", uid="u"),
     ],
-    ids=["a resource that the server does not know", "a group that the server does not know"],
+    ids=["an unknown resource", "an unknown group"],
 )
 def test_a_reservation_that_cannot_be_checked_is_kept(reference: ConsumerReference) -> None:
     async def scenario(cluster: ControlledCluster) -> None:
@@ -336,7 +336,7 @@ def test_a_reservation_that_cannot_be_checked_is_kept(reference: ConsumerReferen
 def test_reservations_of_pods_and_workloads_are_removed_one_by_one() -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         reference = await job_holding_a_claim(cluster, pods=1)
-        # As a scheduler with the gate off lists a pod beside the job.
+        # A scheduler with the gate off reserves the claim for a pod beside the job.
         await cluster.client.create(pod("listed", {"gpu": existing("shared")}))
         listed = [reference, pod_reference(await cluster.pod("listed"))]
         await cluster.client.patch(ResourceClaim, "shared", {"status": {"reservedFor": listed}}, subresource="status")

@@ -42,7 +42,7 @@ def test_one_of_two_processes_leads_and_the_other_takes_over() -> None:
             client = AsyncClient(sound)
 
             async def in_charge() -> tuple[str | None, int]:
-                """Who holds the lease, and how many claims there are by now, each for a pod of its own."""
+                """The holder of the lease, and the number of claims, each of one pod."""
                 lease = await client.get(Lease, LEASE.name, namespace=LEASE.namespace)
                 number = len(await client.list(Pod))
                 await client.create(pod(f"p{number}", {"gpu": template("t")}))
@@ -58,13 +58,13 @@ def test_one_of_two_processes_leads_and_the_other_takes_over() -> None:
                 await asyncio.sleep(1)
             assert await in_charge() == ("a", 1)
 
-            # Cut off from the server, it stops by itself, and the other one starts.
+            # Without a connection the leader stops, and the other one starts.
             networks["a"].faults = CUT_OFF
             await asyncio.sleep(30)
             networks["a"].faults = Faults()
             assert await in_charge() == ("b", 2)
 
-            # Ended in order, it lets the other one start at once.
+            # A leader that ends releases the lease, and the other one starts immediately.
             running["b"].cancel()
             await asyncio.sleep(5)
             assert await in_charge() == ("a", 3)
@@ -75,7 +75,7 @@ def test_one_of_two_processes_leads_and_the_other_takes_over() -> None:
 
 
 class WithoutResource:
-    """A server that does not serve a resource, or does not let us see it."""
+    """A server that does not serve a resource, or forbids to read it."""
 
     def __init__(self, inner: Transport, plural: str, status: int) -> None:
         self._inner, self._plural, self._status = inner, plural, status
@@ -97,8 +97,8 @@ class WithoutResource:
     [("devicetaintrules", 404, True), ("jobs", 403, True), ("resourceclaims", 403, False)],
     ids=[
         "a server that is older than taint rules",
-        "nobody may see jobs: only those who need them wait",
-        "nobody may see claims: nothing is done about them",
+        "jobs are forbidden: only the controllers that need them wait",
+        "claims are forbidden: the claim controllers wait",
     ],
 )
 def test_a_kind_that_cannot_be_watched_stops_only_controllers_that_need_it(
@@ -137,7 +137,7 @@ def test_the_queues_of_an_ended_term_leave_the_metrics() -> None:
             for _ in range(3):
                 await cluster.kill()
                 cluster.start()
-            # The last one is cut off while it still waits for its first look.
+            # The last one loses the connection before its first list.
             await asyncio.sleep(0)
             await cluster.kill()
             assert cluster.controllers.metrics.queues.readings == []

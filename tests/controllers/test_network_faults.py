@@ -23,7 +23,7 @@ PODS = 12
 
 
 async def assert_claims_match_pods(cluster: ControlledCluster) -> None:
-    """Every pod that needs one has one claim of its own, and nothing is held for pods that are done."""
+    """Every pod has the claims that it needs, and nothing is reserved for finished pods."""
     pods = {item.metadata.name: item for item in await cluster.client.list(Pod)}
     needed = {
         (name, entry.name)
@@ -40,7 +40,7 @@ async def assert_claims_match_pods(cluster: ControlledCluster) -> None:
     }
     assert set(recorded.values()) == needed
     own = [item for item in await cluster.claims() if POD_CLAIM_NAME in item.metadata.annotations]
-    assert {item.metadata.name for item in own} == set(recorded), "no claim is missing, none is left over"
+    assert {item.metadata.name for item in own} == set(recorded), "no claim is missing or superfluous"
     alive = {item.metadata.uid for item in pods.values() if not item.is_finished}
     for item in await cluster.claims():
         assert {consumer.uid for consumer in item.status.reserved_for} <= alive
@@ -48,7 +48,7 @@ async def assert_claims_match_pods(cluster: ControlledCluster) -> None:
 
 
 async def disturb(cluster: ControlledCluster, random: Random, number: int) -> None:
-    """Something happens to a pod: it gets a node, ends, or is removed."""
+    """Bind, finish or delete a pod."""
     name = f"p{random.randrange(PODS)}"
     try:
         match random.choice(["schedule", "end", "remove"]):
@@ -63,7 +63,7 @@ async def disturb(cluster: ControlledCluster, random: Random, number: int) -> No
             case _:
                 await cluster.remove_pod(name)
     except (NotFound, Conflict, StopIteration, RuntimeError):
-        # It is gone already, or it was the controllers who were faster.
+        # The pod is gone, or a controller wrote first.
         return
 
 

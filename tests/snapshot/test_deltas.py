@@ -70,7 +70,7 @@ def claims(draw: st.DrawFn) -> ResourceClaim:
 
 
 class Deltas(RuleBasedStateMachine):
-    """The model is the objects themselves; the snapshot is kept up to date beside them."""
+    """The model keeps the objects; the snapshot is updated by deltas."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -152,7 +152,7 @@ class Deltas(RuleBasedStateMachine):
 
 
 def observed(snapshot: Snapshot) -> dict[str, Any]:
-    """Everything that can be asked of a snapshot, as plain data."""
+    """The whole content of a snapshot as plain values."""
     seen: dict[str, Any] = {"nodes": dict(snapshot.nodes.items()), "claims": dict(snapshot.claims.items())}
     seen["usage"] = {
         pool_id: (dict(usage.devices.items()), usage.dedicated, usage.shared)

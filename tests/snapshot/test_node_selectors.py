@@ -35,8 +35,8 @@ class Case:
 
 
 CASES = [
-    Case("no terms take nothing", ()),
-    Case("an empty term takes nothing", (term(),)),
+    Case("no terms match nothing", ()),
+    Case("an empty term matches nothing", (term(),)),
     Case("a label with a listed value", (term(requirement("zone", "In", "z0", "z1")),), want=True),
     Case("a label with another value", (term(requirement("zone", "In", "z2")),)),
     Case("a label that the node lacks", (term(requirement("rack", "In", "r1")),)),
@@ -65,7 +65,7 @@ def test_which_nodes_a_selector_matches(case: Case) -> None:
 
 
 @pytest.mark.parametrize(
-    "meaningless",
+    "invalid",
     [
         term(requirement("zone", "In")),
         term(requirement("zone", "Exists", "z1")),
@@ -78,8 +78,8 @@ def test_which_nodes_a_selector_matches(case: Case) -> None:
         by_name("Exists"),
     ],
 )
-def test_an_invalid_selector_fails_for_every_node(meaningless: NodeSelectorTerm) -> None:
-    selector = NodeSelector(node_selector_terms=(term(requirement("zone", "Exists")), meaningless))
+def test_an_invalid_selector_fails_for_every_node(invalid: NodeSelectorTerm) -> None:
+    selector = NodeSelector(node_selector_terms=(term(requirement("zone", "Exists")), invalid))
     with pytest.raises(NodeSelectorError):
         matches(selector, NODE)
     assert anchors(selector) & set(anchors_of_node(NodeFacts("any")))

@@ -46,15 +46,15 @@ CASES = [
         "selected nodes", (resource_slice("s", GPU, node_selector=node_selector(zone="z1")),), ("pool-a/gpu-0",), READY
     ),
     Case("other selected nodes", (resource_slice("s", GPU, node_selector=node_selector(zone="z2")),)),
-    Case("placed nowhere", (resource_slice("s", GPU, node_name=None),)),
+    Case("no placement", (resource_slice("s", GPU, node_name=None),)),
     Case(
-        "each device says for itself: the slice counts if one of them is here",
+        "per-device selection, one device for the node",
         (resource_slice("s", GPU, device("gpu-1", node_name="node-a"), per_device=True),),
         ("pool-a/gpu-0", "pool-a/gpu-1"),
         READY,
     ),
     Case(
-        "each device says for itself: none here",
+        "per-device selection, no device for the node",
         (resource_slice("s", device("g", node_name="node-b"), per_device=True),),
     ),
     Case("a slice is missing", (resource_slice("s", GPU, of=2),), (), INCOMPLETE),
@@ -66,36 +66,36 @@ CASES = [
         READY,
     ),
     Case(
-        "older slices are passed over",
+        "older slices are ignored",
         (resource_slice("s", GPU, generation=2), resource_slice("t", device("gpu-1"), generation=1)),
         ("pool-a/gpu-0",),
         READY,
     ),
     Case(
-        "a newer generation elsewhere hides an unfinished one here",
+        "a newer generation elsewhere hides an incomplete one here",
         (resource_slice("s", GPU, of=2), resource_slice("t", device("gpu-1"), of=2, generation=2, node_name="node-b")),
     ),
     Case(
-        "a finished generation here hides a newer one elsewhere",
+        "a complete generation here hides a newer one elsewhere",
         (resource_slice("s", GPU), resource_slice("t", device("gpu-1"), generation=2, node_name="node-b")),
         ("pool-a/gpu-0",),
         READY,
     ),
-    Case("two devices of one name in a slice", (resource_slice("s", GPU, GPU),), (), INVALID),
+    Case("two devices with the same name in a slice", (resource_slice("s", GPU, GPU),), (), INVALID),
     Case(
-        "two devices of one name in the pool",
+        "two devices with the same name in the pool",
         (resource_slice("s", GPU, of=2), resource_slice("t", GPU, of=2)),
         (),
         INVALID,
     ),
     Case(
-        "a device draws from a counter set that is not there",
+        "a device draws from an unknown counter set",
         (resource_slice("s", device("gpu-0", draws={"card": {"units": "1"}})),),
         (),
         INVALID,
     ),
     Case(
-        "a device draws from a counter that its set has not",
+        "a device draws from an unknown counter",
         (
             resource_slice("s", device("gpu-0", draws={"card": {"units": "1"}}), of=2),
             resource_slice("t", counters={"card": {"memory": "1"}}, of=2),
@@ -104,7 +104,7 @@ CASES = [
         INVALID,
     ),
     Case(
-        "a device of another node draws from what is not there",
+        "a device of another node draws from an unknown counter set",
         (
             resource_slice("s", GPU, of=2),
             resource_slice("t", device("gpu-1", draws={"card": {"units": "1"}}), of=2, node_name="node-b"),
@@ -113,7 +113,7 @@ CASES = [
         INVALID,
     ),
     Case(
-        "counters twice",
+        "two counter sets with the same name",
         (
             resource_slice("s", GPU, of=3),
             resource_slice("t", counters={"card": {"units": "1"}}, of=3),
@@ -123,7 +123,7 @@ CASES = [
         INVALID,
     ),
     Case(
-        "partitions are off: their slices are not seen but counted",
+        "partitionable devices are off: their slices are hidden but counted",
         (resource_slice("s", GPU, of=2), resource_slice("t", counters={"card": {"units": "1"}}, of=2)),
         ("pool-a/gpu-0",),
         READY,
@@ -175,7 +175,7 @@ def test_views_agree_with_a_scan_of_every_slice(batch: int) -> None:
 
 
 def _renamed(slices: tuple[ResourceSlice, ...], offset: int) -> list[ResourceSlice]:
-    """The slices of one world, so that they go together with those of others."""
+    """The slices of one world, with names that differ from those of other worlds."""
     return [
         resource_slice(
             f"{offset}-{each.metadata.name}",

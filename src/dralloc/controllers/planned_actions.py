@@ -1,4 +1,4 @@
-"""What a controller plans for one key. A module of its own, so that pure plans do not import the loop that runs them."""
+"""What a controller plans for one key. Apart from the loop, so that pure plans do not import it."""
 
 from __future__ import annotations
 

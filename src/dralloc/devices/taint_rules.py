@@ -1,7 +1,7 @@
 """Which devices a DeviceTaintRule taints, and an index of rules.
 
 An empty selector selects every device, an absent selector none. `selects` decides for one rule and one device;
-`TaintRules` files rules by the driver and pool that they name, so that a pool finds its rules without a look at the others.
+`TaintRules` files rules by the driver and pool that they name, so that a lookup for a pool ignores all other rules.
 """
 
 from __future__ import annotations

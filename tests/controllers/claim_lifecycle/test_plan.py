@@ -57,61 +57,61 @@ class Case:
 
 CASES = [
     Case("a claim in use stays as it is", a_claim(POD_A)),
-    Case("a claim that has nothing stays as it is", a_claim(allocated=False, protected=False)),
-    Case("the last pod gone: its devices are free", a_claim(POD_A), gone(POD_A), "deallocate"),
-    Case("one of two pods gone: the other keeps it", a_claim(POD_A, POD_B), gone(POD_A), "release: b"),
+    Case("an unallocated claim stays as it is", a_claim(allocated=False, protected=False)),
+    Case("the last pod gone", a_claim(POD_A), gone(POD_A), "deallocate"),
+    Case("one of two pods gone", a_claim(POD_A, POD_B), gone(POD_A), "release: b"),
     Case("both gone", a_claim(POD_A, POD_B), gone(POD_A, POD_B), "deallocate"),
-    Case("a workload keeps it when a pod beside it ends", a_claim(JOB, POD_A), gone(POD_A), "release: job"),
-    Case("a pod keeps it when a workload beside it ends", a_claim(JOB, POD_A), gone(JOB), "release: a"),
-    Case("both kinds gone", a_claim(JOB, POD_A), gone(JOB, POD_A), "deallocate"),
-    Case("a workload that is proven gone, with no pod left", a_claim(JOB), gone(JOB), "deallocate"),
+    Case("a pod gone, a workload left", a_claim(JOB, POD_A), gone(POD_A), "release: job"),
+    Case("a workload gone, a pod left", a_claim(JOB, POD_A), gone(JOB), "release: a"),
+    Case("a pod and a workload gone", a_claim(JOB, POD_A), gone(JOB, POD_A), "deallocate"),
+    Case("a workload gone, no pod left", a_claim(JOB), gone(JOB), "deallocate"),
     Case(
-        "a workload that is gone while a pod of it still runs",
+        "a workload gone, one of its pods still runs",
         a_claim(JOB),
         gone(JOB, in_use=True),
         "release:",
     ),
-    Case("a list that its workload emptied: free", a_claim(), gone(), "deallocate"),
-    Case("a list that was emptied while a pod still runs", a_claim(), gone(in_use=True)),
-    Case("allocated by hand and never reserved: left alone", a_claim(protected=False)),
+    Case("reservations emptied by the workload", a_claim(), gone(), "deallocate"),
+    Case("reservations emptied while a pod still runs", a_claim(), gone(in_use=True)),
+    Case("allocated by hand and never reserved", a_claim(protected=False)),
     Case(
-        "allocated by hand, the last pod gone: only the list is emptied",
+        "allocated by hand, the last pod gone",
         a_claim(POD_A, protected=False),
         gone(POD_A),
         "release:",
     ),
-    Case("protected and not allocated: a scheduler is about to write", a_claim(allocated=False)),
-    Case("deleted, in use: it waits", a_claim(POD_A, deleted=True)),
-    Case("deleted, unused, protected: let go", a_claim(allocated=False, deleted=True), gone(), "unprotect"),
-    Case("deleted and allocated to nobody", a_claim(deleted=True), gone(), "deallocate"),
+    Case("finalizer without allocation: a scheduler is about to write", a_claim(allocated=False)),
+    Case("deleted, in use", a_claim(POD_A, deleted=True)),
+    Case("deleted, unused, with finalizer", a_claim(allocated=False, deleted=True), gone(), "remove finalizer"),
+    Case("deleted and allocated without consumers", a_claim(deleted=True), gone(), "deallocate"),
     Case("deleted, the last pod gone", a_claim(POD_A, deleted=True), gone(POD_A), "deallocate"),
-    Case("deleted and held by somebody else's finalizer", a_claim(allocated=False, protected=False, deleted=True)),
+    Case("deleted with another finalizer", a_claim(allocated=False, protected=False, deleted=True)),
     Case(
-        "the pod that it was made for is done: it goes",
+        "the owning pod is done",
         a_claim(POD_A),
         gone(POD_A, owner_is_done=True),
         "deallocate, delete",
     ),
     Case(
-        "the pod that it was made for ended before it got anything",
+        "the owning pod is done before the allocation",
         a_claim(allocated=False, protected=False),
         gone(owner_is_done=True),
         "delete",
     ),
     Case(
-        "its pod is done before it was allocated, and a scheduler had begun",
+        "the owning pod is done after a scheduler set the finalizer",
         a_claim(allocated=False),
         gone(owner_is_done=True),
-        "unprotect, delete",
+        "remove finalizer, delete",
     ),
     Case(
-        "its pod is done, and somebody else uses it",
+        "the owning pod is done, another pod uses the claim",
         a_claim(POD_A, POD_B),
         gone(POD_A, owner_is_done=True),
         "release: b",
     ),
     Case(
-        "its pod is done and it is being deleted already",
+        "the owning pod is done and the claim is being deleted",
         a_claim(POD_A, deleted=True),
         gone(POD_A, owner_is_done=True),
         "deallocate",
@@ -127,7 +127,7 @@ def in_words(actions: tuple[ClaimAction, ...]) -> str:
             case Deallocate():
                 return "deallocate"
             case RemoveFinalizer():
-                return "unprotect"
+                return "remove finalizer"
             case DeleteClaim():
                 return "delete"
 
@@ -150,12 +150,12 @@ def test_plan_claim(case: Case) -> None:
         (None, "Pending", True, True),
     ],
     ids=[
-        "a pod that runs is not done",
-        "one that is being deleted may still run",
-        "one that succeeded is",
-        "one that failed is",
-        "one that waits for a node is not",
-        "one that is deleted before it got a node is",
+        "running",
+        "terminating with a node",
+        "succeeded",
+        "failed",
+        "without a node",
+        "terminating without a node",
     ],
 )
 def test_is_done(node: str | None, phase: str, deleted: bool, want: bool) -> None:
@@ -166,7 +166,7 @@ def test_is_done(node: str | None, phase: str, deleted: bool, want: bool) -> Non
 
 
 def carried_out(item: ResourceClaim | None, action: ClaimAction) -> ResourceClaim | None:
-    """What a server makes of the claim; None when it is gone."""
+    """The claim after the action; None if it is deleted."""
     if item is None:
         return None
     match action:

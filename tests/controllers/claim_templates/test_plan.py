@@ -39,7 +39,7 @@ PLAIN = pod("p", {"gpu": template("t")})
 
 
 def made_for(owner: Pod, name: str, entry: str = "gpu", **metadata: Any) -> ResourceClaim:
-    """A claim that belongs to the pod."""
+    """A claim that the pod controls."""
     reference = OwnerReference(
         api_version="v1", kind="Pod", name=owner.metadata.name, uid=owner.metadata.uid, controller=True
     )
@@ -64,7 +64,7 @@ def templates(*documents: dict[str, Any]) -> dict[str, UnstructuredObject]:
 
 @dataclass
 class World:
-    """The namespace of a pod, and what becomes of it when a plan is carried out."""
+    """The namespace of a pod, to which plans can be applied."""
 
     pod: Pod
     claims: dict[str, ResourceClaim] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class World:
         )
         return plan_pod(self.pod, context).actions
 
-    def carry_out(self, action: PodAction) -> None:
+    def apply(self, action: PodAction) -> None:
         match action:
             case CreateClaim():
                 made = decode(encode(action.document), ResourceClaim)
@@ -127,25 +127,25 @@ class Case:
 
 CASES = [
     Case("a new pod gets its claim, and it is recorded", World.of(NEW), ("create gpu", "record gpu")),
-    Case("a claim that is recorded and there is left alone", World.of(KNOWN, [made_for(KNOWN, "p-gpu-old")])),
-    Case("a claim that vanished is made anew", World.of(KNOWN), ("create gpu", "record gpu")),
+    Case("a recorded claim that exists needs no action", World.of(KNOWN, [made_for(KNOWN, "p-gpu-old")])),
+    Case("a missing recorded claim is created again", World.of(KNOWN), ("create gpu", "record gpu")),
     Case(
-        "a recorded claim of somebody else is replaced",
+        "a recorded claim of another owner is replaced",
         World.of(KNOWN, [claim("p-gpu-old", request())]),
         ("create gpu", "record gpu"),
     ),
     Case(
-        "a claim that was made and not recorded is used",
+        "an unrecorded claim is used",
         World.of(NEW, [made_for(NEW, "p-gpu-orphan")]),
         ("record gpu",),
     ),
     Case(
-        "an orphan for another entry is not used",
+        "an unrecorded claim of another entry is not used",
         World.of(NEW, [made_for(NEW, "p-gpu-orphan", entry="nic")]),
         ("create gpu", "record gpu"),
     ),
     Case(
-        "an orphan that is being deleted is not used",
+        "an unrecorded claim that is being deleted is not used",
         World.of(NEW, [made_for(NEW, "p-gpu-orphan", deletion_timestamp="2026-01-01T00:00:00Z")]),
         ("create gpu", "record gpu"),
     ),
@@ -154,17 +154,17 @@ CASES = [
         World.of(seen(pod("p", {"gpu": template("none")}), resourceClaimStatuses=[{"name": "gpu"}])),
     ),
     Case(
-        "a missing template is told",
+        "a missing template is reported",
         World.of(seen(pod("p", {"gpu": template("none")}))),
         ('report PodResourceClaim gpu: resource claim template "none" not found',),
     ),
     Case(
-        "what can be made is made and recorded beside what cannot",
+        "one missing template does not prevent other claims",
         World.of(seen(pod("p", {"gpu": template("none"), "nic": template("t")}))),
         ('report PodResourceClaim gpu: resource claim template "none" not found', "create nic", "record nic"),
     ),
     Case(
-        "alternatives need their gate",
+        "a prioritized list requires its gate",
         World.of(
             NEW,
             templates=templates(claim_template("t", first_available("r", alternative("a")))),
@@ -173,7 +173,7 @@ CASES = [
         ('report PodResourceClaim gpu: template "t" requires the feature gate DRAPrioritizedList, which is disabled',),
     ),
     Case(
-        "admin access needs its gate",
+        "admin access requires its gate",
         World.of(
             NEW,
             templates=templates(claim_template("t", request(admin=True))),
@@ -181,32 +181,32 @@ CASES = [
         ),
         ('report PodResourceClaim gpu: template "t" requires the feature gate DRAAdminAccess, which is disabled',),
     ),
-    Case("a pod that has ended gets nothing", World.of(seen(PLAIN, phase="Succeeded"))),
-    Case("a claim that exists by itself is not our business", World.of(seen(pod("p", {"nic": existing("shared")})))),
+    Case("a finished pod needs no action", World.of(seen(PLAIN, phase="Succeeded"))),
+    Case("a standalone claim needs no action", World.of(seen(pod("p", {"nic": existing("shared")})))),
     Case(
-        "a pod with a node is listed with a claim that is allocated",
+        "a pod with a node gets a reservation of an allocated claim",
         World.of(USER, [allocated(claim("shared", request()))]),
         ("reserve shared",),
     ),
     Case(
-        "a pod without a node is not listed: that is the scheduler's",
+        "a pod without a node is reserved by the scheduler",
         World.of(seen(pod("p", {"nic": existing("shared")})), [allocated(claim("shared", request()))]),
     ),
     Case(
-        "a pod that is listed is not listed again",
+        "a reserved pod is not reserved again",
         World.of(USER, [allocated(claim("shared", request()), pod_reference(USER))]),
     ),
-    Case("nobody is listed with a claim that has nothing", World.of(USER, [claim("shared", request())])),
+    Case("no reservation of an unallocated claim", World.of(USER, [claim("shared", request())])),
     Case(
-        "no pod is listed beside a workload",
+        "no reservation beside a workload",
         World.of(USER, [allocated(claim("shared", request()), JOB, any_pod=True)]),
     ),
     Case(
-        "no pod is listed where any pod may use the claim",
+        "no reservation if any pod may use the claim",
         World.of(USER, [allocated(claim("shared", request()), any_pod=True)]),
     ),
     Case(
-        "with the gate off, nodes want every pod listed, beside whatever",
+        "with the gate off, every pod gets a reservation",
         World.of(
             USER,
             [allocated(claim("shared", request()), JOB, any_pod=True)],
@@ -215,7 +215,7 @@ CASES = [
         ("reserve shared",),
     ),
     Case(
-        "a pod is listed with the claim that was made for it",
+        "a pod gets a reservation of its own claim",
         World.of(RUNNING, [allocated(made_for(RUNNING, "p-gpu-old"))]),
         ("reserve p-gpu-old",),
     ),
@@ -281,7 +281,7 @@ def test_a_replacement_never_has_the_name_of_the_claim_it_replaces() -> None:
     names = set()
     for _ in range(5):
         for action in world.plan():
-            world.carry_out(action)
+            world.apply(action)
         names |= set(world.claims)
         world.claims.clear()
     assert len(names) == 5
@@ -298,10 +298,10 @@ def test_a_used_name_is_skipped() -> None:
 
 
 def test_a_claim_that_is_not_indexed_yet_is_found_by_name() -> None:
-    """The server has answered, the list of the pod's claims does not show it yet."""
+    """The server has answered, but the index of the pod's claims does not show the claim yet."""
     world = World.of(NEW)
     (create, _) = world.plan()
-    world.carry_out(create)
+    world.apply(create)
     context = PodContext(
         find_claim=world.claims.get, find_template=world.templates.get, own_claims=(), gates=world.gates, now=NOW
     )
@@ -319,10 +319,10 @@ def test_a_claim_that_is_not_indexed_yet_is_found_by_name() -> None:
         ("p" * 27 + "." + "p" * 35, "c" * 63, f"{'p' * 27}-{'c' * 28}"),
     ],
     ids=[
-        "short names are whole",
+        "short names are not cut",
         "57 characters are not too long",
         "58 are, and both parts give way",
-        "the longest names there are",
+        "the longest names",
         "no part ends with a dot",
     ],
 )
@@ -361,7 +361,7 @@ def worlds(draw: st.DrawFn) -> World:
 @given(world=worlds())
 def test_a_second_plan_is_empty(world: World) -> None:
     for action in world.plan():
-        world.carry_out(action)
+        world.apply(action)
     assert [action for action in world.plan() if not isinstance(action, ReportProblem)] == []
 
 
@@ -372,7 +372,7 @@ def test_an_interrupted_plan_is_continued_and_creates_nothing_twice(world: World
         actions = [action for action in world.plan() if not isinstance(action, ReportProblem)]
         if not actions:
             break
-        world.carry_out(actions[0])
+        world.apply(actions[0])
     assert world.plan() == tuple(action for action in world.plan() if isinstance(action, ReportProblem))
     made = [name for name in world.claims if name not in before]
     named = {status.resource_claim_name for status in world.pod.status.resource_claim_statuses}

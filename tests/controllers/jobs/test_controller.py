@@ -79,7 +79,7 @@ def test_failed_pods_are_replaced_up_to_the_backoff_limit() -> None:
         await cluster.client.create(job("j", parallelism=1, completions=1, backoffLimit=2))
         await cluster.settle()
         await end_pods(cluster, phase=FAILED)
-        assert await active_pods(cluster) == [], "the next one waits a while"
+        assert await active_pods(cluster) == [], "the next pod waits for the backoff"
         await cluster.settle(10)
         await end_pods(cluster, phase=FAILED)
         await cluster.settle(20)
@@ -108,7 +108,7 @@ def test_a_deleted_pod_is_replaced_and_a_succeeded_one_stays_counted() -> None:
         await cluster.kill()
         cluster.start()
         await cluster.settle()
-        assert await status_of(cluster) == (3, 1, 1), "whoever takes over counts on"
+        assert await status_of(cluster) == (3, 1, 1), "a new leader continues the count"
         await end_pods(cluster)
         assert "Complete" in await conditions_of(cluster)
 
@@ -151,7 +151,7 @@ def test_a_job_can_be_suspended_resumed_and_scaled() -> None:
             await cluster.client.patch(Job, "j", {"spec": spec})
             await cluster.settle()
             assert len(await active_pods(cluster)) == want
-        assert await status_of(cluster) == (0, 0, 0), "pods that the job sent away have not failed"
+        assert await status_of(cluster) == (0, 0, 0), "pods that the job deleted have not failed"
 
     play(scenario)
 
@@ -212,7 +212,7 @@ WITH_CLAIMS = ("jobs", "claim-templates", "claim-lifecycle")
 
 
 async def schedule_job(cluster: ControlledCluster, claim: str = "shared", name: str = "j") -> ConsumerReference:
-    """What a scheduler does for the first pod of a job that holds its claim, and then for all of them."""
+    """Allocate the claim of a job and bind the job's pods, as a scheduler does."""
     item = await cluster.client.get(Job, name)
     reference = ConsumerReference(api_group="batch", resource="jobs", name=name, uid=item.metadata.uid)
     await cluster.protect(claim)
@@ -336,7 +336,7 @@ def test_evictions_count_as_failures_until_the_job_fails_and_releases_its_claim(
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_jobs_converge_over_a_bad_network(seed: int) -> None:
-    """No pod too many, none lost, every index once, and every claim given back."""
+    """No superfluous or missing pod, every index once, and every claim deallocated."""
 
     async def main() -> None:
         random = Random(seed)

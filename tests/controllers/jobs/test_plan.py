@@ -1,4 +1,4 @@
-"""What a job needs, as sentences."""
+"""The plan of a job, as a table of sentences."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def condition(kind: str, reason: str = "", status: str = "True") -> JobCondition
 
 
 def a_job(*conditions: JobCondition, shown: PodCounts = NO_PODS, **spec: Any) -> Job:
-    """A job that started; `shown` is what its status says."""
+    """A started job; `shown` are the counts in its status."""
     status = JobStatus(
         active=shown.active,
         succeeded=shown.succeeded,
@@ -62,7 +62,7 @@ def in_words(action: JobAction) -> str:
             ends = [f"{entry.type}{'' if entry.status == 'True' else '=False'}" for entry in status.conditions]
             return " ".join(["write", *ends])
         case ReleaseClaims():
-            return "give up claims"
+            return "release claims"
         case DeleteJob():
             return "delete the job"
 
@@ -83,67 +83,73 @@ def case(id: str, job: Job, count: PodCounts, *want: str, look_again_s: float | 
 THREE: dict[str, Any] = {"parallelism": 3, "completions": 3}
 CASES = [
     case("a new job gets its pods", a_job(**THREE), PodCounts(), "create 3"),
-    case("one that nothing is said of gets one", a_job(completions=1), PodCounts(), "create 1"),
-    case("never more at once than it may", a_job(parallelism=2, completions=9), PodCounts(), "create 2"),
+    case("the default parallelism is one", a_job(completions=1), PodCounts(), "create 1"),
+    case("no more pods than the parallelism", a_job(parallelism=2, completions=9), PodCounts(), "create 2"),
     case(
-        "never more than are left to do",
+        "no more pods than missing completions",
         a_job(parallelism=5, completions=9),
         PodCounts(succeeded=7),
         "write",
         "create 2",
     ),
-    case("a thousand pods come in portions", a_job(parallelism=1000, completions=1000), PodCounts(), "create 500"),
-    case("all are there", a_job(**THREE, shown=PodCounts(3)), PodCounts(3)),
     case(
-        "numbers are written, but not all the time",
+        "a thousand pods are created in portions", a_job(parallelism=1000, completions=1000), PodCounts(), "create 500"
+    ),
+    case("all pods exist", a_job(**THREE, shown=PodCounts(3)), PodCounts(3)),
+    case(
+        "counts are written at intervals",
         a_job(**THREE),
         PodCounts(3),
         written_at=after(-0.4),
         look_again_s=0.6,
     ),
-    case("and written when they may be", a_job(**THREE), PodCounts(3), "write", written_at=after(-2)),
-    case("too many are too many", a_job(**THREE, shown=PodCounts(5)), PodCounts(5), "delete 2"),
-    case("what failed is replaced", a_job(**THREE, shown=PodCounts(2, failed=1)), PodCounts(2, failed=1), "create 1"),
+    case("counts are written after the interval", a_job(**THREE), PodCounts(3), "write", written_at=after(-2)),
+    case("surplus pods are deleted", a_job(**THREE, shown=PodCounts(5)), PodCounts(5), "delete 2"),
+    case("a failed pod is replaced", a_job(**THREE, shown=PodCounts(2, failed=1)), PodCounts(2, failed=1), "create 1"),
     case(
-        "but not at once",
+        "a failed pod is replaced after the backoff",
         a_job(**THREE, shown=PodCounts(2, failed=1)),
         PodCounts(2, failed=1),
         resume_at=after(8),
         look_again_s=8,
     ),
     case(
-        "what was deleted is replaced while it is going",
+        "a terminating pod is replaced",
         a_job(**THREE, shown=PodCounts(2, terminating=1, failed=1)),
         PodCounts(2, terminating=1, failed=1),
         "create 1",
     ),
     case("all succeeded", a_job(**THREE), PodCounts(succeeded=3), "write SuccessCriteriaMet Complete"),
     case(
-        "all succeeded that had to, and one still runs",
+        "enough pods succeeded and one still runs",
         a_job(parallelism=2, completions=1),
         PodCounts(active=1, succeeded=1),
         "write SuccessCriteriaMet",
         "delete 1",
     ),
     case(
-        "it is going",
+        "the last pod is terminating",
         a_job(
             condition("SuccessCriteriaMet"), parallelism=2, completions=1, shown=PodCounts(terminating=1, succeeded=1)
         ),
         PodCounts(terminating=1, succeeded=1),
     ),
     case(
-        "it is gone",
+        "the last pod is gone",
         a_job(
             condition("SuccessCriteriaMet"), parallelism=2, completions=1, shown=PodCounts(terminating=1, succeeded=1)
         ),
         PodCounts(succeeded=1),
         "write SuccessCriteriaMet Complete",
     ),
-    case("pods that share a queue run until the last one ends", a_job(parallelism=3), PodCounts(), "create 3"),
-    case("one of them succeeded: no new ones", a_job(parallelism=3, shown=PodCounts(2, 0, 1)), PodCounts(2, 0, 1)),
+    case("a work queue starts with all its pods", a_job(parallelism=3), PodCounts(), "create 3"),
     case(
-        "the last one ended",
+        "a work queue adds no pods after the first success",
+        a_job(parallelism=3, shown=PodCounts(2, 0, 1)),
+        PodCounts(2, 0, 1),
+    ),
+    case(
+        "a work queue completes with its last pod",
         a_job(parallelism=3),
         PodCounts(succeeded=1, failed=2),
         "write SuccessCriteriaMet Complete",
@@ -164,53 +170,65 @@ CASES = [
         PodCounts(failed=2),
         "write FailureTarget Failed",
     ),
-    case("as many failed as may", a_job(**THREE, backoff_limit=2), PodCounts(2, failed=2), "write", "create 1"),
-    case("six may fail if nothing is said", a_job(**THREE), PodCounts(failed=7), "write FailureTarget Failed"),
     case(
-        "its time is over",
+        "as many failures as the backoff limit",
+        a_job(**THREE, backoff_limit=2),
+        PodCounts(2, failed=2),
+        "write",
+        "create 1",
+    ),
+    case("the default backoff limit is six", a_job(**THREE), PodCounts(failed=7), "write FailureTarget Failed"),
+    case(
+        "the deadline has passed",
         a_job(**THREE, active_deadline_seconds=0),
         PodCounts(3),
         "write FailureTarget",
         "delete 3",
     ),
     case(
-        "its time is not over yet",
+        "the deadline has not passed",
         a_job(**THREE, active_deadline_seconds=90, shown=PodCounts(3)),
         PodCounts(3),
         look_again_s=90,
     ),
     case(
-        "what it asks for and we do not have is said, and nothing run",
+        "a job with an unsupported field fails",
         a_job(**THREE),
         PodCounts(),
         "write FailureTarget Failed",
         not_supported="podFailurePolicy",
     ),
-    case("suspended, nothing runs", a_job(**THREE, suspend=True), PodCounts(3), "write Suspended", "delete 3"),
+    case("a suspended job has no pods", a_job(**THREE, suspend=True), PodCounts(3), "write Suspended", "delete 3"),
     case(
-        "resumed, it goes on",
+        "a resumed job continues",
         a_job(condition("Suspended"), **THREE),
         PodCounts(),
         "write Suspended=False",
         "create 3",
     ),
     case(
-        "ended, it gives up its claims", a_job(condition("Complete")), PodCounts(), "give up claims", holds_claims=True
+        "a complete job releases its claims",
+        a_job(condition("Complete")),
+        PodCounts(),
+        "release claims",
+        holds_claims=True,
     ),
-    case("failed, too", a_job(condition("Failed")), PodCounts(), "give up claims", holds_claims=True),
+    case(
+        "a failed job releases its claims", a_job(condition("Failed")), PodCounts(), "release claims", holds_claims=True
+    ),
     case(
         "while a pod still goes, it does not", a_job(condition("Failed")), PodCounts(terminating=1), holds_claims=True
     ),
-    case("a pod that came late is sent away", a_job(condition("Failed")), PodCounts(1), "delete 1", holds_claims=True),
-    case("without claims there is nothing to give up", a_job(condition("Complete")), PodCounts()),
+    case("a late pod is deleted", a_job(condition("Failed")), PodCounts(1), "delete 1", holds_claims=True),
+    case("a job without claims releases nothing", a_job(condition("Complete")), PodCounts()),
     case(
-        "it stays as long as it was told to",
+        "a finished job is kept for its ttl",
         a_job(condition("Complete"), ttl_seconds_after_finished=60),
         PodCounts(),
         look_again_s=60,
     ),
     case(
-        "and no longer",
+        "a finished job is deleted after its ttl",
         a_job(condition("Complete"), ttl_seconds_after_finished=0),
         PodCounts(),
         "delete the job",

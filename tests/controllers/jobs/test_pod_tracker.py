@@ -36,13 +36,13 @@ class Life:
 
     @property
     def is_done_with(self) -> bool:
-        """The job has deleted it, so that it does not matter how it ends."""
+        """The job deleted the pod, so its end does not count."""
         return self.is_dismissed and self.pod.is_terminating
 
 
 @dataclass
 class Model:
-    """Counts by looking at everything that ever was."""
+    """Counts all pods that ever existed."""
 
     lives: dict[str, Life] = field(default_factory=dict)
 

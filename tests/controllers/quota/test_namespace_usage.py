@@ -39,7 +39,7 @@ STEPS = st.lists(
 
 @given(steps=STEPS)
 def test_incremental_counts_agree_with_a_full_count(steps: list[Any]) -> None:
-    """Claims come and go, and the class comes to stand for another extended resource."""
+    """Claims are added and deleted, and the extended resource of the class changes."""
     usage, present, gpu = NamespaceUsage(counts_extended=True), dict[str, ResourceClaim](), device_class()
     for step in steps:
         if isinstance(step, tuple):

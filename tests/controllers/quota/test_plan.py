@@ -35,7 +35,7 @@ def a_quota(hard: dict[str, Quantity], used: dict[str, Quantity], shown: dict[st
             {"hard": {**amounts(a=5), "b": None}, "used": {**amounts(a=1), "b": None}},
         ),
     ],
-    ids=["nothing new", "more is used", "what nobody counts is not shown", "what is limited no more is taken out"],
+    ids=["no change", "a changed usage", "uncounted resources are left out", "removed limits are removed"],
 )
 def test_plan_quota(quota: ResourceQuota, used: dict[str, Quantity], want: Any) -> None:
     actions = plan_quota(quota, used)

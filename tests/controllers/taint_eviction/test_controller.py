@@ -53,13 +53,13 @@ def rule(effect: str = NO_EXECUTE, *, selector: dict[str, str] | None = None, na
 async def run_pod(
     cluster: ControlledCluster, name: str, device_name: str = "gpu-0", tolerations: Sequence[DeviceToleration] = ()
 ) -> None:
-    """A pod that runs with a claim of the same name and one device."""
+    """A running pod with a claim of the same name for one device."""
     await cluster.client.create(claim(name, request()))
     await cluster.client.create(pod(name, {"gpu": existing(name)}))
     await cluster.schedule(name, name, allocation(replace(held(device_name), tolerations=tuple(tolerations))))
 
 
-async def is_leaving(cluster: ControlledCluster, name: str) -> bool:
+async def is_terminating_pod(cluster: ControlledCluster, name: str) -> bool:
     return (await cluster.pod(name)).is_terminating
 
 
@@ -75,17 +75,17 @@ async def condition(cluster: ControlledCluster, name: str = "rule") -> Condition
 
 def test_a_rule_evicts_pods_and_reports_it() -> None:
     async def scenario(cluster: ControlledCluster) -> None:
-        await run_pod(cluster, "struck", "gpu-0")
+        await run_pod(cluster, "affected", "gpu-0")
         await run_pod(cluster, "spared", "gpu-1")
         await cluster.client.create(rule(selector={"device": "gpu-0"}))
         await cluster.settle()
-        struck = await cluster.pod("struck")
-        assert struck.is_terminating
-        (disruption,) = [entry for entry in struck.status.conditions if entry.type == "DisruptionTarget"]
+        affected = await cluster.pod("affected")
+        assert affected.is_terminating
+        (disruption,) = [entry for entry in affected.status.conditions if entry.type == "DisruptionTarget"]
         assert (disruption.status, disruption.reason) == ("True", "DeletionByDeviceTaintManager")
         assert disruption.message == "Device Taint manager: deleting due to NoExecute taint"
-        assert await events_about(cluster, "struck") == [("DeviceTaintManagerEviction", "Marking for deletion")]
-        assert not await is_leaving(cluster, "spared")
+        assert await events_about(cluster, "affected") == [("DeviceTaintManagerEviction", "Marking for deletion")]
+        assert not await is_terminating_pod(cluster, "spared")
         assert "device_taint_eviction_controller_pod_deletions_total 1" in cluster.metrics.splitlines()
         assert "device_taint_eviction_controller_pod_deletion_duration_seconds_count 1" in cluster.metrics
 
@@ -98,10 +98,10 @@ def test_a_taint_in_a_slice_evicts_and_a_new_generation_without_it_does_not() ->
         await cluster.client.create(resource_slice("new", device("gpu-1"), generation=2))
         await run_pod(cluster, "p", "gpu-1")
         await cluster.settle(60)
-        assert not await is_leaving(cluster, "p")
+        assert not await is_terminating_pod(cluster, "p")
         await cluster.client.create(resource_slice("newer", device("gpu-1", taints=[EVICTING]), generation=3))
         await cluster.settle()
-        assert await is_leaving(cluster, "p")
+        assert await is_terminating_pod(cluster, "p")
 
     play(scenario)
 
@@ -112,7 +112,7 @@ def test_other_effects_evict_no_pods(effect: str) -> None:
         await run_pod(cluster, "p")
         await cluster.client.create(rule(effect))
         await cluster.settle(60)
-        assert not await is_leaving(cluster, "p")
+        assert not await is_terminating_pod(cluster, "p")
 
     play(scenario)
 
@@ -123,10 +123,10 @@ def test_a_pod_is_evicted_when_its_toleration_ends() -> None:
         await run_pod(cluster, "p", tolerations=[patient])
         await cluster.client.create(rule())
         await cluster.settle(55)
-        assert not await is_leaving(cluster, "p")
+        assert not await is_terminating_pod(cluster, "p")
         assert (await condition(cluster)).reason == "PodsPendingEviction"
         await cluster.settle(10)
-        assert await is_leaving(cluster, "p")
+        assert await is_terminating_pod(cluster, "p")
 
     play(scenario)
 
@@ -139,7 +139,7 @@ def test_an_eviction_that_is_no_longer_needed_is_cancelled() -> None:
         await cluster.settle(30)
         await cluster.client.delete(DeviceTaintRule, "rule")
         await cluster.settle(600)
-        assert not await is_leaving(cluster, "p")
+        assert not await is_terminating_pod(cluster, "p")
         assert await events_about(cluster, "p") == [("DeviceTaintManagerEviction", "Cancelling deletion")]
 
     play(scenario)
@@ -171,10 +171,10 @@ def test_a_restarted_controller_evicts_pods_that_are_due_and_schedules_the_other
         await asyncio.sleep(60)
         cluster.start()
         await cluster.settle()
-        assert await is_leaving(cluster, "due")
-        assert not await is_leaving(cluster, "later")
+        assert await is_terminating_pod(cluster, "due")
+        assert not await is_terminating_pod(cluster, "later")
         await cluster.settle(60)
-        assert await is_leaving(cluster, "later")
+        assert await is_terminating_pod(cluster, "later")
 
     play(scenario)
 
@@ -191,9 +191,9 @@ def test_pods_of_a_workload_are_evicted_without_reservations_of_their_own() -> N
         await cluster.bind("running")
         await cluster.client.create(rule())
         await cluster.settle()
-        assert await is_leaving(cluster, "running")
+        assert await is_terminating_pod(cluster, "running")
         assert not await cluster.exists(Pod, "waiting")
-        assert not await is_leaving(cluster, "unrelated")
+        assert not await is_terminating_pod(cluster, "unrelated")
 
     play(scenario)
 
@@ -229,7 +229,7 @@ def test_the_status_of_a_rule_shows_the_progress_with_few_writes() -> None:
 def test_the_effect_none_gives_a_preview() -> None:
     async def scenario(cluster: ControlledCluster) -> None:
         await cluster.client.create(resource_slice("s", *(device(f"gpu-{number}") for number in range(4))))
-        await run_pod(cluster, "struck", "gpu-0")
+        await run_pod(cluster, "affected", "gpu-0")
         await run_pod(cluster, "tolerant", "gpu-1", [toleration("faulty")])
         await cluster.client.create(rule(EFFECT_NONE, selector={"driver": "gpu.example.com"}))
         await cluster.settle()
@@ -239,13 +239,13 @@ def test_the_effect_none_gives_a_preview() -> None:
             "The rule selects 4 published devices; 2 selected devices allocated. "
             "With the effect NoExecute, 1 pod in 1 namespace would be evicted."
         )
-        assert not await is_leaving(cluster, "struck")
-        # Then it is meant.
+        assert not await is_terminating_pod(cluster, "affected")
+        # The effect changes to NoExecute.
         patch = {"spec": {"taint": {"effect": NO_EXECUTE}}}
         await cluster.client.patch(DeviceTaintRule, "rule", patch)
         await cluster.settle()
-        assert await is_leaving(cluster, "struck")
-        assert not await is_leaving(cluster, "tolerant")
+        assert await is_terminating_pod(cluster, "affected")
+        assert not await is_terminating_pod(cluster, "tolerant")
 
     play(scenario)
 
@@ -255,10 +255,10 @@ def test_slices_evict_on_a_server_without_taint_rules() -> None:
         await run_pod(cluster, "p")
         await cluster.client.create(rule())
         await cluster.settle(60)
-        assert not await is_leaving(cluster, "p")
+        assert not await is_terminating_pod(cluster, "p")
         await cluster.client.create(resource_slice("s", device("gpu-0", taints=[EVICTING])))
         await cluster.settle()
-        assert await is_leaving(cluster, "p")
+        assert await is_terminating_pod(cluster, "p")
 
     play(scenario, FeatureGates.parse("DRADeviceTaintRules=false"))
 

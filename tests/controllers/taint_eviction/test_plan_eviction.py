@@ -77,20 +77,20 @@ def tolerates(
         ([tolerates(2**62)], None),
     ],
     ids=[
-        "not tolerated: at once",
-        "tolerated for good: never",
-        "tolerated for a while",
-        "less than no time is no time",
-        "no time",
-        "the shortest counts",
-        "a limit counts beside no limit",
+        "not tolerated",
+        "tolerated without a limit",
+        "tolerated with a limit",
+        "a negative limit",
+        "a limit of zero",
+        "the shortest limit",
+        "a limit beside no limit",
         "another key",
         "another effect",
         "this effect",
         "every key",
         "another value",
         "this value",
-        "longer than the calendar",
+        "later than the largest date",
     ],
 )
 def test_eviction_time(tolerations: Sequence[DeviceToleration], want_s: int | None) -> None:
@@ -139,7 +139,7 @@ CASES = [
     Case("a claim that has nothing", RUNNING, claim("c", request()), None),
     Case("a sound device", RUNNING, a_claim(pod_reference(RUNNING), results=[held("gpu-9")]), None),
     Case(
-        "the first of several devices to go decides",
+        "the earliest eviction of several devices",
         RUNNING,
         a_claim(
             pod_reference(RUNNING),
@@ -189,7 +189,7 @@ DUE = Eviction(NOW)
 
 
 @pytest.mark.parametrize(
-    ("eviction", "awaited", "want"),
+    ("eviction", "scheduled", "want"),
     [
         (None, None, ()),
         (None, LATER, (CancelEviction(RUNNING),)),
@@ -201,13 +201,13 @@ DUE = Eviction(NOW)
     ],
     ids=[
         "nothing to do",
-        "called off",
+        "cancelled",
         "later",
-        "later, as was known",
-        "later than was known",
+        "later, as scheduled",
+        "later than scheduled",
         "now",
-        "now, as was known",
+        "now, as scheduled",
     ],
 )
-def test_plan_pod(eviction: Eviction | None, awaited: Eviction | None, want: tuple[Any, ...]) -> None:
-    assert plan_pod(RUNNING, eviction, awaited, NOW) == want
+def test_plan_pod(eviction: Eviction | None, scheduled: Eviction | None, want: tuple[Any, ...]) -> None:
+    assert plan_pod(RUNNING, eviction, scheduled, NOW) == want

@@ -84,7 +84,7 @@ def written(rule: DeviceTaintRule, known: RuleFacts, now: datetime = NOW) -> Con
             ),
         ),
     ],
-    ids=["nobody", "some", "some more", "all", "another effect", "a dry run"],
+    ids=["no pods", "pending", "pending and evicted", "completed", "another effect", "preview"],
 )
 def test_plan_rule(effect: str, known: RuleFacts, want: tuple[str, str, str]) -> None:
     condition = written(a_rule(effect), known)
@@ -107,7 +107,7 @@ def test_the_preview_is_computed_once_for_each_spec() -> None:
     condition = written(a_rule(EFFECT_NONE), facts())
 
     def again() -> EvictionPreview:
-        raise AssertionError("it has been made")
+        raise AssertionError("the preview is computed once")
 
     known = RuleFacts(pending=AffectedPods(), evicted=0, preview=again)
     assert plan_rule(a_rule(EFFECT_NONE, condition=condition), known, NOW + timedelta(days=1)) is None

@@ -51,15 +51,15 @@ def evicting(name: str, **selector: Any) -> DeviceTaintRule:
         (replace(evicting("r"), spec=replace(evicting("r").spec, device_selector=None)), False),
     ],
     ids=[
-        "an empty selector means all",
+        "an empty selector",
         "the driver",
         "another driver",
         "the device itself",
         "another device",
         "only the device's name",
-        "a rule that only keeps pods away",
-        "a rule without effect",
-        "no selector means none",
+        "the effect NoSchedule",
+        "the effect None",
+        "no selector",
     ],
 )
 def test_which_devices_a_rule_taints(rule: DeviceTaintRule, want: bool) -> None:
@@ -105,15 +105,15 @@ SLICES = st.builds(
 
 @given(steps=st.lists(st.tuples(SLICES, st.booleans()), max_size=12))
 def test_the_index_agrees_with_a_scan_of_all_slices(steps: list[tuple[ResourceSlice, bool]]) -> None:
-    """However slices come and go; and no change of a device goes untold."""
+    """For any sequence of changes; and every changed device is reported."""
     tainted, present = TaintedDevices(), dict[str, ResourceSlice]()
     for item, is_removed in steps:
         before, after = present.pop(item.metadata.name, None), None if is_removed else item
         if after is not None:
             present[item.metadata.name] = after
         known = {entry: tuple(tainted.taints_of(entry)) for entry in all_devices()}
-        struck = tainted.change_slice(before, after)
-        assert struck == {entry for entry in all_devices() if tuple(tainted.taints_of(entry)) != known[entry]}
+        changed = tainted.change_slice(before, after)
+        assert changed == {entry for entry in all_devices() if tuple(tainted.taints_of(entry)) != known[entry]}
     expected = set()
     for item in present.values():
         newest = max(
@@ -123,7 +123,7 @@ def test_the_index_agrees_with_a_scan_of_all_slices(steps: list[tuple[ResourceSl
             expected |= {
                 DeviceId(DRIVER, item.spec.pool.name, entry.name) for entry in item.spec.devices or () if entry.taints
             }
-    # Two slices of one generation that both name a device contradict each other; the last one told is believed.
+    # If two slices of one generation name the same device, the last change decides.
     disputed = {
         entry
         for entry in all_devices()
