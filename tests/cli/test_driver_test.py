@@ -108,7 +108,7 @@ def test_a_claim_of_the_users_own(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     manifest.write_text(manifest.read_text().replace("priority: high", "priority: urgent"))
     result = run("--only", "prepare.answer", "--claim", manifest, "--", *command, GPU_MEMORY_CARDS=cards)
-    assert (result.exit_code, "not understood" in result.output) == (1, True)
+    assert (result.exit_code, "invalid parameters" in result.output) == (1, True)
 
 
 @pytest.mark.slow

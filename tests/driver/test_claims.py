@@ -97,7 +97,7 @@ def test_parameters_are_read_as_the_driver_wants_them() -> None:
     (device, *_) = allocated_claim(claim_with(config('{"strategy": "time-slicing"}')), DRIVER).devices
     assert device.config(Sharing) == Sharing("time-slicing")
     (device, *_) = allocated_claim(claim_with(config('{"stratgy": "x"}', source="FromClass")), DRIVER).devices
-    with pytest.raises(BadConfig, match=r"parameters of the class are not understood: .*stratgy"):
+    with pytest.raises(BadConfig, match=r"invalid parameters of the class: .*stratgy"):
         device.config(Sharing)
 
 

@@ -251,7 +251,7 @@ def test_parameters_that_are_wrong_are_told_to_the_owner_of_the_pod(directory: P
             # The driver's devices may be known before the driver is: then the first news is that it is not registered.
             async with asyncio.timeout(60):
                 async for event in cluster.client.watch(Event):
-                    if "the parameters of the claim are not understood" in event.object.message:
+                    if "invalid parameters of the claim" in event.object.message:
                         break
             assert event.object.reason == "FailedPrepareDynamicResources"
             await cluster.delete_pod("p")

@@ -32,7 +32,7 @@ def test_the_newest_that_lives_is_the_newest(tmp_path: Path) -> None:
 def test_one_socket_has_one_owner(tmp_path: Path) -> None:
     first = Instances(tmp_path)
     first.enter(("/a/dra.sock", "/r/x-reg.sock"))
-    with pytest.raises(AlreadyRunning, match="give each the UID of its pod"):
+    with pytest.raises(AlreadyRunning, match="set POD_UID for each"):
         Instances(tmp_path).enter(("/a/dra.sock", "/r/y-reg.sock"))
     first.leave()
     Instances(tmp_path).enter(("/a/dra.sock", "/r/y-reg.sock"))

@@ -65,10 +65,10 @@ def test_what_is_gone_for_long_is_released(directory: Path) -> None:
                     on_problem=lambda problem: pytest.fail(str(problem)),
                 )
 
-            missing = await looking(1000.0).look({})
+            missing = await looking(1000.0).check({})
             assert {reference.name for reference in missing} == {"gone", "new"}
             assert driver.released == [], "not yet"
-            await looking(0.0).look(missing)
+            await looking(0.0).check(missing)
             assert sorted(driver.released) == ["gone", "new"]
             assert [record.reference.name for record in checkpoint.all()] == ["there"]
 

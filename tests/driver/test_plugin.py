@@ -494,7 +494,7 @@ def test_faults_of_what_is_published_first_end_the_start(directory: Path) -> Non
 
     async def run() -> None:
         async with bench_server() as transport:
-            with pytest.raises(InvalidPools, match="same is there 2 times"):
+            with pytest.raises(InvalidPools, match="same is listed 2 times"):
                 async with bench_on(transport, Faulty(), bench_settings(directory)):
                     raise AssertionError("it started")
             async with bench_on(transport, MemoryDriver(), bench_settings(directory)):

@@ -75,10 +75,10 @@ def test_it_starts_shows_its_metrics_and_ends_in_order(directory: Path) -> None:
     [
         (["a"], {"NODE_NAME": ""}, "NODE_NAME is not set"),
         (["a"], {"KUBECONFIG": "/proc/nonexistent"}, "/proc/nonexistent"),
-        (["a"], {"DRA_REPAIR_DELAY_S": "soon"}, "DRA_REPAIR_DELAY_S is a number of seconds, not 'soon'"),
-        (["a"], {"DRA_METRICS_ADDRESS": "everywhere"}, "DRA_METRICS_ADDRESS is HOST:PORT, not 'everywhere'"),
+        (["a"], {"DRA_REPAIR_DELAY_S": "soon"}, "DRA_REPAIR_DELAY_S must be a number of seconds, not 'soon'"),
+        (["a"], {"DRA_METRICS_ADDRESS": "everywhere"}, "DRA_METRICS_ADDRESS must be HOST:PORT, not 'everywhere'"),
         (["a"], {"DRA_REGISTRY_DIR": "/" + "x" * 120}, "the path of a socket can have 107"),
-        (["a", "a"], {}, "device a is there 2 times"),
+        (["a", "a"], {}, "device a is listed 2 times"),
     ],
     ids=["no node", "no kubeconfig", "no number", "no address", "a long path", "devices with faults"],
 )

@@ -184,7 +184,7 @@ def test_faulty_pools_are_refused_and_change_nothing() -> None:
     async def scenario(bench: Bench) -> None:
         async with bench.publisher() as publisher:
             await publish(publisher, many(1))
-            with pytest.raises(InvalidPools, match="gpu-0 is there 2 times"):
+            with pytest.raises(InvalidPools, match="gpu-0 is listed 2 times"):
                 publisher.publish([pool("gpu-0", "gpu-0")])
             await asyncio.sleep(2 * REPAIR_DELAY_S)
             assert await bench.shown() == ["node-a @1 of 1: 1 devices"]

@@ -98,17 +98,17 @@ FAULTS = [
     FaultCase(
         id="a name that is there twice, even across slices",
         pools=(Pool(name="p", devices=(*plain(128), *plain(1))),),
-        want="pool p: device gpu-0 is there 2 times",
+        want="pool p: device gpu-0 is listed 2 times",
     ),
     FaultCase(
         id="a counter set that is there twice, even across slices",
         pools=(Pool(name="p", counters=tuple(counter_set(f"c{number % 8}", x=1) for number in range(9))),),
-        want="pool p: counter set c0 is there 2 times",
+        want="pool p: counter set c0 is listed 2 times",
     ),
     FaultCase(
         id="a counter set that nobody has",
         pools=(Pool(name="p", devices=(device("d", draws={"card": {"memory": "1Gi"}}),)),),
-        want="pool p: device d draws from counter set card, which the pool does not have",
+        want="pool p: device d consumes counter set card, which the pool does not have",
     ),
     FaultCase(
         id="a counter that the set does not have",
@@ -117,11 +117,9 @@ FAULTS = [
                 name="p", devices=(device("d", draws={"card": {"cores": 1}}),), counters=(counter_set("card", mem=1),)
             ),
         ),
-        want="pool p: device d draws from counter cores, which counter set card does not have",
+        want="pool p: device d consumes counter cores, which counter set card does not have",
     ),
-    FaultCase(
-        id="a pool that is there twice", pools=(Pool(name="p"), Pool(name="p")), want="pool p: it is there 2 times"
-    ),
+    FaultCase(id="a pool that is there twice", pools=(Pool(name="p"), Pool(name="p")), want="pool p is listed 2 times"),
     FaultCase(
         id="what a server would refuse",
         pools=(Pool(name="p", devices=(device("Not A Name"),)),),

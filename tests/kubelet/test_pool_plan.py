@@ -284,4 +284,4 @@ def test_dropped_fields_are_named_with_their_gates() -> None:
     dropped = DroppedFields("p", 0, written, stored)
     assert dropped.fields == ("devices[].taints", "devices[].allowMultipleAllocations")
     assert dropped.gates == ("DRADeviceTaints", "DRAConsumableCapacity")
-    assert "probably off: DRADeviceTaints, DRAConsumableCapacity" in str(dropped)
+    assert "probably disabled: DRADeviceTaints, DRAConsumableCapacity" in str(dropped)

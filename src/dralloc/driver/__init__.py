@@ -1,6 +1,6 @@
-"""The SDK for drivers: say which devices there are and how one is made ready; everything around that is here.
+"""The SDK for DRA drivers: a driver lists its devices and prepares them; the SDK does everything else.
 
-`docs/writing-a-driver.md` is the way in.
+Start with `docs/writing-a-driver.md`.
 """
 
 from dralloc.api.device_parts import capacity, version

@@ -1,4 +1,4 @@
-"""The CDI files of a driver: one for each claim, with one device for each prepared device that changes containers."""
+"""The CDI files of a driver: one for each claim, with one CDI device for each prepared device that has edits."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from dralloc.kubelet.cdi import encode_spec
 
 
 class ClaimCdiFiles:
-    """The directory in which container runtimes look, and our files in it."""
+    """The files of one driver in the CDI directory."""
 
     def __init__(self, directory: Path, driver: str) -> None:
         self._directory = directory
-        # The vendor must begin with a letter; a driver's name need not.
+        # A CDI vendor must begin with a letter; the name of a driver need not.
         self._vendor = f"k8s.{driver}"
         self._kind = f"{self._vendor}/claim"
 
     def ids(self, claim_uid: str, devices: Sequence[PreparedDevice]) -> list[tuple[str, ...]]:
-        """For each device the CDI names under which containers get it."""
+        """The CDI names of each device."""
         return [
             (*([] if device.edits.is_empty else [f"{self._kind}={_name(claim_uid, index)}"]), *device.cdi_device_ids)
             for index, device in enumerate(devices)
         ]
 
     def write(self, claim_uid: str, devices: Sequence[PreparedDevice]) -> None:
-        """Make the claim's file say what the devices need; where they need nothing there is none."""
+        """Write the file of the claim; without edits the file is removed."""
         edits = {
             _name(claim_uid, index): device.edits for index, device in enumerate(devices) if not device.edits.is_empty
         }
@@ -35,10 +35,10 @@ class ClaimCdiFiles:
             self.remove(claim_uid)
             return
         self._directory.mkdir(parents=True, exist_ok=True)
-        # Container runtimes run as somebody else perhaps, and there is nothing secret in it.
+        # Container runtimes may run as another user, and the content is not secret.
         write_atomically(self._path(claim_uid), encode_spec(self._kind, edits), mode=0o644)
 
-    def is_there(self, claim_uid: str) -> bool:
+    def exists(self, claim_uid: str) -> bool:
         return self._path(claim_uid).exists()
 
     def remove(self, claim_uid: str) -> None:

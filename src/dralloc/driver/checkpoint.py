@@ -1,8 +1,7 @@
-"""The driver's memory on disk: one file for each claim that it has prepared, or has begun to.
+"""The checkpoint of a driver: one file for each claim that is prepared or being prepared.
 
-A file is written before the driver is asked to do anything, so a crash leaves nothing that nobody knows of. One file a claim
-keeps a write as small as the claim, lets two instances of a driver share the directory, and makes a damaged file the
-trouble of one claim.
+A file is written before the driver is called, so no prepared device is forgotten in a crash. With one file for each claim, writes are
+small, two instances of a driver can share the directory, and a damaged file affects one claim only.
 """
 
 from __future__ import annotations
@@ -27,18 +26,18 @@ from dralloc.primitives.decoders import make_decoder
 VERSION: Final = 1
 SUFFIX: Final = ".json"
 
-# What can be a UID and a file name alike. Kubernetes' are UUIDs.
+# UIDs that can be file names; those of Kubernetes are UUIDs.
 _UID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparationRecord:
-    """A claim as it was when the driver was asked to prepare it, and what the driver made of it."""
+    """A claim at the time of its preparation, and the devices that the driver prepared."""
 
     claim: ResourceClaim
-    # False from the moment the driver begins until it has said that it is done.
+    # False until the driver has finished.
     is_prepared: bool = False
-    # After a start of the machine nothing is as it was left.
+    # After a reboot of the machine, the claim must be prepared again.
     boot_id: str = ""
     devices: tuple[PreparedDevice, ...] = ()
 
@@ -69,7 +68,7 @@ _FILE: Final = make_decoder(_File)
 
 
 def encode_record(record: PreparationRecord) -> bytes:
-    """The file of a claim. Of the claim it keeps what a driver is told; raises `TypeError` where a state is not JSON."""
+    """The content of a file, with the fields of the claim that a driver gets; `TypeError` if a state is not JSON."""
     metadata = record.claim.metadata
     kept = ResourceClaim(
         metadata=ObjectMeta(name=metadata.name, namespace=metadata.namespace, uid=metadata.uid),
@@ -84,34 +83,34 @@ def encode_record(record: PreparationRecord) -> bytes:
 
 
 def decode_record(content: bytes) -> PreparationRecord:
-    """The record that was encoded; `ValueError` says why there is none to be had."""
+    """The encoded record; `ValueError` says why the content cannot be used."""
     try:
         file = _FILE.decode(content)
         if file.version != VERSION:
-            raise ValueError(f"it is of version {file.version}, and this driver knows {VERSION}")
+            raise ValueError(f"unsupported version {file.version}, expected {VERSION}")
         check_checksum(bytes(file.record), file.checksum)
         found = _CONTENT.decode(file.record)
         claim = decode(bytes(found.claim), ResourceClaim)
     except (msgspec.MsgspecError, DecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"it is not a record of a claim: {error}") from None
+        raise ValueError(f"not a record of a claim: {error}") from None
     return PreparationRecord(claim=claim, is_prepared=found.is_prepared, boot_id=found.boot_id, devices=found.devices)
 
 
 class Checkpoint:
-    """The directory of records. What was read is kept in memory until its file changes."""
+    """The directory of records, with a cache of those that were read."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._known: dict[str, tuple[tuple[int, int, int], PreparationRecord]] = {}
 
     def read(self, uid: str) -> PreparationRecord | None:
-        """What is known of a claim; raises `BadCheckpoint` where its file is damaged."""
+        """The record of a claim, if any; raises `BadCheckpoint` for a damaged file."""
         if not is_uid(uid):
             return None
         return self._load(self._path(uid))
 
     def all(self) -> tuple[PreparationRecord, ...]:
-        """Every claim that is known, but for those whose files are damaged."""
+        """All records, except damaged ones."""
         records = []
         for path in self._files():
             try:
@@ -123,7 +122,7 @@ class Checkpoint:
         return tuple(records)
 
     def damaged(self) -> tuple[BadCheckpoint, ...]:
-        """What is wrong with files that cannot be read."""
+        """The errors of damaged files."""
         found = []
         for path in self._files():
             try:
@@ -134,7 +133,7 @@ class Checkpoint:
 
     def write(self, record: PreparationRecord) -> None:
         uid = record.reference.uid
-        assert is_uid(uid), f"a server does not give out such UIDs: {uid!r}"
+        assert is_uid(uid), f"not a UID: {uid!r}"
         self._directory.mkdir(parents=True, exist_ok=True)
         write_atomically(self._path(uid), encode_record(record))
 
@@ -156,7 +155,7 @@ class Checkpoint:
     def _load(self, path: Path) -> PreparationRecord | None:
         try:
             status = path.stat()
-            # Files are replaced and never changed, so another inode, size or time is another content.
+            # Files are replaced, never modified, so the identity changes with the content.
             identity = (status.st_ino, status.st_size, status.st_mtime_ns)
             known = self._known.get(path.name)
             if known is not None and known[0] == identity:
@@ -166,7 +165,7 @@ class Checkpoint:
             self._known.pop(path.name, None)
             return None
         except (OSError, ValueError) as error:
-            raise BadCheckpoint(f"{path}: {error}; if the claim is not in use any more, remove the file") from None
+            raise BadCheckpoint(f"{path}: {error}; if the claim is no longer in use, remove the file") from None
         self._known[path.name] = (identity, record)
         return record
 

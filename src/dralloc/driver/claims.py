@@ -1,4 +1,4 @@
-"""The claim as a driver sees it: its own devices, each with share, consumed capacity and configuration; and what it makes of them."""
+"""Claims from the view of a driver: its allocated devices with share, capacity and configuration, and the prepared devices."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ParametersT = TypeVar("ParametersT")
 
 @dataclass(frozen=True, slots=True)
 class ClaimReference:
-    """Which claim a node speaks of; more than this it does not say."""
+    """A claim as kubelets name it in their calls."""
 
     namespace: str
     name: str
@@ -48,12 +48,12 @@ class ClaimReference:
 
 
 class BadConfig(ValueError):
-    """Parameters that are not what the driver takes; the message goes to the pod's owner."""
+    """The parameters are not valid for the driver; the message is for the pod's owner."""
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Parameters for this driver, from a class (`FromClass`, the administrator) or from the claim (`FromClaim`, the user)."""
+    """Opaque parameters for this driver, from the class (`FromClass`) or from the claim (`FromClaim`)."""
 
     source: str
     parameters: msgspec.Raw
@@ -63,11 +63,11 @@ class Config:
         try:
             return make_decoder(into).decode(self.parameters)
         except msgspec.MsgspecError as error:
-            raise BadConfig(f"the parameters of the {self.source[4:].lower()} are not understood: {error}") from None
+            raise BadConfig(f"invalid parameters of the {self.source[4:].lower()}: {error}") from None
 
 
 class DeviceKey(msgspec.Struct, frozen=True):
-    """Which device, and which share of it."""
+    """Identifies a device or a share of it."""
 
     pool: str
     device: str
@@ -78,19 +78,19 @@ class DeviceKey(msgspec.Struct, frozen=True):
 
 
 class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True):
-    """A device that containers can use, and what is to be remembered and told of it."""
+    """A device that is ready for containers, its status for users, and state of the driver."""
 
     key: DeviceKey
-    # Names of main requests; a container may ask for the devices of one of them.
+    # Main requests; a container may refer to one of them.
     requests: tuple[str, ...]
     edits: ContainerEdits = ContainerEdits()
-    # Devices of CDI files that were there before, such as a vendor's own.
+    # CDI devices that other files describe.
     cdi_device_ids: tuple[str, ...] = ()
     conditions: tuple[Condition, ...] = ()
     network: NetworkDeviceData | None = None
-    # For users, as JSON, in the status of the claim.
+    # JSON for the status of the claim.
     data: msgspec.Raw = NULL
-    # For the driver: it finds this again in every later call, also after a restart.
+    # JSON that the driver gets back in later calls, also after a restart.
     state: Any = None
 
     @property
@@ -111,10 +111,10 @@ class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocatedDevice:
-    """A device, or a share of one, that was given to a request of the claim."""
+    """A device, or a share of one, that is allocated to a request of the claim."""
 
     key: DeviceKey
-    # The main request, and the alternative of it that was chosen.
+    # The main request, and the chosen subrequest.
     request: str
     alternative: str | None = None
     consumed: Mapping[str, Quantity] = field(default_factory=dict)
@@ -135,7 +135,7 @@ class AllocatedDevice:
         return self.key.share_id
 
     def config(self, into: type[ParametersT]) -> ParametersT | None:
-        """The parameters that count, as a value of this type: what the claim says goes before what its class says."""
+        """The effective parameters as a value of this type; those of the claim override those of the class."""
         return self.configs[-1].read(into) if self.configs else None
 
     def prepared(
@@ -152,7 +152,7 @@ class AllocatedDevice:
         data: Mapping[str, Any] | None = None,
         state: Any = None,
     ) -> PreparedDevice:
-        """This device, ready: what containers get, what the claim's status says, what the driver wants to remember."""
+        """The prepared device: edits for containers, status for the claim, state for the driver."""
         return PreparedDevice(
             key=self.key,
             requests=(self.request,),
@@ -173,15 +173,15 @@ class AllocatedDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocatedClaim:
-    """Everything that a driver needs to know about a claim."""
+    """A claim with the allocated devices of this driver."""
 
     reference: ClaimReference
     devices: tuple[AllocatedDevice, ...]
     requests: Mapping[str, DeviceRequest] = field(default_factory=dict)
     consumers: tuple[ConsumerReference, ...] = ()
-    # What the driver made of this claim before, with its state; empty where it is new.
+    # Devices that were prepared for this claim earlier, with their state.
     prepared: tuple[PreparedDevice, ...] = ()
-    # The other claims that are prepared on this node.
+    # Other claims that are prepared on this node.
     others: tuple[AllocatedClaim, ...] = ()
 
     @property
@@ -198,7 +198,7 @@ class AllocatedClaim:
 
 
 def allocated_claim(claim: ResourceClaim, driver: str) -> AllocatedClaim:
-    """What the claim has of this driver's devices."""
+    """The claim with its devices of this driver."""
     metadata, allocation = claim.metadata, claim.status.allocation
     results = allocation.devices.results if allocation is not None else ()
     configs = allocation.devices.config if allocation is not None else ()
@@ -226,7 +226,7 @@ def _device(result: DeviceRequestAllocationResult, configs: Iterable[DeviceAlloc
 def _configs_for(
     result: DeviceRequestAllocationResult, configs: Iterable[DeviceAllocationConfiguration]
 ) -> Iterator[Config]:
-    """Those for all requests, for this one, or for the main request of this alternative."""
+    """The configurations for all requests, for this request, or for the main request of this subrequest."""
     name = RequestName.parse(result.request)
     for config in configs:
         is_meant = not config.requests or name.is_in(tuple(map(RequestName.parse, config.requests)))
@@ -235,7 +235,7 @@ def _configs_for(
 
 
 def find_prepared_faults(claim: AllocatedClaim, prepared: Iterable[PreparedDevice]) -> Iterator[str]:
-    """Where a driver's answer does not fit the claim."""
+    """How the prepared devices contradict the claim."""
     known = {device.key for device in claim.devices}
     names = {device.request for device in claim.devices}
     for device in prepared:

@@ -1,6 +1,6 @@
-"""`status.devices` of a claim: what users are told about the devices that they got, such as addresses and conditions.
+"""Writes `status.devices` of claims: conditions, addresses and data of prepared devices.
 
-It is information and not part of preparing: a pod starts although it cannot be written now, and it is written later.
+This is information only: pods start before it is written, and a failed write is retried.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ RETRY: Final = Backoff(first_s=0.05, most_s=60.0)
 def plan_device_status(
     claim: ResourceClaim, said: Iterable[AllocatedDeviceStatus], now: str
 ) -> tuple[AllocatedDeviceStatus, ...] | None:
-    """What `status.devices` is to be, so that it says this too; None where it does already.
+    """The new `status.devices` with these entries; None if nothing changes.
 
-    What others say stays as it is. Of devices that the claim does not have nothing is said.
+    Entries of other drivers are kept. Entries for devices that are not allocated to the claim are ignored.
     """
     allocation = claim.status.allocation
     results = allocation.devices.results if allocation is not None else ()
@@ -46,7 +46,7 @@ def plan_device_status(
 
 
 def _with_times(entry: AllocatedDeviceStatus, before: AllocatedDeviceStatus | None, now: str) -> AllocatedDeviceStatus:
-    """A condition keeps the time of its last change for as long as its status is the same."""
+    """A condition keeps its transition time while its status does not change."""
     known = {condition.type: condition for condition in (before.conditions or () if before is not None else ())}
     conditions = tuple(_timed(condition, known.get(condition.type), now) for condition in entry.conditions or ())
     return replace(entry, conditions=conditions or None)
@@ -60,7 +60,7 @@ def _timed(condition: Condition, before: Condition | None, now: str) -> Conditio
 
 
 class StatusWriter:
-    """Writes what the memory of the driver says about a claim, claim by claim, until it is written."""
+    """Writes the device status of claims from the checkpoint, with retries."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class StatusWriter:
         self._queue.add(claim_uid)
 
     async def run(self) -> None:
-        """Write until cancelled; what was left unwritten by an earlier run comes first."""
+        """Write until cancelled, beginning with all claims of the checkpoint."""
         for record in await asyncio.to_thread(self._checkpoint.all):
             self.add(record.reference.uid)
         await work(self._queue, self._write, self._fail)
@@ -97,7 +97,7 @@ class StatusWriter:
         except NotFound:
             return
         except (Forbidden, Invalid) as error:
-            # Asking again would not change the answer.
+            # A retry would not change the answer.
             self._on_problem(error)
 
     async def _write_claim(self, key: ObjectKey, uid: str, said: list[AllocatedDeviceStatus]) -> None:
@@ -107,7 +107,7 @@ class StatusWriter:
         devices = plan_device_status(claim, said, print_timestamp(self._clock.now()))
         if devices is None:
             return
-        # Only the list, and only if nobody wrote since: what we do not know of the claim is not touched.
+        # Patch only the list, and only if the claim has not changed, so that unknown fields are kept.
         about = {"uid": uid, "resourceVersion": claim.metadata.resource_version}
         patch = {"metadata": about, "status": {"devices": devices}}
         await self._calls.patch(CLAIMS, key, patch, subresource="status")

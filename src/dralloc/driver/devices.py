@@ -1,4 +1,4 @@
-"""Devices as a driver writes them down: plain numbers and texts in, objects of the API out.
+"""Builders for devices and pools: plain numbers and texts in, API objects out.
 
 device("gpu-0", attributes={"model": "a100"}, shareable=True, capacity={"memory": capacity("80Gi", default="10Gi", step="1Gi")})
 """
@@ -16,10 +16,9 @@ from dralloc.api.resource_v1 import CounterSet, Device, DeviceCapacity, DeviceCo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
-    """Devices that are published together, in the order in which they are to be tried.
+    """Devices that are published together; allocators try them in this order.
 
-    They can be reached from the driver's node, unless another placement is given. `generation` need not be given: it is
-    counted up as needed.
+    They are local to the driver's node unless another placement is given. The publisher raises `generation` as needed.
     """
 
     name: str
@@ -27,7 +26,7 @@ class Pool:
     counters: tuple[CounterSet, ...] = ()
     node_selector: NodeSelector | None = None
     all_nodes: bool = False
-    # Every device says for itself from where it can be reached.
+    # Every device has its own node selection.
     per_device_nodes: bool = False
     generation: int = 0
     partition_type_attribute: str | None = None
@@ -43,7 +42,7 @@ def device(
     draws: Mapping[str, Mapping[str, Amount]] | None = None,
     taints: Iterable[DeviceTaint] = (),
 ) -> Device:
-    """A device. `shareable`: several claims may use it at once, each a part of its capacity. `draws`: by counter set, what it takes."""
+    """A device. `shareable` allows multiple allocations, each with a part of its capacity; `draws` are consumed counters by set."""
     return Device(
         name=name,
         attributes={key: parts.attribute(value) for key, value in (attributes or {}).items()},
@@ -58,7 +57,7 @@ def device(
 
 
 def counter_set(name: str, **counters: Amount) -> CounterSet:
-    """Amounts that devices of the pool draw from, such as the memory of a card that can be partitioned."""
+    """Counters that devices of the pool consume, such as the memory of a partitionable card."""
     return CounterSet(name=name, counters=parts.counters(counters))
 
 

@@ -1,7 +1,7 @@
-"""What a vendor writes: a subclass of `Driver`, or functions that are handed to `DriverFunctions`.
+"""The base class of drivers.
 
-Every method may be a plain function or a coroutine. A plain function runs in a thread of its own, so it may block; calls for claims
-never overlap, so it needs no locks.
+Every method may be a plain function or a coroutine. Plain functions run in a thread and may block. Calls for claims never overlap,
+so they need no locks.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from dralloc.driver.health import DeviceHealth
 
 Result = TypeVar("Result")
 
-# What `devices` may give: pools, or devices that make one pool named after the node.
+# Pools, or devices that form one pool named after the node.
 Inventory = Iterable[Pool | Device]
 
 
 class Driver(ABC):
-    """The part of a driver that knows the hardware."""
+    """The hardware-specific part of a driver."""
 
-    # A DNS name that the vendor owns, at most 63 characters, such as "gpu.example.com".
+    # A DNS subdomain of the vendor with at most 63 characters, such as "gpu.example.com".
     name: str
 
     @abstractmethod
     def devices(self) -> Inventory | Awaitable[Inventory]:
-        """What is there now. Asked at the start and whenever `Plugin.republish` is called."""
+        """The present devices. Called at the start and by `Plugin.republish`."""
 
     @abstractmethod
     def prepare(self, claim: AllocatedClaim) -> Iterable[PreparedDevice] | Awaitable[Iterable[PreparedDevice]]:
-        """Make the claim's devices ready for containers.
+        """Prepare the devices of the claim for containers.
 
-        It is called again for a claim whose preparation was interrupted, and after a start of the machine. An exception
-        fails this claim only; its text is shown to the pod's owner.
+        Called again after an interrupted preparation and after a reboot. An exception fails this claim only; its text is shown to
+        the pod's owner.
         """
 
-    def unprepare(self, claim: AllocatedClaim) -> Awaitable[None] | None:  # noqa: ARG002 - for those who override it
-        """Undo it. Called with the claim as it was when it was prepared, also if it is deleted by now; may be repeated."""
+    def unprepare(self, claim: AllocatedClaim) -> Awaitable[None] | None:  # noqa: ARG002 - used by subclasses
+        """Undo `prepare`. Gets the claim as it was prepared, even if it was deleted since; may be called repeatedly."""
         return None
 
     def health(self) -> Iterable[DeviceHealth] | Awaitable[Iterable[DeviceHealth]] | None:
-        """The health of all devices, asked every few seconds. A driver that does not override it reports none."""
+        """The health of all devices, polled every few seconds. A driver that does not override it reports no health."""
         return None
 
     async def monitor(self, plugin: Any) -> None:  # noqa: B027 - most drivers need none
@@ -58,7 +58,7 @@ class Driver(ABC):
 
 
 async def call(function: Callable[..., Result | Awaitable[Result]], *arguments: Any) -> Result:
-    """The result of a method of a driver, whichever kind of function it is."""
+    """Call a method of a driver, plain function or coroutine."""
     if inspect.iscoroutinefunction(function):
         return cast("Result", await function(*arguments))
     result = await asyncio.to_thread(function, *arguments)

@@ -45,7 +45,7 @@ class DriverFunctions:
         return self._take("monitor", function)
 
     def driver(self) -> Driver:
-        """The driver that the functions make; raises `TypeError` where one that it needs is not there."""
+        """The driver with these functions; raises `TypeError` if `devices` or `prepare` is missing."""
         if missing := [name for name in ("devices", "prepare") if name not in self._functions]:
             raise TypeError(f"driver {self.name} has no function for {' and '.join(missing)}")
         methods = {name: staticmethod(function) for name, function in self._functions.items()}

@@ -1,7 +1,7 @@
-"""Fields that a server did not keep: which ones, and which of its features are probably off.
+"""Finds fields of slices that the API server dropped, and the feature gates that are probably disabled.
 
-A server drops fields of features that are off, silently. A driver that does not notice would publish devices that mean something
-else than it meant, and would write them again and again.
+A server silently drops fields of disabled features. Without this check a driver would publish devices with another meaning, and
+would rewrite them forever.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from dralloc.api.resource_v1 import ResourceSliceSpec
 
 
 class DroppedFields(Exception):
-    """A slice was stored without some of what was written."""
+    """The API server stored a slice without some of its fields."""
 
     def __init__(self, pool: str, index: int, written: ResourceSliceSpec, stored: ResourceSliceSpec) -> None:
         self.pool = pool
         self.index = index
         self.fields = tuple(find_dropped(written, stored))
         self.gates = likely_gates(written, stored)
-        reason = f"; on the server these are probably off: {', '.join(self.gates)}" if self.gates else ""
+        reason = f"; feature gates that are probably disabled: {', '.join(self.gates)}" if self.gates else ""
         super().__init__(f"slice {index} of pool {pool} was stored without {', '.join(self.fields)}{reason}")
 
 
 def find_dropped(written: ResourceSliceSpec, stored: ResourceSliceSpec) -> Iterator[str]:
-    """The fields that differ; of devices each field once, however many have it."""
+    """The fields that differ; a field of devices is named once."""
     before, after = _tree(written), _tree(stored)
     for name in sorted(before.keys() | after.keys()):
         if name != "devices" and before.get(name) != after.get(name):
@@ -43,7 +43,7 @@ def find_dropped(written: ResourceSliceSpec, stored: ResourceSliceSpec) -> Itera
 
 
 def likely_gates(written: ResourceSliceSpec, stored: ResourceSliceSpec) -> tuple[str, ...]:
-    """The gates whose fields were written and are not there any more."""
+    """The gates of features that were written but not stored."""
     lost = (feature for feature in SLICE_FEATURES if feature.in_use(written) and not feature.in_use(stored))
     return tuple(dict.fromkeys(gate for feature in lost for gate in feature.gates))
 

@@ -1,7 +1,7 @@
-"""The health of devices: what a driver says of them, and the streams that carry it to the node.
+"""The health of devices: polls the driver, and streams its reports to the kubelet.
 
-A node takes what it has not heard again within half a minute for unknown. So the driver is asked every few seconds, and every
-answer is sent, whether it changed or not.
+For a kubelet, a report is unknown after half a minute. So the driver is polled every few seconds, and every answer is sent, changed
+or not.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ class Health(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceHealth:
-    """How a device is. An empty pool is the one that is named after the node."""
+    """The health of a device. An empty `pool` is the one that is named after the node."""
 
     device: str
     health: Health
     pool: str = ""
     message: str = ""
-    # After how long without news the node takes it for unknown; 0 leaves that to the node.
+    # How long the kubelet may use the report; 0 for its default.
     timeout_s: int = 0
 
 
 class HealthBoard:
-    """What was said last, and everybody who listens."""
+    """The latest reports, and the streams that send them."""
 
     def __init__(self) -> None:
         self._latest: tuple[DeviceHealth, ...] = ()
-        self._said_at: float = 0.0
+        self._posted_at: float = 0.0
         self._changed = asyncio.Event()
         self._closed = False
 
     def post(self, devices: Iterable[DeviceHealth], *, now_s: float) -> None:
-        """Tell everybody; `now_s` is the time of day in seconds since 1970."""
-        self._latest, self._said_at = tuple(devices), now_s
+        """Send new reports to all streams; `now_s` is in seconds since 1970."""
+        self._latest, self._posted_at = tuple(devices), now_s
         self._wake()
 
     def close(self) -> None:
@@ -59,11 +59,11 @@ class HealthBoard:
         return Counter(device.health.name.lower() for device in self._latest)
 
     async def messages(self, kinds: ModuleType) -> AsyncIterator[Any]:
-        """A NodeWatchResourcesResponse of this version for what was posted last and for all that will be."""
+        """NodeWatchResourcesResponse messages of this version: the latest reports, then all new ones."""
         while not self._closed:
             changed = self._changed
-            if self._said_at:
-                yield _message(self._latest, self._said_at, kinds)
+            if self._posted_at:
+                yield _message(self._latest, self._posted_at, kinds)
             await changed.wait()
 
     def _wake(self) -> None:
@@ -71,7 +71,7 @@ class HealthBoard:
         changed.set()
 
 
-async def keep_asking(
+async def poll_health(
     ask: Callable[[], Awaitable[Iterable[DeviceHealth] | None]],
     board: HealthBoard,
     *,
@@ -79,7 +79,7 @@ async def keep_asking(
     nudge: asyncio.Event,
     clock_s: Callable[[], float],
 ) -> None:
-    """Ask the driver again and again, and at once when it calls for it; what it does not know goes stale by itself."""
+    """Poll the driver periodically, and at once after a nudge; without an answer, old reports expire."""
     while True:
         nudge.clear()
         devices = await ask()
@@ -90,13 +90,13 @@ async def keep_asking(
                 await nudge.wait()
 
 
-def _message(devices: Iterable[DeviceHealth], said_at: float, kinds: ModuleType) -> Any:
+def _message(devices: Iterable[DeviceHealth], posted_at: float, kinds: ModuleType) -> Any:
     return kinds.NodeWatchResourcesResponse(
         devices=[
             kinds.DeviceHealth(
                 device=kinds.DeviceIdentifier(pool_name=device.pool, device_name=device.device),
                 health=device.health.value,
-                last_updated_time=int(said_at),
+                last_updated_time=int(posted_at),
                 health_check_timeout_seconds=device.timeout_s,
                 message=device.message[:HEALTH_MESSAGE_LENGTH_MAX],
             )

@@ -1,8 +1,8 @@
-"""The instances of a driver on one node: there are two while one version replaces another.
+"""The instances of a driver on one node; during a rolling update there are two.
 
-They share a directory. Each holds a lock on a file of its own for as long as it lives, which the kernel takes away however it
-ends. So it is always known who lives, who is the newest (it alone publishes devices), and whose sockets are left over. Calls for
-claims are serialised by one more lock, in the file that Kubernetes' own helper uses.
+They share a directory. Each instance holds a lock on a file of its own, which the kernel releases when the process ends. The locks
+show which instances live, which is the newest (only that one publishes devices), and which sockets are stale. Calls for claims are
+serialized by one more lock, in the same file as Kubernetes' helper library uses.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ FILE_SUFFIX: Final = ".instance"
 
 
 class AlreadyRunning(Exception):
-    """Another instance lives that uses the same sockets."""
+    """Another running instance uses the same sockets."""
 
 
 class _Instance(msgspec.Struct):
-    """What an instance leaves for those who come after it."""
+    """The content of the file of an instance."""
 
     sockets: tuple[str, ...]
 
@@ -41,7 +41,7 @@ class _Neighbour:
 
 
 class Instances:
-    """This instance among the others of its driver."""
+    """This instance, and the others of its driver."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -50,20 +50,20 @@ class Instances:
         self._within_process = asyncio.Lock()
 
     def enter(self, sockets: tuple[str, ...]) -> None:
-        """Become the newest instance, and remove what dead ones left; raises `AlreadyRunning`."""
+        """Become the newest instance, and remove files of dead instances; raises `AlreadyRunning`."""
         self._directory.mkdir(parents=True, exist_ok=True)
         with _locked(self._directory / "enter.lock"):
             neighbours = tuple(self._neighbours())
             for neighbour in neighbours:
                 if neighbour.is_alive and set(neighbour.sockets) & set(sockets):
                     raise AlreadyRunning(
-                        f"another instance serves {', '.join(neighbour.sockets)}; for two at once, give each the UID of its pod"
+                        f"another instance serves {', '.join(neighbour.sockets)}; to run two instances, set POD_UID for each"
                     )
             for neighbour in neighbours:
                 if not neighbour.is_alive:
                     _remove_left_over(neighbour)
             self._number = max((neighbour.number for neighbour in neighbours), default=0) + 1
-            # Written under the lock that keeps others out, so nobody sees it half written or not yet locked.
+            # Under enter.lock, so that no instance sees the file incomplete or unlocked.
             path = self._directory / f"{self._number:08}{FILE_SUFFIX}"
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
             fcntl.flock(self._file, fcntl.LOCK_EX)
@@ -76,12 +76,12 @@ class Instances:
             self._file = None
 
     def is_newest(self) -> bool:
-        """Whether no instance lives that began after this one."""
+        """True if no running instance started after this one."""
         return not any(neighbour.is_alive and neighbour.number > self._number for neighbour in self._neighbours())
 
     @asynccontextmanager
     async def serialized(self) -> AsyncIterator[None]:
-        """Alone among all instances, while in the block."""
+        """Hold the lock that all instances share."""
         async with self._within_process:
             file = os.open(self._directory / SERIALIZE_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
             try:
@@ -106,7 +106,7 @@ class Instances:
 def _is_locked(path: Path) -> bool:
     file = os.open(path, os.O_RDWR)
     try:
-        # Shared, so that two who look at the same time do not take each other for the owner.
+        # A shared lock, so that two readers do not take each other for the owner.
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -130,7 +130,7 @@ def _remove_left_over(neighbour: _Neighbour) -> None:
 
 
 class _locked:  # noqa: N801 - reads as a statement
-    """A lock on a file, for as long as the block lasts."""
+    """A lock on a file inside the block."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

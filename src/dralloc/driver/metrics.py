@@ -1,4 +1,4 @@
-"""What a driver counts: calls of the node, claims that are prepared, writes of slices, registration, health."""
+"""The metrics of a driver: calls, prepared claims, slice writes, registration and health."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ class DriverMetrics:
     def __init__(self, driver: str) -> None:
         self.calls = HistogramMetric(
             "dra_driver_call_duration_seconds",
-            "How long calls of the node took, by method, version of the API and outcome.",
+            "Duration of calls from the kubelet, by method, API version and outcome.",
             ("driver", "method", "version", "outcome"),
         )
         self.claims = CounterMetric(
             "dra_driver_claims_total",
-            "Claims that were prepared or unprepared, by operation and outcome.",
+            "Prepared and unprepared claims, by operation and outcome.",
             ("driver", "operation", "outcome"),
         )
         self.slice_writes = CounterMetric(
             "dra_driver_slice_writes_total", "Writes of ResourceSlices, by verb.", ("driver", "verb")
         )
         self.problems = CounterMetric(
-            "dra_driver_problems_total", "What went wrong beside calls, by the kind of problem.", ("driver", "problem")
+            "dra_driver_problems_total", "Problems outside of calls, by kind.", ("driver", "problem")
         )
         self._prepared: Callable[[], int] = lambda: 0
         self._registered: Callable[[], bool] = lambda: False
@@ -40,13 +40,13 @@ class DriverMetrics:
             ),
             GaugeMetric(
                 "dra_driver_registered",
-                "Whether the node has registered this driver.",
+                "1 if the kubelet has registered this driver.",
                 ("driver",),
                 read=lambda: [((driver,), float(self._registered()))],
             ),
             GaugeMetric(
                 "dra_driver_devices",
-                "Devices by their health, where the driver reports it.",
+                "Devices by health, if the driver reports it.",
                 ("driver", "health"),
                 read=lambda: [((driver, health), float(count)) for health, count in self._health().items()],
             ),
@@ -55,7 +55,7 @@ class DriverMetrics:
     def read_from(
         self, *, prepared: Callable[[], int], registered: Callable[[], bool], health: Callable[[], Mapping[str, int]]
     ) -> None:
-        """Where the gauges look when they are shown."""
+        """Set the sources of the gauges."""
         self._prepared, self._registered, self._health = prepared, registered, health
 
     def problem(self, problem: Exception) -> None:
@@ -65,5 +65,5 @@ class DriverMetrics:
         return (self.calls, self.claims, self.slice_writes, self.problems, *self._gauges)
 
     def text(self) -> str:
-        """Everything, as Prometheus reads it."""
+        """All metrics in the Prometheus text format."""
         return exposition(self.all())

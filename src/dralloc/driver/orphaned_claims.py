@@ -1,7 +1,7 @@
-"""Claims that are prepared here and exist no more: released after a while, although no node asks for it.
+"""Releases prepared claims that no longer exist, even if the kubelet does not unprepare them.
 
-A node asks for every claim that it remembers. Where it lost its memory (a disk replaced, a directory wiped), devices would stay
-prepared for ever. A claim that is gone is used by nobody for long; the while is for containers that are just ending.
+A kubelet that lost its checkpoint does not unprepare the claims in it, so their devices would stay prepared forever. The delay lets
+containers of a deleted claim end.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ CLAIMS: Final[TypedResource[ResourceClaim]] = resource_for(ResourceClaim)
 def gone_since(
     gone: Iterable[ClaimReference], before: Mapping[ClaimReference, float], now_s: float
 ) -> dict[ClaimReference, float]:
-    """Since when each of these claims has been missing without a break."""
+    """Since when each of these claims has been missing continuously."""
     return {reference: before.get(reference, now_s) for reference in gone}
 
 
 class OrphanedClaims:
-    """Looks again and again which claims are gone."""
+    """Periodically compares the checkpoint with the API server."""
 
     def __init__(
         self,
@@ -49,17 +49,17 @@ class OrphanedClaims:
         self._on_problem = on_problem
 
     async def run(self) -> None:
-        """Release what vanished, until cancelled."""
+        """Release orphaned claims until cancelled."""
         missing: dict[ClaimReference, float] = {}
         while True:
             try:
-                missing = await self.look(missing)
+                missing = await self.check(missing)
             except (ApiError, TransportError, OSError) as error:
                 self._on_problem(error)
             await asyncio.sleep(self._after_s / 4)
 
-    async def look(self, missing: Mapping[ClaimReference, float]) -> dict[ClaimReference, float]:
-        """Since when which claims have been missing; those that have for long enough are released."""
+    async def check(self, missing: Mapping[ClaimReference, float]) -> dict[ClaimReference, float]:
+        """Check once and release overdue claims; returns since when each claim has been missing."""
         records = await asyncio.to_thread(self._checkpoint.all)
         gone = [record.reference for record in records if await self._is_gone(record.reference)]
         now_s = asyncio.get_running_loop().time()

@@ -1,4 +1,4 @@
-"""A driver that runs on a node: everything around the vendor's part, put together."""
+"""A running driver: the vendor's part, connected with publisher, gRPC services, checkpoint and health."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dralloc.driver.claims import AllocatedClaim, PreparedDevice
 from dralloc.driver.device_status import StatusWriter
 from dralloc.driver.devices import Pool
 from dralloc.driver.driver import Driver, call
-from dralloc.driver.health import DeviceHealth, HealthBoard, keep_asking
+from dralloc.driver.health import DeviceHealth, HealthBoard, poll_health
 from dralloc.driver.instances import Instances
 from dralloc.driver.metrics import DriverMetrics
 from dralloc.driver.orphaned_claims import OrphanedClaims
@@ -38,7 +38,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Plugin:
-    """What a running driver can ask for. It is given to `Driver.monitor`."""
+    """A driver on a node. `Driver.monitor` gets it, to republish devices and report changes."""
 
     def __init__(self, driver: Driver, settings: Settings, transport: Transport) -> None:
         if faults := tuple(validate_driver_name(driver.name, FieldPath.of("name"))):
@@ -52,19 +52,19 @@ class Plugin:
         self._checkpoint = Checkpoint(data_dir / CLAIMS_DIR)
         self._board = HealthBoard() if driver.reports_health else None
         self._health_nudge = asyncio.Event()
-        # Everything beside calls; it ends only with the driver, or by a fault of ours.
+        # All background work; it ends only with the driver, or by an internal error.
         self.work: asyncio.Task[None] | None = None
         self._publisher = SlicePublisher(
             calls,
             driver.name,
             node_name=settings.node_name,
             metrics=self.metrics,
-            on_problem=self._complain,
+            on_problem=self._report_problem,
             may_write=self._instances.is_newest,
             repair_delay_s=settings.repair_delay_s,
         )
         self._status = StatusWriter(
-            calls, driver.name, self._checkpoint, clock=SystemClock(), on_problem=self._complain
+            calls, driver.name, self._checkpoint, clock=SystemClock(), on_problem=self._report_problem
         )
         self._preparer = Preparer(
             driver,
@@ -76,40 +76,40 @@ class Plugin:
             metrics=self.metrics,
             on_prepared=self._status.add,
         )
-        self._vanished = OrphanedClaims(
-            calls, self._checkpoint, self._preparer, after_s=settings.vanished_after_s, on_problem=self._complain
+        self._orphaned = OrphanedClaims(
+            calls, self._checkpoint, self._preparer, after_s=settings.vanished_after_s, on_problem=self._report_problem
         )
 
     # --- For drivers ----------------------------------------------------------------------------------------------
 
     async def republish(self) -> None:
-        """Ask the driver for its devices again and publish what changed: devices that came or went, taints, attributes."""
+        """Get the devices of the driver again, and publish changes."""
         try:
             self._publisher.publish(self._pools(await call(self._driver.devices)))
         except InvalidPools as error:
-            self._complain(error)
+            self._report_problem(error)
 
     async def published(self) -> None:
-        """Wait until the server has the devices."""
+        """Wait until the devices are published."""
         await self._publisher.written()
 
     def check_health(self) -> None:
-        """Ask the driver for the health of its devices now, not at the next interval."""
+        """Poll the health of the devices now instead of at the next interval."""
         self._health_nudge.set()
 
     async def prepared_claims(self) -> tuple[AllocatedClaim, ...]:
-        """The claims that are prepared on this node, with what the driver remembers of them."""
+        """The prepared claims of this node, with the state of the driver."""
         records = await asyncio.to_thread(self._checkpoint.all)
         return tuple(record.allocated(self._driver.name) for record in records if record.is_prepared)
 
     async def report(self, claim: AllocatedClaim, devices: Sequence[PreparedDevice]) -> None:
-        """Say something new about devices of a prepared claim: conditions, addresses, data, state."""
+        """Update status and state of devices of a prepared claim."""
         async with self._instances.serialized():
             record = await asyncio.to_thread(self._checkpoint.read, claim.uid)
             if record is None:
                 return
-            news = {device.key: device for device in devices}
-            merged = tuple(_with_news(device, news.get(device.key)) for device in record.devices)
+            updates = {device.key: device for device in devices}
+            merged = tuple(_updated(device, updates.get(device.key)) for device in record.devices)
             await asyncio.to_thread(self._checkpoint.write, replace(record, devices=merged))
         self._status.add(claim.uid)
 
@@ -121,9 +121,9 @@ class Plugin:
         sockets = self._settings.sockets(self._driver.name)
         self._instances.enter((str(sockets.service), str(sockets.registration)))
         for problem in await asyncio.to_thread(self._checkpoint.damaged):
-            self._complain(problem)
+            self._report_problem(problem)
         try:
-            # Faults in what a driver publishes first are its author's to see, at once.
+            # Raises InvalidPools, so that the author of the driver sees mistakes at the start.
             self._publisher.publish(self._pools(await call(self._driver.devices)))
             async with self._serving_and_working() as registration:
                 yield registration
@@ -156,11 +156,11 @@ class Plugin:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._publisher.run())
             group.create_task(self._status.run())
-            group.create_task(self._vanished.run())
+            group.create_task(self._orphaned.run())
             group.create_task(self._monitor())
             if self._board is not None:
                 group.create_task(
-                    keep_asking(
+                    poll_health(
                         self._ask_health,
                         self._board,
                         interval_s=self._settings.health_interval_s,
@@ -172,19 +172,19 @@ class Plugin:
     async def _monitor(self) -> None:
         try:
             await self._driver.monitor(self)
-        except Exception as error:  # noqa: BLE001 - a driver without its monitor is worth more than no driver
-            self._complain(error)
+        except Exception as error:  # noqa: BLE001 - the driver goes on without its monitor
+            self._report_problem(error)
 
     async def _ask_health(self) -> Iterable[DeviceHealth] | None:
         try:
             devices = await call(self._driver.health)
-        except Exception as error:  # noqa: BLE001 - the node finds out by itself that nothing is known
-            self._complain(error)
+        except Exception as error:  # noqa: BLE001 - old reports expire by themselves
+            self._report_problem(error)
             return None
         return [replace(device, pool=device.pool or self._settings.node_name) for device in devices or ()]
 
     def _pools(self, inventory: Iterable[Pool | Device]) -> list[Pool]:
-        """Devices that are in no pool make one that is named after the node."""
+        """The pools; devices without a pool form one that is named after the node."""
         pools: list[Pool] = []
         loose: list[Device] = []
         for item in inventory:
@@ -196,22 +196,22 @@ class Plugin:
             pools.append(Pool(name=self._settings.node_name, devices=tuple(loose)))
         return pools
 
-    def _complain(self, problem: Exception) -> None:
+    def _report_problem(self, problem: Exception) -> None:
         self.metrics.problem(problem)
         _logger.warning("%s: %s", type(problem).__name__, problem)
 
 
-def _with_news(device: PreparedDevice, news: PreparedDevice | None) -> PreparedDevice:
-    """What containers got cannot change any more; what is said about it can."""
-    if news is None:
+def _updated(device: PreparedDevice, update: PreparedDevice | None) -> PreparedDevice:
+    """Edits cannot change after the preparation; status and state can."""
+    if update is None:
         return device
     return PreparedDevice(
         key=device.key,
         requests=device.requests,
         edits=device.edits,
         cdi_device_ids=device.cdi_device_ids,
-        conditions=news.conditions,
-        network=news.network,
-        data=news.data,
-        state=news.state,
+        conditions=update.conditions,
+        network=update.network,
+        data=update.data,
+        state=update.state,
     )

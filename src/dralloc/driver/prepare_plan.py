@@ -1,6 +1,6 @@
-"""What to do when a node asks for a claim to be prepared: decided from what the server says and what is remembered.
+"""Decides how to handle a NodePrepareResources call for one claim, from the API server's claim and the checkpoint.
 
-A node asks again after a lost answer, after a restart, after a failure; the same question must get the same answer.
+A kubelet repeats calls after a lost answer, a restart or a failure, and must get the same answer.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from dralloc.driver.claims import ClaimReference
 
 @dataclass(frozen=True, slots=True)
 class Unreachable:
-    """The server did not answer when it was asked for the claim."""
+    """The claim could not be read from the API server."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """The server has no such claim."""
+    """The claim does not exist."""
 
 
 FetchedClaim = ResourceClaim | Missing | Unreachable
@@ -30,26 +30,26 @@ FetchedClaim = ResourceClaim | Missing | Unreachable
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Do nothing, and say why."""
+    """Answer with an error."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """It is prepared already: give the same answer."""
+    """The claim is already prepared: give the same answer."""
 
     record: PreparationRecord
 
 
 @dataclass(frozen=True, slots=True)
 class Ignore:
-    """The claim has nothing of this driver."""
+    """The claim has no devices of this driver."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """Let the driver prepare the claim; where it has something else under this UID, release that first."""
+    """Let the driver prepare the claim; with `release`, unprepare an earlier allocation first."""
 
     claim: ResourceClaim
     before: PreparationRecord | None = None
@@ -61,7 +61,7 @@ PrepareDecision = Refuse | Repeat | Ignore | Prepare
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrepareContext:
-    """What is known when a node asks."""
+    """The state of the driver at the time of the call."""
 
     driver: str
     boot_id: str
@@ -71,12 +71,12 @@ class PrepareContext:
 
 
 def decide_prepare(reference: ClaimReference, fetched: FetchedClaim, situation: PrepareContext) -> PrepareDecision:
-    """What becomes of one claim of a NodePrepareResources call."""
+    """How to handle one claim of a NodePrepareResources call."""
     record = situation.record
     is_ready = record is not None and record.is_prepared and record.boot_id == situation.boot_id
     match fetched:
         case Unreachable(reason):
-            # What is prepared stays so, whatever the network does.
+            # A prepared claim stays prepared without the API server.
             return Repeat(record) if record is not None and is_ready else Refuse(f"claim {reference}: {reason}")
         case Missing():
             return Refuse(f"claim {reference} does not exist")
@@ -103,7 +103,7 @@ def own_results(claim: ResourceClaim, driver: str) -> tuple[DeviceRequestAllocat
 
 
 def _find_conflict(results: Iterable[DeviceRequestAllocationResult], situation: PrepareContext) -> str | None:
-    """The last line of defence: a device that is not shared belongs to one claim. Administrators look on."""
+    """Detects an over-allocation: a device without shares belongs to one claim, except for admin access."""
     for result in results:
         if result.admin_access:
             continue

@@ -1,7 +1,7 @@
-"""Carries out what a node asks for: fetch, decide, remember, let the driver work, write CDI files, remember again.
+"""Prepares and unprepares claims: reads the claim, decides, writes the checkpoint, calls the driver, writes CDI files.
 
-Calls never overlap, neither within a process nor with another instance of the driver on the same node. A node that loses patience
-does not stop a call: it runs to its end, and the node's next question finds its result.
+Calls never overlap, neither within a process nor with another instance of the driver on the node. A call that the kubelet cancels
+continues to its end, and the next call finds its result.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class ReadyDevice:
-    """A prepared device with the CDI names under which containers get it."""
+    """A prepared device and all its CDI names."""
 
     device: PreparedDevice
     cdi_device_ids: tuple[str, ...]
@@ -60,7 +60,7 @@ class Failure:
 
 
 class ClaimFailed(Exception):
-    """Ends the work on one claim; the message goes to the node."""
+    """Ends the work on one claim; the message is the answer to the kubelet."""
 
 
 class Preparer:
@@ -89,20 +89,20 @@ class Preparer:
         self._running: set[asyncio.Task[Any]] = set()
 
     async def prepare(self, references: Sequence[ClaimReference]) -> Mapping[str, tuple[ReadyDevice, ...] | Failure]:
-        """For each claim, by UID, its devices or why there are none."""
-        # The server may be slow; nobody else need wait for that.
+        """By claim UID, the devices or the failure."""
+        # Without the lock, because the API server may be slow.
         fetched = await asyncio.gather(*map(self._fetch, references))
-        return await self._to_the_end(self._prepare_all(references, fetched))
+        return await self._run_to_completion(self._prepare_all(references, fetched))
 
     async def unprepare(self, references: Sequence[ClaimReference]) -> Mapping[str, Failure | None]:
-        """For each claim, by UID, what stood in the way."""
-        return await self._to_the_end(self._unprepare_all(references))
+        """By claim UID, the failure, if any."""
+        return await self._run_to_completion(self._unprepare_all(references))
 
     async def settle(self) -> None:
-        """Wait for calls that still run although nobody waits for them."""
+        """Wait for cancelled calls that still run."""
         await asyncio.gather(*self._running, return_exceptions=True)
 
-    async def _to_the_end(self, work: Coroutine[Any, Any, Result]) -> Result:
+    async def _run_to_completion(self, work: Coroutine[Any, Any, Result]) -> Result:
         task = asyncio.create_task(work)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
@@ -127,7 +127,7 @@ class Preparer:
                 try:
                     devices = await self._prepare_one(reference, claim)
                     answers[reference.uid] = tuple(map(ReadyDevice, devices, self._cdi.ids(reference.uid, devices)))
-                except Exception as error:  # noqa: BLE001 - whatever a driver raises concerns one claim only
+                except Exception as error:  # noqa: BLE001 - an exception of the driver fails one claim only
                     answers[reference.uid] = self._failure("prepare", reference, error)
                 else:
                     self._count("prepare", "success")
@@ -144,17 +144,17 @@ class Preparer:
             case Ignore():
                 return ()
             case Repeat(record):
-                # Memory of the machine's run directory is shorter than ours.
-                if not self._cdi.is_there(reference.uid):
+                # The CDI directory may have been emptied since.
+                if not self._cdi.exists(reference.uid):
                     await asyncio.to_thread(self._cdi.write, reference.uid, record.devices)
                 return record.devices
             case Prepare(claim, before, release):
                 if before is not None and release:
                     await self._release(before, others)
                     before = None
-                return await self._let_prepare(claim, before, others)
+                return await self._call_prepare(claim, before, others)
 
-    async def _let_prepare(
+    async def _call_prepare(
         self, claim: ResourceClaim, before: PreparationRecord | None, others: tuple[PreparationRecord, ...]
     ) -> tuple[PreparedDevice, ...]:
         allocated = allocated_claim(claim, self._driver.name)
@@ -166,13 +166,13 @@ class Preparer:
         told = replace(allocated, prepared=remembered, others=self._allocated(others))
         devices = tuple(await call(self._driver.prepare, told))
         if faults := tuple(find_prepared_faults(allocated, devices)):
-            raise ClaimFailed(f"driver {self._driver.name} prepared something else: {'; '.join(faults)}")
+            raise ClaimFailed(f"driver {self._driver.name} returned invalid devices: {'; '.join(faults)}")
         await asyncio.to_thread(self._cdi.write, allocated.uid, devices)
         done = replace(begun, is_prepared=True, devices=devices)
         try:
             await asyncio.to_thread(self._checkpoint.write, done)
         except TypeError as error:
-            raise ClaimFailed(f"driver {self._driver.name} wants to remember what is not JSON: {error}") from None
+            raise ClaimFailed(f"driver {self._driver.name} returned a state that is not JSON: {error}") from None
         self._on_prepared(allocated.uid)
         return devices
 
@@ -189,7 +189,7 @@ class Preparer:
                         await self._release(
                             record, tuple(other for other in known if other.reference.uid != reference.uid)
                         )
-                except Exception as error:  # noqa: BLE001 - whatever a driver raises concerns one claim only
+                except Exception as error:  # noqa: BLE001 - an exception of the driver fails one claim only
                     answers[reference.uid] = self._failure("unprepare", reference, error)
                 else:
                     answers[reference.uid] = None

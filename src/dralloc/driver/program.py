@@ -1,4 +1,4 @@
-"""A driver as a program: settings from the environment, logs on standard error, an orderly end on SIGTERM."""
+"""Runs a driver as a program: settings from the environment, logs to standard error, shutdown on SIGTERM."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ _logger = logging.getLogger(__name__)
 
 
 def run(driver: Driver, settings: Settings | None = None) -> None:
-    """Run the driver until it is told to end; where it cannot run, say why and exit with 2."""
+    """Run the driver until SIGTERM or SIGINT; if it cannot run, print why and exit with code 2."""
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     try:
-        asyncio.run(_run_until_told(driver, settings or Settings.from_environment()))
+        asyncio.run(_run_until_signal(driver, settings or Settings.from_environment()))
     except (BadDriverSettings, BadKubeconfig, AlreadyRunning, InvalidPools, OSError) as error:
         sys.stderr.write(f"{driver.name}: {error}\n")
         sys.exit(2)
 
 
-async def _run_until_told(driver: Driver, settings: Settings) -> None:
+async def _run_until_signal(driver: Driver, settings: Settings) -> None:
     ending = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ending.set)
     transport = HttpTransport(find_connection(settings.kubeconfig))
     try:
         plugin = Plugin(driver, settings, transport)
-        async with _showing_metrics(plugin, settings.metrics_address), plugin.running():
-            _logger.info("driver %s serves on node %s", driver.name, settings.node_name)
-            await _first(ending, plugin)
-            _logger.info("driver %s ends", driver.name)
+        async with _serving_metrics(plugin, settings.metrics_address), plugin.running():
+            _logger.info("driver %s is running on node %s", driver.name, settings.node_name)
+            await _wait_for_end(ending, plugin)
+            _logger.info("driver %s is shutting down", driver.name)
     finally:
         await transport.close()
 
 
-async def _first(ending: asyncio.Event, plugin: Plugin) -> None:
-    """Wait until we are told to end; a driver that only looks alive must not go on, so a fault ends it too."""
-    assert plugin.work is not None, "the plugin runs"
+async def _wait_for_end(ending: asyncio.Event, plugin: Plugin) -> None:
+    """Wait for a signal, or for an internal error: a driver without its background work must not go on."""
+    assert plugin.work is not None, "the plugin is running"
     told = asyncio.create_task(ending.wait())
     await asyncio.wait([told, plugin.work], return_when=asyncio.FIRST_COMPLETED)
     told.cancel()
@@ -58,13 +58,13 @@ async def _first(ending: asyncio.Event, plugin: Plugin) -> None:
 
 
 @asynccontextmanager
-async def _showing_metrics(plugin: Plugin, address: str) -> AsyncIterator[None]:
+async def _serving_metrics(plugin: Plugin, address: str) -> AsyncIterator[None]:
     if not address:
         yield
         return
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdecimal():
-        raise BadDriverSettings(f"DRA_METRICS_ADDRESS is HOST:PORT, not {address!r}")
+        raise BadDriverSettings(f"DRA_METRICS_ADDRESS must be HOST:PORT, not {address!r}")
 
     async def metrics(_request: web.Request) -> web.Response:
         return web.Response(text=plugin.metrics.text(), content_type="text/plain", charset="utf-8")

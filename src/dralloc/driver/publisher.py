@@ -1,7 +1,7 @@
-"""Publishes a driver's devices: plans from a copy of its slices, writes what differs, and repairs what others change.
+"""Publishes the devices of a driver as slices, and repairs changes that others make.
 
-One publisher looks after the slices of one driver that belong to one node, or to none. Pools that it is not given any more are
-removed, so there is one publisher for each such scope.
+A publisher owns all slices of a driver for one node, or all that belong to no node, and deletes those of other pools. So there must be
+only one publisher for each scope.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ RETRY: Final = Backoff(first_s=0.05, most_s=60.0)
 
 
 class SlicePublisher:
-    """The slices of a driver on one node (`node_name`), or of a driver whose devices belong to no node."""
+    """Publishes the slices of a driver for one node, or for no node if `node_name` is None."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class SlicePublisher:
         self._calls = calls
         self._driver = driver
         self._node_name = node_name
-        # Slices without a node are those whose node has an empty name.
+        # An empty node name selects slices without a node.
         self._scope = f"spec.driver={driver},spec.nodeName={node_name or ''}"
         self._metrics = metrics
         self._on_problem = on_problem
@@ -69,13 +69,13 @@ class SlicePublisher:
         self._wanted: dict[str, WantedPool] | None = None
         self._informer: Informer[ResourceSlice] = Informer({"pool": _pool_of})
         self._queue: WorkQueue[str] = WorkQueue(RETRY)
-        # Pools of which a write may have happened or not: what the server has is asked anew.
+        # Pools after a failed write, whose slices are listed again.
         self._uncertain: set[str] = set()
         self._unwritten: set[str] = set()
         self._written = asyncio.Event()
 
     def publish(self, pools: Sequence[Pool]) -> None:
-        """Want these pools and no others; raises `InvalidPools` and changes nothing where they have faults."""
+        """Publish exactly these pools; raises `InvalidPools` and changes nothing if they are not valid."""
         check_pools(pools, self._driver, self._node_name)
         self._wanted = {
             pool.name: WantedPool(slices=slices_of(pool, self._driver, self._node_name), generation=pool.generation)
@@ -87,7 +87,7 @@ class SlicePublisher:
             self._queue.add(name)
 
     async def written(self) -> None:
-        """Wait until the server has what was published last."""
+        """Wait until the last published pools are written."""
         await self._written.wait()
 
     async def run(self) -> None:
@@ -97,16 +97,16 @@ class SlicePublisher:
         )
         async with asyncio.TaskGroup() as group:
             group.create_task(reflector.run())
-            # Planning from half of what there is would create the other half again.
+            # A plan from an incomplete list would create slices again.
             await self._informer.synced.wait()
             if self._wanted is not None:
                 self._unwritten |= {item.spec.pool.name for item in self._informer.all()}
                 for name in self._unwritten:
                     self._queue.add(name)
-            self._informer.subscribe(self._look_later)
+            self._informer.subscribe(self._schedule_repair)
             await work(self._queue, self._sync, self._fail)
 
-    def _look_later(self, before: ResourceSlice | None, after: ResourceSlice | None) -> None:
+    def _schedule_repair(self, before: ResourceSlice | None, after: ResourceSlice | None) -> None:
         for item in (before, after):
             if item is not None:
                 self._queue.add_after(item.spec.pool.name, self._repair_delay_s)
@@ -135,7 +135,7 @@ class SlicePublisher:
         existing = await self._list(pool) if pool in self._uncertain else self._informer.by("pool", pool)
         actions = plan_pool(wanted, existing)
         if self._node_name is not None and any(isinstance(action, CreateSlice) for action in actions):
-            # Looked up each time: a node that was made anew would have what the old one owns collected.
+            # Read each time: slices owned by a recreated node's old UID would be garbage-collected.
             node = await self._calls.get(NODES, ObjectKey("", self._node_name))
             return plan_pool(replaced(wanted, owner=_owner(node)), existing)
         return actions
@@ -150,11 +150,11 @@ class SlicePublisher:
                 await self._delete(item)
             case UpdateSlice(index, item):
                 stored = await self._calls.replace(SLICES, item)
-                self._take("update", stored)
+                self._store("update", stored)
                 self._check_kept(index, item, stored, pools)
             case CreateSlice(index, item):
                 stored = await self._calls.create(SLICES, item)
-                self._take("create", stored)
+                self._store("create", stored)
                 self._check_kept(index, item, stored, pools)
 
     async def _delete(self, item: ResourceSlice) -> None:
@@ -166,8 +166,8 @@ class SlicePublisher:
             pass
         self._informer.remove(key_of(item))
 
-    def _take(self, verb: str, stored: ResourceSlice) -> None:
-        """What we wrote is known at once; a plan made before the watch tells of it would write it again."""
+    def _store(self, verb: str, stored: ResourceSlice) -> None:
+        """Put the result into the informer at once; a plan before the watch event would write it again."""
         self._metrics.slice_writes.add(self._driver, verb)
         self._informer.put(stored)
 
@@ -178,7 +178,7 @@ class SlicePublisher:
             return
         pool = stored.spec.pool.name
         wanted = pools[pool]
-        # Wanting what cannot be had would be written for ever. The next `publish` wants it again.
+        # Accept what the server stored, or it would be rewritten forever. The next `publish` tries again.
         kept = replace(stored.spec, pool=ResourcePool(name=pool))
         pools[pool] = replaced(wanted, slices=(*wanted.slices[:index], kept, *wanted.slices[index + 1 :]))
         self._on_problem(DroppedFields(pool, index, written.spec, stored.spec))

@@ -1,6 +1,6 @@
-"""The driver's end of gRPC: both versions of the calls, registration and health, on two Unix sockets.
+"""The gRPC services of a driver on two Unix sockets: claims and health in all versions, and registration.
 
-The socket for calls is served before the one for registration, because a node calls as soon as it has found the driver.
+The service socket is opened before the registration socket, because a kubelet calls as soon as it finds the driver.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from dralloc.rpc.plugin_services import (
     Service,
 )
 
-# What a call under way gets to finish in when the driver is told to end.
+# Time for calls in progress when the driver shuts down.
 GRACE_S: Final = 5.0
 
 _logger = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ Handler = Callable[[Any, Any], Any]
 
 
 class Registration:
-    """What the node was told about this driver, and what it made of it."""
+    """The registration service, and the status that the kubelet reported."""
 
     def __init__(self, driver: str, endpoint: Path, services: Iterable[Service]) -> None:
         self._driver = driver
@@ -67,10 +67,10 @@ class Registration:
     async def _notify(self, request: Any, _context: Any) -> Any:
         self.is_registered, self.error = request.plugin_registered, request.error
         if self.is_registered:
-            _logger.info("the node has registered driver %s", self._driver)
+            _logger.info("the kubelet has registered driver %s", self._driver)
             self.registered.set()
         else:
-            _logger.error("the node refuses driver %s: %s", self._driver, self.error)
+            _logger.error("the kubelet refused to register driver %s: %s", self._driver, self.error)
         return REGISTRATION.messages.RegistrationStatusResponse()
 
 
@@ -106,7 +106,7 @@ class ClaimCalls:
 
     def _device(self, ready: ReadyDevice) -> Any:
         key = ready.device.key
-        # The older version knows no shares.
+        # v1beta1 has no share IDs.
         share: Mapping[str, str] = {"share_id": key.share_id} if key.share_id and self._service is DRA_V1 else {}
         return self._service.messages.Device(
             request_names=ready.device.requests,
@@ -144,7 +144,7 @@ class ClaimCalls:
 
 
 def _references(request: Any) -> list[ClaimReference]:
-    """A claim that is named twice is meant once."""
+    """The claims of the call without duplicates."""
     return list(dict.fromkeys(ClaimReference(claim.namespace, claim.name, claim.uid) for claim in request.claims))
 
 
@@ -165,7 +165,7 @@ async def serving(
     metrics: DriverMetrics,
     health: HealthBoard | None,
 ) -> AsyncIterator[Registration]:
-    """Serve both sockets inside the block; leaving lets calls under way finish and removes the sockets."""
+    """Serve both sockets inside the block; on exit, calls in progress finish and the sockets are removed."""
     handlers = [ClaimCalls(service, driver, preparer, metrics).handlers() for service in DRA_SERVICES]
     services = list(DRA_SERVICES)
     if health is not None:

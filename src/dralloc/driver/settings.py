@@ -1,4 +1,4 @@
-"""Where a driver runs: which node, which directories, which names its sockets get. The defaults are a kubelet's."""
+"""The settings of a driver: node, directories and sockets. The defaults are a kubelet's."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class BadDriverSettings(ValueError):
-    """Settings with which a driver cannot run."""
+    """The settings are not valid; the message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What differs from node to node."""
+    """The settings of a driver on one node."""
 
     node_name: str
     plugins_dir: Path = PLUGINS_DIR
     registry_dir: Path = REGISTRY_DIR
     cdi_dir: Path = CDI_DIR
-    # Given, two instances may run at once while one replaces the other.
+    # Allows two instances at the same time, for rolling updates.
     pod_uid: str = ""
     kubeconfig: str | None = None
-    # host:port for Prometheus; none serves no metrics.
+    # HOST:PORT for Prometheus; empty for no metrics.
     metrics_address: str = ""
     health_interval_s: float = 5.0
-    # After a change of slices that is not ours: long enough for whoever makes it to finish.
+    # The delay before foreign changes of slices are repaired; long enough for a cleanup to finish.
     repair_delay_s: float = 30.0
-    # How long a claim must be gone before the driver releases it without being asked.
+    # How long a claim must be missing before the driver releases it by itself.
     vanished_after_s: float = 600.0
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
-        """As a DaemonSet sets them: NODE_NAME and, if they differ, POD_UID, KUBECONFIG, DRA_PLUGINS_DIR, …"""
+        """The settings from environment variables: NODE_NAME is required; POD_UID, KUBECONFIG, DRA_PLUGINS_DIR, … are optional."""
         node_name = environment.get("NODE_NAME", "")
         if not node_name:
-            raise BadDriverSettings("NODE_NAME is not set: a driver must know on which node it runs")
+            raise BadDriverSettings("NODE_NAME is not set; it must be the name of the node")
         return cls(
             node_name=node_name,
             plugins_dir=Path(environment.get("DRA_PLUGINS_DIR", PLUGINS_DIR)),
@@ -60,7 +60,7 @@ class Settings:
         )
 
     def data_dir(self, driver: str) -> Path:
-        """The driver's own directory: its socket, its memory, its locks."""
+        """The directory for the socket, checkpoint and locks of the driver."""
         return self.plugins_dir / driver
 
     def sockets(self, driver: str) -> Sockets:
@@ -73,14 +73,14 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Sockets:
-    """`service` is where the node calls the driver, `registration` where it finds it."""
+    """The kubelet finds the driver at `registration` and calls it at `service`."""
 
     service: Path
     registration: Path
 
 
 def boot_id() -> str:
-    """Changes whenever the machine starts; empty where the system does not say."""
+    """An ID that changes with every boot of the machine; empty if the system has none."""
     try:
         return BOOT_ID.read_text().strip()
     except OSError:
@@ -92,18 +92,18 @@ def _seconds(environment: Mapping[str, str], name: str, default: float) -> float
     try:
         return float(text) if text else default
     except ValueError:
-        raise BadDriverSettings(f"{name} is a number of seconds, not {text!r}") from None
+        raise BadDriverSettings(f"{name} must be a number of seconds, not {text!r}") from None
 
 
 def _fitting(directory: Path, name: str, instance: str, suffix: str) -> Path:
-    """The path of a socket; where it is too long, the part that tells instances apart is shortened."""
+    """The path of a socket; if it is too long, the part that identifies the instance is hashed."""
     path = directory / f"{name}{instance}{suffix}"
     if _length(path) > SOCKET_PATH_LENGTH_MAX and instance:
         digest = hashlib.sha256(instance.encode()).hexdigest()[:8]
         path = directory / f"{name}-{digest}{suffix}"
     if _length(path) > SOCKET_PATH_LENGTH_MAX:
         raise BadDriverSettings(
-            f"{path} is {_length(path)} bytes long; the path of a socket can have {SOCKET_PATH_LENGTH_MAX}"
+            f"{path} has {_length(path)} bytes; the path of a socket can have {SOCKET_PATH_LENGTH_MAX}"
         )
     return path
 

@@ -1,7 +1,7 @@
-"""Pools as slices: how many devices go into one, and what must be right before anything is written.
+"""Splits pools into slices, and validates them before they are published.
 
-The devices keep their order, because it is the order in which an allocator tries them. A slice takes 128 devices, or 64 where
-one of them has taints, counters or lists; counters stand in slices of their own.
+Devices keep their order, in which an allocator tries them. A slice has up to 128 devices, or 64 if one of them has taints,
+counters or lists; counter sets have slices of their own.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from dralloc.api.validation.resource_slice import (
 from dralloc.driver.devices import Pool
 from dralloc.primitives.features import GATES, FeatureGates
 
-# What the cluster does not know it drops, and we report; so nothing is refused here because a gate may be off.
+# Fields of disabled features are dropped by the server and reported; they are not errors here.
 EVERY_GATE = FeatureGates.only(GATES)
 
 
 class InvalidPools(ValueError):
-    """What a driver wants to publish has faults; the message says all of them."""
+    """The pools are not valid; the message lists all errors."""
 
     def __init__(self, faults: Sequence[str]) -> None:
         super().__init__("; ".join(faults))
@@ -39,9 +39,9 @@ class InvalidPools(ValueError):
 
 
 def slices_of(pool: Pool, driver: str, node_name: str | None) -> tuple[ResourceSliceSpec, ...]:
-    """The slices of a pool in their order. Generation and count are left open: they depend on what is there already.
+    """The slices of a pool in their order, without generation and count, which depend on the published slices.
 
-    A pool without devices still has one slice: it says that the driver is alive.
+    A pool without devices has one slice, which shows that the driver is alive.
     """
     is_placed = pool.node_selector is not None or pool.all_nodes or pool.per_device_nodes
     frame = ResourceSliceSpec(
@@ -62,10 +62,10 @@ def slices_of(pool: Pool, driver: str, node_name: str | None) -> tuple[ResourceS
 
 
 def check_pools(pools: Sequence[Pool], driver: str, node_name: str | None) -> None:
-    """Raises `InvalidPools` with everything that a server, or an allocator, would not take."""
+    """Raise `InvalidPools` with everything that an API server or an allocator would refuse."""
     faults = [fault for pool in pools for fault in _find_faults(pool, driver, node_name)]
     faults += [
-        f"pool {name}: it is there {count} times"
+        f"pool {name} is listed {count} times"
         for name, count in Counter(pool.name for pool in pools).items()
         if count > 1
     ]
@@ -93,7 +93,7 @@ def _split_counters(sets: Sequence[CounterSet]) -> Iterator[tuple[CounterSet, ..
 
 
 def _partition_type(pool: Pool, devices: Sequence[Device]) -> str | None:
-    """The attribute is allowed only in slices that have partitions."""
+    """The attribute, which is allowed only in slices with partitions."""
     return pool.partition_type_attribute if any(device.consumes_counters for device in devices) else None
 
 
@@ -101,7 +101,7 @@ def _find_faults(pool: Pool, driver: str, node_name: str | None) -> Iterator[str
     specs = slices_of(pool, driver, node_name)
     counted = ResourcePool(name=pool.name, generation=pool.generation, resource_slice_count=len(specs))
     for index, spec in enumerate(specs):
-        # A name that fits: the one that it will have is the server's to choose.
+        # Any valid name; the server generates the real one.
         proposed = ResourceSlice(metadata=ObjectMeta(name="slice"), spec=replace(spec, pool=counted))
         try:
             faults = tuple(validate_resource_slice(with_canonical_times(proposed), ValidationContext(EVERY_GATE)))
@@ -113,18 +113,18 @@ def _find_faults(pool: Pool, driver: str, node_name: str | None) -> Iterator[str
 
 
 def _find_faults_across(pool: Pool) -> Iterator[str]:
-    """What no single slice shows: names that are there twice, counters that nobody has."""
+    """Faults that no single slice shows: duplicate names and missing counters."""
     for name, count in Counter(device.name for device in pool.devices).items():
         if count > 1:
-            yield f"device {name} is there {count} times"
+            yield f"device {name} is listed {count} times"
     for name, count in Counter(counters.name for counters in pool.counters).items():
         if count > 1:
-            yield f"counter set {name} is there {count} times"
+            yield f"counter set {name} is listed {count} times"
     sets = {counters.name: counters.counters for counters in pool.counters}
     for device in pool.devices:
         for drawn in device.consumes_counters:
             if drawn.counter_set not in sets:
-                yield f"device {device.name} draws from counter set {drawn.counter_set}, which the pool does not have"
+                yield f"device {device.name} consumes counter set {drawn.counter_set}, which the pool does not have"
                 continue
             for name in sorted(drawn.counters.keys() - sets[drawn.counter_set].keys()):
-                yield f"device {device.name} draws from counter {name}, which counter set {drawn.counter_set} does not have"
+                yield f"device {device.name} consumes counter {name}, which counter set {drawn.counter_set} does not have"
