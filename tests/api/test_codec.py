@@ -96,7 +96,7 @@ def test_every_value_of_the_wrong_type_is_reported() -> None:
     )
     with pytest.raises(DecodeError) as refusal:
         decode(body, ResourceSlice)
-    assert [str(misfit.path) for misfit in refusal.value.misfits] == [
+    assert [str(mismatch.path) for mismatch in refusal.value.mismatches] == [
         "spec.driver",
         "spec.pool",
         "spec.allNodes",

@@ -30,7 +30,7 @@ def test_a_key_added_during_processing_is_processed_again() -> None:
         queue.add("a")
         await queue.get()
         queue.add("a")
-        assert len(queue) == 0, "nobody else may work on it now"
+        assert len(queue) == 0, "no other worker may process it now"
         queue.done("a")
         assert await queue.get() == "a"
 

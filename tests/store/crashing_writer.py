@@ -1,4 +1,4 @@
-"""Kills a process that writes to a store, again and again, and checks that what it acknowledged is there.
+"""Repeatedly kills a process that writes to a store, and checks that acknowledged writes survive.
 
 Run as a program: `crashing_writer.py FILE ROUNDS SEED`. Each round forks a child that opens the store, tells what is in it,
 then writes from many tasks and tells each write after it was acknowledged. The parent kills it with SIGKILL at a random moment,

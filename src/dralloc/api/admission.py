@@ -67,7 +67,7 @@ def admit(request: WriteRequest, context: AdmissionContext) -> Admitted | Refuse
     strategy: Strategy[ApiObject] = request.kind.strategy(context, flattened=request.version == V1BETA1)
     new = strategy.default(_read(request))
     _check_place(request, new.metadata)
-    new, faults = _judge(request, new, strategy)
+    new, faults = _prepare_and_validate(request, new, strategy)
     if faults:
         return Refused(new.metadata.name, faults)
     return Admitted(canonicalize(new), tuple(_warn(request, new, strategy)))
@@ -97,7 +97,7 @@ def _check_place(request: WriteRequest, metadata: ObjectMeta) -> None:
         raise BadRequest("the namespace of the provided object does not match the namespace sent on the request")
 
 
-def _judge(
+def _prepare_and_validate(
     request: WriteRequest, new: ApiObject, strategy: Strategy[ApiObject]
 ) -> tuple[ApiObject, tuple[FieldError, ...]]:
     """Returns the object as it would be stored, and its field errors."""

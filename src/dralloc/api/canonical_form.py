@@ -69,13 +69,13 @@ def _with_metadata_times(obj: ApiObject) -> ApiObject:
     metadata = obj.metadata
     if metadata.creation_timestamp is None and metadata.deletion_timestamp is None:
         return obj
-    created, deleted = _canonical(metadata.creation_timestamp), _canonical(metadata.deletion_timestamp)
+    created, deleted = _canonical_time(metadata.creation_timestamp), _canonical_time(metadata.deletion_timestamp)
     if created == metadata.creation_timestamp and deleted == metadata.deletion_timestamp:
         return obj
     return replace(obj, metadata=replace(metadata, creation_timestamp=created, deletion_timestamp=deleted))
 
 
-def _canonical(time: Time | None) -> Time | None:
+def _canonical_time(time: Time | None) -> Time | None:
     return None if time is None else canonical_timestamp(time)
 
 
@@ -87,12 +87,12 @@ def _device_times(device: Device) -> Device:
 
 
 def _taint_times(taint: DeviceTaint) -> DeviceTaint:
-    time = _canonical(taint.time_added)
+    time = _canonical_time(taint.time_added)
     return taint if time == taint.time_added else replace(taint, time_added=time)
 
 
 def _condition_times(condition: Condition) -> Condition:
-    time = _canonical(condition.last_transition_time)
+    time = _canonical_time(condition.last_transition_time)
     return condition if time == condition.last_transition_time else replace(condition, last_transition_time=time)
 
 
@@ -116,10 +116,10 @@ def _device_status_times(device: AllocatedDeviceStatus) -> AllocatedDeviceStatus
 
 def canonicalize(obj: ObjectT) -> ObjectT:
     """Returns the object in the form in which it is stored."""
-    return _settled(obj)  # type: ignore[return-value]
+    return _canonicalize(obj)  # type: ignore[return-value]
 
 
-def _settled(obj: ApiObject) -> ApiObject:
+def _canonicalize(obj: ApiObject) -> ApiObject:
     match obj:
         case ResourceSlice():
             spec = obj.spec
@@ -127,39 +127,39 @@ def _settled(obj: ApiObject) -> ApiObject:
                 spec = replace(spec, devices=spec.devices or None, shared_counters=spec.shared_counters or None)
             return obj if spec is obj.spec else replace(obj, spec=spec)
         case DeviceClass():
-            config = map_changed(obj.spec.config, _settled_config)
+            config = map_changed(obj.spec.config, _canonical_config)
             return obj if config is obj.spec.config else replace(obj, spec=replace(obj.spec, config=config))
         case ResourceClaim():
-            claim_spec, status = _settled_claim_spec(obj.spec), _settled_claim_status(obj.status)
+            claim_spec, status = _canonical_claim_spec(obj.spec), _canonical_claim_status(obj.status)
             unchanged = claim_spec is obj.spec and status is obj.status
             return obj if unchanged else replace(obj, spec=claim_spec, status=status)
         case ResourceClaimTemplate():
-            claim_spec = _settled_claim_spec(obj.spec.spec)
+            claim_spec = _canonical_claim_spec(obj.spec.spec)
             return obj if claim_spec is obj.spec.spec else replace(obj, spec=replace(obj.spec, spec=claim_spec))
         case _:
             return obj
 
 
-def _settled_claim_spec(spec: ResourceClaimSpec) -> ResourceClaimSpec:
+def _canonical_claim_spec(spec: ResourceClaimSpec) -> ResourceClaimSpec:
     devices = spec.devices
-    config = map_changed(devices.config, _settled_config)
+    config = map_changed(devices.config, _canonical_config)
     if devices.requests != () and config is devices.config:
         return spec
     return replace(spec, devices=replace(devices, requests=devices.requests or None, config=config))
 
 
-def _settled_claim_status(status: ResourceClaimStatus) -> ResourceClaimStatus:
+def _canonical_claim_status(status: ResourceClaimStatus) -> ResourceClaimStatus:
     allocation = status.allocation
     if allocation is not None:
-        config = map_changed(allocation.devices.config, _settled_config)
+        config = map_changed(allocation.devices.config, _canonical_config)
         if config is not allocation.devices.config:
             status = replace(status, allocation=replace(allocation, devices=replace(allocation.devices, config=config)))
-    devices = map_changed(status.devices, _settled_device_status)
+    devices = map_changed(status.devices, _canonical_device_status)
     return status if devices is status.devices else replace(status, devices=devices)
 
 
-def _settled_device_status(device: AllocatedDeviceStatus) -> AllocatedDeviceStatus:
-    data = _settled_json(device.data)
+def _canonical_device_status(device: AllocatedDeviceStatus) -> AllocatedDeviceStatus:
+    data = _canonical_json(device.data)
     if data is device.data and device.conditions != ():
         return device
     return replace(device, data=data, conditions=device.conditions or None)
@@ -168,15 +168,15 @@ def _settled_device_status(device: AllocatedDeviceStatus) -> AllocatedDeviceStat
 ConfigT = TypeVar("ConfigT", DeviceClassConfiguration, DeviceClaimConfiguration, DeviceAllocationConfiguration)
 
 
-def _settled_config(config: ConfigT) -> ConfigT:
+def _canonical_config(config: ConfigT) -> ConfigT:
     opaque = config.opaque
     if opaque is None:
         return config
-    parameters = _settled_json(opaque.parameters)
+    parameters = _canonical_json(opaque.parameters)
     return config if parameters is opaque.parameters else replace(config, opaque=replace(opaque, parameters=parameters))
 
 
-def _settled_json(text: msgspec.Raw) -> msgspec.Raw:
+def _canonical_json(text: msgspec.Raw) -> msgspec.Raw:
     if text == NULL:
         return NULL
     compact = msgspec.json.format(bytes(text), indent=-1)

@@ -17,7 +17,7 @@ from msgspec import Raw, Struct, inspect
 from dralloc.api.json_reader import read_json
 from dralloc.api.nesting_limit import LEVELS_MAX, is_nested_too_deeply
 from dralloc.api.positions import SourceError
-from dralloc.api.schema import MisfitKind, SchemaMismatch, find_misfits
+from dralloc.api.schema import MismatchKind, SchemaMismatch, find_mismatches
 from dralloc.api.trees import ExactNumber
 from dralloc.primitives.decoders import make_decoder
 from dralloc.primitives.quantity import Quantity, QuantityError
@@ -26,17 +26,19 @@ T = TypeVar("T", bound=Struct)
 
 
 class DecodeError(ValueError):
-    """Bytes that are not an object of the expected type; `misfits` lists all errors."""
+    """Bytes that are not an object of the expected type; `mismatches` lists all errors."""
 
-    def __init__(self, misfits: tuple[SchemaMismatch, ...]) -> None:
-        super().__init__("; ".join(map(str, misfits)))
-        self.misfits = misfits
+    def __init__(self, mismatches: tuple[SchemaMismatch, ...]) -> None:
+        super().__init__("; ".join(map(str, mismatches)))
+        self.mismatches = mismatches
 
 
 def decode(body: bytes, wire_type: type[T]) -> T:
     """Returns the object in the JSON."""
     if is_nested_too_deeply(body):
-        raise DecodeError((SchemaMismatch(MisfitKind.WRONG_TYPE, None, f"nested more than {LEVELS_MAX} levels deep"),))
+        raise DecodeError(
+            (SchemaMismatch(MismatchKind.WRONG_TYPE, None, f"nested more than {LEVELS_MAX} levels deep"),)
+        )
     try:
         if not body.isascii():
             # Raw values are not parsed, so their text is checked here.
@@ -64,7 +66,9 @@ def encode(value: object) -> bytes:
 def find_stray_fields(body: bytes, wire_type: type[Struct]) -> tuple[SchemaMismatch, ...]:
     """Returns fields that the type does not have and fields that occur twice, for a body that decodes."""
     tree = read_json(body.decode())
-    return tuple(misfit for misfit in find_misfits(tree, wire_type) if misfit.kind is not MisfitKind.WRONG_TYPE)
+    return tuple(
+        mismatch for mismatch in find_mismatches(tree, wire_type) if mismatch.kind is not MismatchKind.WRONG_TYPE
+    )
 
 
 # --- Quantities and numbers --------------------------------------------------------------------------------------
@@ -179,8 +183,10 @@ def _explain(body: bytes, wire_type: type[Struct], error: Exception) -> tuple[Sc
         tree = read_json(body.decode())
     except SourceError as fault:
         place = f"line {fault.position.line}, column {fault.position.column}"
-        return (SchemaMismatch(MisfitKind.WRONG_TYPE, None, f"{fault} ({place})"),)
+        return (SchemaMismatch(MismatchKind.WRONG_TYPE, None, f"{fault} ({place})"),)
     except UnicodeDecodeError as fault:
-        return (SchemaMismatch(MisfitKind.WRONG_TYPE, None, f"not UTF-8 text: bad byte at offset {fault.start}"),)
-    misfits = tuple(misfit for misfit in find_misfits(tree, wire_type) if misfit.kind is MisfitKind.WRONG_TYPE)
-    return misfits or (SchemaMismatch(MisfitKind.WRONG_TYPE, None, str(error)),)
+        return (SchemaMismatch(MismatchKind.WRONG_TYPE, None, f"not UTF-8 text: bad byte at offset {fault.start}"),)
+    mismatches = tuple(
+        mismatch for mismatch in find_mismatches(tree, wire_type) if mismatch.kind is MismatchKind.WRONG_TYPE
+    )
+    return mismatches or (SchemaMismatch(MismatchKind.WRONG_TYPE, None, str(error)),)

@@ -23,7 +23,7 @@ from dralloc.api.manifests import Document, Manifest, read_manifest
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.positions import Position, Steps, nearest
 from dralloc.api.registry import KINDS, Kind, find_in_other_versions, find_kind, read_object
-from dralloc.api.schema import MisfitKind, find_misfits
+from dralloc.api.schema import MismatchKind, find_mismatches
 from dralloc.api.strategy import AdmissionContext
 from dralloc.primitives.errors import BadRequest
 
@@ -61,7 +61,7 @@ def diagnose_manifest(source: bytes, context: AdmissionContext) -> ManifestDiagn
     stored: list[ApiObject] = []
     findings: list[_Finding] = []
     for document in manifest.documents:
-        found, admitted = _judge_document(document, context)
+        found, admitted = _diagnose_document(document, context)
         findings.extend(found)
         stored.extend(admitted)
     diagnostics = list(_located(manifest, findings))
@@ -89,18 +89,19 @@ class _Finding:
 _LABELLED: Final = {ADMIN_ACCESS_LABEL: "true"}
 
 
-def _judge_document(document: Document, context: AdmissionContext) -> tuple[list[_Finding], tuple[ApiObject, ...]]:
+def _diagnose_document(document: Document, context: AdmissionContext) -> tuple[list[_Finding], tuple[ApiObject, ...]]:
     kind = find_kind(document.api_version, document.kind)
     if kind is None:
         return [_unknown_kind(document)], ()
     version = document.api_version.rpartition("/")[2]
     served = kind.served(version)
     assert served is not None, "the kind was found by its version"
-    misfits = find_misfits(document.tree, kind.view or served.wire_type)
+    mismatches = find_mismatches(document.tree, kind.view or served.wire_type)
     findings = [
-        _Finding(document, Severity.ERROR, misfit.message, str(misfit.path or ""), misfit.steps) for misfit in misfits
+        _Finding(document, Severity.ERROR, mismatch.message, str(mismatch.path or ""), mismatch.steps)
+        for mismatch in mismatches
     ]
-    unreadable = [misfit.steps for misfit in misfits if misfit.kind is MisfitKind.WRONG_TYPE]
+    unreadable = [mismatch.steps for mismatch in mismatches if mismatch.kind is MismatchKind.WRONG_TYPE]
     try:
         sent = read_object(kind, version, _without(document, unreadable))
         creation = _creation(document, kind, version, sent)
@@ -187,7 +188,7 @@ def _warning(document: Document, text: str) -> _Finding:
     return _Finding(document, Severity.WARNING, match[2], match[1], steps)
 
 
-# --- Kinds that are not ours -------------------------------------------------------------------------------------
+# --- Unknown kinds -----------------------------------------------------------------------------------------------
 
 
 def _unknown_kind(document: Document) -> _Finding:

@@ -188,7 +188,7 @@ CLASS_FEATURES: Final[tuple[GatedFields[DeviceClassSpec], ...]] = (
 )
 
 
-# --- What a claim or a template asks for -----------------------------------------------------------------------
+# --- Spec of a claim or a template -----------------------------------------------------------------------------
 
 
 def _asks(spec: ResourceClaimSpec) -> Iterator[ExactDeviceRequest | DeviceSubRequest]:
@@ -265,7 +265,7 @@ CLAIM_SPEC_FEATURES: Final[tuple[GatedFields[ResourceClaimSpec], ...]] = (
 )
 
 
-# --- What a claim got ------------------------------------------------------------------------------------------
+# --- Status of a claim -----------------------------------------------------------------------------------------
 
 
 def _results(claim: ResourceClaim) -> tuple[DeviceRequestAllocationResult, ...]:

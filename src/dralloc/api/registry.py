@@ -266,7 +266,7 @@ PRIORITY_CLASS: Final = _core_kind(
     selectable_fields=("metadata.name",),
 )
 
-# --- What programs are installed with: manifests of drivers can be tried, but who runs them is somebody else ---
+# --- Objects that install programs: stored, but not acted on ------------------------------------------------------
 
 SERVICE_ACCOUNT: Final = _core_kind(
     "ServiceAccount",

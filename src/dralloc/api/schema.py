@@ -21,7 +21,7 @@ from dralloc.primitives.field_errors import FieldPath
 from dralloc.primitives.quantity import Quantity, QuantityError
 
 
-class MisfitKind(Enum):
+class MismatchKind(Enum):
     UNKNOWN_FIELD = "unknown field"
     DUPLICATE_FIELD = "duplicate field"
     WRONG_TYPE = "wrong type"
@@ -31,7 +31,7 @@ class MisfitKind(Enum):
 class SchemaMismatch:
     """A place where a document does not match the type of its kind."""
 
-    kind: MisfitKind
+    kind: MismatchKind
     path: FieldPath | None
     message: str
 
@@ -41,26 +41,26 @@ class SchemaMismatch:
 
     def __str__(self) -> str:
         """Returns the mismatch in the wording of Kubernetes' warnings, where it has one."""
-        if self.kind is MisfitKind.WRONG_TYPE:
+        if self.kind is MismatchKind.WRONG_TYPE:
             return f"{self.path}: {self.message}" if self.path else self.message
         return f'{self.kind.value} "{_dotted(self.steps)}"'
 
 
-def find_misfits(tree: object, wire_type: type) -> list[SchemaMismatch]:
+def find_mismatches(tree: object, wire_type: type) -> list[SchemaMismatch]:
     """Returns unknown fields, repeated fields and values of the wrong type. Null equals absent.
 
     Types that are modelled in part list their other fields in `UNREAD`.
     """
-    misfits: list[SchemaMismatch] = []
-    _checker_of(wire_type, False)(tree, None, misfits)
-    return misfits
+    mismatches: list[SchemaMismatch] = []
+    _checker_of(wire_type, False)(tree, None, mismatches)
+    return mismatches
 
 
 def find_unknown_fields(tree: object, wire_type: type) -> list[SchemaMismatch]:
     """Returns unknown fields of a tree that is known to decode as this type."""
-    misfits: list[SchemaMismatch] = []
-    _checker_of(wire_type, True)(tree, None, misfits)
-    return misfits
+    mismatches: list[SchemaMismatch] = []
+    _checker_of(wire_type, True)(tree, None, mismatches)
+    return mismatches
 
 
 # --- Checkers: one function for every type, made once ----------------------------------------------------------
@@ -113,18 +113,18 @@ def _make_checker(info: inspect.Type, known: _Known) -> _Checker:
 def _check_object(info: inspect.StructType, known: _Known) -> _Checker:
     fields: dict[str, _Checker] = {}
 
-    def check(value: Any, path: _Path | None, misfits: list[SchemaMismatch]) -> None:
-        if type(value) is not dict and not _is_repeating(value, path, misfits):
-            misfits.append(_wrong_type(path, "an object", value))
+    def check(value: Any, path: _Path | None, mismatches: list[SchemaMismatch]) -> None:
+        if type(value) is not dict and not _is_repeating(value, path, mismatches):
+            mismatches.append(_wrong_type(path, "an object", value))
             return
         for name, member in value.items():
             check_member = fields.get(name)
             if check_member is None:
-                misfits.append(
-                    SchemaMismatch(MisfitKind.UNKNOWN_FIELD, _field_path((path, name, False)), _unknown(name, shape))
+                mismatches.append(
+                    SchemaMismatch(MismatchKind.UNKNOWN_FIELD, _field_path((path, name, False)), _unknown(name, shape))
                 )
             elif member is not None:
-                check_member(member, (path, name, False), misfits)
+                check_member(member, (path, name, False), mismatches)
 
     # A type may contain itself, so it is registered before its fields.
     known[info.cls] = check
@@ -140,25 +140,25 @@ def _unread(info: inspect.StructType) -> tuple[str, ...]:
 
 
 def _check_list(check_item: _Checker) -> _Checker:
-    def check(value: Any, path: _Path | None, misfits: list[SchemaMismatch]) -> None:
+    def check(value: Any, path: _Path | None, mismatches: list[SchemaMismatch]) -> None:
         if not isinstance(value, list):
-            misfits.append(_wrong_type(path, "a list", value))
+            mismatches.append(_wrong_type(path, "a list", value))
             return
         for index, item in enumerate(value):
             if item is not None:
-                check_item(item, (path, index, False), misfits)
+                check_item(item, (path, index, False), mismatches)
 
     return check
 
 
 def _check_map(check_value: _Checker) -> _Checker:
-    def check(value: Any, path: _Path | None, misfits: list[SchemaMismatch]) -> None:
-        if type(value) is not dict and not _is_repeating(value, path, misfits):
-            misfits.append(_wrong_type(path, "a map", value))
+    def check(value: Any, path: _Path | None, mismatches: list[SchemaMismatch]) -> None:
+        if type(value) is not dict and not _is_repeating(value, path, mismatches):
+            mismatches.append(_wrong_type(path, "a map", value))
             return
         for name, member in value.items():
             if member is not None:
-                check_value(member, (path, name, True), misfits)
+                check_value(member, (path, name, True), mismatches)
 
     return check
 
@@ -166,12 +166,14 @@ def _check_map(check_value: _Checker) -> _Checker:
 def _check_integer(info: inspect.IntType) -> _Checker:
     least, most = info.ge, info.le
 
-    def check(value: Any, path: _Path | None, misfits: list[SchemaMismatch]) -> None:
+    def check(value: Any, path: _Path | None, mismatches: list[SchemaMismatch]) -> None:
         if type(value) is not int:
-            misfits.append(_wrong_type(path, "a whole number", value))
+            mismatches.append(_wrong_type(path, "a whole number", value))
         elif (least is not None and value < least) or (most is not None and value > most):
-            misfits.append(
-                SchemaMismatch(MisfitKind.WRONG_TYPE, _field_path(path), f"{value} is out of range: {least} to {most}")
+            mismatches.append(
+                SchemaMismatch(
+                    MismatchKind.WRONG_TYPE, _field_path(path), f"{value} is out of range: {least} to {most}"
+                )
             )
 
     return check
@@ -189,28 +191,28 @@ def _has_names(info: inspect.Type) -> bool:
     return isinstance(info, inspect.StructType)
 
 
-def _pass(value: Any, path: _Path | None, misfits: list[SchemaMismatch]) -> None:
+def _pass(value: Any, path: _Path | None, mismatches: list[SchemaMismatch]) -> None:
     """Accepts everything."""
 
 
-def _check_text(value: Any, path: _Path | None, misfits: list[SchemaMismatch]) -> None:
+def _check_text(value: Any, path: _Path | None, mismatches: list[SchemaMismatch]) -> None:
     if type(value) is not str:
-        misfits.append(_wrong_type(path, "text", value))
+        mismatches.append(_wrong_type(path, "text", value))
 
 
-def _check_boolean(value: Any, path: _Path | None, misfits: list[SchemaMismatch]) -> None:
+def _check_boolean(value: Any, path: _Path | None, mismatches: list[SchemaMismatch]) -> None:
     if type(value) is not bool:
-        misfits.append(_wrong_type(path, "true or false", value))
+        mismatches.append(_wrong_type(path, "true or false", value))
 
 
-def _check_quantity(value: Any, path: _Path | None, misfits: list[SchemaMismatch]) -> None:
+def _check_quantity(value: Any, path: _Path | None, mismatches: list[SchemaMismatch]) -> None:
     if not isinstance(value, str | int | float) or isinstance(value, bool):
-        misfits.append(_wrong_type(path, "a quantity", value))
+        mismatches.append(_wrong_type(path, "a quantity", value))
         return
     try:
         Quantity.parse(_quantity_text(value))
     except QuantityError as error:
-        misfits.append(SchemaMismatch(MisfitKind.WRONG_TYPE, _field_path(path), str(error)))
+        mismatches.append(SchemaMismatch(MismatchKind.WRONG_TYPE, _field_path(path), str(error)))
 
 
 def _quantity_text(value: str | int | float) -> str:
@@ -219,35 +221,37 @@ def _quantity_text(value: str | int | float) -> str:
     return value.text if isinstance(value, ExactNumber) else str(value)
 
 
-def _check_anything(value: Any, path: _Path | None, misfits: list[SchemaMismatch]) -> None:
+def _check_anything(value: Any, path: _Path | None, mismatches: list[SchemaMismatch]) -> None:
     """Accepts every value, except repeated keys."""
     pending: list[tuple[Any, _Path | None]] = [(value, path)]
     for node, way in pending:
         if isinstance(node, dict):
-            _is_repeating(node, way, misfits)
+            _is_repeating(node, way, mismatches)
             pending.extend((member, (way, name, False)) for name, member in node.items())
         elif isinstance(node, list):
             pending.extend((item, (way, index, False)) for index, item in enumerate(node))
 
 
-def _is_repeating(value: Any, path: _Path | None, misfits: list[SchemaMismatch]) -> bool:
+def _is_repeating(value: Any, path: _Path | None, mismatches: list[SchemaMismatch]) -> bool:
     """Records the keys that a mapping repeats; true if there are any."""
     if not isinstance(value, RepeatedKeys):
         return False
     for name in value.repeated:
         message = f'"{name}" is stated more than once'
-        misfits.append(SchemaMismatch(MisfitKind.DUPLICATE_FIELD, _field_path((path, name, False)), message))
+        mismatches.append(SchemaMismatch(MismatchKind.DUPLICATE_FIELD, _field_path((path, name, False)), message))
     return True
 
 
-# --- Words -------------------------------------------------------------------------------------------------------
+# --- Messages ----------------------------------------------------------------------------------------------------
 
 _SHOWN_LENGTH_MAX: Final = 60
 
 
 def _wrong_type(path: _Path | None, wanted: str, value: object) -> SchemaMismatch:
     hint = " (put it in quotes)" if wanted == "text" and isinstance(value, int | float) else ""
-    return SchemaMismatch(MisfitKind.WRONG_TYPE, _field_path(path), f"expected {wanted}, got {_described(value)}{hint}")
+    return SchemaMismatch(
+        MismatchKind.WRONG_TYPE, _field_path(path), f"expected {wanted}, got {_described(value)}{hint}"
+    )
 
 
 def _described(value: object) -> str:

@@ -40,7 +40,7 @@ class Streams:
                 data=request.body or None,
             )
         except aiohttp.ClientError as error:
-            raise OSError(_told(error)) from error
+            raise OSError(_text_of(error)) from error
         return HttpStream(response)
 
     async def close(self) -> None:
@@ -60,7 +60,7 @@ class HttpStream:
             async for piece in self._response.content.iter_any():
                 yield piece
         except (aiohttp.ClientError, OSError) as error:
-            raise TransportError(f"the stream broke: {_told(error)}") from error
+            raise TransportError(f"the stream broke: {_text_of(error)}") from error
 
     def close(self) -> None:
         """Disconnects without the TLS close handshake, which would keep the connection open for its timeout."""
@@ -70,5 +70,5 @@ class HttpStream:
         self._response.close()
 
 
-def _told(error: Exception) -> str:
+def _text_of(error: Exception) -> str:
     return str(error) or type(error).__name__

@@ -19,7 +19,7 @@ from dralloc.api.conversion import from_hub
 from dralloc.api.meta_v1 import ApiObject
 from dralloc.api.registry import Kind, find_kind, find_resource, read_object
 from dralloc.api.strategy import AdmissionContext
-from dralloc.conformance.api_over_http import judge_over_http
+from dralloc.conformance.api_over_http import compare_over_http
 from dralloc.conformance.server_connection import connect
 from dralloc.conformance.vector_family import LineFamily, VectorOptions, VectorVerdict
 from dralloc.conformance.write_outcome import WriteOutcome, compare_outcome
@@ -49,7 +49,7 @@ class _Target:
         return self.kind.kind, self.namespace, self.name
 
 
-def _judge(line: Mapping[str, Any], options: VectorOptions) -> Iterator[str]:
+def _compare_line(line: Mapping[str, Any], options: VectorOptions) -> Iterator[str]:
     context = AdmissionContext(
         gates=options.gates, now=NOW, namespace_labels=NAMESPACE_LABELS, uid="uid", name_suffix="abcde"
     )
@@ -141,10 +141,10 @@ class ApiFamily:
 
     def run(self, lines: Iterable[bytes], options: VectorOptions) -> Iterator[VectorVerdict]:
         if options.server is None:
-            yield from LineFamily(identify=_identify, judge=_judge).run(lines, options)
+            yield from LineFamily(identify=_identify, compare=_compare_line).run(lines, options)
             return
         with connect(options) as connection:
-            over_http = LineFamily(identify=_identify, judge=lambda line, _: judge_over_http(line, connection))
+            over_http = LineFamily(identify=_identify, compare=lambda line, _: compare_over_http(line, connection))
             yield from over_http.run(lines, options)
 
 

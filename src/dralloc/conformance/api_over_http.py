@@ -13,7 +13,7 @@ from dralloc.conformance.write_outcome import WriteOutcome, compare_outcome
 _JSON = {"Content-Type": "application/json"}
 
 
-def judge_over_http(line: Mapping[str, Any], connection: ServerConnection) -> Iterator[str]:
+def compare_over_http(line: Mapping[str, Any], connection: ServerConnection) -> Iterator[str]:
     """Yields the differences between the server's answer and the recorded one."""
     prepared = [(_collection(body), body) for body in line.get("setup") or ()]
     try:

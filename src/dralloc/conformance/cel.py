@@ -26,7 +26,7 @@ def _identify(line: Mapping[str, Any]) -> str:
     return f"{line['expr']} on {line['device']['driver']}"
 
 
-def _judge(line: Mapping[str, Any], options: VectorOptions) -> Iterator[str]:
+def _compare_line(line: Mapping[str, Any], options: VectorOptions) -> Iterator[str]:
     stored = check_selector(line["expr"], stored_environment())
     new = check_selector(line["expr"], environment_for(options.gates))
     for name, outcome in (("compile", stored), ("newCompile", new)):
@@ -86,4 +86,4 @@ def _view(recorded: Mapping[str, Any]) -> DeviceView:
     return DeviceView.build(recorded["driver"], device.attributes, device.capacity, device.allow_multiple_allocations)
 
 
-FAMILY: Final = LineFamily(identify=_identify, judge=_judge)
+FAMILY: Final = LineFamily(identify=_identify, compare=_compare_line)

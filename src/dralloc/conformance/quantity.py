@@ -22,7 +22,7 @@ def _identify(line: Mapping[str, Any]) -> str:
     return " ".join([line["op"], *map(repr, operands)])
 
 
-def _judge(line: Mapping[str, Any], _options: VectorOptions) -> Iterator[str]:
+def _compare_line(line: Mapping[str, Any], _options: VectorOptions) -> Iterator[str]:
     expected = _expected(line)
     got = _answer(line)
     for name in expected:
@@ -74,4 +74,4 @@ def _described(quantity: Quantity | None) -> dict[str, Any]:
     }
 
 
-FAMILY: Final = LineFamily(identify=_identify, judge=_judge)
+FAMILY: Final = LineFamily(identify=_identify, compare=_compare_line)

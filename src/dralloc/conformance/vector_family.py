@@ -55,14 +55,14 @@ class LineFamily:
     """A family whose lines are independent of each other."""
 
     identify: Callable[[Mapping[str, Any]], str]
-    judge: Callable[[Mapping[str, Any], VectorOptions], Iterable[str]]
+    compare: Callable[[Mapping[str, Any], VectorOptions], Iterable[str]]
 
     def run(self, lines: Iterable[bytes], options: VectorOptions) -> Iterator[VectorVerdict]:
         decoder = msgspec.json.Decoder(dict[str, Any])
         for number, text in enumerate(lines, start=1):
             try:
                 line = decoder.decode(text)
-                yield VectorVerdict(self.identify(line), tuple(self.judge(line, options)))
+                yield VectorVerdict(self.identify(line), tuple(self.compare(line, options)))
             except (msgspec.MsgspecError, KeyError) as error:
                 raise BadVectors(f"line {number}: {error}") from None
 

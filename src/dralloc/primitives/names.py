@@ -133,7 +133,7 @@ def interface_address(text: str) -> tuple[str, ...]:
     return WELL_FORMED
 
 
-# --- The same names come again and again -----------------------------------------------------------------------
+# --- Caches, because names repeat ------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=4096)

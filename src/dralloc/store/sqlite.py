@@ -41,7 +41,7 @@ class SqliteStore(LocalStore):
         self._compactions: deque[Compaction] = deque()
         self._work = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._settled: asyncio.Future[None] = self._loop.create_future()
+        self._finished: asyncio.Future[None] = self._loop.create_future()
         self._committer = asyncio.create_task(self._commit_until_closed())
 
     @classmethod
@@ -63,7 +63,7 @@ class SqliteStore(LocalStore):
     async def _write(self, change: ProposedWrite) -> StoreEvent:
         self._check_open()
         while (event := self._decide(change)) is None:
-            await asyncio.wait((self._settled,))
+            await asyncio.wait((self._finished,))
             self._check_open()
         self._last_revision = event.revision
         self._pending[event.key] = event
@@ -147,5 +147,5 @@ class SqliteStore(LocalStore):
                 del self._pending[write.event.key]
             if not write.done.done():
                 write.done.set_result(None) if error is None else write.done.set_exception(error)
-        settled, self._settled = self._settled, self._loop.create_future()
-        settled.set_result(None)
+        finished, self._finished = self._finished, self._loop.create_future()
+        finished.set_result(None)

@@ -166,7 +166,7 @@ def _validate_config(
         yield from validate_opaque(entry.opaque, where.child("opaque"))
 
 
-# --- What drivers say about the devices ------------------------------------------------------------------------
+# --- Device status from drivers --------------------------------------------------------------------------------
 
 
 def _validate_devices(status: ResourceClaimStatus) -> Iterator[FieldError]:

@@ -46,7 +46,7 @@ export class Pool {
   }
 }
 
-const NOBODY = Object.freeze([]);
+const NO_HOLDINGS = Object.freeze([]);
 
 function* reportsOf(pool, nodes, rules) {
   const byNode = new Map();
@@ -59,7 +59,7 @@ function* reportsOf(pool, nodes, rules) {
   const present = new Set();
   const reportOf = (device, spec) => {
     present.add(device.name);
-    const holdings = pool.holdings.get(device.name) ?? NOBODY;
+    const holdings = pool.holdings.get(device.name) ?? NO_HOLDINGS;
     const placed = spec.perDeviceNodeSelection ? device : spec;
     return deviceReport(device, placed, holdings, rules.taintsOf(pool.driver, pool.name, device.name));
   };
