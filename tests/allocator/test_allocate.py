@@ -1,4 +1,4 @@
-"""Which devices claims get: one sentence a case, each a rule that Kubernetes keeps."""
+"""Which devices claims get: each case is one rule of Kubernetes."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ CASES = [
     Case("a claim without requests gets an empty result", (), (claim("c"),), ((),)),
     Case("devices in the published order", (gpus(3),), (claim("c", request("r", count=2)),), (("r:gpu-0", "r:gpu-1"),)),
     Case("too few devices", (gpus(2),), (claim("c", request("r", count=3)),), None),
-    Case("a device is given out once", (gpus(2),), (TWO_REQUESTS,), (("r1:gpu-0", "r2:gpu-1"),)),
+    Case("a device is allocated once", (gpus(2),), (TWO_REQUESTS,), (("r1:gpu-0", "r2:gpu-1"),)),
     Case(
         "what others hold is passed over",
         (gpus(2),),
@@ -220,7 +220,7 @@ CASES = [
         (("r:gpu-0",), ("r:gpu-0",)),
     ),
     Case(
-        "first the admin, then nobody",
+        "first the admin, then no other request",
         (gpus(1),),
         (claim("a", request("r", admin=True)), claim("b", request("r"))),
         None,
@@ -297,27 +297,27 @@ CASES = [
         (("r1:gpu-0", "r2:gpu-0"),),
     ),
     Case(
-        "a device given out whole need only be large enough",
+        "a dedicated device only needs to be large enough",
         (gpus(1, capacity={"memory": "4Gi"}),),
         (claim("c", request("r", capacity={"memory": "3Gi"})),),
         (("r:gpu-0",),),
     ),
     Case(
-        "a device given out whole that is too small",
+        "a dedicated device that is too small",
         (gpus(1, capacity={"memory": "2Gi"}),),
         (claim("c", request("r", capacity={"memory": "3Gi"})),),
         None,
     ),
     Case("a capacity that no device has", (gpus(1),), (claim("c", request("r", capacity={"memory": "1"})),), None),
     Case(
-        "what is given out whole stays so when the device becomes shareable",
+        "a dedicated device stays so when it becomes shareable",
         (resource_slice("gpus", shareable("gpu-0")),),
         (claim("c", request("r", capacity={"memory": "1Gi"})),),
         None,
         (holding("h", "gpu-0"),),
     ),
     Case(
-        "a device that is no longer shareable is given out whole if its shares leave enough",
+        "a device that is no longer shareable is allocated whole if its shares leave enough",
         (gpus(1, capacity={"memory": "4Gi"}),),
         (claim("c", request("r", capacity={"memory": "2Gi"})),),
         (("r:gpu-0",),),
@@ -364,7 +364,7 @@ CASES = [
         (("r1:d1", "r2:d1"),),
     ),
     Case(
-        "an overdrawn counter blocks whoever draws, from whatever",
+        "an overdrawn counter blocks every device that consumes counters",
         (
             resource_slice(
                 "partitions",
@@ -447,7 +447,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_who_gets_what(case: Case) -> None:
+def test_allocations(case: Case) -> None:
     world = World(
         slices=case.slices,
         claims=case.claims,
@@ -473,7 +473,7 @@ def simple(slices: tuple[ResourceSlice, ...], *claims: ResourceClaim, features: 
     return World(slices=slices, claims=claims, classes={"gpu": device_class()}, node=node(), features=features)
 
 
-def test_an_invalid_pool_makes_it_the_nodes_fault() -> None:
+def test_an_invalid_pool_is_a_fault_of_the_node() -> None:
     world = simple((resource_slice("a", device("d"), device("d")),), claim("c", request("r")))
     outcome = allocate_world(world)
     assert isinstance(outcome, Impossible)
@@ -489,7 +489,7 @@ def test_earlier_alternatives_score_higher() -> None:
     assert outcome.score == 7 + 8
 
 
-def test_a_search_ends_when_its_budget_does() -> None:
+def test_a_search_ends_with_its_step_budget() -> None:
     world = simple((gpus(12),), claim("c", *(request(f"r{number}") for number in range(12))))
     assert isinstance(allocate_world(world, StepBudget(steps_max=8)), BudgetExhausted)
     assert isinstance(allocate_world(world, StepBudget(steps_max=13)), Allocated)

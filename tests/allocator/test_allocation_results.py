@@ -1,4 +1,4 @@
-"""What an AllocationResult says beside the devices: configuration, nodes, shares, conditions."""
+"""What an allocation has besides its devices: configuration, node selector, shares, binding conditions."""
 
 from __future__ import annotations
 
@@ -145,26 +145,26 @@ HERE = NodeSelector(
 TWO = claim("c", request("r", device_class="plain", count=2))
 
 
-def test_a_device_of_a_node_binds_the_claim_to_it() -> None:
+def test_a_device_of_a_node_ties_the_claim_to_the_node() -> None:
     assert allocated(GPUS, claim=TWO).node_selector == HERE
 
 
-def test_devices_for_all_nodes_bind_to_none() -> None:
+def test_devices_for_all_nodes_tie_the_claim_to_no_node() -> None:
     assert allocated(resource_slice("s", device("x"), device("y"), all_nodes=True), claim=TWO).node_selector is None
 
 
-def test_selectors_are_merged_and_the_same_is_not_said_twice() -> None:
+def test_node_selectors_are_merged_without_duplicates() -> None:
     zone = resource_slice("s", device("x"), node_selector=node_selector(zone="z1"), pool="p")
     again = resource_slice("t", device("y"), node_selector=node_selector(zone="z1"), pool="q")
     assert allocated(zone, again, claim=TWO).node_selector == node_selector(zone="z1")
 
 
-def test_a_device_may_bind_to_the_node_where_its_slice_does_not() -> None:
+def test_a_device_may_tie_the_claim_to_the_node_if_its_slice_does_not() -> None:
     slices = resource_slice("s", device("x"), device("y", binds_to_node=True), all_nodes=True)
     assert allocated(slices, claim=TWO).node_selector == HERE
 
 
-def test_devices_that_say_for_themselves_where_they_are() -> None:
+def test_devices_with_node_selectors_of_their_own() -> None:
     slices = resource_slice(
         "s",
         device("w", node_name="node-b"),
@@ -177,7 +177,7 @@ def test_devices_that_say_for_themselves_where_they_are() -> None:
     assert result.node_selector == node_selector(zone="z1")
 
 
-def test_a_selector_of_several_terms_cannot_be_merged() -> None:
+def test_a_node_selector_with_several_terms_is_fatal() -> None:
     several = NodeSelector(node_selector_terms=(node_selector(zone="z1").node_selector_terms or ()) * 2)
     slices = resource_slice("s", device("x"), device("y"), node_selector=several)
     world = World(slices=(slices,), claims=(TWO,), classes=CLASSES, node=node("node-a", zone="z1"))
@@ -189,7 +189,7 @@ def test_a_selector_of_several_terms_cannot_be_merged() -> None:
 # --- Devices ------------------------------------------------------------------------------------------------------
 
 
-def test_a_share_says_what_it_consumes_of_every_capacity() -> None:
+def test_a_share_has_the_consumed_amount_of_every_capacity() -> None:
     shared = device("gpu", capacity={"memory": "4Gi", "slots": capacity("8", default="0")}, shareable=True)
     two = claim("c", *(request(f"r{number}", device_class="plain", capacity={"memory": "1Gi"}) for number in range(2)))
     results = allocated(resource_slice("s", shared), claim=two).devices.results
@@ -200,7 +200,7 @@ def test_a_share_says_what_it_consumes_of_every_capacity() -> None:
     }
 
 
-def test_a_device_given_out_whole_has_neither_share_nor_consumption() -> None:
+def test_a_dedicated_device_has_neither_share_id_nor_consumed_capacity() -> None:
     (result,) = allocated(
         resource_slice("s", device("gpu", capacity={"memory": "4Gi"})),
         claim=claim("c", request("r", device_class="plain")),
@@ -208,7 +208,7 @@ def test_a_device_given_out_whole_has_neither_share_nor_consumption() -> None:
     assert (result.share_id, result.consumed_capacity) == (None, {})
 
 
-def test_tolerations_and_admin_access_are_told() -> None:
+def test_results_have_tolerations_and_admin_access() -> None:
     asked = request("r", device_class="plain", tolerations=[toleration("k")], admin=True)
     (result,) = allocated(GPUS, claim=claim("c", asked)).devices.results
     assert (result.tolerations, result.admin_access) == ((toleration("k"),), True)
@@ -216,13 +216,13 @@ def test_tolerations_and_admin_access_are_told() -> None:
     assert without.admin_access is None
 
 
-def test_binding_conditions_are_told_where_the_feature_is_on() -> None:
+def test_results_have_binding_conditions_if_the_feature_is_on() -> None:
     slices = resource_slice("s", device("gpu", binding_conditions=["ready"]))
     (result,) = allocated(slices, claim=claim("c", request("r", device_class="plain"))).devices.results
     assert (result.binding_conditions, result.binding_failure_conditions) == (("ready",), ("failed",))
 
 
-def test_operations_that_a_node_may_skip_are_told_where_the_node_can_skip_them() -> None:
+def test_results_have_skipped_node_operations_if_the_node_supports_them() -> None:
     whole = resource_slice("s", device("gpu"))
     skipping = structs.replace(whole, spec=structs.replace(whole.spec, skip_node_operations=("NodePrepareResources",)))
     world = World(

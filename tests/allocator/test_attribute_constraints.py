@@ -1,4 +1,4 @@
-"""Devices that must agree in an attribute, or differ in it."""
+"""matchAttribute and distinctAttribute."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NUMA = f"{DRIVER}/numa"
 
 
 def accepted(constraint: Constraint, *devices: Device) -> list[bool]:
-    """For each device in turn whether it may join those before it."""
+    """`want` says for each device whether it may be taken after those before it."""
     state, answers = None, []
     for found in devices:
         values = constraint.values_of(DRIVER, found)
@@ -74,7 +74,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_which_devices_go_together(case: Case) -> None:
+def test_which_devices_satisfy_a_constraint_together(case: Case) -> None:
     devices = with_numa(*case.values)
     assert accepted(constraint(equal=True, lists=case.lists), *devices) == case.equal
     assert accepted(constraint(equal=False, lists=case.lists), *devices) == case.distinct

@@ -1,4 +1,4 @@
-"""The transport problem: exact, by comparison with trying everything."""
+"""Bipartite flow agrees with brute force."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dralloc.snapshot.slices import bits_of
 
 
 def can_meet_by_trying(needs: dict[int, int], stock: list[int]) -> bool:
-    """Every unit of every need tries every place."""
+    """Tries every device for every unit of every need."""
     units = [mask for mask, need in needs.items() for _ in range(need)]
     return any(
         all(chosen.count(place) <= stock[place] for place in chosen)
@@ -24,17 +24,17 @@ def can_meet_by_trying(needs: dict[int, int], stock: list[int]) -> bool:
     needs=st.dictionaries(st.integers(0, 15), st.integers(1, 2), max_size=4),
     stock=st.lists(st.integers(0, 2), min_size=4, max_size=4),
 )
-def test_agrees_with_trying_everything(needs: dict[int, int], stock: list[int]) -> None:
+def test_agrees_with_brute_force(needs: dict[int, int], stock: list[int]) -> None:
     assert can_meet(needs, lambda group: sum(stock[place] for place in bits_of(group))) == can_meet_by_trying(
         needs, stock
     )
 
 
-def test_nothing_is_always_met() -> None:
+def test_no_needs_are_always_met() -> None:
     assert can_meet({}, int.bit_count)
 
 
-def test_what_was_given_is_moved_where_that_makes_room() -> None:
+def test_flow_is_rerouted() -> None:
     # A chain: each need has two places, and the last one only the first.
     assert can_meet({0b00011: 1, 0b00110: 1, 0b01100: 1, 0b11000: 1, 0b00001: 1}, int.bit_count)
     assert not can_meet({0b0011: 1, 0b0110: 1, 0b1100: 1, 0b1001: 1, 0b0001: 1}, int.bit_count)

@@ -1,4 +1,4 @@
-"""What a request takes of a device's capacity (KEP-5075)."""
+"""What a request consumes of a device's capacity (KEP-5075)."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_what_is_taken(case: Case) -> None:
+def test_consumed_amounts(case: Case) -> None:
     asked = {} if case.asked is None else {"memory": Quantity.parse(case.asked)}
     charge = charge_for({"memory": case.of}, asked, fractional_ranges=case.fractional)
     taken = str(charge.amounts[0]) if isinstance(charge, Charge) else None
     assert taken == case.want
 
 
-def test_every_capacity_is_taken_from_and_only_those_the_device_has_can_be_asked() -> None:
+def test_every_capacity_is_consumed_and_an_unknown_one_cannot_be_requested() -> None:
     device = {"memory": capacity("8"), "slots": capacity("4", default="1")}
     charge = charge_for(device, {"memory": Quantity.parse("3")}, fractional_ranges=False)
     assert isinstance(charge, Charge)
@@ -106,13 +106,13 @@ FAULTS = [
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.id)
-def test_amounts_that_cannot_be_calculated_with(fault: Fault) -> None:
+def test_amounts_that_cannot_be_represented(fault: Fault) -> None:
     capacities = {**fault.others, "memory": fault.of}
     with pytest.raises(CapacityError):
         charge_for(capacities, {"memory": Quantity.parse(fault.asked)}, fractional_ranges=fault.fractional)
 
 
-def test_a_large_amount_is_merely_too_much_where_nothing_is_rounded() -> None:
+def test_a_large_amount_without_rounding_is_no_error() -> None:
     assert isinstance(charge_for({"m": capacity("10")}, {"m": Quantity.parse("1e30")}, fractional_ranges=False), str)
 
 

@@ -1,4 +1,4 @@
-"""The largest request that still fits: against asking for every amount there is."""
+"""The largest request that fits, compared with requests for every possible amount."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_largest_request(found: DeviceCapacity, free: str, want: str | None) -> 
     assert (None if largest is None else str(largest)) == want
 
 
-def test_another_capacity_that_is_used_up_leaves_nothing() -> None:
+def test_nothing_is_left_if_another_capacity_is_used_up() -> None:
     found = {"memory": parts.capacity("40Gi"), "slots": parts.capacity("2", default="1", valid=("1", "2"))}
     assert largest_request(found, "memory", (40 * GI * NANOS, 0), fractional_ranges=False) is None
     assert largest_request(found, "memory", (40 * GI * NANOS, NANOS), fractional_ranges=False) is not None
@@ -77,7 +77,7 @@ def capacities(draw: st.DrawFn) -> DeviceCapacity:
 
 
 def taken(found: dict[str, DeviceCapacity], free: list[int], asked: dict[str, int], *, fractional: bool) -> int | None:
-    """What a request takes of memory, in nanos; None where it does not fit."""
+    """What a request consumes of memory, in nanos; None if it does not fit."""
     quantities = {name: Quantity.of(amount) for name, amount in asked.items()}
     try:
         charge = charge_for(found, quantities, fractional_ranges=fractional)
@@ -90,7 +90,7 @@ def taken(found: dict[str, DeviceCapacity], free: list[int], asked: dict[str, in
 @pytest.mark.slow
 @pytest.mark.fuzz
 @given(memory=capacities(), slots=st.none() | capacities(), used=st.tuples(amounts, amounts), fractional=st.booleans())
-def test_no_request_gets_more(
+def test_no_larger_request_fits(
     memory: DeviceCapacity, slots: DeviceCapacity | None, used: tuple[int, int], fractional: bool
 ) -> None:
     found = {"memory": memory} if slots is None else {"memory": memory, "slots": slots}

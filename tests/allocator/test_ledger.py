@@ -1,4 +1,4 @@
-"""Undo is exact, however deep."""
+"""A rollback restores the ledger exactly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Allocate, release and change devices, in any order: nothing is given out twice, and nothing is lost."""
+"""Allocate, release and change devices in any order: no device is allocated twice, and none is lost."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class Lifecycle(RuleBasedStateMachine):
     # --- What must hold -----------------------------------------------------------------------------------------------
 
     def check_given(self, results: tuple[DeviceRequestAllocationResult, ...]) -> None:
-        """What was just given was there to be given."""
+        """The devices of the new allocation were available."""
         for found in results:
             published = self.published(found)
             for name, stated in published.capacity.items():

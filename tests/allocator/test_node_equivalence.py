@@ -51,7 +51,7 @@ def share(pool: str, amount: str) -> ResourceClaim:
     )
 
 
-def test_names_and_serial_numbers_do_not_tell_nodes_apart() -> None:
+def test_names_and_serial_numbers_do_not_distinguish_nodes() -> None:
     one, other = keys(device("d", attributes={"uuid": "1"}), device("e", attributes={"uuid": "2"}))
     assert one == other
 
@@ -70,12 +70,12 @@ def test_names_and_serial_numbers_do_not_tell_nodes_apart() -> None:
         ),
     ],
 )
-def test_what_a_request_can_see_tells_nodes_apart(one: Device, other: Device) -> None:
+def test_what_a_request_can_read_distinguishes_nodes(one: Device, other: Device) -> None:
     first, second = keys(one, other)
     assert first != second
 
 
-def test_an_attribute_that_a_selector_reads_tells_nodes_apart() -> None:
+def test_an_attribute_that_a_selector_reads_distinguishes_nodes() -> None:
     first, second = keys(
         device("d", attributes={"uuid": "1"}),
         device("d", attributes={"uuid": "2"}),
@@ -84,7 +84,7 @@ def test_an_attribute_that_a_selector_reads_tells_nodes_apart() -> None:
     assert first != second
 
 
-def test_an_attribute_of_a_constraint_tells_nodes_apart() -> None:
+def test_an_attribute_of_a_constraint_distinguishes_nodes() -> None:
     first, second = keys(
         device("d", attributes={"uuid": "1"}),
         device("d", attributes={"uuid": "2"}),
@@ -93,7 +93,7 @@ def test_an_attribute_of_a_constraint_tells_nodes_apart() -> None:
     assert first != second
 
 
-def test_how_much_is_used_tells_nodes_apart() -> None:
+def test_usage_distinguishes_nodes() -> None:
     shared = device("d", capacity={"m": "4"}, shareable=True)
     first, second = keys(shared, shared, allocated=(share("a", "1"), share("b", "1")))
     assert first == second
@@ -103,12 +103,12 @@ def test_how_much_is_used_tells_nodes_apart() -> None:
     assert first != second
 
 
-def test_a_rule_for_one_pool_tells_nodes_apart() -> None:
+def test_a_taint_rule_for_one_pool_distinguishes_nodes() -> None:
     first, second = keys(device("d"), device("d"), rules=(build.taint_rule("r", build.taint("t"), pool="a"),))
     assert first != second
 
 
-def test_pools_that_several_nodes_see_are_like_themselves_alone() -> None:
+def test_a_pool_that_several_nodes_see_is_equivalent_only_to_itself() -> None:
     first, second = keys(device("d"), device("d"), placed={"all_nodes": True})
     assert first == second
 
@@ -117,7 +117,7 @@ def test_pools_that_several_nodes_see_are_like_themselves_alone() -> None:
 
 
 def elsewhere(resource_slice: ResourceSlice) -> ResourceSlice:
-    """The same devices under other names, on another node."""
+    """The same devices with other names, on another node."""
     spec = resource_slice.spec
     devices = tuple(
         replace(each, name=f"x-{each.name}", node_name="node-b" if each.node_name == "node-a" else each.node_name)
@@ -153,7 +153,7 @@ def used_elsewhere(claim: ResourceClaim) -> ResourceClaim:
 @pytest.mark.slow
 @pytest.mark.fuzz
 @given(seed=st.integers(0, 2**32), keeps_usage=st.booleans())
-def test_nodes_that_are_alike_get_the_same_answer(seed: int, keeps_usage: bool) -> None:
+def test_equivalent_nodes_get_the_same_answer(seed: int, keeps_usage: bool) -> None:
     world = random_world(seed)
     other = NodeFacts("node-b", world.node.labels)
     snapshot = Snapshot.of(

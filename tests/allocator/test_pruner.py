@@ -1,4 +1,4 @@
-"""Pruning changes nothing: the same first solution, the same proof that there is none, the same fault.
+"""Pruning does not change the outcome: same first solution, same proof that there is none, same fatal error.
 
 Every way of pruning is compared with the plain allocator, alone and together, on random problems made to turn back a lot.
 """
@@ -42,7 +42,7 @@ from tests.support.random_worlds import random_world
 BATCHES = 20
 BATCH_SIZE = 120
 STEPS_MAX = 2_000
-# What is solved or refuted by then leaves little to prune.
+# Problems that end within these steps leave little to prune.
 EASY_STEPS = 20
 
 PLAIN = StepBudget(steps_max=10**6, plain=10**6)
@@ -51,7 +51,7 @@ PARTS_FIRST = StepBudget(steps_max=20_000, plain=0, pruned=20)
 
 
 class Nothing(Pruner):
-    """No pruning at all; each kind below takes one back."""
+    """No pruning; each class below enables one rule."""
 
     def __init__(self, survey: ProblemSurvey, ledger: Ledger) -> None:
         super().__init__(survey, ledger, Knowledge())
@@ -125,7 +125,7 @@ def devices_of(want: PlainOutcome) -> Devices:
 
 
 def found_by(world: World, kind: Callable[[ProblemSurvey, Ledger], Pruner]) -> Devices:
-    """What a search with this pruning finds; None where it meets a fault."""
+    """The result of a search with this pruning; None if it meets a fatal error."""
     problem = problem_of(world)
     view = problem.snapshot.view(problem.node, problem.demand.features.visibility)
     supply = Supply(problem.snapshot, view, problem.demand)
@@ -141,7 +141,7 @@ def found_by(world: World, kind: Callable[[ProblemSurvey, Ledger], Pruner]) -> D
     return [(str(pick.alternative.name), pick.candidate.strip.slice.device_id(pick.candidate.bit)) for pick in picks]
 
 
-# --- What each part of a key and of a bound is there for --------------------------------------------------------------
+# --- Cases for each part of a key and of a bound ----------------------------------------------------------------------
 
 
 def model(name: str) -> str:
@@ -153,7 +153,7 @@ def side(name: str) -> str:
 
 
 def models(*names: str) -> list[Device]:
-    """Devices in this order, each with its model."""
+    """Devices in this order, with these models."""
     return [device(f"{name}-{number:02}", attributes={"model": name}) for number, name in enumerate(names)]
 
 
@@ -239,12 +239,12 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_cases_that_a_careless_pruning_would_get_wrong(name: str) -> None:
+def test_cases_for_each_part_of_a_key_or_bound(name: str) -> None:
     compare_all(CASES[name], allocate_plainly(CASES[name], 100_000), name)
 
 
-def test_the_random_problems_are_worth_it() -> None:
-    """Among them are solutions, proofs and faults, and many where the first try is not the last."""
+def test_random_problems_have_every_kind_of_outcome() -> None:
+    """They include solutions, proofs and fatal errors, and many that need backtracking."""
     outcomes = [allocate_plainly(random_world(seed), STEPS_MAX) for seed in range(150)]
     assert sum(outcome.given is not None for outcome in outcomes) > 20
     assert sum(outcome.fatal is not None for outcome in outcomes) > 5

@@ -1,4 +1,4 @@
-"""What Kubernetes answered, we answer; and so does the oracle that everything else is tested against."""
+"""The allocator, and the plain allocator that serves as oracle, give the recorded answers of Kubernetes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_oracle_gives_the_recorded_answers() -> None:
     assert compared > 700
 
 
-def test_a_line_that_is_spoiled_is_a_disagreement() -> None:
+def test_a_changed_vector_is_a_difference() -> None:
     lines = read_lines(VECTORS / "allocation.jsonl.gz")[:60]
     for text in lines:
         line = msgspec.json.decode(text)

@@ -1,4 +1,4 @@
-"""What claims ask for, as the search sees it."""
+"""Compilation of claims to a demand."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def demand(*claims: ResourceClaim, classes: dict[str, DeviceClass] | None = None
     return compile_demand(claims, classes or CLASSES, Features())
 
 
-def test_requests_of_all_claims_in_order_and_alternatives_numbered() -> None:
+def test_requests_are_in_order_and_alternatives_are_numbered() -> None:
     found = demand(WANTED, claim("b", request("t")))
     assert [str(request.name) for request in found.requests] == ["r", "s", "t"]
     assert [(each.number, str(each.name), each.claim) for each in found.alternatives] == [

@@ -46,9 +46,9 @@ def charge_for(
     for (name, capacity), amount in zip(capacities.items(), amounts, strict=True):
         policy = capacity.request_policy
         if policy is not None and not _allows(policy, amount, fractional_ranges):
-            return f"does not give out {amount} of {name}"
+            return f"request policy of {name} does not allow {amount}"
         if amount > capacity.value:
-            return f"has {capacity.value} of {name}, less than {amount}"
+            return f"insufficient {name}: requested {amount}, capacity {capacity.value}"
     return Charge(amounts, tuple(amount.nanos for amount in amounts))
 
 

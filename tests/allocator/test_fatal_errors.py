@@ -1,4 +1,4 @@
-"""What is wrong with a claim is found, and the object at fault is named."""
+"""Errors that end an allocation name the claim, request, class and device."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize("case", FAULTS, ids=lambda case: case.id)
-def test_faults_name_what_is_at_fault(case: Case) -> None:
+def test_fatal_errors_name_claim_request_class_and_device(case: Case) -> None:
     classes = {str(found.metadata.name): found for found in case.classes}
     outcome = allocate_world(
         World(slices=case.slices, claims=case.claims, classes=classes, node=node(), features=case.features)
@@ -179,7 +179,7 @@ def test_faults_name_what_is_at_fault(case: Case) -> None:
     assert outcome.message
 
 
-def test_a_fault_that_the_search_does_not_come_to_is_none() -> None:
+def test_an_error_that_the_search_does_not_reach_is_not_reported() -> None:
     devices = resource_slice("gpus", device("d1", attributes={"missing": 1}), device("d2"))
     assert isinstance(allocate_world(simple((devices,), claim("c", request("r", where=FAILING)))), Allocated)
     used = replace(
@@ -190,7 +190,7 @@ def test_a_fault_that_the_search_does_not_come_to_is_none() -> None:
     assert allocate_world(simple((), claim("c", request("r", where="not an expression")))) == Impossible()
 
 
-def test_a_request_of_neither_form_is_refused() -> None:
+def test_a_request_with_neither_form_is_fatal() -> None:
     skewed = claim("c", DeviceRequest(name="r"))
     outcome = allocate_world(simple((gpus(1),), skewed))
     assert isinstance(outcome, Fatal)

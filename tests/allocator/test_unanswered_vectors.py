@@ -1,9 +1,8 @@
-"""Where Kubernetes gave up, another method finds what the first solution is, or that there is none.
+"""Problems that Kubernetes could not answer in time: a third method finds the first solution, or that there is none.
 
-It decides one device after the other: the first one after which everything can still be served is the right one. Whether it
-can is found by trying everything, where states that differ only in which of several equal devices is used, or in which of
-several equal values is seen, count as one. That is slow in general and quick for these lines. It uses the plain rules for a
-single device, and none of the allocator's search, bounds or memory.
+It decides device by device: the first device after which everything can still be served is right. Whether that is possible is
+found by brute force, where states that differ only in equal devices or equal values count as one: slow in general and fast for
+these problems. The method uses the plain rules for single devices, and none of the allocator's search, bounds or memory.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ VECTORS = Path(__file__).parent.parent / "vectors"
 
 
 class Task(NamedTuple):
-    """A request that is yet to be served, or the rest of it: with devices after this one, and none of the used."""
+    """A remaining request, or the rest of it: with devices after this one, without used ones."""
 
     request: int
     way: Way | None = None
@@ -123,7 +122,7 @@ class Decider:
     # --- Equality up to exchanging what is equal --------------------------------------------------------------------
 
     def _nature(self, at: int) -> Hashable:
-        """Everything about a device but its name and the value that constraints look at."""
+        """Everything about a device except its name and the value that constraints read."""
         pool, each, device = self._rules.candidates[at]
         blank = msgspec.structs.replace(device, name="", attributes=self._other_attributes(device))
         tried = tuple(
@@ -153,7 +152,7 @@ class Decider:
         return value
 
     def _essence(self, tasks: tuple[Task, ...], state: State) -> Hashable:
-        """The state, but for which of equal devices and which of equal values it is about."""
+        """The state, up to exchanging equal devices and equal values."""
         taken = Counter(key for key, _ in state.takers)
         by_value: dict[object, Counter[Hashable]] = {}
         values: dict[object, object] = {}
@@ -194,20 +193,20 @@ def unanswered() -> dict[str, tuple[AllocationProblem, tuple[ResourceClaim, ...]
 PROBLEMS = unanswered()
 
 
-def test_there_are_such_lines() -> None:
+def test_the_vectors_have_problems_without_an_answer() -> None:
     assert len(PROBLEMS) == 28
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_the_answer_is_right(name: str) -> None:
+def test_the_answer_agrees_with_the_third_method(name: str) -> None:
     problem, claims = PROBLEMS[name]
     world = world_of(problem, claims)
     assert as_plain(allocate(problem), world.claims) == Decider(world).decide(len(claims))
 
 
 @pytest.mark.slow
-def test_the_method_itself_agrees_with_the_plain_allocator() -> None:
+def test_the_third_method_agrees_with_the_plain_allocator() -> None:
     compared = 0
     for seed in range(350):
         world = random_world(seed)
