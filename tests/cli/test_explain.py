@@ -33,7 +33,7 @@ Nodes
 It would fit if you
   - tolerate the taint broken=fan:NoSchedule in request gpu  [n1]
   - ask for 23Gi of memory instead of 30Gi in request gpu  [n1]
-  - omit memory in request gpu  [n1]
+  - omit memory in request gpu (the default, 1Gi, applies)  [n1]
   - release claim ml/held  [n1]
   - release claim ml/whole  [n2]
 

@@ -150,7 +150,7 @@ def test_without_a_cluster_a_job_gets_its_one_claim(monkeypatch: pytest.MonkeyPa
     assert result.exit_code == 0, result.output
     (row,) = (line.split() for line in result.stdout.splitlines() if line.startswith("default/"))
     assert row == ["default/sweep-gpu", "gpu", "node-12", "whole-gpu.example.com/node-12/gpu-0", "-"]
-    assert "job default/sweep: taken as the 300 pods that it would have at a time" in result.stderr
+    assert "job default/sweep: counted as 300 pods" in result.stderr
 
 
 # --- On a cluster ---------------------------------------------------------------------------------------------------

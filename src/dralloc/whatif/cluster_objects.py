@@ -134,6 +134,15 @@ class ClusterObjects:
         return UnknownObject(f"no {noun} {name} in {self.place}; {hint}")
 
 
+def made_up_uid(obj: ApiObject) -> str:
+    """A UID for an object that no server has. It has a slash, so that it cannot be mistaken for a server's."""
+    return f"{obj.metadata.namespace}/{obj.metadata.name}"
+
+
+def is_made_up(uid: str) -> bool:
+    return "/" in uid
+
+
 def place_of(node: Node) -> NodeFacts:
     """What slices can select of a node."""
     return NodeFacts(node.metadata.name, node.metadata.labels, frozenset(node.status.declared_features))

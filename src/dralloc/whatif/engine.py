@@ -29,7 +29,7 @@ from dralloc.scheduler.decide.cycle import Cycle
 from dralloc.scheduler.decide.node_reasons import reason_of
 from dralloc.scheduler.decide.node_verdicts import NodeVerdict
 from dralloc.scheduler.state.cluster_state import ClusterState
-from dralloc.whatif.cluster_objects import ClusterObjects
+from dralloc.whatif.cluster_objects import ClusterObjects, is_made_up
 from dralloc.whatif.template_claims import MissingTemplate, TemplateClaims
 
 
@@ -154,12 +154,15 @@ def _turn(pod: Pod) -> tuple[int, str]:
 
 
 def _without_made_up(claim: ResourceClaim) -> ResourceClaim:
-    """The claim without the time of the question, and without pods that have no UID of a server."""
+    """The claim without the time of the question, and without pods and workloads that have no UID of a server."""
     status = claim.status
     if status.allocation is not None and status.allocation.allocation_timestamp is not None:
         status = replace(status, allocation=replace(status.allocation, allocation_timestamp=None))
-    real = tuple(reference for reference in status.reserved_for if "/" not in reference.uid)
-    return replace(claim, status=replace(status, reserved_for=real))
+    real = tuple(reference for reference in status.reserved_for if not is_made_up(reference.uid))
+    spec = claim.spec
+    if spec.reserved_for is not None and is_made_up(spec.reserved_for.uid):
+        spec = replace(spec, reserved_for=None)
+    return replace(claim, spec=spec, status=replace(status, reserved_for=real))
 
 
 class _ShareIds:

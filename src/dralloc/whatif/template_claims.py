@@ -8,7 +8,7 @@ from dralloc.api.meta_v1 import ObjectMeta, OwnerReference
 from dralloc.api.pod_claims import POD_CLAIM_NAME, controller_of
 from dralloc.api.pod_v1 import Container, Pod, PodResourceClaim, PodResourceClaimStatus, PodSpec, Toleration
 from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimTemplate
-from dralloc.whatif.cluster_objects import ClusterObjects
+from dralloc.whatif.cluster_objects import ClusterObjects, made_up_uid
 
 
 class MissingTemplate(LookupError):
@@ -31,8 +31,7 @@ class TemplateClaims:
     def complete(self, pod: Pod) -> tuple[Pod, tuple[ResourceClaim, ...]]:
         """The pod as it is once its claims exist, and the claims that do not exist yet. Raises MissingTemplate."""
         if not pod.metadata.uid:
-            uid = f"{pod.metadata.namespace}/{pod.metadata.name}"
-            pod = replace(pod, metadata=replace(pod.metadata, uid=uid))
+            pod = replace(pod, metadata=replace(pod.metadata, uid=made_up_uid(pod)))
         statuses = {status.name: status for status in pod.status.resource_claim_statuses}
         expected: list[ResourceClaim] = []
         for entry in pod.spec.resource_claims:

@@ -8,14 +8,14 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from dralloc.api.apps_v1 import DaemonSet, Deployment
-from dralloc.api.batch_v1 import Job
+from dralloc.api.batch_v1 import GROUP, Job
 from dralloc.api.meta_v1 import ObjectMeta, OwnerReference
 from dralloc.api.pod_claims import controller_of
 from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import ResourceClaim, ResourceClaimTemplate
+from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim, ResourceClaimTemplate
 from dralloc.controllers.claim_creation import ReportProblem
 from dralloc.controllers.jobs.plan_claims import stated_claims
-from dralloc.whatif.cluster_objects import ClusterObjects
+from dralloc.whatif.cluster_objects import ClusterObjects, made_up_uid
 from dralloc.whatif.manifest_cluster import UnusableManifest
 
 Workload = Job | Deployment
@@ -60,13 +60,16 @@ def _add_claims(objects: ClusterObjects, job: Job) -> None:
                 f"{subject}: claim {name}: no template {namespace}/{template_name} in {objects.place}"
             )
         if (namespace, name) not in objects.all(ResourceClaim):
-            objects.add(
-                ResourceClaim(
-                    api_version="resource.k8s.io/v1",
-                    kind="ResourceClaim",
-                    metadata=ObjectMeta(name=name, namespace=namespace, owner_references=(_owner(job),)),
-                    spec=template.spec.spec,
+            metadata = ObjectMeta(name=name, namespace=namespace, owner_references=(_owner(job),))
+            spec = template.spec.spec
+            if "DRAReservedForWorkloads" in objects.gates:
+                uid = job.metadata.uid or made_up_uid(job)
+                spec = replace(
+                    spec,
+                    reserved_for=ConsumerReference(api_group=GROUP, resource="jobs", name=job.metadata.name, uid=uid),
                 )
+            objects.add(
+                ResourceClaim(api_version="resource.k8s.io/v1", kind="ResourceClaim", metadata=metadata, spec=spec)
             )
 
 

@@ -145,7 +145,7 @@ class _Proposer:
         if not self._demand.features.consumable_capacity:
             return
         for slot, alternative, funnel in self._requests:
-            candidates = [*spots(funnel.left), *_lost_at(funnel, Hurdle.CAPACITY), *_lost_at(funnel, Hurdle.SIZE)]
+            candidates = list(_sized(funnel))
             asked = alternative.criteria.asked or {}
             for name in dict.fromkeys((*asked, *(name for spot in candidates for name in spot.device.capacity))):
                 was = asked.get(name)
@@ -201,8 +201,7 @@ class _Proposer:
     def _default(self, alternative: Alternative, name: str) -> Quantity | None:
         """What is consumed of the capacity if a request omits it; None if matching devices differ in that."""
         funnel = self._survey.funnel(self._situation.node, alternative)
-        candidates = [*spots(funnel.left), *(spot for drop in funnel.unavailable for spot in spots(drop.devices))]
-        found = {_default_of(spot.device.capacity[name]) for spot in candidates if name in spot.device.capacity}
+        found = {_default_of(spot.device.capacity[name]) for spot in _sized(funnel) if name in spot.device.capacity}
         return found.pop() if len(found) == 1 else None
 
     def fewer_requests(self) -> Iterator[Ladder]:
@@ -252,6 +251,13 @@ class _Proposer:
         for feature in GATE_OF_FEATURE:
             if not getattr(self._demand.features, feature):
                 yield [SwitchOn(feature)]
+
+
+def _sized(funnel: Funnel) -> Iterator[Spot]:
+    """The devices that would fit the request with another amount."""
+    yield from spots(funnel.left)
+    yield from _lost_at(funnel, Hurdle.CAPACITY)
+    yield from _lost_at(funnel, Hurdle.SIZE)
 
 
 def _default_of(capacity: DeviceCapacity) -> Quantity:
