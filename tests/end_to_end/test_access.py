@@ -148,7 +148,7 @@ def test_S1_a_node_may_write_the_status_of_devices_allocated_on_it_and_S2_of_no_
             assert entry.network_data == NetworkDeviceData(hardware_address=address)
         with pytest.raises(Invalid, match="requires permission to write resourceclaims/driver"):
             await node.patch(ResourceClaim, "node-b", said_on("node-b", address), subresource="status")
-        with pytest.raises(Invalid, match="needs the right to write resourceclaims/binding"):
+        with pytest.raises(Invalid, match="requires permission to write resourceclaims/binding"):
             await node.patch(ResourceClaim, "node-a", {"status": {"allocation": None}}, subresource="status")
 
     play(scenario, tmp_path)

@@ -1,1 +1,1 @@
-"""What the server says about its API: discovery, OpenAPI and tables."""
+"""How the server describes its API: discovery, OpenAPI documents and tables."""

@@ -1,4 +1,4 @@
-"""Columns for the kinds of Kubernetes itself, as `kubectl get` shows them there."""
+"""Table columns for pods, nodes and other core kinds, as in Kubernetes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _pod_ready(pod: Document, _: datetime) -> Cell:
 
 
 def _pod_status(pod: Document, _: datetime) -> Cell:
-    """The one word that tells most: why a container waits or ended, or else the pod's phase."""
+    """The reason why a container waits or terminated, or else the pod's phase."""
     reason = at(pod, "status", "reason") or at(pod, "status", "phase") or ""
     if _condition(pod, "PodScheduled").get("reason") == "SchedulingGated":
         reason = "SchedulingGated"
@@ -49,7 +49,7 @@ def _pod_status(pod: Document, _: datetime) -> Cell:
 
 
 def _unfinished_init(pod: Document) -> str:
-    """How far the containers that run first have come, or nothing when they are done."""
+    """The progress of init containers; empty once they are done."""
     statuses = _statuses(pod, "initContainerStatuses")
     for position, status in enumerate(statuses):
         if at(status, "state", "terminated", "exitCode") == 0 or status.get("started"):
@@ -79,7 +79,7 @@ def _pod_restarts(pod: Document, now: datetime) -> Cell:
 
 
 def _pod_claims(pod: Document, _: datetime) -> Cell:
-    """The resource claims that the pod uses: those that it names, and those that were made for it."""
+    """The pod's resource claims: named ones, and ones generated from templates."""
     made = {
         status.get("name"): status.get("resourceClaimName")
         for status in at(pod, "status", "resourceClaimStatuses") or ()
@@ -133,7 +133,7 @@ def _node_address(kind: str) -> Any:
 
 
 def _last_seen(event: Document, now: datetime) -> Cell:
-    """When the event was last seen, and how often over which time if more than once."""
+    """The time since the event was last seen, with count and period if it was repeated."""
     series = event.get("series") or {}
     last = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
     return time_since(last, now)
@@ -229,26 +229,29 @@ def _joined(texts: Iterable[str]) -> str:
 CORE_COLUMNS: Final[Mapping[tuple[str, str], tuple[Column, ...]]] = {
     ("", "Pod"): (
         NAME,
-        Column("Ready", _pod_ready, "How many containers are ready, of how many."),
-        Column("Status", _pod_status, "What the pod is doing, or what keeps it from it."),
-        Column("Restarts", _pod_restarts, "How often containers were restarted, and when last."),
+        Column("Ready", _pod_ready, "Ready containers of all containers."),
+        Column("Status", _pod_status, "The pod's phase, or the reason why it does not run."),
+        Column("Restarts", _pod_restarts, "The number of container restarts, and the time since the last."),
         AGE,
         Column("IP", field("status", "podIP"), "The pod's address.", WIDE),
         Column("Node", field("spec", "nodeName"), "The node that the pod is bound to.", WIDE),
         Column(
-            "Nominated Node", field("status", "nominatedNodeName"), "The node that is being cleared for the pod.", WIDE
+            "Nominated Node",
+            field("status", "nominatedNodeName"),
+            "The node on which pods are preempted for this pod.",
+            WIDE,
         ),
-        Column("Readiness Gates", _readiness_gates, "Further conditions that must hold for the pod to be ready.", WIDE),
+        Column("Readiness Gates", _readiness_gates, "Additional conditions for the pod to be ready.", WIDE),
         Column("Claims", _pod_claims, "The resource claims that the pod uses.", WIDE),
     ),
     ("", "Node"): (
         NAME,
-        Column("Status", _node_status, "Whether the node is ready, and takes pods."),
+        Column("Status", _node_status, "Whether the node is ready and schedulable."),
         Column("Roles", _node_roles, "What the node is for."),
         AGE,
         Column("Version", field("status", "nodeInfo", "kubeletVersion", absent=""), "The version of the node's agent."),
-        Column("Internal-IP", _node_address("InternalIP"), "The node's address in the cluster.", WIDE),
-        Column("External-IP", _node_address("ExternalIP"), "The node's address outside.", WIDE),
+        Column("Internal-IP", _node_address("InternalIP"), "The node's address inside the cluster.", WIDE),
+        Column("External-IP", _node_address("ExternalIP"), "The node's external address.", WIDE),
         Column("OS-Image", field("status", "nodeInfo", "osImage", absent=UNKNOWN), "The operating system.", WIDE),
         Column("Kernel-Version", field("status", "nodeInfo", "kernelVersion", absent=UNKNOWN), "The kernel.", WIDE),
         Column(
@@ -260,7 +263,7 @@ CORE_COLUMNS: Final[Mapping[tuple[str, str], tuple[Column, ...]]] = {
     ),
     ("", "Namespace"): (
         NAME,
-        Column("Status", field("status", "phase", absent=""), "Whether the namespace is in use."),
+        Column("Status", field("status", "phase", absent=""), "The namespace's phase."),
         AGE,
     ),
     ("", "Event"): (
@@ -268,7 +271,12 @@ CORE_COLUMNS: Final[Mapping[tuple[str, str], tuple[Column, ...]]] = {
         Column("Type", field("type", absent=""), "Normal, or a warning."),
         Column("Reason", field("reason", absent=""), "What happened, in a word."),
         Column("Object", _event_object, "What it happened to."),
-        Column("Subobject", field("involvedObject", "fieldPath", absent=""), "The part that it happened to.", WIDE),
+        Column(
+            "Subobject",
+            field("involvedObject", "fieldPath", absent=""),
+            "The part of the object that the event is about.",
+            WIDE,
+        ),
         Column("Source", _event_source, "Who saw it.", WIDE),
         Column("Message", _event_message, "What happened."),
         Column("First Seen", _first_seen, "When this was first seen.", WIDE),
@@ -277,8 +285,8 @@ CORE_COLUMNS: Final[Mapping[tuple[str, str], tuple[Column, ...]]] = {
     ),
     ("", "ResourceQuota"): (
         NAME,
-        Column("Request", _quota(is_limit=False), "What is used, of what may be asked for."),
-        Column("Limit", _quota(is_limit=True), "What is used, of what may be had."),
+        Column("Request", _quota(is_limit=False), "Used requests of the hard limits."),
+        Column("Limit", _quota(is_limit=True), "Used limits of the hard limits."),
         AGE,
     ),
     ("coordination.k8s.io", "Lease"): (
@@ -288,16 +296,16 @@ CORE_COLUMNS: Final[Mapping[tuple[str, str], tuple[Column, ...]]] = {
     ),
     ("scheduling.k8s.io", "PriorityClass"): (
         NAME,
-        Column("Value", field("value", absent=0), "How important pods of the class are."),
-        Column("Global-Default", field("globalDefault", absent=False), "Whether pods that name no class have it."),
+        Column("Value", field("value", absent=0), "The priority of pods of the class."),
+        Column("Global-Default", field("globalDefault", absent=False), "Whether pods without a class get this class."),
         AGE,
-        Column("PreemptionPolicy", field("preemptionPolicy"), "Whether its pods may take the place of others."),
+        Column("PreemptionPolicy", field("preemptionPolicy"), "Whether its pods may preempt others."),
     ),
     ("batch", "Job"): (
         NAME,
-        Column("Status", _job_status, "Whether the job runs, has ended, and how."),
-        Column("Completions", _job_completions, "How many pods have succeeded, of how many."),
-        Column("Duration", _job_duration, "How long the job took, or has been running."),
+        Column("Status", _job_status, "Whether the job runs, is complete or has failed."),
+        Column("Completions", _job_completions, "Succeeded pods of the wanted completions."),
+        Column("Duration", _job_duration, "The run time of the job."),
         AGE,
         Column("Containers", _job_containers("name"), "The containers of its pods.", WIDE),
         Column("Images", _job_containers("image"), "The images of its pods.", WIDE),

@@ -1,4 +1,4 @@
-"""What the server tells about itself: discovery, OpenAPI documents, its version. Made once, when first asked for."""
+"""Endpoints of discovery, OpenAPI documents and the version. OpenAPI documents are rendered on first use."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ PRODUCT: Final = f"dralloc.{__version__}"
 
 
 class DescriptionEndpoints:
-    """Answers to questions about what is served."""
+    """Responds to requests for descriptions of the API."""
 
     def __init__(self, kinds: Sequence[Kind]) -> None:
         self._kinds = kinds
 
     def plain(self, request: HttpRequest, path: str) -> HttpResponse | None:
-        """The answer to a path outside the groups, or `None` if it is not about us."""
+        """The response to a path outside the API groups, or `None` if nothing is there."""
         match path:
             case "/":
                 return _answer(

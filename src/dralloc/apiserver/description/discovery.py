@@ -1,6 +1,6 @@
-"""What is served, for clients that ask before they call: groups, versions, resources and the server's version.
+"""Discovery documents: groups, versions, resources and the server's version.
 
-Old clients ask for one list after another; newer ones get everything in one aggregated document.
+Older clients read one list per group and version; newer ones read one aggregated document.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dralloc.apiserver.documents.json_documents import Document
 
 VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
-# What `kubectl get all` shows.
+# The category of `kubectl get all`.
 _CATEGORIES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("", "pods"): ("all",),
     ("batch", "jobs"): ("all",),
@@ -28,10 +28,10 @@ _CATEGORIES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Subresource:
-    """A part of an object, or an action on it, with a path of its own."""
+    """A subresource of a kind."""
 
     verbs: tuple[str, ...]
-    # What is sent to it, where that is not the object itself.
+    # The kind of its body, if it is not the object's.
     kind: str = ""
     group: str = ""
     version: str = ""
@@ -46,7 +46,7 @@ SUBRESOURCES: Final[Mapping[str, Subresource]] = {
 
 
 def api_versions(server_address: str) -> Document:
-    """The answer to `/api`: versions of the core group."""
+    """The document at `/api`: versions of the core group."""
     return {
         "kind": "APIVersions",
         "versions": ["v1"],
@@ -55,20 +55,20 @@ def api_versions(server_address: str) -> Document:
 
 
 def api_group_list(kinds: Sequence[Kind]) -> Document:
-    """The answer to `/apis`."""
+    """The document at `/apis`."""
     groups = [_group(kinds, group) for group in _groups(kinds)]
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
 
 
 def api_group(kinds: Sequence[Kind], group: str) -> Document | None:
-    """The answer to `/apis/GROUP`, or `None` if we do not serve the group."""
+    """The document at `/apis/GROUP`, or `None` if the group is not served."""
     if group not in _groups(kinds):
         return None
     return {"kind": "APIGroup", "apiVersion": "v1", **_group(kinds, group)}
 
 
 def api_resource_list(kinds: Sequence[Kind], group: str, version: str) -> Document | None:
-    """The answer to `/apis/GROUP/VERSION`, or `None` if we do not serve the version."""
+    """The document at `/apis/GROUP/VERSION`, or `None` if the version is not served."""
     served = _served(kinds, group, version)
     if not served:
         return None
@@ -81,7 +81,7 @@ def api_resource_list(kinds: Sequence[Kind], group: str, version: str) -> Docume
 
 
 def aggregated_discovery(kinds: Sequence[Kind], *, core: bool, version: str) -> Document:
-    """The answer to `/apis`, or to `/api` for the core group, for clients that want all in one."""
+    """The aggregated document at `/apis`, or at `/api` for the core group."""
     groups = [""] if core else _groups(kinds)
     return {
         "kind": "APIGroupDiscoveryList",
@@ -92,7 +92,7 @@ def aggregated_discovery(kinds: Sequence[Kind], *, core: bool, version: str) -> 
 
 
 def version_information(kubernetes: str, product: str) -> Document:
-    """The answer to `/version`: the Kubernetes release that we answer like, and who we are."""
+    """The document at `/version`: the emulated Kubernetes release, and this product."""
     major, minor, _ = kubernetes.split(".")
     return {
         "major": major,
@@ -108,12 +108,12 @@ def version_information(kubernetes: str, product: str) -> Document:
 
 
 def group_versions(kinds: Sequence[Kind]) -> list[tuple[str, str]]:
-    """Every group and version that is served."""
+    """Every served group and version."""
     return [(group, version) for group in ["", *_groups(kinds)] for version in _versions(kinds, group)]
 
 
 def _groups(kinds: Iterable[Kind]) -> list[str]:
-    """The groups that have a name, in alphabetical order."""
+    """The named groups, sorted."""
     return sorted({kind.group for kind in kinds} - {""})
 
 
@@ -123,7 +123,7 @@ def _versions(kinds: Iterable[Kind], group: str) -> list[str]:
 
 
 def _preference(version: str) -> tuple[int, int, int]:
-    """Stable before beta before alpha, and newer before older."""
+    """A sort key: stable before beta before alpha, newer before older."""
     match = re.fullmatch(r"v([0-9]+)(?:(alpha|beta)([0-9]+))?", version)
     assert match is not None, f"not a Kubernetes version: {version}"
     stage = {None: 0, "beta": 1, "alpha": 2}[match[2]]
@@ -173,7 +173,7 @@ def _subresource_entry(kind: Kind, name: str) -> Document:
 
 
 def _storage_hash(kind: Kind) -> str:
-    """Changes when objects are stored in another version, so that clients know to write them anew."""
+    """A hash that changes with the stored version, as storage migrators expect."""
     stored = f"{kind.group}/{kind.hub_version}/{kind.kind}"
     return b64encode(sha256(stored.encode()).digest()[:8]).decode()
 

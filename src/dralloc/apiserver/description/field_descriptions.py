@@ -1,7 +1,4 @@
-"""What the fields mean, in a sentence each: `kubectl explain` shows these.
-
-By type and field as they are written in JSON. What is left out explains itself.
-"""
+"""Descriptions of fields for `kubectl explain`, by type and JSON name."""
 
 from __future__ import annotations
 
@@ -9,49 +6,49 @@ from collections.abc import Mapping
 from typing import Final
 
 _REQUEST: Final = {
-    "name": "What constraints, configuration and containers call this request.",
+    "name": "The name by which constraints, configuration and containers refer to the request.",
     "deviceClassName": "The DeviceClass that the devices must belong to.",
-    "selectors": "Conditions that every device must fulfil, besides those of its class.",
-    "allocationMode": "ExactCount gives `count` devices, All gives every device that matches. The default is ExactCount.",
-    "count": "How many devices are wanted with mode ExactCount. The default is 1.",
-    "adminAccess": "Gives access to devices that others use, for monitoring. Only in namespaces with the admin-access label.",
-    "tolerations": "Taints that do not keep a device from being given out.",
-    "capacity": "How much of a device's capacity is wanted. On a shareable device, that much is consumed.",
-    "derivedAttributes": "Attributes that are computed from those of a device.",
+    "selectors": "Selectors that every device must match, in addition to those of its class.",
+    "allocationMode": "ExactCount allocates `count` devices, All every matching device. The default is ExactCount.",
+    "count": "The number of devices with mode ExactCount. The default is 1.",
+    "adminAccess": "Access to devices that are in use, for monitoring. Only in namespaces with the admin-access label.",
+    "tolerations": "Taints of devices that the request tolerates.",
+    "capacity": "The requested capacity of each device. A device that allows multiple allocations is consumed by this amount.",
+    "derivedAttributes": "Attributes that are computed from a device's attributes.",
 }
 
 _DEVICE: Final = {
-    "attributes": "What the device is like; selectors and constraints look at these.",
-    "capacity": "How much the device has of what can be asked for.",
-    "consumesCounters": "What the device draws from shared counters when it is given out.",
+    "attributes": "The device's attributes, for selectors and constraints.",
+    "capacity": "The capacities of the device.",
+    "consumesCounters": "The counters that the device consumes when it is allocated.",
     "nodeName": "The node that has the device.",
     "nodeSelector": "The nodes that can use the device.",
     "allNodes": "Every node can use the device.",
-    "taints": "Keep the device from claims that do not tolerate them.",
+    "taints": "Taints; claims that do not tolerate them do not get the device.",
     "bindsToNode": "A claim with this device is bound to the node it was allocated for.",
     "bindingConditions": "Conditions that must be true before a pod is bound.",
-    "bindingFailureConditions": "Conditions that, when true, undo the allocation.",
-    "allowMultipleAllocations": "Several claims can use the device at once, as far as its capacity goes.",
-    "nodeAllocatableResources": "What of the node's own resources the device stands for or takes.",
+    "bindingFailureConditions": "Conditions that deallocate the claim if one is true.",
+    "allowMultipleAllocations": "Whether several claims can share the device within its capacity.",
+    "nodeAllocatableResources": "The node resources that the device provides or consumes.",
 }
 
 DESCRIPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "ObjectMeta": {
         "name": "The object's name, unique among those of its kind in a namespace. It cannot be changed.",
-        "generateName": "What a name begins with that the server makes up, where none is given.",
-        "namespace": "The space in which the name is unique. Objects outside of namespaces have none.",
-        "selfLink": "Not in use any more.",
-        "uid": "Tells the object from others that had its name before.",
+        "generateName": "The prefix of a generated name, if no name is given.",
+        "namespace": "The namespace of the object. Cluster-scoped objects have none.",
+        "selfLink": "Deprecated and unused.",
+        "uid": "The unique identity of the object; a later object of the same name has another.",
         "resourceVersion": "Changes with every write. An update that states an old one is refused.",
-        "generation": "Counts the changes of what is wanted (the spec).",
+        "generation": "The number of changes of the spec.",
         "creationTimestamp": "When the object was created.",
-        "deletionTimestamp": "When the object was deleted, or will have ended; it goes when nothing holds it any more.",
-        "deletionGracePeriodSeconds": "How long the object gets to end by itself.",
-        "labels": "Names and values to select objects by.",
-        "annotations": "Names and values that tools keep with the object.",
-        "ownerReferences": "The objects that this one depends on: when they are all gone, it goes too.",
-        "finalizers": "Who must clean up before the object can go.",
-        "managedFields": "Who has set which fields.",
+        "deletionTimestamp": "When the object was deleted, or its grace period ends. It is removed once it has no finalizers.",
+        "deletionGracePeriodSeconds": "The grace period of the deletion.",
+        "labels": "Keys and values to select objects by.",
+        "annotations": "Keys and values that tools store with the object.",
+        "ownerReferences": "The owners of the object: it is deleted when all of them are gone.",
+        "finalizers": "Names of clean-up steps that must be done before the object is removed.",
+        "managedFields": "The managers of the object's fields.",
     },
     "OwnerReference": {
         "apiVersion": "The owner's API version.",
@@ -62,26 +59,26 @@ DESCRIPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "blockOwnerDeletion": "Whether the owner, when deleted in the foreground, waits for this object.",
     },
     "Condition": {
-        "type": "What the condition is about.",
+        "type": "The type of the condition.",
         "status": "True, False or Unknown.",
-        "observedGeneration": "The generation of the object that this was said of.",
+        "observedGeneration": "The generation of the object that the condition was set for.",
         "lastTransitionTime": "When the status last changed.",
-        "reason": "Why, in one word for programs.",
-        "message": "Why, in words for people.",
+        "reason": "A machine-readable reason of the last transition.",
+        "message": "A human-readable explanation.",
     },
     "NodeSelector": {"nodeSelectorTerms": "A node is selected if one of these matches it."},
     "NodeSelectorTerm": {
-        "matchExpressions": "Conditions on the node's labels, all of which must hold.",
-        "matchFields": "Conditions on the node's fields, all of which must hold.",
+        "matchExpressions": "Requirements on the node's labels, all of which must match.",
+        "matchFields": "Requirements on the node's fields, all of which must match.",
     },
     "NodeSelectorRequirement": {
         "key": "The label or field.",
         "operator": "In, NotIn, Exists, DoesNotExist, Gt or Lt.",
-        "values": "What the label's or field's value is compared with.",
+        "values": "The values to compare with.",
     },
     # --- ResourceSlice
     "ResourceSlice": {
-        "spec": "The devices, who manages them, and where they are.",
+        "spec": "The devices, their driver and their location.",
     },
     "ResourceSliceSpec": {
         "driver": "The driver that publishes the slice and manages its devices. It cannot be changed.",
@@ -89,112 +86,115 @@ DESCRIPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "nodeName": "The node that has the devices. It cannot be changed.",
         "nodeSelector": "The nodes that can use the devices.",
         "allNodes": "Every node can use the devices.",
-        "perDeviceNodeSelection": "Each device says for itself which nodes can use it.",
+        "perDeviceNodeSelection": "Each device states the nodes that can use it.",
         "devices": "The devices. A slice has devices or shared counters, not both.",
-        "sharedCounters": "Amounts that the pool's devices draw from when they are given out.",
-        "partitionTypeAttribute": "The attribute that tells partitions of one type from those of another.",
-        "skipNodeOperations": "Calls that the node need not make to the driver.",
+        "sharedCounters": "Counter sets that the pool's devices consume when they are allocated.",
+        "partitionTypeAttribute": "The attribute that names the type of a partition.",
+        "skipNodeOperations": "Driver calls that the node agent skips.",
     },
     "ResourcePool": {
         "name": "The pool's name; often that of its node.",
-        "generation": "Counts the pool's changes. Only slices of the highest generation count.",
-        "resourceSliceCount": "How many slices of this generation the pool has when it is complete.",
+        "generation": "The generation of the pool. Only slices of the highest generation are used.",
+        "resourceSliceCount": "The number of slices of a complete pool.",
     },
     "Device": {
         **_DEVICE,
         "name": "The device's name, unique in its pool.",
-        "basic": "All about the device but its name.",
+        "basic": "All properties of the device but its name.",
     },
     "BasicDevice": _DEVICE,
     "DeviceAttribute": {
         "int": "A number.",
-        "bool": "True or false.",
-        "string": "A text of at most 64 characters.",
+        "bool": "A boolean.",
+        "string": "A string of at most 64 characters.",
         "version": "A semantic version.",
         "ints": "Several numbers.",
-        "bools": "Several truth values.",
-        "strings": "Several texts.",
+        "bools": "Several booleans.",
+        "strings": "Several strings.",
         "versions": "Several semantic versions.",
     },
     "DeviceCapacity": {
-        "value": "How much there is.",
-        "requestPolicy": "How requests for a part of it are rounded, and what is taken where nothing is asked.",
+        "value": "The amount.",
+        "requestPolicy": "How requested amounts are rounded, and the default amount.",
     },
     "CapacityRequestPolicy": {
-        "default": "What is consumed where a request does not say.",
-        "validValues": "Amounts that can be consumed: a request is rounded up to the next.",
+        "default": "The amount that a request without an amount consumes.",
+        "validValues": "The amounts that can be consumed; requests are rounded up.",
         "validRange": "The range of amounts that can be consumed.",
     },
     "CapacityRequestPolicyRange": {
-        "min": "The least that is consumed.",
-        "max": "The most that can be asked for.",
-        "step": "What amounts above the least are rounded up to multiples of.",
+        "min": "The minimum amount.",
+        "max": "The maximum amount.",
+        "step": "The step between the minimum and larger amounts.",
     },
-    "CounterSet": {"name": "What devices call the set.", "counters": "The amounts that there are."},
+    "CounterSet": {"name": "The name by which devices refer to the set.", "counters": "The available amounts."},
     "Counter": {"value": "The amount."},
     "DeviceCounterConsumption": {
-        "counterSet": "The set that is drawn from.",
-        "counters": "How much is drawn of each counter.",
-        "compatibilityGroups": "Only devices that share a group can draw from the set at the same time.",
+        "counterSet": "The counter set that is consumed.",
+        "counters": "The consumed amount of each counter.",
+        "compatibilityGroups": "Only devices that share a group can consume the set at the same time.",
     },
     "DeviceTaint": {
-        "key": "What the taint is about.",
-        "value": "More about it.",
+        "key": "The key of the taint.",
+        "value": "The value of the taint.",
         "effect": "NoSchedule keeps new pods away, NoExecute also evicts running ones, None does neither.",
         "timeAdded": "When the taint was added.",
     },
     "NodeAllocatableResource": {
-        "mapping": "How much of the node's own resource a device stands for.",
-        "overhead": "How much of the node's own resource using a device takes on top.",
+        "mapping": "The amount of the node resource that a device provides.",
+        "overhead": "The additional amount of the node resource that using a device consumes.",
     },
     "NodeAllocatableMapping": {
         "capacityKey": "The capacity that the amount is computed from.",
-        "capacityMultiplier": "How much one unit of that capacity stands for.",
-        "deviceMultiplier": "How much the device stands for.",
+        "capacityMultiplier": "The amount for one unit of that capacity.",
+        "deviceMultiplier": "The amount for the device.",
     },
     "NodeAllocatableOverhead": {
-        "perPod": "How much each pod takes.",
-        "perContainer": "How much each container takes.",
+        "perPod": "The amount for each pod.",
+        "perContainer": "The amount for each container.",
     },
     # --- DeviceClass
-    "DeviceClass": {"spec": "Which devices are of the class, and how they are configured."},
+    "DeviceClass": {"spec": "The selectors and configuration of the class."},
     "DeviceClassSpec": {
-        "selectors": "Conditions that every device of the class fulfils.",
+        "selectors": "Selectors that every device of the class matches.",
         "config": "Configuration for the drivers of the class's devices.",
-        "extendedResourceName": "The name under which pods can ask for devices of the class like for any extended resource.",
+        "extendedResourceName": "The extended resource name by which pods can request devices of the class.",
     },
-    "DeviceSelector": {"cel": "A condition as a CEL expression."},
-    "CELDeviceSelector": {"expression": "True for the devices that are wanted. The device is `device`."},
+    "DeviceSelector": {"cel": "A CEL expression."},
+    "CELDeviceSelector": {"expression": "True for devices that match. The variable is `device`."},
     "DeviceClassConfiguration": {"opaque": "Parameters for one driver."},
     "OpaqueDeviceConfiguration": {
         "driver": "The driver that the parameters are for.",
-        "parameters": "The parameters; only the driver knows what they mean.",
+        "parameters": "The parameters, which only the driver interprets.",
     },
     # --- ResourceClaim
     "ResourceClaim": {
-        "spec": "What is wanted. It cannot be changed.",
-        "status": "What was given, and who uses it.",
+        "spec": "The requested devices. It cannot be changed.",
+        "status": "The allocation and its consumers.",
     },
     "ResourceClaimSpec": {
-        "devices": "The devices that are wanted.",
-        "reservedFor": "The workload whose pods use the claim; it is listed as consumer in place of each of them.",
+        "devices": "The requested devices.",
+        "reservedFor": "The workload whose pods use the claim; it is listed as the consumer instead of its pods.",
     },
     "DeviceClaim": {
-        "requests": "What is wanted: each request is for devices of one kind.",
-        "constraints": "What the devices of several requests must have in common, or not.",
+        "requests": "The requests, each for devices of one class or of alternatives.",
+        "constraints": "Constraints across the devices of several requests.",
         "config": "Configuration for the drivers.",
     },
     "DeviceRequest": {
         **_REQUEST,
-        "exactly": "The devices that are wanted, without alternatives.",
-        "firstAvailable": "Alternatives, in order of preference: the first that can be given is.",
+        "exactly": "A request without alternatives.",
+        "firstAvailable": "Alternatives in order of preference; the first that can be allocated is used.",
     },
     "ExactDeviceRequest": _REQUEST,
-    "DeviceSubRequest": {**_REQUEST, "name": "What the alternative is called: `request/alternative`."},
-    "CapacityRequirements": {"requests": "How much of each capacity is wanted."},
+    "DeviceSubRequest": {
+        **_REQUEST,
+        "name": "The name of the alternative; references have the form `request/alternative`.",
+    },
+    "CapacityRequirements": {"requests": "The requested amount of each capacity."},
     "DeviceToleration": {
         "key": "The taint's key; empty matches all keys.",
-        "operator": "Exists, or Equal, which is the default.",
+        "operator": "Exists or Equal. The default is Equal.",
         "value": "The taint's value, with operator Equal.",
         "effect": "The taint's effect; empty matches all effects.",
         "tolerationSeconds": "How long a NoExecute taint is tolerated.",
@@ -204,12 +204,12 @@ DESCRIPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "expression": "The attribute's value as a CEL expression.",
     },
     "DeviceConstraint": {
-        "requests": "The requests that this is about; all of them where none is named.",
+        "requests": "The requests that the constraint applies to; all if empty.",
         "matchAttribute": "All devices must have the same value of this attribute.",
-        "distinctAttribute": "Every device must have another value of this attribute.",
+        "distinctAttribute": "Every device must have a different value of this attribute.",
     },
     "DeviceClaimConfiguration": {
-        "requests": "The requests that this is for; all of them where none is named.",
+        "requests": "The requests that the configuration applies to; all if empty.",
         "opaque": "Parameters for one driver.",
     },
     "ConsumerReference": {
@@ -219,14 +219,14 @@ DESCRIPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "uid": "The consumer's UID.",
     },
     "ResourceClaimStatus": {
-        "allocation": "The devices that were given. Absent: none yet.",
-        "reservedFor": "Who may use the devices now; at most 256.",
-        "devices": "What drivers say about the devices.",
+        "allocation": "The allocated devices; absent if the claim is not allocated.",
+        "reservedFor": "The consumers that may use the devices; at most 256.",
+        "devices": "The status of devices, as reported by drivers.",
     },
     "AllocationResult": {
-        "devices": "The devices, and how they are configured.",
-        "nodeSelector": "Where the devices can be used; everywhere, if absent.",
-        "allocationTimestamp": "When the devices were given.",
+        "devices": "The devices and their configuration.",
+        "nodeSelector": "The nodes that can use the devices; all if absent.",
+        "allocationTimestamp": "When the devices were allocated.",
         "reservedForAnyPod": "Any pod that names the claim may use it, without being listed as consumer.",
     },
     "DeviceAllocationResult": {
@@ -234,30 +234,30 @@ DESCRIPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "config": "Configuration of class and claim for the drivers.",
     },
     "DeviceRequestAllocationResult": {
-        "request": "The request that the device was given for; `request/alternative` if there were several.",
+        "request": "The request of the device; `request/alternative` for an alternative.",
         "driver": "The device's driver.",
         "pool": "The device's pool.",
         "device": "The device's name.",
-        "adminAccess": "The device was given for monitoring; others may use it.",
+        "adminAccess": "The device is allocated for monitoring, and others may use it.",
         "tolerations": "The request's tolerations.",
         "bindingConditions": "Conditions that must be true before a pod is bound.",
-        "bindingFailureConditions": "Conditions that, when true, undo the allocation.",
-        "shareID": "Tells this share of the device from others.",
-        "consumedCapacity": "How much of each capacity this share consumes.",
-        "skipNodeOperations": "Calls that the node need not make to the driver.",
+        "bindingFailureConditions": "Conditions that deallocate the claim if one is true.",
+        "shareID": "The unique ID of this share of the device.",
+        "consumedCapacity": "The consumed amount of each capacity.",
+        "skipNodeOperations": "Driver calls that the node agent skips.",
     },
     "DeviceAllocationConfiguration": {
         "source": "FromClass or FromClaim.",
-        "requests": "The requests that this is for; all of them where none is named.",
+        "requests": "The requests that the configuration applies to; all if empty.",
         "opaque": "Parameters for one driver.",
     },
     "AllocatedDeviceStatus": {
         "driver": "The device's driver.",
         "pool": "The device's pool.",
         "device": "The device's name.",
-        "shareID": "The share of the device that this is about.",
+        "shareID": "The share of the device.",
         "conditions": "The device's conditions.",
-        "data": "What else the driver has to say.",
+        "data": "Further status of the driver.",
         "networkData": "The device as a network interface.",
     },
     "NetworkDeviceData": {
@@ -266,20 +266,20 @@ DESCRIPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "hardwareAddress": "The interface's hardware address.",
     },
     # --- ResourceClaimTemplate, DeviceTaintRule
-    "ResourceClaimTemplate": {"spec": "The claims that are made from it. It cannot be changed."},
+    "ResourceClaimTemplate": {"spec": "The claims that are created from it. It cannot be changed."},
     "ResourceClaimTemplateSpec": {
         "metadata": "Labels and annotations of the claims.",
-        "spec": "What the claims ask for.",
+        "spec": "The spec of the claims.",
     },
-    "DeviceTaintRule": {"spec": "Which devices get which taint.", "status": "How far the taint has taken effect."},
+    "DeviceTaintRule": {"spec": "The taint and the devices that get it.", "status": "The progress of evictions."},
     "PriorityClass": {
-        "value": "How important pods of the class are: those with more are placed first. It cannot change.",
-        "globalDefault": "Pods that name no class have this one. There can be only one such class.",
-        "description": "For whom the class is meant.",
-        "preemptionPolicy": "Whether its pods may take the place of others (PreemptLowerPriority) or not (Never). Nobody does here.",
+        "value": "The priority of pods of the class; higher ones are scheduled first. It cannot be changed.",
+        "globalDefault": "Whether pods without a class get this class. Only one class can be the default.",
+        "description": "The purpose of the class.",
+        "preemptionPolicy": "PreemptLowerPriority or Never. Pods are never preempted here.",
     },
     "DeviceTaintRuleSpec": {
-        "deviceSelector": "The devices that are tainted. Empty: all of them; absent: none.",
+        "deviceSelector": "The devices that are tainted: all if empty, none if absent.",
         "taint": "The taint.",
     },
     "DeviceTaintSelector": {
@@ -290,44 +290,44 @@ DESCRIPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "DeviceTaintRuleStatus": {"conditions": "Whether pods are being evicted because of the taint."},
 }
 
-# What whole objects are, where their types do not say it themselves.
+# Descriptions of kinds.
 KINDS: Final[Mapping[str, str]] = {
     "ResourceSlice": "Devices of one pool that a driver publishes. A pool may consist of several slices.",
-    "DeviceClass": "Devices that are alike, under one name: claims ask for devices of a class.",
-    "ResourceClaim": "A wish for devices, and what was given for it. Pods use devices by naming a claim.",
-    "ResourceClaimTemplate": "Claims to be made: each pod that names the template gets one of its own.",
-    "DeviceTaintRule": "A taint for devices, put on by an administrator and not by their driver.",
-    "ObjectMeta": "What every object has: its name, its labels, who owns it.",
-    "Pod": "Containers that run together on one node. Only fields that matter here are explained; all are kept.",
-    "Node": "A machine that runs pods. Only fields that matter here are explained; all are kept.",
-    "Namespace": "A space of names for objects.",
+    "DeviceClass": "A set of devices that claims request by the name of the class.",
+    "ResourceClaim": "A request for devices, and its allocation. Pods use devices by referring to a claim.",
+    "ResourceClaimTemplate": "A template for claims: each pod that refers to it gets a claim of its own.",
+    "DeviceTaintRule": "A taint that an administrator, and not the driver, puts on devices.",
+    "ObjectMeta": "The metadata of every object.",
+    "Pod": "Containers that run together on one node. Only fields that dralloc uses are described; all are stored.",
+    "Node": "A machine that runs pods. Only fields that dralloc uses are described; all are stored.",
+    "Namespace": "A scope for the names of objects.",
     "Event": "Something that happened to an object.",
-    "ResourceQuota": "How much the objects of a namespace may ask for.",
-    "Lease": "Who leads, and until when.",
-    "Job": "Work that some pods do until they succeed. Only fields that matter here are explained; all are kept.",
-    "PriorityClass": "How important pods are that name it, and whether they may take the place of others.",
-    "Deployment": "Pods of which so many are to run. Kept, and not run here.",
-    "DaemonSet": "A pod for every node, such as a driver. Kept, and not run here.",
-    "ServiceAccount": "Who a program in a pod is. Kept; there are no tokens for it here.",
-    "Role": "What may be done in a namespace. Kept, and not enforced here.",
-    "ClusterRole": "What may be done in all namespaces, and outside of them. Kept, and not enforced here.",
-    "RoleBinding": "Who has a role in a namespace. Kept, and not enforced here.",
-    "ClusterRoleBinding": "Who has a role everywhere. Kept, and not enforced here.",
+    "ResourceQuota": "Limits on the objects of a namespace.",
+    "Lease": "The holder of a lock, such as a leader, and its expiry.",
+    "Job": "Runs pods until a number of them succeed. Only fields that dralloc uses are described; all are stored.",
+    "PriorityClass": "The priority of the pods that refer to it.",
+    "Deployment": "A number of replicas of a pod. Stored, but not run by dralloc.",
+    "DaemonSet": "A pod on every node, such as a driver. Stored, but not run by dralloc.",
+    "ServiceAccount": "The identity of a program in a pod. Stored; dralloc issues no tokens for it.",
+    "Role": "Permissions in a namespace. Stored, but not enforced by dralloc.",
+    "ClusterRole": "Permissions in the whole cluster. Stored, but not enforced by dralloc.",
+    "RoleBinding": "Grants a role in a namespace. Stored, but not enforced by dralloc.",
+    "ClusterRoleBinding": "Grants a role in the whole cluster. Stored, but not enforced by dralloc.",
 }
 
 # Every object has these.
 OBJECT_MEMBERS: Final[Mapping[str, str]] = {
-    "apiVersion": "The version of the API that the object is written in.",
-    "kind": "What the object is.",
-    "metadata": "The object's name, labels and the like.",
+    "apiVersion": "The API version of the object.",
+    "kind": "The kind of the object.",
+    "metadata": "The object's metadata, such as name and labels.",
 }
 
 
 def describe_type(type_name: str) -> str:
-    """What the type is for, or nothing where we do not say."""
+    """The description of a type; empty if there is none."""
     return KINDS.get(type_name, "")
 
 
 def describe_field(type_name: str, field: str) -> str:
-    """What the field means, or nothing where we do not say."""
+    """The description of a field; empty if there is none."""
     return DESCRIPTIONS.get(type_name, {}).get(field) or OBJECT_MEMBERS.get(field, "")

@@ -1,6 +1,6 @@
-"""The shapes of objects as OpenAPI schemas, derived from the wire types and the merge rules.
+"""OpenAPI schemas of objects, derived from the wire types and the merge rules.
 
-Types that we model only in part are marked so that tools keep what they do not know.
+Types that are modelled in part are marked, so that tools preserve unknown fields.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _RAW: Final = "io.k8s.apimachinery.pkg.runtime.RawExtension"
 _INT32_MAX: Final = 2**31 - 1
 _NO_RULE: Final = MergeRule()
 
-# Shapes that no wire type has.
+# Schemas without a wire type.
 FIXED_SCHEMAS: Final[Document] = {
     _QUANTITY: {
         "description": "An amount, such as 10Gi, 500m or 4.",
@@ -40,9 +40,9 @@ FIXED_SCHEMAS: Final[Document] = {
             "remainingItemCount": {
                 "type": "integer",
                 "format": "int64",
-                "description": "How many objects come after this page.",
+                "description": "The number of objects after this page.",
             },
-            "resourceVersion": {"type": "string", "description": "The version that the list was made at."},
+            "resourceVersion": {"type": "string", "description": "The resource version of the list."},
             "selfLink": {"type": "string", "description": "Not in use any more."},
         },
     },
@@ -55,13 +55,13 @@ FIXED_SCHEMAS: Final[Document] = {
             "metadata": {"$ref": f"#/components/schemas/{LIST_META}"},
             "status": {"type": "string", "description": "Success or Failure."},
             "message": {"type": "string", "description": "What went wrong, in words."},
-            "reason": {"type": "string", "description": "What went wrong, in one word for programs."},
+            "reason": {"type": "string", "description": "A machine-readable reason of the failure."},
             "details": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
             "code": {"type": "integer", "format": "int32", "description": "The HTTP code."},
         },
     },
     DELETE_OPTIONS: {
-        "description": "How an object is to be deleted.",
+        "description": "The options of a deletion.",
         "type": "object",
         "properties": {
             "apiVersion": {"type": "string"},
@@ -87,10 +87,10 @@ class SchemaWriter:
         self.schemas: dict[str, Document] = dict(FIXED_SCHEMAS)
 
     def write(self, wire_type: type, rule: MergeRule, *, partial: bool = False) -> str:
-        """Write the schema of a type and of all that it holds; returns its name."""
+        """Write the schemas of a type and of its parts; returns the type's schema name."""
         name = _schema_name(wire_type, self._version)
         if name not in self.schemas:
-            # Metadata is modelled completely, also in objects that are not.
+            # Metadata is modelled completely in every kind.
             self.schemas[name] = self._object(wire_type, rule, partial and not name.startswith(_META))
         return name
 
@@ -115,7 +115,7 @@ class SchemaWriter:
     def _property(self, wire_type: type, field: inspect.Field, rule: MergeRule, partial: bool) -> Document:
         schema = self._value(field.type, rule, partial)
         if "$ref" in schema:
-            # A reference stands alone in OpenAPI 3.0, so what is said beside it needs a level of its own.
+            # In OpenAPI 3.0 nothing may stand beside a reference, so `allOf` wraps it.
             schema = {"allOf": [schema]}
         if description := describe_field(wire_type.__name__, field.encode_name):
             schema["description"] = description
@@ -162,26 +162,26 @@ def _list_extensions(rule: MergeRule) -> dict[str, Any]:
 
 
 def _is_required(field: inspect.Field) -> bool:
-    """Whether the field is printed even if it is empty text: then it must not be."""
+    """True if the field is encoded even when it is an empty string: such fields are required."""
     factory = field.default_factory
     return factory is not NODEFAULT and factory() == ""
 
 
 @cache
 def _schema_name(wire_type: type, version: str) -> str:
-    """The name that Kubernetes has for the type, or would have."""
+    """The schema name of the type in Kubernetes' style."""
     module, name = wire_type.__module__.rpartition(".")[2], wire_type.__name__
-    # Pods have a module of their own, and node selectors one that all kinds share.
+    # Types of the core group live in modules of their own.
     if module == "pod_v1" or name.startswith("NodeSelector"):
         return f"io.k8s.api.core.v1.{name}"
     if module == "meta_v1":
         return f"{_META}.{name}"
     group, _, fixed_version = module.rpartition("_")
-    # One module serves several versions of the resource group.
+    # Versions of the resource group share a module.
     return f"io.k8s.api.{group or 'resource'}.{version if group in ('', 'resource') else fixed_version}.{name}"
 
 
 def _docstring(wire_type: type) -> str:
-    # Not what it inherits, and not the signature that msgspec puts in its place.
+    # Skips inherited docstrings, and the signatures that msgspec generates.
     own = vars(wire_type).get("__doc__") or ""
     return " ".join(python_inspect.cleandoc(own).split()) if not own.startswith(wire_type.__name__ + "(") else ""

@@ -1,8 +1,7 @@
-"""OpenAPI v2 in the one form that kubectl up to 1.28 asks for: gnostic's protobuf messages.
+"""OpenAPI v2 as gnostic's protobuf messages, the form that kubectl up to 1.28 needs for apply and explain.
 
-Without it those refuse to apply and to explain. They read definitions, and of operations the parameters of
-patches, so that is what is written. The messages are few and simple enough to be written by hand; the numbers
-are those of gnostic's `OpenAPIv2.proto`.
+It reads definitions and the parameters of patches, so only those are written. Field numbers are those of gnostic's
+`OpenAPIv2.proto`.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import msgspec
 
 from dralloc.apiserver.documents.json_documents import Document
 
-# Clients ask for this with `@` before the version, which is not allowed in a media type that is sent.
+# Clients accept this with `@` before the version, which is not valid in a Content-Type.
 CONTENT_TYPE: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 
 _V3_SCHEMAS: Final = "#/components/schemas/"
@@ -23,7 +22,7 @@ _PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
 
 
 def openapi_v2_protobuf(documents: Iterable[Document], product_version: str) -> bytes:
-    """One document of version 2 for all these of version 3."""
+    """One v2 document for all these v3 documents."""
     schemas: dict[str, Document] = {}
     paths: dict[str, Document] = {}
     for document in documents:
@@ -83,15 +82,15 @@ def _schema_fields(schema: Document) -> Iterator[bytes]:
 
 
 def _as_version_2(schema: Document) -> Document:
-    """The schema in words that version 2 has."""
+    """The schema in terms of version 2."""
     if "oneOf" in schema:
-        # Text or number: version 2 can say only one of them.
+        # Version 2 has no choice between string and number.
         return {"type": "string", **{name: value for name, value in schema.items() if name != "oneOf"}}
     if "allOf" in schema:
         (reference,) = schema["allOf"]
         return {**reference, **{name: value for name, value in schema.items() if name != "allOf"}}
     if schema.get(_PRESERVE):
-        # To old clients a field that is not listed is an error, so they must not see a list that is not complete.
+        # Old clients reject fields that are not listed, so an incomplete list must not be published.
         return {name: value for name, value in schema.items() if name not in ("properties", "required")}
     return schema
 
@@ -107,7 +106,7 @@ def _yaml(value: Any) -> str:
 
 
 def _named(name: str, value: bytes) -> bytes:
-    """A pair of name and value, which is how gnostic writes maps."""
+    """A name-value pair, gnostic's encoding of a map entry."""
     return _text(1, name) + _message(2, value)
 
 

@@ -1,4 +1,4 @@
-"""OpenAPI v3 documents, one for each group and version: what kubectl explains and checks with, and other tools read."""
+"""OpenAPI v3 documents, one for each group and version."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ PATCH_TYPES: Final = (
 
 
 def openapi_index(kinds: Sequence[Kind], hashes: Mapping[str, str]) -> Document:
-    """The answer to `/openapi/v3`: where the documents are. With its hash, a document can be kept for good."""
+    """The document at `/openapi/v3`: the URLs of all documents, with hashes that make them cacheable."""
     places = [document_place(group, version) for group, version in group_versions(kinds)]
     return {"paths": {place: {"serverRelativeURL": f"/openapi/v3/{place}?hash={hashes[place]}"} for place in places}}
 
 
 def document_place(group: str, version: str) -> str:
-    """Where a document is, below `/openapi/v3/`."""
+    """The path of a document below `/openapi/v3/`."""
     return f"apis/{group}/{version}" if group else f"api/{version}"
 
 
@@ -126,7 +126,7 @@ def _paths(writer: SchemaWriter, kind: Kind, version: str) -> Iterator[tuple[str
 
 
 class _Operations:
-    """What can be done with objects of one kind in one version."""
+    """The operations on one kind in one version."""
 
     def __init__(self, schema: str, kind: Kind, version: str) -> None:
         self._schema = schema
@@ -182,31 +182,31 @@ def _parameter(name: str, description: str, type_: str = "string", *, within: st
 
 _NAME: Final = _parameter("name", "The object's name.", within="path")
 _NAMESPACE: Final = _parameter("namespace", "The object's namespace.", within="path")
-_DRY_RUN: Final = _parameter("dryRun", "`All` judges the request and stores nothing.")
-_FIELD_MANAGER: Final = _parameter("fieldManager", "Who owns the fields that are written.")
+_DRY_RUN: Final = _parameter("dryRun", "`All` validates the request without storing anything.")
+_FIELD_MANAGER: Final = _parameter("fieldManager", "The owner of the written fields.")
 _FIELD_VALIDATION: Final = _parameter(
-    "fieldValidation", "What becomes of unknown fields: Ignore, Warn (the default) or Strict, which refuses them."
+    "fieldValidation", "How unknown fields are handled: Ignore, Warn (the default) or Strict, which refuses them."
 )
 _WRITE_PARAMETERS: Final = (_DRY_RUN, _FIELD_MANAGER, _FIELD_VALIDATION)
 _PATCH_PARAMETERS: Final = (
     *_WRITE_PARAMETERS,
-    _parameter("force", "Apply takes fields from other managers.", "boolean"),
+    _parameter("force", "Take conflicting fields from other managers.", "boolean"),
 )
 _DELETE_PARAMETERS: Final = (
     _DRY_RUN,
-    _parameter("gracePeriodSeconds", "How long the object gets to end by itself.", "integer"),
-    _parameter("orphanDependents", "Whether dependents stay; use propagationPolicy.", "boolean"),
-    _parameter("propagationPolicy", "What becomes of dependents: Orphan, Background or Foreground."),
+    _parameter("gracePeriodSeconds", "The grace period of the deletion.", "integer"),
+    _parameter("orphanDependents", "Deprecated: use propagationPolicy.", "boolean"),
+    _parameter("propagationPolicy", "How dependents are deleted: Orphan, Background or Foreground."),
 )
 _LIST_PARAMETERS: Final = (
-    _parameter("allowWatchBookmarks", "Send the current version from time to time.", "boolean"),
+    _parameter("allowWatchBookmarks", "Send bookmarks with the current resource version.", "boolean"),
     _parameter("continue", "Leads to the next page."),
     _parameter("fieldSelector", "Only objects with these fields."),
     _parameter("labelSelector", "Only objects with these labels."),
-    _parameter("limit", "At most so many objects in a page.", "integer"),
-    _parameter("resourceVersion", "The version to list or to watch from."),
+    _parameter("limit", "The maximum number of objects in a page.", "integer"),
+    _parameter("resourceVersion", "The resource version to list at or to watch from."),
     _parameter("resourceVersionMatch", "Exact or NotOlderThan."),
-    _parameter("sendInitialEvents", "Begin a watch with what is there.", "boolean"),
+    _parameter("sendInitialEvents", "Start a watch with the current objects.", "boolean"),
     _parameter("timeoutSeconds", "When to end a watch.", "integer"),
     _parameter("watch", "Send changes as they happen.", "boolean"),
 )

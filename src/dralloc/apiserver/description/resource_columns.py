@@ -1,4 +1,4 @@
-"""Columns for devices and claims: what is asked for, what was given, how much of it, and to whom."""
+"""Table columns for resource claims, slices, classes and taint rules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dralloc.primitives.quantity import Quantity, QuantityError
 
 GROUP: Final = "resource.k8s.io"
 
-# More than this many are counted instead of listed: a column is no place for a report.
+# Beyond this number, items are counted instead of listed.
 LISTED_MAX: Final = 3
 
 
@@ -35,7 +35,7 @@ def _results(claim: Document) -> list[Any]:
 
 
 def _devices(claim: Document, _: datetime) -> Cell:
-    """The devices that the claim has, those of which it has several shares with their number."""
+    """The allocated devices, with the number of shares if there are several."""
     shares = Counter(f"{result.get('pool')}/{result.get('device')}" for result in _results(claim))
     return _listed((name if count == 1 else f"{name} (x{count})" for name, count in shares.items()), "devices")
 
@@ -45,7 +45,7 @@ def _shares(claim: Document, _: datetime) -> Cell:
 
 
 def _consumed(claim: Document, _: datetime) -> Cell:
-    """How much of each capacity the claim consumes, over all its devices."""
+    """The consumed capacity, summed over all devices of the claim."""
     total: dict[str, Quantity] = {}
     for result in _results(claim):
         for name, amount in (result.get("consumedCapacity") or {}).items():
@@ -70,7 +70,7 @@ def _resource(consumer: Mapping[str, Any]) -> str:
 
 
 def _allocated_on(claim: Document, _: datetime) -> Cell:
-    """The node that the claim's devices are on, if they are on one."""
+    """The node of the claim's devices, if it is a single one."""
     if at(claim, "status", "allocation") is None:
         return NONE
     terms = at(claim, "status", "allocation", "nodeSelector", "nodeSelectorTerms")
@@ -95,12 +95,12 @@ def _template_requests(template: Document, _: datetime) -> Cell:
 
 
 def _requests(requests: Any) -> Cell:
-    """What is asked for: `gpu=2:gpu.example.com`, alternatives with `|` between them."""
+    """The requests, such as `gpu=2:gpu.example.com`; alternatives are separated by `|`."""
     return _listed((f"{request.get('name')}={_alternatives(request)}" for request in requests or ()), "requests")
 
 
 def _alternatives(request: Mapping[str, Any]) -> str:
-    # In v1beta1 the one exact request is the request itself.
+    # v1beta1 has no `exactly`: its fields are those of the request.
     exact = request.get("exactly") or request
     return "|".join(map(_wanted, request.get("firstAvailable") or (exact,)))
 
@@ -115,7 +115,7 @@ def _slice_devices(resource_slice: Document, _: datetime) -> Cell:
 
 
 def _shareable(resource_slice: Document, _: datetime) -> Cell:
-    """How many of the slice's devices several claims can use at once."""
+    """The number of devices that allow multiple allocations."""
     devices = at(resource_slice, "spec", "devices") or ()
     return sum(1 for device in devices if {**device, **(device.get("basic") or {})}.get("allowMultipleAllocations"))
 
@@ -145,7 +145,7 @@ def _class_selectors(device_class: Document, _: datetime) -> Cell:
 
 
 def _tainted_devices(rule: Document, _: datetime) -> Cell:
-    """Which devices the rule is about; without a selector it is about none."""
+    """The devices that the rule taints; none without a selector."""
     selector = at(rule, "spec", "deviceSelector")
     if selector is None:
         return NONE
@@ -174,31 +174,31 @@ def _listed(texts: Iterable[str], what: str) -> str:
 RESOURCE_COLUMNS: Final[Mapping[tuple[str, str], tuple[Column, ...]]] = {
     (GROUP, "ResourceClaim"): (
         NAME,
-        Column("State", _state, "Whether the claim waits, has devices, is in use, or is about to go."),
+        Column("State", _state, "Whether the claim is pending, allocated, reserved or being deleted."),
         Column("Devices", _devices, "The allocated devices, by pool and name."),
-        Column("Shares", _shares, "How many of them are shares of a device that others can use too.", type="integer"),
-        Column("Consumed", _consumed, "The capacity that the claim consumes, over all its devices."),
+        Column("Shares", _shares, "The number of allocated shares of devices.", type="integer"),
+        Column("Consumed", _consumed, "The consumed capacity, summed over all devices."),
         Column("Reserved For", _reserved_for, "Who may use the devices."),
         AGE,
         Column("Node", _allocated_on, "Where the devices are.", WIDE),
-        Column("Requests", _claim_requests, "What the claim asks for: count and device class.", WIDE),
+        Column("Requests", _claim_requests, "The claim's requests: count and device class.", WIDE),
     ),
     (GROUP, "ResourceClaimTemplate"): (
         NAME,
         AGE,
-        Column("Requests", _template_requests, "What its claims ask for: count and device class.", WIDE),
+        Column("Requests", _template_requests, "The requests of its claims: count and device class.", WIDE),
     ),
     (GROUP, "ResourceSlice"): (
         NAME,
         Column("Node", field("spec", "nodeName", absent=""), "The node that the devices belong to."),
         Column("Driver", field("spec", "driver", absent=""), "The driver that manages the devices."),
         Column("Pool", field("spec", "pool", "name", absent=""), "The pool that the devices are in."),
-        Column("Devices", _slice_devices, "How many devices the slice has.", type="integer"),
+        Column("Devices", _slice_devices, "The number of devices in the slice.", type="integer"),
         AGE,
-        Column("Shareable", _shareable, "How many devices several claims can use at once.", WIDE, "integer"),
-        Column("Tainted", _tainted, "How many devices have taints.", WIDE, "integer"),
-        Column("Generation", _slice_of_pool, "The pool's generation, and how many slices make it complete.", WIDE),
-        Column("Available On", _available_on, "Where the devices can be used.", WIDE),
+        Column("Shareable", _shareable, "The number of devices that allow multiple allocations.", WIDE, "integer"),
+        Column("Tainted", _tainted, "The number of tainted devices.", WIDE, "integer"),
+        Column("Generation", _slice_of_pool, "The pool's generation, and its number of slices.", WIDE),
+        Column("Available On", _available_on, "The nodes that can use the devices.", WIDE),
     ),
     (GROUP, "DeviceClass"): (
         NAME,
@@ -206,10 +206,10 @@ RESOURCE_COLUMNS: Final[Mapping[tuple[str, str], tuple[Column, ...]]] = {
         Column(
             "Extended Resource",
             field("spec", "extendedResourceName"),
-            "The name that pods can ask for devices by.",
+            "The extended resource name of the class.",
             WIDE,
         ),
-        Column("Selectors", _class_selectors, "What devices of the class must fulfil.", WIDE),
+        Column("Selectors", _class_selectors, "The selectors of the class.", WIDE),
     ),
     (GROUP, "DeviceTaintRule"): (
         NAME,

@@ -1,4 +1,4 @@
-"""What a column of a table is, and what columns of several kinds share."""
+"""Table columns, and cells that several kinds share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNKNOWN: Final = "<unknown>"
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its head, and how its cell is made from an object at some time."""
+    """One column: its header, and the function that renders its cell at a time."""
 
     name: str
     cell: Callable[[Document, datetime], Cell]
@@ -30,7 +30,7 @@ class Column:
 
 
 def at(document: Document, *path: str) -> Any:
-    """What is at the path, or `None`."""
+    """The value at the path, or `None`."""
     value: Any = document
     for step in path:
         if not isinstance(value, dict):
@@ -40,7 +40,7 @@ def at(document: Document, *path: str) -> Any:
 
 
 def field(*path: str, absent: Cell = NONE) -> Callable[[Document, datetime], Cell]:
-    """A cell with what is at the path."""
+    """A function that renders the value at the path."""
 
     def cell(document: Document, _: datetime) -> Cell:
         value = at(document, *path)
@@ -62,7 +62,7 @@ def time_since(timestamp: Any, now: datetime) -> str:
 
 
 def print_duration(duration: timedelta) -> str:
-    """A duration for people, in the two or three digits that matter, as kubectl prints it."""
+    """A duration as kubectl prints it, with two or three significant digits."""
     seconds = int(duration.total_seconds())
     if seconds < -1:
         return "<invalid>"

@@ -1,7 +1,7 @@
-"""Objects as tables, for clients that show them to people: `kubectl get` prints what we send.
+"""Objects as tables, which `kubectl get` prints.
 
-Columns of kinds are in `resource_columns` and `core_columns`. Columns that Kubernetes has come with its names
-and in its order; ours stand between them. Columns of priority 1 are for `kubectl get -o wide`.
+`resource_columns` and `core_columns` define the columns. Kubernetes' columns keep their names and order; additional ones stand between
+them. Columns of priority 1 are for `kubectl get -o wide`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ANY_KIND: Final = (NAME, AGE)
 
 
 class IncludeObject(Enum):
-    """How much of each object comes with its row."""
+    """How much of each object its row includes."""
 
     NONE = "None"
     METADATA = "Metadata"
@@ -32,7 +32,7 @@ class IncludeObject(Enum):
 
 
 def read_include_object(text: str) -> IncludeObject:
-    """The `includeObject` parameter; without it, rows come with the objects' metadata."""
+    """The `includeObject` parameter; default: the metadata."""
     try:
         return IncludeObject(text or "Metadata")
     except ValueError:
@@ -61,7 +61,7 @@ def table_of(
 
 
 def partial_metadata(document: Document) -> Document:
-    """The object's metadata alone, which is all that some clients want."""
+    """The object's metadata, as a PartialObjectMetadata."""
     return {"kind": "PartialObjectMetadata", "apiVersion": API_VERSION, "metadata": document["metadata"]}
 
 
@@ -88,5 +88,5 @@ def _cell(column: Column, document: Document, now: datetime) -> Cell:
     try:
         return column.cell(document, now)
     except (AttributeError, LookupError, TypeError, ValueError):
-        # Parts that we do not model can have any shape: one odd object must not hide all others.
+        # Fields without a model can have any shape: one malformed object must not hide the others.
         return UNKNOWN

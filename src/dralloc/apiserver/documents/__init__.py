@@ -1,1 +1,1 @@
-"""Documents: patches, server-side apply and field ownership on plain JSON."""
+"""Operations on JSON documents: patches, server-side apply and field ownership."""

@@ -3,7 +3,7 @@
 A set is a tree: `{"f:metadata": {"f:labels": {".": {}, "f:app": {}}}}` holds `.metadata.labels` and
 `.metadata.labels.app`, but not `.metadata`. An element is a member of an object (`f:name`), an element of a
 keyed list (`k:{"name":"x"}`) or a value of a set (`v:"x"`). A node is in the set if it is empty or has a
-`"."`. The stored form is also the form that we work on, so nothing is translated.
+`"."`. Operations work on the stored form directly.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SELF_ALONE: Final[FieldSet] = {SELF: {}}
 
 
 def is_member(node: FieldSet) -> bool:
-    """Whether the set holds the node itself, and not only something below it."""
+    """True if the set contains the node itself, and not only fields below it."""
     return not node or SELF in node
 
 
@@ -78,7 +78,7 @@ def without_below(one: FieldSet, other: FieldSet) -> FieldSet:
 
 
 def with_parents(fields: FieldSet) -> FieldSet:
-    """The set and the objects that its fields are members of. List elements are not added: they come and go as such."""
+    """The set and the parent objects of its fields, without list elements, which are owned themselves."""
     result: FieldSet = {}
     for element, node in fields.items():
         if not node:
@@ -91,7 +91,7 @@ def with_parents(fields: FieldSet) -> FieldSet:
 
 
 def paths(fields: FieldSet, prefix: str = "") -> Iterator[str]:
-    """The fields as people read them, `.spec.containers[name="x"].image`, in the order that Kubernetes lists them."""
+    """The fields as paths, such as `.spec.containers[name="x"].image`, in Kubernetes' order."""
     elements = sorted(element for element in fields if element != SELF)
     for element in elements:
         if is_member(fields[element]):

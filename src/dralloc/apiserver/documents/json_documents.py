@@ -1,6 +1,6 @@
-"""JSON documents as values: patches and apply work on these, so that what we do not model is kept.
+"""JSON documents as values. Patches and apply work on documents, so that fields without a model are kept.
 
-No function changes a document in place: it shares what stays and copies what changes.
+Functions on documents never change them in place; results share unchanged parts.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from dralloc.primitives.errors import BadRequest
 
-# A decoded JSON value, and one that is an object: every API object is.
+# A decoded JSON value, and a decoded JSON object.
 Json = Any
 Document = dict[str, Any]
 
@@ -20,10 +20,7 @@ _R = TypeVar("_R")
 
 
 def refuses_deep_nesting(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """The function, with a refusal instead of a crash for documents that nest deeper than we can follow.
-
-    Recursion here follows a document's nesting, which a client chooses; no real object comes near the limit.
-    """
+    """The function, with `BadRequest` instead of a `RecursionError` for documents that a client nests too deeply."""
 
     @functools.wraps(function)
     def guarded(*args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -36,7 +33,7 @@ def refuses_deep_nesting(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def same_json(one: Json, other: Json) -> bool:
-    """Equality as JSON has it: Python alone takes `true` for 1."""
+    """Equality of JSON values; in Python, `True == 1`."""
     if one != other:
         return False
     if isinstance(one, dict):

@@ -1,7 +1,6 @@
 """JSON patch (RFC 6902) and JSON merge patch (RFC 7386), as Kubernetes applies them.
 
-Two things differ from the RFCs because they do in Kubernetes: to test for `null` what does not exist
-succeeds, and the result must be an object.
+As in Kubernetes, and unlike in the RFCs, a test of an absent member against `null` succeeds, and the result must be an object.
 """
 
 from __future__ import annotations
@@ -15,16 +14,16 @@ from dralloc.apiserver.documents.json_documents import Document, Json, refuses_d
 from dralloc.apiserver.http.statuses import bad_patch
 from dralloc.primitives.errors import BadRequest, RequestEntityTooLarge
 
-# As in Kubernetes: a longer patch, or one whose copies grow the object further, is not meant well.
+# The limits of Kubernetes.
 OPERATIONS_MAX: Final = 10_000
 COPIED_BYTES_MAX: Final = 3 * 1024 * 1024
-# Elements that insertions and removals may shift in lists, all together: this takes about a tenth of a second.
+# Bounds the list elements that all insertions and removals shift, to about a tenth of a second.
 SHIFTED_ELEMENTS_MAX: Final = 100_000_000
 
 
 @refuses_deep_nesting
 def apply_merge_patch(document: Document, patch: Json) -> Document:
-    """The document with what the patch names set, and removed where the patch says `null`."""
+    """The document with the patch's members set, and removed where the patch has `null`."""
     if not isinstance(patch, dict):
         raise BadRequest("a merge patch must be a JSON object")
     return _merge(document, patch)
@@ -32,7 +31,7 @@ def apply_merge_patch(document: Document, patch: Json) -> Document:
 
 @refuses_deep_nesting
 def apply_json_patch(document: Document, operations: Json) -> Document:
-    """The document after all operations. If one fails, none counts."""
+    """The document after all operations; if one fails, none takes effect."""
     if not isinstance(operations, list):
         raise BadRequest("a JSON patch must be a list of operations")
     if len(operations) > OPERATIONS_MAX:
@@ -63,15 +62,15 @@ def _merge(target: Json, patch: Mapping[str, Json]) -> Document:
 
 
 class _DoesNotFit(Exception):
-    """An operation that cannot be done on this document."""
+    """An operation that cannot be applied to the document."""
 
 
 class _Draft:
-    """A document under change. Containers are copied when first touched, so the original stays as it was."""
+    """A document that is being patched. Containers are copied on first change, so the original stays unchanged."""
 
     def __init__(self, root: Json) -> None:
         self.root = root
-        # Containers that were made here and may be changed in place, by identity.
+        # Identities of containers that were copied here and may be changed in place.
         self._ours: set[int] = set()
         self._bytes_copied = 0
         self._elements_shifted = 0
@@ -111,7 +110,7 @@ class _Draft:
         del container[_existing_key(container, path[-1])]
 
     def copy(self, path: Sequence[str]) -> Json:
-        """What is at the path, as a value of its own."""
+        """An independent copy of the value at the path."""
         encoded = msgspec.json.encode(self.read(path))
         self._bytes_copied += len(encoded)
         if self._bytes_copied > COPIED_BYTES_MAX:
@@ -119,7 +118,7 @@ class _Draft:
         return msgspec.json.decode(encoded)
 
     def _container(self, path: Sequence[str]) -> Any:
-        """The object or list that holds the path's last step, ours to change."""
+        """The object or list that contains the path's last step, copied for changes."""
         container = self.root = self._own(self.root)
         for step in path[:-1]:
             child = self._own(_member(container, step))
@@ -143,7 +142,7 @@ class _Draft:
 
 
 def _run(draft: _Draft, operation: Json) -> None:
-    """Do one operation, or say why it cannot be done."""
+    """Apply one operation."""
     if not isinstance(operation, dict):
         raise BadRequest("invalid JSON patch: an operation must be an object")
     path = _steps(operation, "path")
@@ -164,9 +163,9 @@ def _run(draft: _Draft, operation: Json) -> None:
             draft.add(path, draft.copy(_steps(operation, "from")))
         case "test":
             if not same_json(_read_or_null(draft, path), _value(operation)):
-                raise _DoesNotFit(f"test of {_pointer(path)} failed: the value is another")
+                raise _DoesNotFit(f"test of {_pointer(path)} failed: the value differs")
         case other:
-            raise _DoesNotFit(f"there is no operation {other!r}")
+            raise _DoesNotFit(f"unknown operation {other!r}")
 
 
 def _read_or_null(draft: _Draft, path: Sequence[str]) -> Json:
@@ -200,12 +199,12 @@ def _pointer(path: Sequence[str]) -> str:
 
 def _member(container: Json, step: str) -> Json:
     if not isinstance(container, dict | list):
-        raise _DoesNotFit(f"{step!r} is looked for in something that is neither an object nor a list")
+        raise _DoesNotFit(f"the parent of {step!r} is neither an object nor a list")
     return container[_existing_key(container, step)]
 
 
 def _existing_key(container: Any, step: str) -> Any:
-    """What Python finds the pointer's part under."""
+    """The dict key or list index of a pointer's step."""
     if isinstance(container, list):
         return _position(step, len(container) - 1)
     if step not in container:
@@ -214,9 +213,9 @@ def _existing_key(container: Any, step: str) -> Any:
 
 
 def _position(step: str, last: int) -> int:
-    """The list position that a pointer's part names: digits, without leading zeros."""
+    """The list index that a pointer's step names: digits without leading zeros."""
     if not (step.isascii() and step.isdigit()) or (step != "0" and step.startswith("0")):
-        raise _DoesNotFit(f"{step!r} is not a position in a list")
+        raise _DoesNotFit(f"{step!r} is not a list index")
     if len(step) > 9 or int(step) > last:
-        raise _DoesNotFit(f"position {step} is outside of the list")
+        raise _DoesNotFit(f"index {step} is out of range")
     return int(step)

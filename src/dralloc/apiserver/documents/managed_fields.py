@@ -1,4 +1,4 @@
-"""Who owns which fields, as `metadata.managedFields` tells it: entries read into values and printed again."""
+"""Parses and prints the entries of `metadata.managedFields`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UPDATE: Final = "Update"
 
 
 class ManagerId(NamedTuple):
-    """What makes two entries the same manager. One that applies is the same in every version."""
+    """The identity of a manager. An applying manager is the same in every API version."""
 
     name: str
     operation: str
@@ -25,7 +25,7 @@ class ManagerId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """What a manager owns, and since when."""
+    """The fields that a manager owns, and the time of its last change."""
 
     fields: FieldSet
     api_version: str
@@ -36,7 +36,7 @@ Managers = dict[ManagerId, Ownership]
 
 
 def managers_of(document: Document) -> Managers:
-    """The managers of a stored object: we have written its entries ourselves."""
+    """The managers of a stored object, whose entries are well-formed."""
     entries = document.get("metadata", {}).get("managedFields") or ()
     return {
         _manager(entry): Ownership(entry.get("fieldsV1") or {}, entry["apiVersion"], entry.get("time"))
@@ -45,12 +45,12 @@ def managers_of(document: Document) -> Managers:
 
 
 def are_well_formed(entries: Any) -> bool:
-    """Whether entries that a client sends can be taken as they are."""
+    """True if entries that a client sends can be stored."""
     return isinstance(entries, list) and all(map(_is_well_formed, entries))
 
 
 def with_managers(document: Document, managers: Managers) -> Document:
-    """The document with these managers, and no others."""
+    """The document with exactly these managers."""
     metadata = {name: value for name, value in document.get("metadata", {}).items() if name != "managedFields"}
     if managers:
         metadata["managedFields"] = [_print_entry(*entry) for entry in sorted(managers.items(), key=_entry_order)]

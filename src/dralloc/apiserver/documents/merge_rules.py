@@ -1,9 +1,7 @@
-"""How the parts of each kind merge: which lists have elements of their own, and which parts are one piece.
+"""The merge rules of each kind: which lists merge by element, and which parts are atomic.
 
-One table for server-side apply (who owns what), strategic merge patch and the OpenAPI documents. Only
-exceptions are listed. What is not: an object is merged member by member, and a list is one piece.
-
-All versions of a kind share one rule: they differ only inside lists that are one piece.
+One table serves server-side apply, strategic merge patch and the OpenAPI documents. It lists exceptions only: by default, an object
+merges by member and a list is atomic. All versions of a kind share one rule, as they differ only inside atomic lists.
 """
 
 from __future__ import annotations
@@ -17,26 +15,26 @@ from typing import Final
 class MergeRule:
     """The rule of one field: an object, or a list and its elements."""
 
-    # Rules of the object's members, or of those of each list element.
+    # Rules of the members of the object, or of each list element.
     members: Mapping[str, MergeRule] = field(default_factory=dict)
-    # One piece: who owns any of it owns all.
+    # Owned and replaced as a whole.
     atomic: bool = False
-    # A list of objects that apply tells apart by these members; absent ones count with their default.
+    # The members that identify a list element in an apply; absent ones have their default.
     keys: tuple[str, ...] = ()
     key_defaults: Mapping[str, str] = field(default_factory=dict)
-    # The elements of a keyed list are one piece each.
+    # Each element of a keyed list is atomic.
     atomic_elements: bool = False
-    # A list of scalars that apply takes for a set.
+    # A list of scalars that apply treats as a set.
     is_set: bool = False
-    # A strategic merge patch merges the list: by this member, or by value where there is none.
+    # A strategic merge patch merges the list by this member, or by value if there is none.
     strategic: bool = False
     strategic_key: str | None = None
-    # A patch that names one of alternative members drops the others.
+    # Alternative members: a patch that sets one removes the others.
     retains_keys: bool = False
 
 
 def record(**members: MergeRule) -> MergeRule:
-    """An object with members that have rules."""
+    """The rule of an object with these members."""
     return MergeRule(members=members)
 
 
@@ -47,7 +45,7 @@ def keyed(
     retains_keys: bool = False,
     **members: MergeRule,
 ) -> MergeRule:
-    """A list of objects with these keys; a strategic merge patch tells them apart `by` one of them, if at all."""
+    """The rule of a list of objects with these keys; a strategic merge patch merges it `by` one of them, if at all."""
     return MergeRule(
         keys=keys,
         key_defaults=defaults or {},
@@ -61,7 +59,7 @@ def keyed(
 ATOMIC: Final = MergeRule(atomic=True)
 SET: Final = MergeRule(is_set=True)
 STRATEGIC_SET: Final = MergeRule(is_set=True, strategic=True)
-# Owned as one piece, but merged element by element by a strategic merge patch.
+# Atomic in an apply, but merged by element by a strategic merge patch.
 CONDITIONS: Final = keyed("type", by="type")
 
 OBJECT_META: Final = record(
@@ -177,5 +175,5 @@ _RULES: Final[Mapping[tuple[str, str], MergeRule]] = {
 
 
 def merge_rule(group: str, kind: str) -> MergeRule:
-    """How objects of the kind merge."""
+    """The merge rule of a kind."""
     return _RULES.get((group, kind), _ANY_KIND)

@@ -1,6 +1,6 @@
-"""What a document holds, how two documents differ, and how they merge, field by field, by a kind's merge rules.
+"""Fields of documents: which a document has, how two documents differ, and how they merge by a kind's merge rules.
 
-This is the part of server-side apply that knows nothing of managers.
+This is the part of server-side apply without managers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _encode: Final = msgspec.json.Encoder(order="sorted").encode
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """How one document became another."""
+    """The difference between two documents."""
 
     added: FieldSet = field(default_factory=dict)
     modified: FieldSet = field(default_factory=dict)
@@ -30,29 +30,29 @@ class Changes:
 
     @property
     def written(self) -> FieldSet:
-        """The fields that have a new value."""
+        """The fields with a new value."""
         return union(self.added, self.modified)
 
 
 def fields_of(document: Document, rule: MergeRule) -> FieldSet:
-    """The fields that whoever applies the document owns: its leaves and its list elements."""
+    """The fields that the applier of the document owns: its leaves and list elements."""
     return _fields_of_members(document, rule.members, containers=False)
 
 
 def compare(old: Document, new: Document, rule: MergeRule) -> Changes:
-    """The fields that differ. What is new is told with every object and list that came with it."""
+    """The fields that differ. New fields include their new parent objects and lists."""
     changes = Changes()
     _compare_members(old, new, rule.members, changes)
     return changes
 
 
 def merge(live: Document, applied: Document, rule: MergeRule) -> Document:
-    """The live document with what is applied set, and nothing removed."""
+    """The live document with the applied fields set; nothing is removed."""
     return _merge_members(live, applied, rule.members)
 
 
 def remove(document: Document, fields: FieldSet, rule: MergeRule) -> Document:
-    """The document without the fields, and all that is below them. A list or object that is left empty goes too."""
+    """The document without these fields and everything below them, and without containers that this empties."""
     return _remove_members(document, fields, rule.members)
 
 
@@ -69,7 +69,7 @@ def _fields_of_members(members: Document, rules: Mapping[str, MergeRule], *, con
 
 
 def _fields_of_value(value: Json, rule: MergeRule, *, containers: bool) -> FieldSet | None:
-    """The value's fields, or `None` if there is nothing in it to own."""
+    """The value's fields, or `None` if it has none to own."""
     if value is None:
         return LEAF if containers else None
     if rule.atomic:
@@ -98,10 +98,9 @@ def _fields_of_elements(elements: Mapping[str, Json], rule: MergeRule, *, contai
 
 
 def _by_name(elements: list[Json], rule: MergeRule, *, strict: bool = False) -> dict[str, Json] | None:
-    """The elements by their names.
+    """The elements by their names; `None`, or an error if `strict`, if names are missing or repeated.
 
-    Stored objects may have elements without a name, or two with one: then there is no telling them apart, and
-    the list is one piece. Who applies such a list is refused (`strict`).
+    Stored objects may have such lists, which are then atomic. An apply with such a list is refused.
     """
     try:
         named = {element_name(element, rule): element for element in elements}
@@ -117,7 +116,7 @@ def _by_name(elements: list[Json], rule: MergeRule, *, strict: bool = False) -> 
 
 
 def element_name(element: Json, rule: MergeRule) -> str:
-    """What tells the element from the others of its list, as field sets write it."""
+    """The element's name in a field set."""
     if rule.is_set:
         if isinstance(element, dict | list):
             raise BadRequest("a set holds text and numbers, not objects and lists")
@@ -154,7 +153,7 @@ def _compare_members(old: Document, new: Document, rules: Mapping[str, MergeRule
 
 
 def _compare_values(old: Json, new: Json, name: str, rule: MergeRule, changes: Changes) -> None:
-    # Python takes `true` for 1, but no field can change from one to the other.
+    # In Python, `True == 1`, but no field changes from one to the other.
     if old == new:
         return
     below = Changes()
@@ -173,7 +172,7 @@ def _compare_values(old: Json, new: Json, name: str, rule: MergeRule, changes: C
 
 
 def _are_objects(old: Json, new: Json) -> bool:
-    """Whether both are objects and one has something in it. `null` is an object without anything in it."""
+    """True if both are objects, of which at least one is not empty. `null` counts as an empty object."""
     return isinstance(old, dict | None) and isinstance(new, dict | None) and bool(old or new)
 
 
@@ -187,7 +186,7 @@ def _are_keyed_lists(old: Json, new: Json, rule: MergeRule) -> bool:
 
 
 def _compare_elements(old: list[Json], new: list[Json], rule: MergeRule, changes: Changes) -> bool:
-    """Note how the lists differ; false if their elements cannot be told apart, so that they are one piece."""
+    """Record how the lists differ; false if elements have no distinct names, so that the list is atomic."""
     old_elements, new_elements = _by_name(old, rule), _by_name(new, rule)
     if old_elements is None or new_elements is None:
         return False
@@ -228,7 +227,7 @@ def _merge_members(live: Document, applied: Document, rules: Mapping[str, MergeR
 
 
 def _merge_elements(live: list[Json], applied: list[Json], rule: MergeRule) -> list[Json]:
-    """Both lists' elements: the applied ones in their order, the others as near as can be to where they were."""
+    """The elements of both lists: applied ones in their order, others next to their former neighbours."""
     old = [(element_name(element, rule), element) for element in live]
     old_by_name = dict(old)
     new_names = [element_name(element, rule) for element in applied]

@@ -1,9 +1,8 @@
-"""Objects that Go clients send in Kubernetes' protobuf form, as JSON.
+"""Converts bodies in Kubernetes' protobuf encoding to JSON.
 
-Clients built on client-go 1.32 or later write built-in kinds in this form whatever the server offers, and take
-JSON in return. So it is read and never written: a body becomes the JSON that the same client could have sent.
-What a message holds is in `protobuf_messages.txt`. A number that is not there is refused, because what it
-means would be lost.
+Clients built on client-go 1.32 or later send built-in kinds in protobuf and accept JSON in return, so it is read and never
+written. `protobuf_messages.txt` lists the fields of each message. An unknown field number is refused, because its value would be
+lost.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _BYTES: Final = 2
 def protobuf_to_json(body: bytes) -> bytes:
     """The JSON of the object that the body holds."""
     if not body.startswith(_MAGIC):
-        raise BadRequest("the body does not begin as Kubernetes' protobuf form does")
+        raise BadRequest("the body does not start with the prefix of Kubernetes' protobuf encoding")
     envelope = {number: value for number, _, value in _members(body[len(_MAGIC) :])}
     type_ = {number: _text(value) for number, _, value in _members(_bytes(envelope.get(1, b"")))}
     api_version, kind = type_.get(1, ""), type_.get(2, "")
@@ -51,7 +50,7 @@ def _message_name(api_version: str, kind: str) -> str:
     group, _, version = api_version.rpartition("/")
     name = "meta.v1.DeleteOptions" if kind == "DeleteOptions" else f"{_GROUPS.get(group, group)}.{version}.{kind}"
     if name not in _messages():
-        raise BadRequest(f"{kind} of {api_version} is not known here in the protobuf form; send it as JSON")
+        raise BadRequest(f"{kind} of {api_version} is not supported in protobuf; send it as JSON")
     return name
 
 
@@ -60,19 +59,19 @@ def _message_name(api_version: str, kind: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """One member of a message."""
+    """One field of a message."""
 
     name: str
     type: str
     is_list: bool = False
     is_map: bool = False
-    # Its members are members of the message that holds it.
+    # Its fields are inlined into the containing message.
     is_inlined: bool = False
 
 
 @cache
 def _messages() -> Mapping[str, Mapping[int, _Field]]:
-    """Every message by its full name. Messages do not hold themselves, so reading them goes only so deep."""
+    """Every message by its full name. No message contains itself, which bounds the recursion."""
     text = resources.files("dralloc.apiserver.documents").joinpath("protobuf_messages.txt").read_text()
     messages: dict[str, dict[int, _Field]] = {}
     package = ""
@@ -103,7 +102,7 @@ def _read_message(name: str, content: bytes) -> Document:
     for number, wire_type, raw in _members(content):
         field = fields.get(number)
         if field is None:
-            raise BadRequest(f"member {number} of {name} is not known here in the protobuf form; send it as JSON")
+            raise BadRequest(f"field {number} of {name} is not supported in protobuf; send the object as JSON")
         if field.is_map:
             key, value = _read_entry(field.type, _bytes(raw))
             document.setdefault(field.name, {})[key] = value
@@ -113,7 +112,7 @@ def _read_message(name: str, content: bytes) -> Document:
             document.update(_read_message(field.type, _bytes(raw)))
         else:
             value = _read_value(field.type, raw)
-            # Go clients also send texts that are not set. Only in our own group are there some that may be empty.
+            # Go clients send unset strings as empty ones. Only the resource group has fields in which an empty string matters.
             if value is not None and (value != "" or name.startswith("resource.")):
                 document[field.name] = value
     return document
@@ -148,7 +147,7 @@ def _read_value(type_: str, raw: int | bytes) -> Any:
 
 def _bytes(raw: int | bytes) -> bytes:
     if isinstance(raw, int):
-        raise BadRequest("the protobuf body has a number where a text or message belongs")
+        raise BadRequest("invalid protobuf body: a number instead of a string or message")
     return raw
 
 
@@ -156,12 +155,12 @@ def _text(raw: int | bytes) -> str:
     try:
         return _bytes(raw).decode()
     except UnicodeDecodeError:
-        raise BadRequest("the protobuf body holds text that is not UTF-8") from None
+        raise BadRequest("invalid protobuf body: a string is not UTF-8") from None
 
 
 def _number(raw: int | bytes) -> int:
     if not isinstance(raw, int):
-        raise BadRequest("the protobuf body has a text or message where a number belongs")
+        raise BadRequest("invalid protobuf body: a string or message instead of a number")
     return raw
 
 
@@ -176,7 +175,7 @@ def _double(raw: int | bytes) -> float:
 
 
 def _time(raw: int | bytes, digits: str = "seconds") -> str | None:
-    """Seconds and nanoseconds since 1970; nothing at all is no time."""
+    """The time of seconds and nanoseconds since 1970; `None` for an empty message."""
     members = {number: value for number, _, value in _members(_bytes(raw))}
     if not members:
         return None
@@ -185,7 +184,7 @@ def _time(raw: int | bytes, digits: str = "seconds") -> str | None:
             seconds=_signed(members.get(1, 0)), microseconds=_signed(members.get(2, 0)) // 1000
         )
     except OverflowError:
-        raise BadRequest("the protobuf body holds a time that no calendar has") from None
+        raise BadRequest("invalid protobuf body: a time is out of range") from None
     return moment.replace(tzinfo=None).isoformat(timespec=digits) + "Z"
 
 
@@ -207,14 +206,14 @@ def _json(raw: int | bytes) -> msgspec.Raw | None:
     try:
         msgspec.json.format(content)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise BadRequest("the protobuf body holds what should be JSON and is not") from None
+        raise BadRequest("invalid protobuf body: an embedded value is not JSON") from None
     return msgspec.Raw(content)
 
 
 _SCALARS: Final[Mapping[str, Callable[[int | bytes], Any]]] = {
     "string": _text,
     "int": _signed,
-    # A number of which nothing and 0 are the same.
+    # A number whose zero value equals absence.
     "count": lambda raw: _signed(raw) or None,
     "uint": _number,
     "bool": lambda raw: bool(_number(raw)),
@@ -233,7 +232,7 @@ _NUMBERS: Final = frozenset({"int", "count", "uint", "bool", "double"})
 
 
 def _members(content: bytes) -> Iterator[tuple[int, int, int | bytes]]:
-    """Number, wire type and value of every member, in order."""
+    """Number, wire type and value of every field, in order."""
     place = 0
     while place < len(content):
         tag, place = _varint(content, place)
@@ -250,10 +249,10 @@ def _members(content: bytes) -> Iterator[tuple[int, int, int | bytes]]:
             case 5:
                 length = 4
             case _:
-                raise BadRequest("the body is not protobuf: unknown wire type")
+                raise BadRequest("invalid protobuf body: unknown wire type")
         end = place + length
         if end > len(content):
-            raise BadRequest("the protobuf body ends in the middle")
+            raise BadRequest("invalid protobuf body: truncated")
         piece = content[place:end]
         yield number, wire_type, piece if wire_type == _BYTES else int.from_bytes(piece, "little")
         place = end
@@ -268,4 +267,4 @@ def _varint(content: bytes, place: int) -> tuple[int, int]:
         if byte < 0x80:
             return value & 0xFFFF_FFFF_FFFF_FFFF, place
         shift += 7
-    raise BadRequest("the protobuf body ends in the middle of a number")
+    raise BadRequest("invalid protobuf body: truncated number")

@@ -1,11 +1,11 @@
-"""Who owns which field: server-side apply, and the record of managers that every write keeps.
+"""Server-side apply, and the field ownership that every write records.
 
-Each entry of `metadata.managedFields` says which fields one manager has set, by apply or by other writes
-("update"). To apply is to say: these fields, with these values, are mine. What I owned alone and do not name
-any more is removed; what another owns with another value is a conflict, unless I force it.
+Each entry of `metadata.managedFields` lists the fields that one manager has set, by apply or by other writes ("update"). An apply
+sets the applied fields and owns them. Fields that the applier owned alone and no longer applies are removed. A field that another
+manager owns with another value is a conflict, unless the apply is forced.
 
-Entries carry the API version they were written in. Field sets of all versions of a kind agree (see
-`merge_rules`), so they are compared as they are.
+Entries name the API version they were written in. Field sets of all versions of a kind agree (see `merge_rules`), so they are compared
+without conversion.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ from dralloc.apiserver.documents.owned_fields import Changes, compare, fields_of
 from dralloc.primitives.errors import BadRequest, Cause, Conflict, ErrorDetails
 
 MANAGER_LENGTH_MAX: Final = 128
-# More managers that update than this, and the oldest become one: an object must not grow with its history.
+# Beyond this number, the oldest updating managers are merged, so that objects do not grow with their history.
 UPDATING_MANAGERS_MAX: Final = 10
 ANCIENT_CHANGES: Final = "ancient-changes"
-# Owns what was there before the first manager was recorded.
+# Owns the fields from before the first recorded manager.
 BEFORE_FIRST_APPLY: Final = "before-first-apply"
 
-# The manager name that `kubectl apply --server-side` uses, and what `kubectl apply` without it leaves behind.
+# The manager of `kubectl apply --server-side`, and the annotation of `kubectl apply` without it.
 KUBECTL: Final = "kubectl"
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
-# The server owns these; nobody else can.
+# Fields that only the server owns.
 _SERVERS_OWN: Final[FieldSet] = {
     "f:apiVersion": {},
     "f:kind": {},
@@ -72,7 +72,7 @@ _SERVERS_OWN: Final[FieldSet] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Authorship:
-    """Who writes, in which version, through which part of the resource, and when."""
+    """The manager, API version, subresource and time of a write."""
 
     manager: str
     api_version: str
@@ -81,7 +81,7 @@ class Authorship:
 
     @property
     def out_of_reach(self) -> FieldSet:
-        """Fields that such a write cannot change: a client that sends them does not come to own them."""
+        """Fields that such a write cannot change, and so cannot own."""
         if self.subresource == "":
             return {"f:status": {}}
         if self.subresource == "status":
@@ -94,10 +94,9 @@ class Authorship:
 def record_update(
     live: Document | None, new: Document, write: Authorship, rule: MergeRule, *, empty: Document
 ) -> Document:
-    """The new document with its managers: the writer owns what changed, all others lose it.
+    """The new document with its managers: the writer owns the changed fields, and other managers lose them.
 
-    Call it with the document as it will be stored. `empty` is an object of the kind with nothing in it: what
-    a new object is compared with.
+    `new` is the document as it will be stored. `empty` is an object of the kind without fields, to which a new object is compared.
     """
     managers = _managers_in_effect(live, new, write)
     if live is not None and not managers:
@@ -126,9 +125,9 @@ def apply(
     empty: Document,
     force: bool = False,
 ) -> Document:
-    """The live document with what is applied merged in, and its managers. A conflict is raised, unless forced.
+    """The live document with the applied one merged into it, and its managers; raises `Conflict` unless forced.
 
-    `live` must be in the version that is applied; `None` creates. `empty` as in `record_update`.
+    `live` must be in the applied version; `None` for a create. `empty` is as in `record_update`.
     """
     _check_applicable(applied, write)
     applied = remove(applied, write.out_of_reach, rule)
@@ -160,7 +159,7 @@ def is_noop_update(live: Document, new: Document) -> bool:
 
 @lru_cache(maxsize=256)
 def manager_of_user_agent(user_agent: str) -> str:
-    """The manager's name for a write that does not give one: the program's."""
+    """The manager's name for a write without one: the program in the user agent."""
     name = "".join(filter(str.isprintable, user_agent.partition("/")[0]))
     return name.encode()[:MANAGER_LENGTH_MAX].decode(errors="ignore") or "unknown"
 
@@ -176,7 +175,7 @@ def _reachable(changes: Changes, write: Authorship) -> Changes:
 
 
 def _abandoned(before: FieldSet, mine: FieldSet, others: Managers) -> FieldSet:
-    """What the applier owned, names no more, and nobody else owns."""
+    """The fields that the applier owned, no longer applies, and no other manager owns."""
     kept = mine
     for other in others.values():
         kept = union(kept, other.fields)
@@ -190,7 +189,7 @@ def _conflicts(managers: Managers, changes: Changes) -> dict[ManagerId, FieldSet
 
 
 def _disown(managers: Managers, changes: Changes, *, except_for: ManagerId | None = None) -> None:
-    """Take what changed from all managers but one; those that are left with nothing are forgotten."""
+    """Remove the changed fields from all managers but one, and managers without fields."""
     lost = union(changes.written, changes.removed)
     if not lost:
         return
@@ -205,7 +204,7 @@ def _disown(managers: Managers, changes: Changes, *, except_for: ManagerId | Non
 
 
 def _merge_ancient(managers: Managers) -> Managers:
-    """The managers, the oldest of those that update merged into one per version where they are too many."""
+    """The managers; if too many update, the oldest are merged into one per version."""
     updating = [manager for manager in managers if manager.operation == UPDATE]
     excess = len(updating) - UPDATING_MANAGERS_MAX
     if excess <= 0:
@@ -251,7 +250,7 @@ def _readable(manager: ManagerId) -> str:
 
 
 def _adopted_by_kubectl(live: Document, write: Authorship, rule: MergeRule) -> FieldSet:
-    """What `kubectl apply` set before it applied on the server: the same user's, so no conflict."""
+    """The fields that client-side `kubectl apply` set: the same user owns them, so they do not conflict."""
     last = _last_applied(live) if write.manager == KUBECTL else None
     if last is None:
         return {}
@@ -260,7 +259,7 @@ def _adopted_by_kubectl(live: Document, write: Authorship, rule: MergeRule) -> F
 
 
 def _keep_last_applied(merged: Document, live: Document, applied: Document, write: Authorship) -> Document:
-    """The document with kubectl's own record of what it applied brought up to date, where it keeps one."""
+    """The document with kubectl's last-applied annotation updated, if it has one."""
     if write.manager != KUBECTL or _last_applied(live) is None:
         return merged
     metadata = merged["metadata"]
@@ -289,16 +288,16 @@ def _check_applicable(applied: Document, write: Authorship) -> None:
 
 
 def _managers_in_effect(live: Document | None, new: Document, write: Authorship) -> Managers:
-    """The managers that the request sends, or those of the live object where it sends none that we can read.
+    """The managers that the request sends, or those of the live object if it sends none that are well-formed.
 
-    One empty entry forgets them all. A client that does not know of managers must not lose them.
+    One empty entry removes all managers, as in Kubernetes.
     """
     if live is None:
         return {}
     entries = None if write.subresource else new.get("metadata", {}).get("managedFields")
     if entries == [{}]:
         return {}
-    # Most clients send back what they have read, which needs no second look.
+    # Most clients send back what they have read, which needs no validation.
     is_echo = not entries or entries == live.get("metadata", {}).get("managedFields")
     return managers_of(live if is_echo or not are_well_formed(entries) else new)
 

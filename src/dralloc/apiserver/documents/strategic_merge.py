@@ -1,8 +1,8 @@
-"""Strategic merge patch: a merge patch that knows which lists have elements of their own.
+"""Strategic merge patch: a merge patch that merges lists by element.
 
-A patch may hold directives beside the data: `$patch` (replace or delete this object, or this list element),
-`$retainKeys` (drop the members not listed), `$setElementOrder/LIST` (how the elements shall be ordered) and
-`$deleteFromPrimitiveList/LIST` (values to remove from a list of scalars).
+A patch may contain directives: `$patch` (replace or delete this object or list element), `$retainKeys` (drop the members not
+listed), `$setElementOrder/LIST` (the order of elements) and `$deleteFromPrimitiveList/LIST` (values to remove from a list of
+scalars).
 """
 
 from __future__ import annotations
@@ -82,14 +82,14 @@ def _retain_keys(original: Document, patch: Document) -> Document:
 
 
 def _lists_with_directives_only(patch: Document) -> Iterable[str]:
-    """Lists that the patch reorders or takes values from, and does not otherwise name."""
+    """Lists that the patch changes by directives only."""
     directives = [name for name in patch if name.startswith((ORDER_PREFIX, DELETE_PREFIX))]
     lists = (name.partition("/")[2] for name in directives)
     return dict.fromkeys(name for name in lists if name not in patch)
 
 
 def _merge_list(original: Json, patch: Document, name: str, rule: MergeRule) -> list[Json]:
-    """The list with its patch merged, and its elements in the order that the patch asks for."""
+    """The list with its patch merged, in the order of the patch."""
     server = original if isinstance(original, list) else []
     elements = _list_of(patch, name)
     removed = _list_of(patch, DELETE_PREFIX + name)
@@ -121,7 +121,7 @@ def _merge_scalars(server: list[Json], added: list[Json], removed: list[Json]) -
 
 
 def _merge_keyed(server: list[Json], elements: list[Json], rule: MergeRule) -> tuple[list[Json], list[Json]]:
-    """The merged list, and the patch's elements without those that were directives."""
+    """The merged list, and the patch's elements without directives."""
     key = rule.strategic_key
     plain: list[Json] = []
     gone: set[Hashable] = set()
@@ -149,7 +149,7 @@ def _merge_keyed(server: list[Json], elements: list[Json], rule: MergeRule) -> t
 
 
 def _identity(element: Json, key: str | None) -> Hashable:
-    """What tells the element from the others of its list."""
+    """The value that identifies the element in its list."""
     if key is None:
         value = element
     elif isinstance(element, dict) and key in element:
@@ -157,12 +157,12 @@ def _identity(element: Json, key: str | None) -> Hashable:
     else:
         raise bad_patch(f"a list element does not contain its merge key {key!r}")
     if isinstance(value, dict | list):
-        raise bad_patch("list elements are told apart by text and numbers, not by objects and lists")
+        raise bad_patch("the merge key of a list element must be a string or number")
     return (type(value), value)
 
 
 def _arrange(merged: list[Json], wanted: list[Hashable], server: list[Json], key: str | None) -> list[Json]:
-    """The elements that are wanted in that order, and the others between them as near as can be to where they were."""
+    """The elements in the wanted order, with others next to their former neighbours."""
     ranks = {identity: rank for rank, identity in reversed(list(enumerate(wanted)))}
     places = {_identity(element, key): place for place, element in reversed(list(enumerate(server)))}
     identified = [(_identity(element, key), element) for element in merged]
