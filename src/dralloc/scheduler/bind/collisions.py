@@ -62,7 +62,8 @@ def _usage_by(holders: Iterable[Holder], device: DeviceId) -> DeviceUsage:
 
 def _published(snapshot: Snapshot, device: DeviceId) -> PublishedDevice | None:
     pool = snapshot.pools.get(device.pool_id)
-    return find_device((indexed.published for indexed in pool.slices), device.device) if pool is not None else None
+    naming = (indexed for indexed in pool.slices if device.device in indexed.bit_of) if pool is not None else ()
+    return find_device((indexed.published for indexed in naming), device.device)
 
 
 # --- Counters -----------------------------------------------------------------------------------------------------
