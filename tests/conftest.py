@@ -1,4 +1,4 @@
-"""How much the random tests draw, and the rule that continuous integration runs everything."""
+"""Settings of hypothesis, and the rule that CI skips no test."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-# `make test` draws few examples, `make fuzz` (HYPOTHESIS_PROFILE=fuzz) many. The machine is shared: nothing is too slow.
+# `make test` generates few examples, `make fuzz` (HYPOTHESIS_PROFILE=fuzz) many. There is no deadline: machines are shared.
 settings.register_profile(
     "default",
     max_examples=60,
@@ -26,10 +26,10 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
-# Where the machine has no kubectl of its own, pages and tests that call it find Debian's, from `make system`.
+# If the machine has no kubectl, pages and tests use Debian's from `make system`.
 os.environ["PATH"] += f":{Path(__file__).parents[1] / '.tools' / 'kubectl-debian' / 'usr' / 'bin'}"
 
-# Who starts the tests in the background leaves them deaf to Ctrl-C, and with them every program that they start and interrupt.
+# A shell starts background jobs with SIGINT ignored, which programs that tests start and interrupt would inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
@@ -37,7 +37,7 @@ IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Where CI=true is set, a test that is skipped has failed: nothing may go unseen there."""
+    """With CI=true a skipped test counts as failed."""
     report = yield
     if IN_CI and report.skipped and not hasattr(report, "wasxfail"):
         report.outcome = "failed"

@@ -1,4 +1,4 @@
-"""Admission as a test writes it: documents in, and either the stored document or the causes of the refusal out."""
+"""Admission for tests: takes a document, returns the stored document or the causes of the refusal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAMESPACE: Final = "default"
 
 
 def admission_context(gates: str = "", **facts: Any) -> AdmissionContext:
-    """An ordinary place and time; `gates` as on a command line."""
+    """A default admission context; `gates` as on the command line."""
     known: dict[str, Any] = {"namespace_labels": {}, "uid": "uid-1", "name_suffix": "x7k2p", **facts}
     return AdmissionContext(gates=FeatureGates.parse(gates), now=NOW, **known)
 
@@ -40,7 +40,7 @@ def update_status(document: Document, old: ApiObject, context: AdmissionContext 
 
 
 def stored(document: Document, context: AdmissionContext | None = None) -> ApiObject:
-    """The object that a create stores; fails where it is refused."""
+    """The object that a create stores; fails if it is refused."""
     outcome = create(document, context)
     assert isinstance(outcome, Admitted), f"refused: {[str(fault) for fault in outcome.faults]}"
     return outcome.stored
@@ -52,7 +52,7 @@ def document_of(obj: ApiObject) -> dict[str, Any]:
 
 
 def causes(outcome: Admitted | Refused) -> Causes:
-    """Why the object is refused, as Kubernetes' reason and field; nothing where it is not."""
+    """Reason and field of each cause of the refusal; empty if the object is accepted."""
     faults = outcome.faults if isinstance(outcome, Refused) else ()
     return sorted((fault.reason.removeprefix("FieldValue"), str(fault.path)) for fault in faults)
 

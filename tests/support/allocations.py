@@ -1,4 +1,4 @@
-"""Worlds as problems for the allocator, and its outcomes in the form in which the plain allocator gives its own."""
+"""Converts random worlds to problems of the allocator, and its outcomes to those of the plain allocator."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""A real API server behind a socket, in a thread of its own: for tests of commands, which block.
+"""A real API server behind a socket, in a thread of its own, for tests of blocking commands.
 
     with api_thread(tmp_path) as api:
         run("get", "pods", "--kubeconfig", str(api.kubeconfig))
         assert api.requests == [("GET", "/api"), …]
 
-What it was asked is kept, and answers can be put in its mouth: that is how a test has a cluster that is old, or that refuses.
+Requests are recorded, and a test can replace answers, for example those of an old or refusing server.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ START_TIMEOUT_S = 60
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """An answer that a test gives in the place of the server."""
+    """An answer that replaces the one of the server."""
 
     status: int
     document: Mapping[str, Any]
 
 
 def refused(status: int, reason: str, message: str) -> Said:
-    """A refusal as Kubernetes words it."""
+    """A refusal in the form of Kubernetes."""
     return Said(status, {"kind": "Status", "status": "Failure", "reason": reason, "message": message, "code": status})
 
 
 @dataclass(eq=False)
 class ApiThread:
-    """A server that runs. `answers` are given by path, before the server is asked."""
+    """A running server. `answers` by path replace those of the server."""
 
     url: str
     kubeconfig: Path
@@ -56,7 +56,7 @@ class ApiThread:
 
 @contextmanager
 def api_thread(directory: Path) -> Iterator[ApiThread]:
-    """A server over a store in memory, with a kubeconfig for it in the directory."""
+    """A server inside the block, with a kubeconfig in the directory."""
     started: Future[str] = Future()
     loop = asyncio.new_event_loop()
     ending = asyncio.Event()
@@ -83,7 +83,7 @@ def api_thread(directory: Path) -> Iterator[ApiThread]:
 
 
 class _Overheard(ApiApplication):
-    """Keeps what is asked, and says what it was told to say."""
+    """Records requests and replaces answers."""
 
     def __init__(self, server: ApiServer, requests: list[tuple[str, str]], answers: Mapping[str, Said]) -> None:
         super().__init__(server, Authenticator({TOKEN: ADMINISTRATOR}))

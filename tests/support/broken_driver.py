@@ -1,6 +1,6 @@
-"""A driver with one fault: a good one behind a front that spoils some of what goes through it.
+"""A driver with one fault: a correct driver behind a proxy that changes some calls.
 
-It is what a conformance kit is tested with: whatever the fault, the rest of the driver is right.
+The tests of the driver kit use it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from dralloc.rpc.plugin_services import (
 
 @dataclass(frozen=True, slots=True)
 class FrontCall:
-    """A call on its way through the front. `number` counts the calls of its method, from 1, over restarts too."""
+    """A call through the proxy. `number` counts the calls of its method from 1, across restarts."""
 
     service: Service
     method: str
@@ -44,7 +44,7 @@ class FrontCall:
     number: int
     channel: grpc.aio.Channel
     client: AsyncClient
-    # What the front remembers for as long as it lives.
+    # State of the proxy.
     memory: dict[str, Any]
 
     @property
@@ -52,7 +52,7 @@ class FrontCall:
         return self.service.messages
 
     async def forward(self, request: Any = None) -> Any:
-        """The good driver's answer, to this request or to another one."""
+        """The answer of the correct driver to this or another request."""
         return await self.service.callable_on(self.channel, self.method)(request or self.request)
 
     async def fail(self, text: str) -> Any:
@@ -74,28 +74,28 @@ async def honest_stream(call: FrontCall) -> AsyncIterator[Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broken:
-    """What is wrong with a driver."""
+    """The fault of a driver."""
 
     get_info: Spoil = honest
     notify: Spoil = honest
     prepare: Spoil = honest
     unprepare: Spoil = honest
     health: SpoilStream = honest_stream
-    # The versions that are really served, whatever is offered.
+    # The versions that are served, which may differ from the announced ones.
     served: tuple[Service, ...] = DRA_SERVICES
-    # What happens when the driver is restarted, besides that: the number of the start, and the good driver's settings.
+    # Called at each restart with its number and the settings of the correct driver.
     at_start: Callable[[int, Settings], None] = lambda _number, _settings: None
 
 
 @dataclass(slots=True)
 class BrokenDriver:
-    """The good driver, the front, and the way to restart both."""
+    """The correct driver and its proxy; can be restarted."""
 
     make_driver: Callable[[int], Driver]
     broken: Broken
     transport: Transport
     settings: Settings
-    # Where the front shows itself.
+    # The sockets of the proxy.
     directory: Path
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
     _starts: int = 0
@@ -186,7 +186,7 @@ class BrokenDriver:
 
 
 class _RawHandlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # gRPC has no types
-    """Handlers that may answer in bytes, which go out as they are."""
+    """Handlers whose answers may be raw bytes."""
 
     def __init__(self, handlers: grpc.GenericRpcHandler) -> None:
         self._handlers = handlers
@@ -208,5 +208,5 @@ async def running_broken(driver: BrokenDriver) -> AsyncIterator[BrokenDriver]:
         yield driver
     finally:
         await driver.stop()
-        # The streams of the front end with their channels; they are given their turn to notice.
+        # Let the streams of the proxy see that their channels have closed.
         await asyncio.sleep(0)

@@ -1,7 +1,6 @@
-"""A real browser for tests: Debian's Chromium without a screen, driven over its DevTools protocol.
+"""A headless Chromium for tests, driven over its DevTools protocol.
 
-The protocol is JSON over a websocket, which the HTTP client that we have anyway speaks, so no driver program is needed. Every browser gets
-a profile of its own, which goes with it.
+The protocol is JSON over a websocket, so aiohttp is enough. Every browser has a temporary profile.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ STARTS_WITHIN_S: Final = 60.0
 ANSWERS_WITHIN_S: Final = 60.0
 DEADLINE_S: Final = 60.0
 
-# It talks to nobody but the page's server, and runs as any user in any container.
+# No connections except to the page's server; runs as any user in any container.
 OPTIONS: Final = (
     "--headless=new",
     "--no-sandbox",
@@ -48,24 +47,24 @@ OPTIONS: Final = (
 
 
 def find_chromium() -> str | None:
-    """The browser's program, where there is one."""
+    """The path of the browser, if it is installed."""
     return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
 class PageFailed(AssertionError):
-    """Something in the page threw, or did not come about in time."""
+    """The page raised an error, or a wait timed out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A request that a page made."""
+    """A request of the page."""
 
     method: str
     url: str
 
 
 class Page:
-    """One tab. What it logs as an error, and what it asks for, is kept."""
+    """One tab. Its logged errors and its requests are recorded."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._socket = socket
@@ -86,7 +85,7 @@ class Page:
         await self._socket.close()
 
     async def call(self, method: str, within_s: float = ANSWERS_WITHIN_S, **parameters: Any) -> dict[str, Any]:
-        """What the browser answers to a command of its protocol."""
+        """The result of a DevTools command."""
         self._calls += 1
         answer = self._answers[self._calls] = asyncio.get_running_loop().create_future()
         await self._socket.send_str(json.dumps({"id": self._calls, "method": method, "params": parameters}))
@@ -136,7 +135,7 @@ class Page:
             await self._loaded.wait()
 
     async def go(self, fragment: str) -> None:
-        """Follow a link inside the page, and wait until the page has turned to it."""
+        """Follow a link inside the page, and wait until the page shows it."""
         await self.run(f"""new Promise((done) => {{
             const wanted = new URL({json.dumps(fragment)}, location).hash;
             if (location.hash === wanted) return done();
@@ -149,7 +148,7 @@ class Page:
         await self.run(f"document.querySelector({json.dumps(selector)}).click()")
 
     async def fill(self, selector: str, text: str) -> None:
-        """Put a text into a field, as somebody would who types it."""
+        """Type a text into a field."""
         await self.until(f"document.querySelector({json.dumps(selector)})")
         await self.run(f"(field => (field.focus(), field.select()))(document.querySelector({json.dumps(selector)}))")
         await self.call("Input.insertText", text=text)
@@ -163,7 +162,7 @@ class Page:
     # --- What a user sees ---------------------------------------------------------------------------------------------
 
     async def run(self, expression: str, within_s: float = ANSWERS_WITHIN_S) -> Any:
-        """The value of a JavaScript expression; promises are waited for."""
+        """The value of a JavaScript expression; promises are awaited."""
         result = await self.call(
             "Runtime.evaluate", within_s, expression=expression, awaitPromise=True, returnByValue=True
         )
@@ -190,7 +189,7 @@ class Page:
             raise PageFailed(f"{condition} did not come about; the page shows:\n{seen[:3000]}") from None
 
     async def sees(self, text: str, selector: str = "main", deadline_s: float = DEADLINE_S) -> None:
-        """Wait until the text stands in the page."""
+        """Wait until the page contains the text."""
         await self.until(
             f"document.querySelector({json.dumps(selector)}).innerText.includes({json.dumps(text)})", deadline_s
         )
@@ -204,7 +203,7 @@ class Page:
         )
 
     async def prefer(self, **features: str) -> None:
-        """What the reader's system prefers, such as `color_scheme="dark"`."""
+        """Emulate media features, such as `color_scheme="dark"`."""
         named = [{"name": f"prefers-{name.replace('_', '-')}", "value": value} for name, value in features.items()]
         await self.call("Emulation.setEmulatedMedia", features=named)
 
@@ -217,14 +216,14 @@ _KEY_CODES: Final = {"Tab": 9, "Enter": 13, "Escape": 27}
 
 @asynccontextmanager
 async def browser_page(program: str, *options: str) -> AsyncIterator[Page]:
-    """A window of a browser of its own, which ends with the block."""
+    """A window of a new browser, inside the block."""
     async with browser_windows(program, 1, *options) as (page,):
         yield page
 
 
 @asynccontextmanager
 async def browser_windows(program: str, count: int, *options: str) -> AsyncIterator[tuple[Page, ...]]:
-    """Windows of one browser, all to be seen at once."""
+    """Windows of one new browser, inside the block."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         async with AsyncExitStack() as stack:
             address = await stack.enter_async_context(_browser(program, f"--user-data-dir={profile}", *options))
@@ -250,8 +249,8 @@ async def _window(session: aiohttp.ClientSession, address: str, target: str) -> 
 
 @asynccontextmanager
 async def _browser(program: str, *options: str) -> AsyncIterator[str]:
-    """The address at which a browser takes commands."""
-    # A group of its own: a browser is many processes, and they end together.
+    """The DevTools URL of a new browser, inside the block."""
+    # A process group of its own, because a browser has many processes, which must all be ended.
     process = await asyncio.create_subprocess_exec(
         program, *OPTIONS, *options, "about:blank", stdout=DEVNULL, stderr=PIPE, start_new_session=True
     )
@@ -261,7 +260,7 @@ async def _browser(program: str, *options: str) -> AsyncIterator[str]:
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        # To the end, or the pipe stays open.
+        # Read to the end, or the pipe stays open.
         await process.stderr.read()
         await process.wait()
 

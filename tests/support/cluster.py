@@ -3,8 +3,8 @@
     async with cluster_on(ScheduledCluster) as cluster:      # in virtual time if the test runs on a virtual loop
         cluster.start(SchedulerSettings())
 
-A test chooses the time by the loop that it runs on (`run_virtual` or a real one), the transport by the builder (in process here, a
-socket in `running_cluster` and `driver_cluster`), and the components by the kind of cluster.
+The loop decides the time (`run_virtual` or a real loop), the builder decides the transport (in process here, a socket in
+`running_cluster` and `driver_cluster`), and the kind of cluster decides the components.
 """
 
 from __future__ import annotations
@@ -38,8 +38,7 @@ DEADLINE_S: Final = 60.0
 class TestCluster:
     """A cluster as a test sees it: components by name, and what users, schedulers and nodes read and write.
 
-    `client` is the administrator's. Components use `network`, which loses nothing until a test changes its `faults`; what `wrap`
-    puts around the transport is theirs, too.
+    `client` is the administrator's. Components use `network`: the transport inside `wrap`, with the `faults` that a test sets.
     """
 
     __test__ = False

@@ -14,7 +14,7 @@ STOP_TIMEOUT_S = 60
 
 @dataclass(frozen=True, slots=True)
 class ClusterProcess:
-    """A cluster that is ready. `said` is what it printed until then."""
+    """A cluster that is ready. `said` is its output until then."""
 
     url: str
     kubeconfig: Path
@@ -34,13 +34,13 @@ def cluster_process(*options: str) -> Iterator[ClusterProcess]:
 
 
 def start_cluster(*options: str) -> subprocess.Popen[str]:
-    """The process, which is not ready yet. Both of its outputs come through one pipe."""
+    """The process, not ready yet, with stdout and stderr in one pipe."""
     command = [sys.executable, "-m", "dralloc", "up", "--port", "0", *options]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def ready(process: subprocess.Popen[str]) -> ClusterProcess:
-    """The cluster of a process that was started, as soon as it is up."""
+    """Waits until the cluster of the process is ready."""
     assert process.stdout is not None, "it is a pipe"
     said: list[str] = []
     for line in process.stdout:

@@ -1,4 +1,4 @@
-"""A cluster with controllers and nothing else, in virtual time. The test plays the scheduler and the nodes, write by write."""
+"""A cluster with controllers and nothing else, in virtual time. The test plays the scheduler and the nodes."""
 
 from __future__ import annotations
 

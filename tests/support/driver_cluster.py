@@ -1,7 +1,6 @@
-"""A whole cluster of one node for a driver that runs as a process of its own: server, scheduler, controllers, node agent.
+"""A whole cluster of one node for drivers that are processes: server, scheduler, controllers, node agent.
 
-Pods are processes, so a test sees what a container would see. The driver reaches everything as on a real node: by its kubeconfig and by
-sockets in directories.
+Pods are processes, so a test sees what a container would see. The driver uses a kubeconfig and sockets.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ class DriverCluster(TestCluster):
         )
 
     async def kill_node(self) -> None:
-        """Let the agent die without a last word; the containers that it started go on."""
+        """Kill the agent; its containers continue."""
         if self._node is not None:
             await kill(self._node)
 
@@ -109,7 +108,7 @@ class DriverCluster(TestCluster):
     # --- Pods -----------------------------------------------------------------------------------------------------
 
     async def run_pod(self, name: str, claims: Mapping[str, str], *command: str) -> None:
-        """A pod with one container that runs this command and has these claims, by the names that it knows them by."""
+        """Create a pod with one container that runs the command; `claims` are claim names by entry name."""
         document: dict[str, Any] = pod(
             name, {entry: existing(claim) for entry, claim in claims.items()}, scheduler=NAME
         )
@@ -123,7 +122,7 @@ class DriverCluster(TestCluster):
         return found
 
     async def claim_is_free(self, name: str) -> None:
-        """Wait until the claim has no devices any more."""
+        """Wait until the claim is not allocated any more."""
         await self.until(ResourceClaim, name, lambda seen: seen is None or seen.status.allocation is None)
 
 

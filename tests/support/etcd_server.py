@@ -1,4 +1,4 @@
-"""A real etcd server on loopback, for tests: its own ports, its own directory, gone when the block ends."""
+"""A real etcd server on loopback, with its own ports and directory."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from typing import Self
 from tests.support.ports import free_port
 
 START_TIMEOUT_S = 60.0
-# Every call of a store gets as long as a busy machine may take.
+# Long timeouts, because test machines are busy.
 CALL_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 60.0
 
 
 class EtcdServer:
-    """One member. It can be killed and started again on the same data and ports. A context manager runs it for a block."""
+    """A single-member etcd that can be killed and restarted with the same data and ports. A context manager."""
 
     def __init__(self, directory: Path, *, arguments: Sequence[str] = ()) -> None:
         self._directory = directory
@@ -36,7 +36,7 @@ class EtcdServer:
         return f"127.0.0.1:{self._client_port}"
 
     def url(self, root: str = "") -> str:
-        """Where stores find it, or a part of it."""
+        """The store URL, optionally with a key prefix."""
         return f"etcd://{self.endpoint}{root}?timeout={CALL_TIMEOUT_S}"
 
     def start(self) -> None:
@@ -56,7 +56,7 @@ class EtcdServer:
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Ends the server as a crash would."""
+        """Kill the server."""
         self._end(signal.SIGKILL)
 
     def __enter__(self) -> Self:

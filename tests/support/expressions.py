@@ -1,4 +1,4 @@
-"""Random expressions for property tests: trees that the parser can make, and texts of the whole language."""
+"""Random CEL expressions for property tests: syntax trees and texts."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _literals() -> st.SearchStrategy[dict[str, Any]]:
 
 @st.composite
 def expression_trees(draw: st.DrawFn, depth: int = 4) -> Expression:
-    """A tree without macros; what it means does not matter."""
+    """A syntax tree without macros and without regard to types."""
     numbers = count(1)
 
     def node(depth: int) -> Expression:
@@ -143,7 +143,7 @@ _TEMPLATES: Final = (
 
 
 def expression_texts(depth: int = 3) -> st.SearchStrategy[str]:
-    """Texts that can be read; few of them are of the right types."""
+    """Texts that parse; few of them type-check."""
     return st.recursive(
         st.sampled_from(_LEAVES),
         lambda inner: st.builds(
@@ -157,7 +157,7 @@ def _grouped(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     return inner.map(lambda text: text if text in _LEAVES or text.isalnum() else f"({text})")
 
 
-# For each type how to make a value of it: from nothing, and from values of other types.
+# For each type: literals, and operations that return it.
 _TYPED_LEAVES: Final = {
     "bool": ("true", "false", "device.allowMultipleAllocations", f"{_D}.bool", f"has({_D}.int)", f"'int' in {_D}"),
     "int": ("0", "7", "-3", "9223372036854775807", f"{_D}.int", f"{_D}.?int.orValue(2)", f"{_D}.none"),
@@ -218,7 +218,7 @@ _TYPED_TEMPLATES: Final = {
 
 @cache
 def typed_texts(kind: str = "bool", depth: int = 3) -> st.SearchStrategy[str]:
-    """Texts of which most are of the right types, so that they run; some of them fail only then."""
+    """Texts that mostly type-check; some fail at run time."""
     leaves = st.sampled_from(_TYPED_LEAVES[kind])
     if depth == 0:
         return leaves
@@ -230,7 +230,7 @@ def typed_texts(kind: str = "bool", depth: int = 3) -> st.SearchStrategy[str]:
 
 
 def scrambled_texts() -> st.SearchStrategy[str]:
-    """Texts that are nearly expressions, and texts that are nothing."""
+    """Texts that are almost expressions, and arbitrary texts."""
     pieces = st.sampled_from(
         [
             *_LEAVES,

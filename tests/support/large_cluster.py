@@ -1,4 +1,4 @@
-"""A server with thousands of nodes, devices and claims, within seconds: its store is filled without asking it for each of them."""
+"""An API server with thousands of nodes, devices and claims, which are written to its store directly."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Document = dict[str, Any]
 
 @asynccontextmanager
 async def large_cluster(nodes: int, pages: StaticPages | None = None) -> AsyncIterator[str]:
-    """The server's URL, inside the block. Whoever reaches it is the administrator."""
+    """The server's URL, inside the block. Every client is the administrator."""
     async with MemoryStore() as store:
         await _fill(store, nodes)
         async with running_api_server(store, clock=SystemClock(), gates=FeatureGates.defaults()) as server:
@@ -66,7 +66,7 @@ def _node(name: str, number: int) -> Document:
 
 
 def _claims(node: str, number: int) -> Iterator[Document]:
-    """Shares of the node's devices: some rows of nodes are busy, others are not."""
+    """Shares of the node's devices; some rows of nodes are busy, others are not."""
     busy = number // NODES_PER_ROW % 4
     for device in range(number * 7919 % 97 % (2 * busy + 2)):
         result = {

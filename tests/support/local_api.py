@@ -1,6 +1,6 @@
-"""An API server in this process, for tests: requests without sockets, on a store in memory, in any time.
+"""An API server in this process, called with plain documents and without sockets.
 
-`async with local_api(clock) as api:` and then `await api.create(path, {...})`. Answers come as documents.
+`async with local_api(clock) as api:` and then `await api.create(path, {...})`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def pod_document(name: str = "p", **metadata: Any) -> dict[str, Any]:
 
 
 class FixedClock:
-    """A time of day that stands still until it is moved."""
+    """A clock that stands still until a test sets it."""
 
     def __init__(self, now: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
         self.time = now
@@ -58,7 +58,7 @@ class FixedClock:
 
 
 class Refused(AssertionError):
-    """An answer that was expected to be a yes."""
+    """The server refused a request."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(f"{answer.code}: {answer.document}")
@@ -73,7 +73,7 @@ class Answer:
 
     @property
     def causes(self) -> list[tuple[str, str]]:
-        """Reasons and fields of a refusal."""
+        """Reason and field of each cause of a refusal."""
         return [(cause["reason"], cause.get("field", "")) for cause in self.document["details"]["causes"]]
 
 
@@ -94,7 +94,7 @@ class LocalApi:
         accept: str = "application/json",
         **query: str,
     ) -> Answer:
-        """Any request; the answer is read to its end."""
+        """Send any request, and read the whole answer."""
         response = await self._send(method, path, body, content_type, accept, query)
         pieces = [response.body]
         if response.stream is not None:
@@ -144,13 +144,13 @@ class LocalApi:
 async def local_api(
     clock: Clock | None = None, gates: FeatureGates | None = None, limits: HistoryLimits | None = None
 ) -> AsyncIterator[LocalApi]:
-    """A server that runs inside the block."""
+    """A server inside the block."""
     async with api_server(clock=clock or FixedClock(), gates=gates, limits=limits) as server:
         yield LocalApi(server)
 
 
 def with_api(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """A test that gets a server of its own as its first argument, and runs in virtual time."""
+    """Decorates a test that runs in virtual time and gets a server as its first argument."""
 
     async def run(*args: Any, **kwargs: Any) -> None:
         async with local_api(VirtualClock(asyncio.get_running_loop())) as api:
@@ -160,7 +160,7 @@ def with_api(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., No
     def wrapper(*args: Any, **kwargs: Any) -> None:
         run_virtual(run(*args, **kwargs))
 
-    # pytest looks for what a test takes; the server does not come from there.
+    # The server is not a fixture: hide the parameter from pytest.
     signature = inspect.signature(test)
     wrapper.__signature__ = signature.replace(parameters=list(signature.parameters.values())[1:])  # type: ignore[attr-defined]
     return wrapper
@@ -176,7 +176,7 @@ async def refusal(request: Awaitable[Any]) -> Answer:
 
 
 async def settle() -> None:
-    """Let everything happen that does not wait for time to pass."""
+    """Let all tasks run that are ready."""
     await asyncio.sleep(0.001)
 
 

@@ -1,17 +1,17 @@
-"""What a Markdown page shows: its fenced blocks, the commands in them, and whether an output is the one that is shown.
+"""The fenced blocks of a Markdown page, the commands in them, and the comparison of outputs.
 
-A block says in the words after its language how it is to be read:
+The words after the language of a block mean:
 
-    console             lines with `$ ` are commands, what follows each is its output; `…` stands for what is left out
-    console fails       the answer is no: a command ends with exit code 1
-    console eventually  the output is shown after a moment: the command is repeated until it is so
-    console background  the command goes on while the rest of the page is read; its output begins as shown
-                        `$ ^C` ends what was started last
-    python              a program that can be run as it stands
-    text output         what the program before it prints
+    console             lines with `$ ` are commands, followed by their output; `…` stands for omitted text
+    console fails       the command ends with exit code 1
+    console eventually  the command is repeated until it prints this
+    console background  the command keeps running during the rest of the page; its output begins as shown;
+                        `$ ^C` ends the last one
+    python              a complete program
+    text output         the output of the program before it
     LANGUAGE file=NAME  a file that the rest of the page uses
     yaml                manifests; `yaml fragment` is a piece of one
-    text                a picture, or what somebody else says
+    text                a drawing, or a quotation
     LANGUAGE not-run: REASON
 """
 
@@ -28,7 +28,7 @@ _LEFT_OUT = ("…", "...")
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command line, and the output that the page shows for it; `None` where it shows none."""
+    """A command line and its output on the page; None if the page shows none."""
 
     text: str
     output: str | None
@@ -45,13 +45,13 @@ class Block:
 
     @property
     def not_run(self) -> str | None:
-        """Why it cannot be run, if it says so."""
+        """The reason why the block is not run, if it has one."""
         _, marker, reason = self.words.partition("not-run")
         return reason.removeprefix(":").strip() if marker else None
 
     @property
     def file(self) -> str | None:
-        """The name of the file that it is."""
+        """The name of the file that the block defines, if any."""
         found = re.search(r"\bfile=(\S+)", self.words)
         return found[1] if found else None
 
@@ -59,7 +59,7 @@ class Block:
         return self.not_run is None and word in self.words.split()
 
     def commands(self) -> Iterator[Command]:
-        """The commands of a console, each with what it prints."""
+        """The commands of a console block with their outputs."""
         text: list[str] = []
         output: list[str] = []
         for line in self.text.splitlines():
@@ -76,7 +76,7 @@ class Block:
 
 
 def pages_of(project: Path) -> list[Path]:
-    """The pages that readers of a project find: beside its code, in `docs`, with its examples and manifests."""
+    """The pages of the project: in its root, `docs`, `examples` and `deploy`."""
     folders = ("*.md", "docs/**/*.md", "examples/**/*.md", "deploy/**/*.md")
     return sorted(path for folder in folders for path in project.glob(folder))
 
@@ -108,7 +108,7 @@ def prose_of(page: str) -> str:
 
 
 def shows(shown: str, printed: str, *, is_beginning: bool = False) -> bool:
-    """Whether what was printed is what the page shows, or, where it goes on, begins so."""
+    """True if the output is the one on the page or, for a running program, begins with it."""
     pattern = "".join(_line_pattern(line) for line in shown.rstrip("\n").splitlines())
     text = "".join(f"{line.rstrip()}\n" for line in printed.splitlines())
     if is_beginning:
@@ -123,5 +123,5 @@ def _line_pattern(line: str) -> str:
 
 
 def _columns_pattern(text: str) -> str:
-    """Columns are as wide as what is in them, of which a page may leave something out."""
+    """Matches columns of any width, because a page may omit part of a column."""
     return r" {2,}".join(map(re.escape, re.split(r" {2,}", text)))

@@ -1,7 +1,7 @@
-"""A server and one node agent in this process, with what a scheduler would do written by hand.
+"""A cluster with one node agent and nothing else, in real time. The test plays the scheduler.
 
-Everything around the agent is real: the server, the sockets of the drivers, the files, the processes. It only looks more often
-than a kubelet. It is as patient as one, so that a busy machine is not taken for a driver that hangs.
+Server, sockets, files and processes are real. The agent polls more often than a kubelet and has the same timeouts, so that a busy
+machine does not look like a hanging driver.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ LOOK_S: Final = 0.01
 
 @contextmanager
 def short_directory() -> Iterator[Path]:
-    """A directory with a path so short that sockets in it have names of at most 107 bytes."""
+    """A directory with a short path: the name of a socket has at most 107 bytes."""
     path = Path(tempfile.mkdtemp(prefix="dra-", dir="/tmp"))
     try:
         yield path
@@ -90,7 +90,7 @@ class NodeCluster(TestCluster):
     async def create_claim(
         self, name: str = "claim", result: AllocationResult | None = None, **spec: Any
     ) -> ResourceClaim:
-        """A claim that is allocated: the device of the builders, unless told otherwise."""
+        """Create an allocated claim; default: the device of the builders."""
         made = claim(name, request("request"), **spec)
         await self.client.create(replace_uid(made))
         return await self.allocate(name, result or allocation(held("gpu-0")))
@@ -125,7 +125,7 @@ class NodeCluster(TestCluster):
     async def pod_where(
         self, name: str, condition: Callable[[NodePod], bool], timeout_s: float = DEADLINE_S
     ) -> NodePod:
-        """The pod, as soon as the condition holds for it."""
+        """The pod as soon as the condition is true."""
         calls, selector = self.client.calls, f"metadata.name={name}"
         try:
             async with asyncio.timeout(timeout_s):
@@ -167,7 +167,7 @@ class NodeCluster(TestCluster):
 
 
 def replace_uid(made: ResourceClaim) -> ResourceClaim:
-    """Builders give objects UIDs of their own; a server wants to give them itself."""
+    """The claim without the UID of the builders: the server assigns one."""
     return msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, uid=""))
 
 

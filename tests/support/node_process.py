@@ -27,7 +27,7 @@ def write_kubeconfig(path: Path, server: str, token: str) -> Path:
 
 
 async def start_node_process(*options: str) -> Process:
-    """Start a node and wait until it says that it is ready. What it says afterwards is lost."""
+    """Start a node and wait until it prints that it is ready. Later output is lost."""
     process = await asyncio.create_subprocess_exec(sys.executable, "-m", "dralloc", "node", *options, stdout=PIPE)
     assert process.stdout is not None
     try:
@@ -42,7 +42,7 @@ async def start_node_process(*options: str) -> Process:
 
 
 async def kill(process: Process) -> None:
-    """End it as a power failure would. Its pipes are read to their end, or they would stay open."""
+    """Kill the process, and read its pipes to the end so that they are closed."""
     if process.returncode is None:
         process.kill()
     await process.communicate()

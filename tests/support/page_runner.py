@@ -1,4 +1,4 @@
-"""Runs a page as a reader does who follows it from top to bottom, in a directory of its own and with a shell of its own."""
+"""Runs all blocks of a page in order, in a directory and a shell of its own."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from typing import Final
 
 from tests.support.markdown import Block, Command, blocks_of, shows
 
-# Far beyond what anything takes that works.
+# Much longer than anything takes that works.
 DEADLINE_S: Final = 90.0
 EVENTUALLY_S: Final = 60.0
 AGAIN_S: Final = 0.2
-# What the shell of a page remembers from one command to the next.
+# Shell state that is kept between commands.
 _BEFORE = 'if [ -f "$PAGE_STATE" ]; then . "$PAGE_STATE"; cd "$(cat "$PAGE_STATE.cwd")"; fi\n'
 _AFTER = '\nstatus=$?; export -n PATH; export -p > "$PAGE_STATE"; pwd > "$PAGE_STATE.cwd"; exit $status'
 
 
 class NotAsShown(AssertionError):
-    """A block does something else than the page says."""
+    """A block behaves differently from what the page shows."""
 
     def __init__(self, block: Block, what: str) -> None:
         super().__init__(f"line {block.line}: {what}")
@@ -35,17 +35,17 @@ class NotAsShown(AssertionError):
 
 @dataclass
 class PageRunner:
-    """One reading of one page. Use it in a `with` block: what the page leaves running ends with it."""
+    """Runs one page. Use it in a `with` block: background programs end with it."""
 
     directory: Path
     home: Path
     environment: Mapping[str, str] = field(default_factory=dict)
-    # Where commands are looked for first, but not those that go on.
+    # Searched first for commands, except those in the background.
     programs: Path | None = None
-    # Words added to commands that the page starts in the background, by how they begin.
+    # Options added to background commands, by prefix of the command.
     background_words: Mapping[str, str] = field(default_factory=dict)
     _printed: str = ""
-    # Programs that go on, the newest last.
+    # Background programs, the newest last.
     _going_on: list[ExitStack] = field(default_factory=list)
 
     def __enter__(self) -> PageRunner:
@@ -57,7 +57,7 @@ class PageRunner:
             self._going_on.pop().close()
 
     def read(self, page: str) -> None:
-        """Do what the page shows; raises `NotAsShown`."""
+        """Run the page; raises NotAsShown."""
         blocks = list(blocks_of(page))
         for block in blocks:
             self._run(block)
@@ -89,7 +89,7 @@ class PageRunner:
         path.write_text(block.text)
 
     def _import_unused(self, blocks: Sequence[Block]) -> None:
-        """Programs that the page writes and does not use are read, at least."""
+        """Import the programs that the page defines and does not use."""
         unused = [block for block in blocks if block.language == "python" and not _is_used(block, blocks)]
         modules = [block.file.removesuffix(".py") for block in unused if block.file is not None]
         if modules:
@@ -129,7 +129,7 @@ class PageRunner:
         return None
 
     def _call(self, words: list[str]) -> tuple[int, str]:
-        """The exit code, and everything that was printed."""
+        """Exit code and output."""
         try:
             done = subprocess.run(
                 words,
@@ -179,7 +179,7 @@ def _is_used(file: Block, blocks: Sequence[Block]) -> bool:
 
 
 class Output:
-    """What a program has printed so far."""
+    """The output of a program so far."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.text = ""
@@ -204,7 +204,7 @@ class Output:
         self._reader.join(DEADLINE_S)
 
     def wait_for(self, shown: str) -> bool:
-        """Whether it begins as shown, sooner or later."""
+        """True if the output begins as shown before the deadline."""
         with self._changed:
             self._changed.wait_for(lambda: self._has_ended or shows(shown, self.text, is_beginning=True), DEADLINE_S)
             return not self._has_ended and shows(shown, self.text, is_beginning=True)
@@ -212,7 +212,7 @@ class Output:
 
 @contextmanager
 def going_on(script: str, directory: Path, environment: Mapping[str, str]) -> Iterator[Output]:
-    """A program that runs beside, until the block ends; then it is ended as by Ctrl-C, and must end in order."""
+    """A program in the background; at the end of the block it gets SIGINT and must end cleanly."""
     process = subprocess.Popen(
         ["bash", "-c", script],
         cwd=directory,

@@ -1,8 +1,7 @@
-"""The rules of allocation as plainly as they can be written: what the allocator is tested against.
+"""The allocation rules in their simplest form: the oracle for tests of the allocator.
 
-No masks, no memory, no undo: every step of the search gets a state of its own, and every check is made on the objects of
-the API. It shares with the allocator the leaves that tables of cases pin (charges, tolerations, selectors) and nothing else.
-It takes exponential time, so it is for small problems.
+No masks, no memory, no undo: every step of the search has its own state, and every check uses the API's objects. It shares with
+the allocator only functions that have tests of their own (charges, tolerations, selectors). It takes exponential time.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ RESULTS_MAX = 32
 
 @dataclass(frozen=True)
 class PlainOutcome:
-    """`given` has one tuple for each claim; None where there is no solution."""
+    """`given` has a tuple for each claim; None if there is no solution."""
 
     given: tuple[tuple[Given, ...], ...] | None = None
     has_invalid_pool: bool = False
-    # Claim, request and device at fault, as far as they are known.
+    # The claim, request and device that failed, as far as they are known.
     fatal: tuple[str | None, str | None, str | None] | None = None
     is_out_of_steps: bool = False
 
 
 class _OverLimit(Exception):
-    """Only another alternative can help."""
+    """Too many results: only another alternative can help."""
 
 
 class _OutOfSteps(Exception):
@@ -80,7 +79,7 @@ class _PlainSearch:
         return None
 
     def _fill(self, index: int, way: Way, slot: int, start: int, state: State) -> State | None:
-        """Serves the rest of the request, from a slot on, and everything after it."""
+        """Solves the request from this slot on, and all later requests."""
         self._step()
         size = self._rules.size(way)
         if way.takes_all and size == 0:

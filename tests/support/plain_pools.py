@@ -1,7 +1,4 @@
-"""Which pools a node sees, in which order, and what is left of their counters, by looking at every slice of the cluster.
-
-The first half of the plain allocator; see there.
-"""
+"""The first part of the plain allocator: the pools of a node in order, and their remaining counters."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from dralloc.snapshot.node_selectors import NodeFacts, NodeSelectorError, matche
 
 @dataclass(frozen=True)
 class World:
-    """Everything that an allocation depends on."""
+    """The input of an allocation."""
 
     slices: tuple[ResourceSlice, ...]
     claims: tuple[ResourceClaim, ...]
@@ -28,7 +25,7 @@ class World:
 
 
 class PlainFatal(Exception):
-    """The claim, the request and the device at fault, as far as they are known."""
+    """The claim, request and device that failed, as far as they are known."""
 
     def __init__(self, claim: str | None = None, request: str | None = None, device: str | None = None) -> None:
         super().__init__(claim, request, device)
@@ -44,7 +41,7 @@ class PlainPool:
     is_incomplete: bool = False
     is_invalid: bool = False
     devices: list[tuple[ResourceSlice, Device]] = field(default_factory=list)
-    # What is left of the counters, by set and name.
+    # Remaining counters by set and name.
     counters: dict[tuple[str, str], int] = field(default_factory=dict)
 
     @property

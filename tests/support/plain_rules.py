@@ -1,7 +1,4 @@
-"""The rules for one device: may this request have it, and what is left afterwards.
-
-The middle of the plain allocator; see there. A state is a value, and taking a device gives a new one.
-"""
+"""The second part of the plain allocator: the rules for one device. A state is a value; taking a device returns a new one."""
 
 from __future__ import annotations
 
@@ -41,7 +38,7 @@ DeviceKey = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Way:
-    """One way to serve a request."""
+    """One alternative of a request."""
 
     claim: int
     name: str
@@ -59,7 +56,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Given:
-    """A device given to a request; `consumed` where it is a share."""
+    """A device allocated to a request; `consumed` is set for a share."""
 
     request: str
     device: DeviceKey
@@ -68,13 +65,13 @@ class Given:
 
 @dataclass(frozen=True)
 class State:
-    # Who took a device whole, of this pod's claims.
+    # Devices taken as a whole, with the claim of this pod that took them.
     takers: tuple[tuple[DeviceKey, int], ...] = ()
     given: tuple[tuple[int, Given], ...] = ()
-    # What was taken of shared devices, and of counters.
+    # Amounts taken of shared devices and of counters.
     shares: Mapping[DeviceKey, Mapping[str, int]] = field(default_factory=dict)
     drawn: Mapping[tuple[PoolKey, tuple[str, str]], int] = field(default_factory=dict)
-    # For each claim and constraint the attributes of the devices taken so far.
+    # By claim and constraint, the attributes of the devices taken so far.
     seen: Mapping[tuple[int, int], tuple[DeviceAttribute, ...]] = field(default_factory=dict)
 
 
@@ -83,12 +80,12 @@ class PlainRules:
         self._world = world
         self._pools = pools
         self._everything: dict[tuple[int, str], list[Candidate]] = {}
-        # What allocated claims have of each device.
+        # The results of allocated claims, by device.
         self.held: dict[DeviceKey, list[Any]] = {}
         for result in held_devices(world):
             self.held.setdefault((result.driver, result.pool, result.device), []).append(result)
         self._selected: dict[tuple[int, str, DeviceKey], bool] = {}
-        # All devices in the order in which they are tried.
+        # All devices in the order of the search.
         self.candidates = [(pool, each, device) for pool in pools.ordered for each, device in pool.devices]
         self.requests = [
             list(self._ways(index, request))
@@ -131,7 +128,7 @@ class PlainRules:
         return f"{metadata.namespace}/{metadata.name}"
 
     def may_try(self, way: Way, candidate: Candidate, state: State) -> bool:
-        """Whether a search goes as far as to take the device."""
+        """True if the search tries to take the device."""
         pool, each, device = candidate
         if self._is_in_use(way, pool, device, state) or not self._is_selected(way, each, device):
             return False

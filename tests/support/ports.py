@@ -1,6 +1,6 @@
-"""Ports of loopback for programs that must be told theirs before they start, or that come back to the same one.
+"""Ports of loopback for programs that need a fixed port.
 
-Those that the system gives out to everybody who connects somewhere would be taken by others in between. These are from below them.
+They are below the ephemeral range, from which the system would give them to other connections in the meantime.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ HIGHEST: Final = 30_000
 
 
 def free_port() -> int:
-    """A port that nobody listens on at the moment."""
+    """A port on which no program listens at the moment."""
     while True:
         port = SystemRandom().randint(LOWEST, HIGHEST)
         with suppress(OSError), socket.socket() as probe:

@@ -1,4 +1,4 @@
-"""Questions for explanations, with the verdicts that the scheduler has on nodes which take any pod."""
+"""Questions for explanations, with the scheduler's verdicts on nodes that accept any pod."""
 
 from __future__ import annotations
 

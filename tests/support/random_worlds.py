@@ -1,7 +1,4 @@
-"""Random problems of allocation: small, crowded, and with something of every feature, so that searches must turn back.
-
-The same seed gives the same world, everywhere and always.
-"""
+"""Random allocation problems: small, crowded, with every feature, so that searches backtrack. A seed determines the problem."""
 
 from __future__ import annotations
 
@@ -39,7 +36,7 @@ FEATURES = (
     "device_taints",
     "binding_conditions",
 )
-# The last ones fail on devices that lack the attribute.
+# The last expressions fail on devices without the attribute.
 SELECTORS = (
     'device.driver == "gpu.example.com"',
     "device.allowMultipleAllocations",
@@ -70,22 +67,22 @@ class _Maker:
     def __init__(self, random: Random) -> None:
         self._random = random
         self._chance = random.random
-        # Each world has its own leanings, so that some are all about capacity and others all about constraints.
+        # Each world has its own weights: some are mostly about capacity, others about constraints.
         self._shareable = random.choice((0.0, 0.3, 1.0))
         self._drawing = random.choice((0.0, 0.0, 0.7))
         self._tainted = random.choice((0.0, 0.2))
         self._failing = random.choice((0.0, 0.0, 0.1))
         self._uniform = random.random() < 0.4
-        # Many small requests for about as many devices: the first solution is far from the first try.
+        # Many small requests for about as many devices, so that the first solution takes many steps.
         self._tight = random.random() < 0.3
-        # Requests so large that a claim may pass its limit of results.
+        # Large requests, so that a claim may exceed the limit of results.
         self._wide = random.random() < 0.1
         self._admin = random.choice((0.02, 0.02, 0.4))
 
     def world(self) -> World:
         slices = tuple(self._slices())
         features = self._features()
-        # Admin access is about who else has a device, so it takes two claims to get interesting.
+        # Admin access matters only with at least two claims.
         claims_count = 1 + (self._chance() < (0.8 if self._admin > 0.1 else 0.3))
         claims = tuple(self._claim(f"claim-{index}", features) for index in range(claims_count))
         return World(

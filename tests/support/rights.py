@@ -1,7 +1,6 @@
-"""An API server that holds its users to roles, and remembers which of their rights they used.
+"""An API server that enforces RBAC roles and records which rights are used.
 
-Our own server has no roles. Here RBAC manifests are read and enforced in front of it, as a cluster would do it, so that a test
-can show that a component needs exactly what its manifests grant.
+The server of dralloc does not enforce roles. With this one a test shows that a component needs exactly the rights of its manifests.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class Right:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Grant:
-    """A right in a namespace, or everywhere where there is none; on one object, or on all where there is no name."""
+    """A right in a namespace (empty: everywhere) on one object (empty: all)."""
 
     right: Right
     namespace: str = ""
@@ -53,12 +52,12 @@ class Grant:
 
 
 def account_name(namespace: str, name: str) -> str:
-    """Who a service account is to the server."""
+    """The user name of a service account."""
     return f"system:serviceaccount:{namespace}:{name}"
 
 
 def grants_of(user: str, documents: Iterable[Document]) -> frozenset[Grant]:
-    """What the roles among the documents that are bound to a service account allow it."""
+    """The grants of all roles that are bound to the service account."""
     documents = tuple(documents)
     roles = {_identity(each): each for each in documents if each["kind"] in ("Role", "ClusterRole")}
     return frozenset(
@@ -96,10 +95,10 @@ def _grants(role: Document, namespace: str) -> Iterator[Grant]:
 
 
 class GuardedApplication(ApiApplication):
-    """An application whose users are held to their grants. `used` and `refused` say what each of them did."""
+    """An application that enforces grants. `used` and `refused` record the rights by user."""
 
     def __init__(self, server: ApiServer, grants: Mapping[str, Iterable[Grant]]) -> None:
-        """Users have their names as tokens; the administrator has the usual one and may do everything."""
+        """The token of a user is its name; `TOKEN` is the administrator's."""
         users = {name: User(name=name) for name in grants}
         super().__init__(server, Authenticator({**users, TOKEN: ADMINISTRATOR}))
         self._grants = {name: tuple(sorted(each)) for name, each in grants.items()}
@@ -136,7 +135,7 @@ class GuardedApplication(ApiApplication):
             if not found:
                 self.refused[user].add(right)
                 return status_response(status_of(Forbidden(f"{user} may not {right.verb} {right.resource} ({path})")))
-            # The narrowest is the one that is needed.
+            # The narrowest grant counts as used.
             self.used[user].add(max(found, key=lambda each: (bool(each.name), bool(each.namespace))))
         return None
 
@@ -144,7 +143,7 @@ class GuardedApplication(ApiApplication):
 def rights_needed(
     method: str, path: str, query: Mapping[str, str], body: bytes = b""
 ) -> tuple[tuple[Right, ResourcePath], ...]:
-    """The rights that a request needs, each with what it is about; none where it is about no resource."""
+    """The rights that a request needs, with their targets; empty for a path without a resource."""
     where = parse_path(path)
     if not isinstance(where, ResourcePath):
         return ()
@@ -157,11 +156,11 @@ def rights_needed(
 
 
 def _rights_to_status(verb: str, where: ResourcePath, status: Document) -> Iterator[tuple[Right, ResourcePath]]:
-    """What Kubernetes asks for since 1.36, on top of the right to write the status of a claim."""
+    """The additional rights that Kubernetes requires since 1.36 for writes of a claim's status."""
     if status.keys() & {"allocation", "reservedFor"}:
         yield Right(verb, where.group, "resourceclaims/binding"), where
     for driver in sorted({each["driver"] for each in status.get("devices") or ()}):
-        # Who writes is taken to run on the node that the claim is used on, as drivers do.
+        # The writer is assumed to run on the claim's node, as drivers do.
         right = Right(f"associated-node:{verb}", where.group, "resourceclaims/driver")
         yield right, msgspec.structs.replace(where, name=driver)
 

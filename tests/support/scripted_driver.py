@@ -1,6 +1,6 @@
-"""A real driver on real sockets that does as a test tells it: answers, fails, hangs, lies or vanishes.
+"""A driver on real sockets that follows a script: it answers, fails, hangs, sends wrong answers or disappears.
 
-It speaks the protocol directly, without the driver SDK, so that node and SDK are not tested against each other's mistakes.
+It does not use the driver SDK, so that node and SDK are not tested against each other's mistakes.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from dralloc.rpc.plugin_services import (
     Service,
 )
 
-# What a call does in the place of answering well: it gets the service and the request, and returns a response or aborts.
+# Replaces the correct answer: gets the service and the request, and returns a response or aborts.
 Answer = Callable[[Service, Any, Any], Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class DriverCall:
-    """A call that the driver got: which service and method, and about which claims."""
+    """A call of the driver: service, method and claims."""
 
     service: str
     method: str
@@ -41,7 +41,7 @@ class DriverCall:
 
 @dataclass(eq=False)
 class ScriptedDriver:
-    """One instance of a driver. Use it in an `async with` block: sockets open, then registration, as drivers do."""
+    """One instance of a driver. An `async with` block opens its sockets and registers it."""
 
     directory: Path
     name: str = "gpu.example.com"
@@ -49,7 +49,7 @@ class ScriptedDriver:
     services: Sequence[Service] = DRA_SERVICES
     health: Sequence[Service] = ()
     type: str = DRA_PLUGIN_TYPE
-    # The devices of a claim, as keywords of the message.
+    # The devices of a claim, as keyword arguments of the message.
     devices: Callable[[Any], Sequence[dict[str, Any]]] = lambda claim: [
         {"pool_name": "pool-a", "device_name": "gpu-0", "cdi_device_ids": [f"example.com/gpu={claim.name}"]}
     ]
@@ -58,7 +58,7 @@ class ScriptedDriver:
     on_get_info: Callable[[], Awaitable[Any]] | None = None
     on_notify: Callable[[], Awaitable[None]] | None = None
     calls: list[DriverCall] = field(default_factory=list)
-    # The claims that are prepared now, and those that were being prepared twice at once.
+    # The prepared claims, and those that were prepared concurrently.
     prepared: set[str] = field(default_factory=set)
     overlaps: list[str] = field(default_factory=list)
     registrations: list[tuple[bool, str]] = field(default_factory=list)
@@ -93,7 +93,7 @@ class ScriptedDriver:
         self._registrar = await self._serve(self.registration_socket, handlers)
 
     async def stop(self) -> None:
-        """End as a driver does that is told to: the registration first."""
+        """Stop cleanly: the registration first."""
         self.registration_socket.unlink(missing_ok=True)
         for server in (self._registrar, self._server):
             if server is not None:
@@ -102,14 +102,14 @@ class ScriptedDriver:
         self.socket.unlink(missing_ok=True)
 
     async def vanish(self) -> None:
-        """End as a driver does that is killed: its sockets stay, and nobody answers on them."""
+        """Stop like a killed driver: its sockets stay and do not answer."""
         for server in (self._registrar, self._server):
             if server is not None:
                 await server.stop(grace=None)
         self._registrar = self._server = None
 
     async def until(self, condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
-        """Wait until the driver has seen enough."""
+        """Wait until the condition is true."""
         async with asyncio.timeout(timeout_s), self.changed:
             await self.changed.wait_for(condition)
 
@@ -141,7 +141,7 @@ class ScriptedDriver:
                 name: grpc.unary_unary_rpc_method_handler(
                     function,
                     request_deserializer=service.rpcs[name].request.FromString,
-                    # Bytes go out as they are: a driver may send anything.
+                    # Raw bytes are sent unchanged.
                     response_serializer=lambda answer: answer if isinstance(answer, bytes) else _serialized(answer),
                 )
                 for name, function in functions.items()
@@ -176,7 +176,7 @@ class ScriptedDriver:
             self._working.difference_update(uids)
 
     def prepared_response(self, service: Service, request: Any) -> Any:
-        """The answer of a driver that does what it is asked for."""
+        """The answer of a correct driver."""
         messages = service.messages
         answers = {}
         for claim in request.claims:

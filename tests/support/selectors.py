@@ -1,4 +1,4 @@
-"""Devices as selectors see them, and random ones; random selectors that pass the type checker."""
+"""Devices as selectors see them, random devices, and random selectors that type-check."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def device_view(
     driver: str = DRIVER,
     shareable: bool | None = None,
 ) -> DeviceView:
-    """A device with attributes given as plain values, and versions as such."""
+    """A device with attributes as plain values."""
     return DeviceView.build(
         driver,
         {name: attribute(value) for name, value in attributes.items()},
@@ -70,7 +70,7 @@ def attribute(value: Plain) -> DeviceAttribute:
 
 
 def evaluate(expression: str, device: DeviceView | None = None) -> Value:
-    """The value of any expression, not only of a selector."""
+    """The value of an expression of any type."""
     typed = check_types(parse(expression), stored_environment())
     return Evaluator(typed).evaluate((device or device_view()).as_map)
 
@@ -81,7 +81,7 @@ _NAMES: Final = ("model", "index", "ecc", "driverVersion", "tags", "numa.example
 
 
 def device_views() -> st.SearchStrategy[DeviceView]:
-    """Devices whose attributes have the names that `typed_selectors` asks for, and not always the types."""
+    """Devices with the attribute names of `typed_selectors`, but not always the types."""
     texts = st.sampled_from(["", "a", "a100", "h100", "é", "1"])
     numbers = st.sampled_from([0, 1, 2, -1, 2**63 - 1, -(2**63)])
     versions = st.sampled_from(["1.0.0", "1.2.3", "2.0.0-rc.1", "1.0.0+x"]).map(Semver.parse)
@@ -168,7 +168,7 @@ _LEAVES: Final = {
 
 @st.composite
 def typed_selectors(draw: st.DrawFn, depth: int = 4) -> str:
-    """Texts that compile, nearly always."""
+    """Texts that almost always compile."""
     return _fill(draw, "bool", depth)
 
 

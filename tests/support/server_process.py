@@ -35,7 +35,7 @@ def server_process(directory: Path, *options: str) -> Iterator[ServerProcess]:
 
 
 def _read_announcement(process: subprocess.Popen[str]) -> dict[str, str]:
-    """What the server says once it is ready, by the words before the value."""
+    """The values that the server prints when it is ready, by the words before them."""
     assert process.stdout is not None
     said: dict[str, str] = {}
     for line in process.stdout:

@@ -1,7 +1,6 @@
-"""A command that starts at once: a process has read the program already, and forks for every call.
+"""A command that starts quickly: a process has imported the program and forks for every call.
 
-Pages show hundreds of commands, and each would read half of the program anew. What a call sees is what it would see otherwise: its
-arguments, environment, directory and standard streams.
+Pages show hundreds of commands, and each would import half of the program. A call gets its own arguments, environment, directory
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 _LENGTH_BYTES: Final = 4
-# Runs without the packages of its interpreter: it only passes on what it was called with.
+# Runs without site packages: it only passes its arguments on.
 _CALLER: Final = """\
 #!{python} -SE
 import json, os, socket, sys
@@ -35,7 +34,7 @@ sys.exit(int(server.recv(16) or b"70"))
 
 @contextmanager
 def warm_command(name: str, entry: str, package: str, directory: Path) -> Iterator[Path]:
-    """The directory of a program of this name, which calls `module:function` in a copy of a process that knows the package."""
+    """A directory with a program of this name that calls `module:function` in a fork of a prepared process."""
     programs = directory / "bin"
     programs.mkdir(parents=True)
     address = str(directory / "socket")
@@ -60,7 +59,7 @@ def warm_command(name: str, entry: str, package: str, directory: Path) -> Iterat
 
 
 def serve(address: str, entry: str, package: str) -> None:
-    """Fork for every call, until the standard input ends with whoever started us."""
+    """Fork for every call until standard input ends."""
     module, _, function = entry.partition(":")
     for found in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
         if not found.name.endswith("__main__"):
@@ -74,7 +73,7 @@ def serve(address: str, entry: str, package: str) -> None:
         caller, _ = listener.accept()
         if os.fork() == 0:
             listener.close()
-            # The child of a child belongs to nobody, and nobody has to wait for it.
+            # A grandchild need not be waited for.
             if os.fork() == 0:
                 caller.sendall(str(_run(caller, main)).encode())
             os._exit(0)

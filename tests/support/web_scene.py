@@ -1,4 +1,4 @@
-"""Something of everything to look at, on `dralloc up --nodes gpu=3,nic=2,mig=1`: shares, alternatives, a job, pods that wait."""
+"""Objects for the web page on `dralloc up --nodes gpu=3,nic=2,mig=1`: shares, alternatives, a job, pending pods."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from tests.support.workloads import Document, existing, pod
 NODES: Final = "gpu=3,nic=2,mig=1"
 NAMESPACES: Final = ("research", "serving")
 
-# Namespace, pod, class, and what it asks of a shareable device.
+# Namespace, pod, class and requested capacity.
 SHARES: Final[tuple[tuple[str, str, str, Mapping[str, str]], ...]] = (
     ("serving", "chat-0", "gpu.example.com", {"memory": "40Gi"}),
     ("serving", "chat-1", "gpu.example.com", {"memory": "40Gi"}),
     ("serving", "embeddings", "gpu.example.com", {"memory": "12Gi"}),
-    # Not a whole number of gibibytes, so it is rounded up.
+    # Rounded up to a whole number of gibibytes.
     ("research", "fine-tune", "gpu.example.com", {"memory": "50500Mi"}),
     ("research", "notebook-1", "gpu.example.com", {"memory": "10Gi"}),
     ("research", "notebook-2", "gpu.example.com", {"memory": "10Gi"}),
     ("research", "notebook-3", "gpu.example.com", {"memory": "24Gi"}),
-    # Nothing asked: the policy's default, which is the whole card.
+    # No request: the policy's default, which is the whole card.
     ("research", "benchmark", "gpu.example.com", {}),
     ("serving", "gateway", "nic.example.com", {"bandwidth": "40G"}),
     ("serving", "mirror", "nic.example.com", {"bandwidth": "2450M"}),
     ("research", "loader", "nic.example.com", {"bandwidth": "25G"}),
 )
-# Pods that may run on one node only, each with so much of a card's memory.
+# Pods for one node only, with the memory that they request.
 PINNED: Final = {
     "gpu-0": {"speech-0": "30Gi", "speech-1": "30Gi", "eval-0": "16Gi", "eval-1": "16Gi", "vision": "64Gi"},
     "gpu-1": {"pretrain-0": "80Gi", "pretrain-1": "80Gi", "search": "20Gi", "rerank": "20Gi", "translate": "28Gi"},
 }
-# What nobody can have.
+# Requests that cannot be satisfied.
 TOO_MUCH: Final = ("research", "giant", "gpu.example.com", {"memory": "96Gi"})
 ALTERNATIVES: Final = ("research", "flexible")
 JOB: Final = ("research", "sweep")
 
 
 def scene(job_pods: int = 24) -> Iterator[Document]:
-    """Everything, in the order in which it is to be created."""
+    """All objects in the order of creation."""
     for name in NAMESPACES:
         yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
     yield from _partitions()
@@ -55,7 +55,7 @@ def scene(job_pods: int = 24) -> Iterator[Document]:
 def with_own_claim(
     namespace: str, name: str, request: Mapping[str, Any], node: str | None = None
 ) -> Iterator[Document]:
-    """A claim for one request, and the pod that uses it, on that node if one is given; both have the name."""
+    """A claim with one request and a pod of the same name that uses it, on the node if one is given."""
     yield _claim(namespace, name, {"name": "device", **request})
     user = pod(name, {"device": existing(name)}, namespace=namespace)
     if node is not None:

@@ -18,7 +18,7 @@ RAW = st.sampled_from([b'{"a": [1, 2.50, "\\u00e4"]}', b'{"b":null}', b"[]"]).ma
 
 @cache
 def wire_objects(wire_type: type[Struct]) -> st.SearchStrategy[Any]:
-    """Any object of the type that codec could have decoded."""
+    """Any object of the type that the codec can decode."""
     return _strategy(inspect.type_info(wire_type))
 
 

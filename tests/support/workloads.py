@@ -1,4 +1,4 @@
-"""Pods, and what is made from templates, as documents: what a user writes, and nothing else.
+"""Documents of pods, templates, quotas and jobs, as a user writes them.
 
 pod("p", {"gpu": template("gpu-template")}, node="node-a")
 """
@@ -20,12 +20,12 @@ Document = dict[str, Any]
 
 
 def existing(claim: str) -> Document:
-    """The source of a pod's claim: one that exists, or will."""
+    """The source of a pod's claim: an existing claim."""
     return {"resourceClaimName": claim}
 
 
 def template(name: str) -> Document:
-    """The source of a pod's claim: one to be made from a template."""
+    """The source of a pod's claim: a template."""
     return {"resourceClaimTemplateName": name}
 
 
@@ -39,7 +39,7 @@ def pod(
     requests: Mapping[str, str] | None = None,
     labels: Mapping[str, str] | None = None,
 ) -> Document:
-    """A pod. `claims` gives, by the name that the pod knows it by, where each of its claims comes from."""
+    """A pod. `claims` are the sources of its claims by entry name."""
     container: Document = {"name": "main", "image": "registry.example/main:1"}
     resources: Document = {"requests": dict(requests)} if requests else {}
     if claims:
@@ -60,7 +60,7 @@ def pod(
 
 
 def claim_template(name: str, *requests: DeviceRequest, namespace: str = "default", **metadata: Any) -> Document:
-    """A template of claims with these requests; `metadata` is that of the claims made from it."""
+    """A claim template with these requests; `metadata` is that of the generated claims."""
     devices = msgspec.json.decode(encode({"requests": requests}))
     return {
         "apiVersion": "resource.k8s.io/v1",
@@ -81,7 +81,7 @@ def quota(name: str, hard: Mapping[str, str], *, namespace: str = "default") -> 
 
 
 def seen(document: Document, *, uid: str | None = None, **status: Any) -> Pod:
-    """The pod as a server shows it: with a UID, and this status."""
+    """The pod as a server returns it: with a UID and this status."""
     metadata = document["metadata"]
     known = {**metadata, "uid": uid or f"uid-of-{metadata['name']}"}
     return decode(encode({**document, "metadata": known, "status": status}), Pod)
@@ -95,7 +95,7 @@ def job(
     annotations: Mapping[str, str] | None = None,
     **spec: Any,
 ) -> Document:
-    """A job whose pods use these claims; `spec` is the rest of what it asks for."""
+    """A job whose pods use these claims; `spec` is the rest of its spec."""
     template = {"spec": pod(name, claims)["spec"]}
     metadata: Document = {"name": name, "namespace": namespace}
     if annotations:
@@ -109,7 +109,7 @@ def job(
 
 
 def job_document(**spec: Any) -> UnstructuredObject:
-    """The job `train` as an informer has it."""
+    """The job `train` as an informer returns it."""
     document = {
         "apiVersion": "batch/v1",
         "kind": "Job",
