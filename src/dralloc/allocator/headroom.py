@@ -1,6 +1,6 @@
 """The largest amount that a device can still give: what a request could ask for, after rounding to the policy.
 
-The counterpart of `capacity`, which says what a request takes. Used where somebody is told what would fit.
+The counterpart of `consumable_capacity`, for messages that say what would fit.
 """
 
 from __future__ import annotations
