@@ -11,6 +11,6 @@ import pytest
 
 @pytest.fixture
 def directory() -> Iterator[Path]:
-    """Short, because the path of a socket has an end."""
+    """A short path, because the length of a socket path is limited."""
     with tempfile.TemporaryDirectory(prefix="d-") as path:
         yield Path(path)

@@ -1,4 +1,4 @@
-"""The memory on disk: what comes back, what a crash leaves, and what a damaged file does."""
+"""The driver's checkpoint: round trips, crashes and damaged files."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def record(name: str = "c", **changes: object) -> PreparationRecord:
 
 @pytest.mark.slow
 @given(devices=st.lists(prepared_devices, max_size=3).map(tuple), prepared=st.booleans(), boot=st.text())
-def test_a_record_comes_back_as_it_was(devices: tuple[PreparedDevice, ...], prepared: bool, boot: str) -> None:
+def test_a_record_round_trips(devices: tuple[PreparedDevice, ...], prepared: bool, boot: str) -> None:
     written = record(devices=devices, is_prepared=prepared, boot_id=boot)
     read = decode_record(encode_record(written))
     assert read == written
@@ -101,7 +101,7 @@ def test_a_damaged_file_is_named_and_the_others_are_read(tmp_path: Path, damage:
     assert [path.name in str(problem) for problem in checkpoint.damaged()] == [True]
 
 
-def test_what_a_crash_leaves_half_written_is_not_read(tmp_path: Path) -> None:
+def test_temporary_files_of_a_crash_are_ignored(tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path)
     checkpoint.write(record())
     (tmp_path / f".{record('d').reference.uid}.json.new").write_bytes(b'{"vers')

@@ -1,4 +1,4 @@
-"""What a driver is told about a claim, and what it may answer."""
+"""Claims from the view of a driver, and the devices that it may prepare."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def claim_with(*configs: DeviceAllocationConfiguration) -> ResourceClaim:
     )
 
 
-def test_a_driver_sees_its_own_devices_with_shares_and_amounts() -> None:
+def test_a_driver_gets_its_own_devices_with_shares_and_capacity() -> None:
     told = allocated_claim(claim_with(), DRIVER)
     assert (told.namespace, told.name, told.uid) == ("default", "c", "uid-of-default-c")
     assert list(told.requests) == ["gpu", "nic", "extra"]
@@ -93,7 +93,7 @@ class Sharing(msgspec.Struct, forbid_unknown_fields=True):
     strategy: str
 
 
-def test_parameters_are_read_as_the_driver_wants_them() -> None:
+def test_parameters_are_read_into_a_type_of_the_driver() -> None:
     (device, *_) = allocated_claim(claim_with(config('{"strategy": "time-slicing"}')), DRIVER).devices
     assert device.config(Sharing) == Sharing("time-slicing")
     (device, *_) = allocated_claim(claim_with(config('{"stratgy": "x"}', source="FromClass")), DRIVER).devices
@@ -142,13 +142,13 @@ ANSWERS = [
 
 
 @pytest.mark.parametrize("case", ANSWERS, ids=lambda case: case.id)
-def test_answers_that_do_not_fit_the_claim_are_found(case: AnswerCase) -> None:
+def test_prepared_devices_that_contradict_the_claim_are_found(case: AnswerCase) -> None:
     told = allocated_claim(claim_with(), DRIVER)
     (fault,) = find_prepared_faults(told, [case.prepared])
     assert case.want in fault
 
 
-def test_what_a_device_prepares_fits_its_claim() -> None:
+def test_prepared_devices_fit_their_claim() -> None:
     told = allocated_claim(claim_with(), DRIVER)
     prepared = [
         device.prepared(env={"A": "b"}, cdi_device_ids=["nvidia.com/gpu=0"], data={"n": 1}, state=[1])

@@ -1,4 +1,4 @@
-"""What users read in the status of their claims about the devices that they got."""
+"""Writing `status.devices` of claims."""
 
 from __future__ import annotations
 
@@ -112,14 +112,14 @@ class NetworkDriver(Driver):
 
 
 async def status_of(bench: DriverBench, name: str) -> tuple[AllocatedDeviceStatus, ...]:
-    """The status, as soon as there is one."""
+    """The device status, once it is written."""
     async for event in bench.client.watch(ResourceClaim):
         if event.object.metadata.name == name and event.object.status.devices:
             return event.object.status.devices
     raise AssertionError("the watch ended")
 
 
-def test_users_see_addresses_and_conditions_of_their_share(directory: Path) -> None:
+def test_the_claim_status_has_addresses_and_conditions_of_shares(directory: Path) -> None:
     async def run() -> None:
         async with driver_bench(NetworkDriver(), directory) as bench:
             claims = [await bench.claim(name, exactly("nic", bench.class_name)) for name in ("a", "b")]
@@ -137,7 +137,7 @@ def test_users_see_addresses_and_conditions_of_their_share(directory: Path) -> N
     asyncio.run(run())
 
 
-def test_what_a_driver_learns_later_is_said_later(directory: Path) -> None:
+def test_a_driver_can_update_the_status_later(directory: Path) -> None:
     async def run() -> None:
         async with driver_bench(NetworkDriver(), directory) as bench:
             name = bench.name_of(await bench.claim("a", exactly("nic", bench.class_name)))
@@ -158,7 +158,7 @@ def test_what_a_driver_learns_later_is_said_later(directory: Path) -> None:
     asyncio.run(run())
 
 
-def test_a_server_that_keeps_no_status_does_not_stop_pods(directory: Path) -> None:
+def test_a_failed_status_write_does_not_fail_the_preparation(directory: Path) -> None:
     async def run() -> None:
         gates = FeatureGates.parse(
             "DRAResourceClaimDeviceStatus=false,DRADeviceBindingConditions=false,DRAResourceClaimGranularStatusAuthorization=false"

@@ -1,4 +1,4 @@
-"""The example drivers for real: processes under a whole cluster, pods that are processes, claims from their own manifests."""
+"""The example drivers as processes in a whole cluster, with the claims of their manifests."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
 
 
 def show_environment(prefix: str, file: Path) -> tuple[str, ...]:
-    """What a container does that writes down what it got, and stays."""
+    """A container that prints its environment and keeps running."""
     return ("sh", "-c", f"env | grep ^{prefix} | sort > {file}.new; mv {file}.new {file}; exec sleep 600")
 
 
 async def written(file: Path) -> dict[str, str]:
-    """What the container wrote, as names and values."""
+    """The printed environment."""
     async with asyncio.timeout(60):
         while not file.exists():
             await asyncio.sleep(0.02)
@@ -77,7 +77,7 @@ async def written(file: Path) -> dict[str, str]:
 
 
 def rewrite(file: Path, text: str) -> None:
-    """Change a file that a driver looks at, which must never see half of it."""
+    """Replace a file that a driver reads, atomically."""
     other = file.with_name(f"{file.name}.new")
     other.write_text(text)
     other.replace(file)
@@ -90,7 +90,7 @@ async def results_of(cluster: DriverCluster, claim: str) -> tuple[DeviceRequestA
 
 
 async def health_of(cluster: DriverCluster, pod: str, wanted: set[str]) -> None:
-    """Wait until the pod's status says so of its devices."""
+    """Wait until the pod's status shows this health."""
     seen: set[str] = set()
     async with asyncio.timeout(60):
         while seen != wanted:
@@ -116,7 +116,7 @@ def cards(directory: Path) -> Path:
     return Path(shutil.copy(EXAMPLES / "gpu-memory" / "cards.json", directory / "cards.json"))
 
 
-def test_pods_share_cards_and_give_them_back(directory: Path, cards: Path) -> None:
+def test_pods_share_cards_and_release_them(directory: Path, cards: Path) -> None:
     async def scenario() -> None:
         async with cluster_with(directory, "gpu-memory", GPU_MEMORY_CARDS=str(cards)) as cluster:
             for number in range(5):
@@ -132,7 +132,7 @@ def test_pods_share_cards_and_give_them_back(directory: Path, cards: Path) -> No
                 got.append((result.device, result.request, int(fields(value)["memory"]) >> 30))
             large, small = ("gpu/large", 60), ("gpu/small", 20)
             assert got == [("gpu-0", *large), ("gpu-1", *large), ("gpu-0", *small), ("gpu-1", *small)]
-            # All is given out: the next one waits until somebody is done.
+            # All memory is allocated: the next pod waits for a release.
             await cluster.run_pod("p4", {"gpu": "t4"}, "sleep", "600")
             await cluster.delete_pod("p0")
             await cluster.pod_in("p4", "Running")
@@ -147,14 +147,14 @@ def test_pods_share_cards_and_give_them_back(directory: Path, cards: Path) -> No
 
 
 async def being_prepared(cluster: DriverCluster, claim: str) -> None:
-    """Wait until the node has written down that it asks the driver to prepare the claim, which precedes the asking."""
+    """Wait until the node checkpoint has the claim, which precedes the call to the driver."""
     uid = (await cluster.client.get(ResourceClaim, claim)).metadata.uid
     async with asyncio.timeout(60):
         while uid not in {record.uid for record in read_checkpoint(cluster.directory / CHECKPOINT)}:
             await asyncio.sleep(0.02)
 
 
-def test_a_driver_that_is_killed_in_the_middle_comes_back_to_its_claims(directory: Path, cards: Path) -> None:
+def test_a_driver_killed_during_a_call_keeps_its_claims(directory: Path, cards: Path) -> None:
     async def scenario() -> None:
         async with driver_cluster(directory) as cluster:
             for document in documents("gpu-memory", "classes.yaml"):
@@ -185,8 +185,8 @@ def test_a_driver_that_is_killed_in_the_middle_comes_back_to_its_claims(director
     run(scenario())
 
 
-def test_a_node_that_is_killed_in_the_middle_forgets_nothing(directory: Path, cards: Path) -> None:
-    """Killed while a claim is being prepared, and again while pods run, of which one is deleted before the node is back."""
+def test_a_killed_node_keeps_its_claims(directory: Path, cards: Path) -> None:
+    """Kills the node during a preparation, and again while pods run, of which one is deleted meanwhile."""
 
     async def scenario() -> None:
         async with driver_cluster(directory, node_is_a_process=True) as cluster:
@@ -209,7 +209,7 @@ def test_a_node_that_is_killed_in_the_middle_forgets_nothing(directory: Path, ca
             await run_pod("second")
             await being_prepared(cluster, "second")
             await cluster.kill_node()
-            # The driver prepares the claim for a node that is not there any more.
+            # The driver completes the call although the node is killed.
             driver.thaw()
             await cluster.start_node()
             ((name, _),) = (await written(directory / "second")).items()
@@ -241,14 +241,14 @@ def test_a_node_that_is_killed_in_the_middle_forgets_nothing(directory: Path, ca
     run(scenario())
 
 
-def test_parameters_that_are_wrong_are_told_to_the_owner_of_the_pod(directory: Path, cards: Path) -> None:
+def test_invalid_parameters_are_reported_in_an_event_of_the_pod(directory: Path, cards: Path) -> None:
     async def scenario() -> None:
         async with cluster_with(directory, "gpu-memory", GPU_MEMORY_CARDS=str(cards)) as cluster:
             document = claim_document("gpu-memory", "inference")
             document["spec"]["devices"]["config"][0]["opaque"]["parameters"] = {"priority": "urgent"}
             await cluster.client.create(document)
             await cluster.run_pod("p", {"gpu": "inference"}, "true")
-            # The driver's devices may be known before the driver is: then the first news is that it is not registered.
+            # Devices may be published before the driver registers; then the first event says that it is not registered.
             async with asyncio.timeout(60):
                 async for event in cluster.client.watch(Event):
                     if "invalid parameters of the claim" in event.object.message:
@@ -315,7 +315,7 @@ def test_claims_get_cores_of_their_own(directory: Path) -> None:
 
 @contextmanager
 def network_namespace() -> Iterator[str]:
-    """A namespace with two interfaces that can be shared; the test is skipped where that is not allowed."""
+    """A network namespace with two interfaces; skips the test without the permission."""
     name = f"nic-qos-{os.getpid()}"
     commands = [f"ip netns add {name}"]
     for number in (1, 2):
@@ -375,7 +375,7 @@ def test_stories_1_to_3_with_real_shaping(directory: Path) -> None:
                 on = [fields(value)["on"] for value in (await written(directory / name)).values()]
                 if name == "two-nics":
                     assert sorted(on) == ["eth1", "eth2"], "story 2: they are distinct"
-            # Stories 1 and 3: the default where nothing is asked, and what is asked rounded up to the step.
+            # Stories 1 and 3: the default without a request, and requests rounded up to the step.
             assert sorted(rates.values()) == [100_000_000, 100_000_000, 100_000_000, 260_000_000]
             links = {link["ifname"] for link in shown("ip", "-json", "-n", namespace, "link", "show")}
             assert rates.keys() <= links
@@ -402,7 +402,7 @@ def test_stories_1_to_3_with_real_shaping(directory: Path) -> None:
         run(scenario(namespace))
 
 
-def test_where_nothing_may_be_changed_bandwidth_is_accounted_for(directory: Path) -> None:
+def test_a_dry_run_only_accounts_for_bandwidth(directory: Path) -> None:
     async def scenario() -> None:
         environment = {"NIC_QOS_DRY": "1", "NIC_QOS_INTERFACES": "lo", "NIC_QOS_LINE_BITS": "1000000000"}
         async with cluster_with(directory, "nic-qos", **environment) as cluster:
@@ -422,7 +422,7 @@ def test_where_nothing_may_be_changed_bandwidth_is_accounted_for(directory: Path
 
 
 def test_300_pods_of_a_job_use_one_claim_that_is_prepared_once(directory: Path, cards: Path) -> None:
-    """More than a claim's list of pods can hold; the last pod that ends gives the device back."""
+    """More pods than `reservedFor` can list; the device is released with the last pod."""
     count = 300
 
     async def scenario() -> None:

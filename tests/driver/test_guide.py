@@ -1,4 +1,4 @@
-"""The guide for driver authors: its pieces do what is said of them. That they run as shown is seen in `tests/docs`."""
+"""The snippets in the guide for driver authors; `tests/docs` runs the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Health as a node hears it: at once, again and again, and in both versions."""
+"""Health streams in both versions."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def next_message(stream: AsyncIterator[Any]) -> tuple[str, str, int, int]:
 
 
 @pytest.mark.parametrize("service", HEALTH_SERVICES, ids=lambda service: service.advertised)
-def test_a_node_hears_at_once_and_when_something_breaks(directory: Path, service: Service) -> None:
+def test_health_is_sent_at_once_and_on_changes(directory: Path, service: Service) -> None:
     async def run() -> None:
         driver = FragileDriver()
         async with driver_bench(driver, directory) as bench, aclosing(bench.caller.watch_health(service)) as stream:
@@ -82,7 +82,7 @@ def test_a_node_hears_at_once_and_when_something_breaks(directory: Path, service
     asyncio.run(run())
 
 
-def test_health_is_repeated_so_that_it_does_not_go_stale(directory: Path) -> None:
+def test_health_is_repeated_before_it_expires(directory: Path) -> None:
     async def run() -> None:
         settings = bench_settings(directory, health_interval_s=0.01)
         async with (
@@ -116,7 +116,7 @@ def test_a_driver_whose_check_fails_keeps_its_stream(directory: Path) -> None:
     asyncio.run(run())
 
 
-def test_health_is_announced_by_those_who_report_it(directory: Path) -> None:
+def test_health_is_advertised_only_by_drivers_that_report_it(directory: Path) -> None:
     class Silent(FragileDriver):
         health = Driver.health  # type: ignore[assignment]
 

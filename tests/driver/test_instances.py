@@ -1,4 +1,4 @@
-"""Instances of one driver: who lives, who is the newest, what the dead leave, and one at a time."""
+"""Instances of one driver: the newest one, cleanup after crashes, serialized calls, socket paths."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dralloc.driver.instances import AlreadyRunning, Instances
 from dralloc.driver.settings import BadDriverSettings, Settings, Sockets
 
 
-def test_the_newest_that_lives_is_the_newest(tmp_path: Path) -> None:
+def test_the_newest_running_instance_is_the_newest(tmp_path: Path) -> None:
     first, second, third = Instances(tmp_path), Instances(tmp_path), Instances(tmp_path)
     first.enter(("a",))
     assert first.is_newest()
@@ -29,7 +29,7 @@ def test_the_newest_that_lives_is_the_newest(tmp_path: Path) -> None:
     assert list(tmp_path.glob("*.instance")) == []
 
 
-def test_one_socket_has_one_owner(tmp_path: Path) -> None:
+def test_two_instances_cannot_share_a_socket(tmp_path: Path) -> None:
     first = Instances(tmp_path)
     first.enter(("/a/dra.sock", "/r/x-reg.sock"))
     with pytest.raises(AlreadyRunning, match="set POD_UID for each"):
@@ -39,7 +39,7 @@ def test_one_socket_has_one_owner(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_a_killed_instance_left_is_removed(tmp_path: Path) -> None:
+def test_files_of_a_killed_instance_are_removed(tmp_path: Path) -> None:
     socket = tmp_path / "x.sock"
     program = (
         "import os, signal, sys; from pathlib import Path; from dralloc.driver.instances import Instances;"
@@ -97,7 +97,7 @@ def test_two_instances_have_sockets_of_their_own() -> None:
     )
 
 
-def test_a_path_that_is_too_long_is_shortened_where_it_can_be() -> None:
+def test_a_socket_path_that_is_too_long_is_shortened() -> None:
     uid = "4f0c3b52-6ad1-4c39-9d10-30a9a3d5b0a3"
     long_driver = "a-rather-long-name-for-a-driver.hardware.example.com"
     paths = Settings(node_name="n", pod_uid=uid).sockets(long_driver)
@@ -107,12 +107,12 @@ def test_a_path_that_is_too_long_is_shortened_where_it_can_be() -> None:
     assert paths.registration != other.registration
 
 
-def test_a_path_that_cannot_be_shortened_is_refused() -> None:
+def test_a_socket_path_that_cannot_be_shortened_is_refused() -> None:
     deep = Path("/" + "d" * 90)
     with pytest.raises(BadDriverSettings, match="the path of a socket can have 107"):
         Settings(node_name="n", plugins_dir=deep).sockets(DRIVER)
 
 
-def test_a_driver_must_know_its_node() -> None:
+def test_the_node_name_is_required() -> None:
     with pytest.raises(BadDriverSettings, match="NODE_NAME is not set"):
         Settings.from_environment({})

@@ -1,4 +1,4 @@
-"""Claims that exist no more and that no node asks about."""
+"""Prepared claims that no longer exist and that no kubelet unprepares."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dralloc.testing.driver_bench import bench_on, bench_server, bench_settings
 A, B = ClaimReference("default", "a", "1"), ClaimReference("default", "b", "2")
 
 
-def test_a_claim_counts_as_gone_from_when_it_was_first_missed() -> None:
+def test_a_claim_is_missing_since_it_was_first_not_found() -> None:
     missing = gone_since([A], {}, 10.0)
     missing = gone_since([A, B], missing, 20.0)
     assert missing == {A: 10.0, B: 20.0}
@@ -43,7 +43,7 @@ class Logging(Driver):
         self.released.append(claim.name)
 
 
-def test_what_is_gone_for_long_is_released(directory: Path) -> None:
+def test_an_orphaned_claim_is_released_after_the_delay(directory: Path) -> None:
     async def run() -> None:
         driver = Logging()
         async with bench_server() as transport, bench_on(transport, driver, bench_settings(directory)) as bench:

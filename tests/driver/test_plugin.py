@@ -1,4 +1,4 @@
-"""A driver over its real sockets, against a real server: what a node gets when it asks."""
+"""A driver with real sockets and a real API server, called as a kubelet does."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def share_of(claim: ResourceClaim) -> str | None:
 # --- Preparing and unpreparing ------------------------------------------------------------------------------------
 
 
-def test_a_claim_is_prepared_once_and_answered_always(directory: Path) -> None:
+def test_a_claim_is_prepared_once_and_answered_every_time(directory: Path) -> None:
     async def scenario(bench: DriverBench, driver: MemoryDriver) -> None:
         claim = await shared_claim(bench, "c")
         name = bench.name_of(claim)
@@ -105,7 +105,7 @@ def test_a_claim_is_prepared_once_and_answered_always(directory: Path) -> None:
     on_bench(directory, scenario)
 
 
-def test_both_versions_say_the_same_but_for_shares(directory: Path) -> None:
+def test_both_versions_give_the_same_answer_except_share_ids(directory: Path) -> None:
     async def scenario(bench: DriverBench, _driver: MemoryDriver) -> None:
         claim = await shared_claim(bench, "c")
         name = bench.name_of(claim)
@@ -123,7 +123,7 @@ def test_both_versions_say_the_same_but_for_shares(directory: Path) -> None:
     on_bench(directory, scenario)
 
 
-def test_one_bad_claim_does_not_harm_its_neighbours(directory: Path) -> None:
+def test_a_bad_claim_does_not_fail_the_others_of_the_call(directory: Path) -> None:
     async def scenario(bench: DriverBench, driver: MemoryDriver) -> None:
         def fail_bad(claim: AllocatedClaim) -> None:
             if claim.name == "bad":
@@ -149,7 +149,7 @@ def test_one_bad_claim_does_not_harm_its_neighbours(directory: Path) -> None:
     on_bench(directory, scenario)
 
 
-def test_an_alternative_is_answered_by_the_name_of_its_request(directory: Path) -> None:
+def test_a_subrequest_is_answered_with_its_main_request(directory: Path) -> None:
     async def scenario(bench: DriverBench, _driver: MemoryDriver) -> None:
         claim = await bench.claim("c", first_available("gpu", bench.class_name, "large", "small"))
         assert claim.status.allocation is not None
@@ -162,7 +162,7 @@ def test_an_alternative_is_answered_by_the_name_of_its_request(directory: Path) 
 
 
 def test_unpreparing_needs_no_claim(directory: Path) -> None:
-    """It may be deleted, and it may never have been here."""
+    """The claim may be deleted or unknown."""
 
     async def scenario(bench: DriverBench, driver: MemoryDriver) -> None:
         claim = await shared_claim(bench, "c")
@@ -184,7 +184,7 @@ def test_a_device_that_is_not_shared_belongs_to_one_claim(directory: Path) -> No
         with pytest.raises(CannotAllocate):
             await whole_claim(bench, "second")
         assert (await bench.caller.prepare([bench.name_of(first)]))[first.metadata.uid].error == ""
-        # The claim goes without the node's knowing, and a scheduler gives its device to another one.
+        # The claim is deleted without an unprepare call, and its device is allocated to another claim.
         await bench.claims.delete(first)
         second = await whole_claim(bench, "second")
         answers = await bench.caller.prepare([bench.name_of(second)])
@@ -197,7 +197,7 @@ def test_a_device_that_is_not_shared_belongs_to_one_claim(directory: Path) -> No
     on_bench(directory, scenario)
 
 
-def test_a_driver_knows_the_other_claims_and_what_it_remembered(directory: Path) -> None:
+def test_a_driver_gets_the_other_claims_and_its_state(directory: Path) -> None:
     async def scenario(bench: DriverBench, _driver: MemoryDriver) -> None:
         for name in ("a", "b"):
             await bench.caller.prepare([bench.name_of(await shared_claim(bench, name))])
@@ -207,7 +207,7 @@ def test_a_driver_knows_the_other_claims_and_what_it_remembered(directory: Path)
     on_bench(directory, scenario)
 
 
-def test_a_claim_with_other_devices_under_the_same_uid_is_prepared_anew(directory: Path) -> None:
+def test_a_claim_with_a_new_allocation_is_prepared_again(directory: Path) -> None:
     async def scenario(bench: DriverBench, driver: MemoryDriver) -> None:
         claim = await shared_claim(bench, "c")
         name = bench.name_of(claim)
@@ -231,7 +231,7 @@ def test_a_claim_with_other_devices_under_the_same_uid_is_prepared_anew(director
     ],
     ids=["nothing", "something else", "a wrong request", "a state that cannot be written"],
 )
-def test_a_driver_that_answers_nonsense_fails_its_claim_and_not_more(
+def test_an_invalid_answer_of_a_driver_fails_only_its_claim(
     directory: Path, answer: Callable[[AllocatedClaim], Iterable[PreparedDevice]], want: str
 ) -> None:
     class Confused(MemoryDriver):
@@ -270,7 +270,7 @@ def test_calls_do_not_overlap(directory: Path) -> None:
     on_bench(directory, scenario)
 
 
-def test_a_node_that_loses_patience_finds_the_result_later(directory: Path) -> None:
+def test_a_cancelled_call_completes_and_the_next_call_gets_its_result(directory: Path) -> None:
     async def scenario(bench: DriverBench, driver: MemoryDriver) -> None:
         go = threading.Event()
 
@@ -299,7 +299,7 @@ def test_a_restarted_driver_gives_the_same_answers(directory: Path) -> None:
             async with bench_on(transport, MemoryDriver(), settings) as bench:
                 name = bench.name_of(await shared_claim(bench, "c"))
                 before = await bench.caller.prepare([name])
-            # The run directory of the machine is emptied more easily than the driver's own.
+            # The CDI directory may be emptied separately.
             for path in settings.cdi_dir.iterdir():
                 path.unlink()
             driver = MemoryDriver()
@@ -313,7 +313,7 @@ def test_a_restarted_driver_gives_the_same_answers(directory: Path) -> None:
     asyncio.run(run())
 
 
-def test_what_was_interrupted_is_prepared_again_or_undone(directory: Path) -> None:
+def test_an_interrupted_preparation_is_repeated_or_undone(directory: Path) -> None:
     async def run() -> None:
         settings = bench_settings(directory)
         async with bench_server() as transport:
@@ -401,7 +401,7 @@ def test_an_instance_that_would_take_the_sockets_of_another_does_not_start(direc
 # --- Around it ----------------------------------------------------------------------------------------------------
 
 
-def test_a_node_learns_who_is_there(directory: Path) -> None:
+def test_registration_describes_the_driver(directory: Path) -> None:
     async def scenario(bench: DriverBench, driver: MemoryDriver) -> None:
         sockets = bench.settings.sockets(driver.name)
         assert sockets.registration == directory / "registry" / "gpu.example.com-reg.sock"
@@ -421,7 +421,7 @@ def test_a_node_learns_who_is_there(directory: Path) -> None:
 
 
 class Offline:
-    """A transport to a server that went away."""
+    """A transport to a server that can be disconnected."""
 
     def __init__(self, inner: Transport) -> None:
         self.inner = inner
@@ -439,7 +439,7 @@ class Offline:
         await self.inner.close()
 
 
-def test_without_a_server_what_is_prepared_is_still_answered(directory: Path) -> None:
+def test_prepared_claims_are_answered_without_an_api_server(directory: Path) -> None:
     async def run() -> None:
         async with bench_server() as transport:
             line = Offline(transport)
@@ -455,7 +455,7 @@ def test_without_a_server_what_is_prepared_is_still_answered(directory: Path) ->
     asyncio.run(run())
 
 
-def test_a_damaged_memory_concerns_one_claim(directory: Path) -> None:
+def test_a_damaged_checkpoint_file_affects_one_claim(directory: Path) -> None:
     async def scenario(bench: DriverBench, driver: MemoryDriver) -> None:
         names = [bench.name_of(await shared_claim(bench, name)) for name in ("a", "b")]
         await bench.caller.prepare(names)
@@ -468,7 +468,7 @@ def test_a_damaged_memory_concerns_one_claim(directory: Path) -> None:
     on_bench(directory, scenario)
 
 
-def test_what_is_counted(directory: Path) -> None:
+def test_metrics_count_calls_claims_and_writes(directory: Path) -> None:
     async def scenario(bench: DriverBench, _driver: MemoryDriver) -> None:
         name = bench.name_of(await shared_claim(bench, "c"))
         await bench.caller.prepare([name])
@@ -487,7 +487,7 @@ def test_what_is_counted(directory: Path) -> None:
     on_bench(directory, scenario)
 
 
-def test_faults_of_what_is_published_first_end_the_start(directory: Path) -> None:
+def test_invalid_devices_prevent_the_start(directory: Path) -> None:
     class Faulty(MemoryDriver):
         def devices(self) -> Iterable[Device]:
             return [device("same"), device("same")]
@@ -503,7 +503,7 @@ def test_faults_of_what_is_published_first_end_the_start(directory: Path) -> Non
     asyncio.run(run())
 
 
-def test_a_name_that_no_driver_can_have_is_refused(directory: Path) -> None:
+def test_an_invalid_driver_name_is_refused(directory: Path) -> None:
     class Nameless(MemoryDriver):
         name = "Not A Name"
 
@@ -544,7 +544,7 @@ def test_functions_make_a_driver(directory: Path) -> None:
     assert log == ["prepare c", "unprepare c"]
 
 
-def test_functions_that_make_no_driver_say_what_is_missing() -> None:
+def test_missing_functions_of_a_driver_are_named() -> None:
     functions = DriverFunctions("gpu.example.com")
     with pytest.raises(TypeError, match="has no function for devices and prepare"):
         functions.driver()

@@ -1,4 +1,4 @@
-"""What becomes of a claim when a node asks for it."""
+"""How a driver handles a NodePrepareResources call for a claim."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_decide_prepare(case: Case) -> None:
     assert decide_prepare(case.asked, case.fetched, situation) == case.want
 
 
-def test_a_uid_that_cannot_be_a_file_is_refused() -> None:
+def test_a_uid_that_is_no_file_name_is_refused() -> None:
     strange = claim("c", request(), allocation=allocation(held("gpu-0")))
     metadata = type(strange.metadata)(name="c", namespace="default", uid="../../etc/passwd")
     decision = decide_prepare(

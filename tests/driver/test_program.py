@@ -1,4 +1,4 @@
-"""A driver as a program: it starts, shows its metrics, ends in order, and says in a line why it cannot start."""
+"""A driver as a program: start, metrics, shutdown, and errors at the start."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def environment(directory: Path, **changes: str) -> dict[str, str]:
     }
 
 
-def test_it_starts_shows_its_metrics_and_ends_in_order(directory: Path) -> None:
+def test_a_driver_starts_serves_metrics_and_shuts_down(directory: Path) -> None:
     async def run() -> None:
         settings = ServerSettings(data_dir=directory / "server", port=0, store="memory://")
         address = f"127.0.0.1:{free_port()}"
@@ -82,7 +82,7 @@ def test_it_starts_shows_its_metrics_and_ends_in_order(directory: Path) -> None:
     ],
     ids=["no node", "no kubeconfig", "no number", "no address", "a long path", "devices with faults"],
 )
-def test_why_it_cannot_start_is_said_in_a_line(
+def test_the_reason_for_a_failed_start_is_one_line(
     directory: Path, names: list[str], changes: dict[str, str], want: str
 ) -> None:
     kubeconfig = directory / "kubeconfig"

@@ -1,4 +1,4 @@
-"""Publishing against a real server: what is written, what is repaired, and what happens when things get lost."""
+"""Publishing slices to a real API server: writes, repairs and lost requests."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_devices_are_published_changed_and_removed() -> None:
     with_bench(scenario)()
 
 
-def test_slices_belong_to_the_node_and_vanish_with_it() -> None:
+def test_slices_are_owned_by_the_node_and_deleted_with_it() -> None:
     async def scenario(bench: Bench) -> None:
         node = await bench.client.get(Node, NODE)
         async with bench.publisher() as publisher:
@@ -142,7 +142,7 @@ def test_a_second_start_writes_nothing() -> None:
     with_bench(scenario)()
 
 
-def test_pools_of_an_earlier_version_are_removed_and_those_of_others_stay() -> None:
+def test_obsolete_pools_are_deleted_and_those_of_other_drivers_stay() -> None:
     async def scenario(bench: Bench) -> None:
         await bench.client.create(Node(metadata=ObjectMeta(name="node-b")))
         async with bench.publisher(node="node-b") as elsewhere, bench.publisher(node=None) as nowhere:
@@ -161,7 +161,7 @@ def test_pools_of_an_earlier_version_are_removed_and_those_of_others_stay() -> N
     with_bench(scenario)()
 
 
-def test_what_others_delete_or_change_is_repaired() -> None:
+def test_foreign_changes_are_repaired() -> None:
     async def scenario(bench: Bench) -> None:
         async with bench.publisher() as publisher:
             await publish(publisher, many(130))
@@ -180,7 +180,7 @@ def test_what_others_delete_or_change_is_repaired() -> None:
     with_bench(scenario)()
 
 
-def test_faulty_pools_are_refused_and_change_nothing() -> None:
+def test_invalid_pools_are_refused_and_change_nothing() -> None:
     async def scenario(bench: Bench) -> None:
         async with bench.publisher() as publisher:
             await publish(publisher, many(1))
@@ -192,7 +192,7 @@ def test_faulty_pools_are_refused_and_change_nothing() -> None:
     with_bench(scenario)()
 
 
-def test_dropped_fields_are_reported_once_and_not_written_for_ever() -> None:
+def test_dropped_fields_are_reported_once_and_not_rewritten() -> None:
     async def scenario(bench: Bench) -> None:
         shared = device(
             "gpu-0", shareable=True, capacity={"memory": capacity("8Gi", default="1Gi", step="1Gi", minimum="1Gi")}
@@ -210,7 +210,7 @@ def test_dropped_fields_are_reported_once_and_not_written_for_ever() -> None:
     with_bench(scenario, FeatureGates.parse("DRAConsumableCapacity=false"))()
 
 
-def test_who_may_not_write_waits_until_it_may() -> None:
+def test_an_older_instance_does_not_write() -> None:
     async def scenario(bench: Bench) -> None:
         bench.may_write = False
         async with bench.publisher() as publisher:
@@ -224,7 +224,7 @@ def test_who_may_not_write_waits_until_it_may() -> None:
     with_bench(scenario)()
 
 
-def test_a_node_that_comes_late_is_waited_for() -> None:
+def test_slices_wait_for_their_node() -> None:
     async def scenario(bench: Bench) -> None:
         async with bench.publisher(node="node-late") as publisher:
             publisher.publish([many(1)])
@@ -239,7 +239,7 @@ def test_a_node_that_comes_late_is_waited_for() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
-def test_through_losses_the_server_ends_with_what_is_wanted(seed: int) -> None:
+def test_the_wanted_slices_are_published_over_a_lossy_network(seed: int) -> None:
     async def scenario(bench: Bench) -> None:
         random = Random(seed)
         network = FaultyTransport(bench.transport, random, Faults(lose_request=0.2, lose_answer=0.2, break_stream=0.3))

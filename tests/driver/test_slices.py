@@ -1,4 +1,4 @@
-"""Pools as slices: sizes, order, counters apart, and what is refused before anything is written."""
+"""Splitting pools into slices, and validation."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_splitting_keeps_order_and_bounds(costly: list[bool]) -> None:
     check_pools([Pool(name="p", devices=devices)], DRIVER, NODE)
 
 
-def test_counters_stand_in_slices_of_their_own() -> None:
+def test_counter_sets_have_slices_of_their_own() -> None:
     sets = tuple(counter_set(f"card-{number}", memory="80Gi") for number in range(9))
     partition = device("half", draws={"card-0": {"memory": "40Gi"}}, attributes={"type.example.com/profile": "half"})
     pool = Pool(
@@ -81,7 +81,7 @@ def test_counters_stand_in_slices_of_their_own() -> None:
     check_pools([pool], DRIVER, NODE)
 
 
-def test_a_pool_for_other_nodes_names_no_node() -> None:
+def test_a_pool_with_another_placement_has_no_node_name() -> None:
     everywhere, here = Pool(name="net", all_nodes=True), Pool(name="local")
     assert [(spec.all_nodes, spec.node_name) for spec in slices_of(everywhere, DRIVER, NODE)] == [(True, None)]
     assert [(spec.all_nodes, spec.node_name) for spec in slices_of(here, DRIVER, NODE)] == [(None, NODE)]
@@ -143,13 +143,13 @@ FAULTS = [
 
 
 @pytest.mark.parametrize("case", FAULTS, ids=lambda case: case.id)
-def test_faults_are_found_before_anything_is_written(case: FaultCase) -> None:
+def test_invalid_pools_are_found_before_anything_is_written(case: FaultCase) -> None:
     with pytest.raises(InvalidPools) as caught:
         check_pools(case.pools, DRIVER, NODE)
     assert case.want in str(caught.value)
 
 
-def test_values_are_written_as_a_driver_has_them() -> None:
+def test_builders_convert_plain_values() -> None:
     made = device(
         "gpu-0",
         attributes={"model": "a100", "numa": 1, "ecc": True, "driver": version("1.2.3")},

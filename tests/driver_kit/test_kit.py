@@ -1,4 +1,4 @@
-"""The conformance kit: a good driver passes every check, and every fault is found by the check that is there for it."""
+"""The conformance kit: a good driver passes all checks, and each kind of violation is found by its check."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ from dralloc.testing.driver_bench import NODE, bench_server, bench_settings
 from tests.support.broken_driver import Broken, BrokenDriver, FrontCall, running_broken
 
 PATIENT = Patience()
-# For what never comes.
+# For events that never happen.
 QUICK = Patience(start_s=5.0, repair_s=1.0, health_s=0.3)
 BY_ID = {check.id: check for check in ALL}
 NO_MESSAGE = b"\xff\xff\xff no message"
 
 
 class GoodDriver(Driver):
-    """A card that is shared and one that is not, with health."""
+    """A driver with two shareable cards and health."""
 
     name = "gpu.example.com"
 
@@ -100,7 +100,7 @@ def results_of(
 
 
 @pytest.mark.slow
-def test_a_good_driver_passes_everything(directory: Path) -> None:
+def test_a_good_driver_passes_all_checks(directory: Path) -> None:
     results = results_of(directory, ALL)
     assert [(result.check.id, result.findings, result.skipped) for result in results] == [
         (check.id, (), "") for check in ALL
@@ -144,7 +144,7 @@ def drop_first_entry(response: Any) -> None:
 
 
 async def from_second_call_on(call: FrontCall) -> Any:
-    """A claim that was asked about before is an error."""
+    """A second call for a claim is an error."""
     response = await call.forward()
     seen = call.memory.setdefault(call.method, set())
     for uid, entry in response.claims.items():
@@ -163,7 +163,7 @@ async def new_names_every_time(call: FrontCall) -> Any:
 
 
 async def one_at_a_time(call: FrontCall) -> Any:
-    """Who comes while another call is under way is turned away. The first one takes until then."""
+    """Refuses a concurrent call; the first call lasts until there is one."""
     turned_away: asyncio.Event | None = call.memory.get("busy")
     if turned_away is not None:
         turned_away.set()
@@ -174,7 +174,7 @@ async def one_at_a_time(call: FrontCall) -> Any:
 
 
 async def stuck_after_hang_up(call: FrontCall) -> Any:
-    """A call that was broken off leaves a mark that nobody clears."""
+    """A cancelled call leaves a marker that is never cleared."""
     uid = call.request.claims[0].uid if call.request.claims else ""
     if uid in call.memory:
         return await call.fail("preparation is in progress")
@@ -201,7 +201,7 @@ async def says_yes_to_everything(call: FrontCall) -> Any:
 
 
 async def knows_claims_by_name(call: FrontCall) -> Any:
-    """Asks the good driver about whatever claim has that name now."""
+    """Prepares the claim that has the name now."""
     messages = call.messages
     real = {}
     for claim in call.request.claims:
@@ -255,7 +255,7 @@ async def one_bad_apple_spoils_all_for_ever(call: FrontCall) -> Any:
 
 
 async def one_bad_apple_fails_the_call(call: FrontCall) -> Any:
-    """As Kubernetes' own helper does it."""
+    """As Kubernetes' helper library does."""
     response = await call.forward()
     for entry in response.claims.values():
         if entry.error:
@@ -299,7 +299,7 @@ async def needs_to_have_prepared(call: FrontCall) -> Any:
 
 
 async def never_again(call: FrontCall) -> Any:
-    """What was released once cannot be prepared any more."""
+    """A released claim cannot be prepared again."""
     response = await call.forward()
     released = call.memory.setdefault("released", set())
     for claim in call.request.claims:
@@ -311,7 +311,7 @@ async def never_again(call: FrontCall) -> Any:
 
 
 async def in_progress_after_restart(call: FrontCall) -> Any:
-    """Begun in an earlier life and not finished: an error for ever."""
+    """An interrupted preparation is an error forever."""
     if call.number == 1:
         await asyncio.sleep(30)
     return await call.fail("preparation is in progress")
@@ -542,7 +542,7 @@ CASES = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.check}: {case.id}")
-def test_every_fault_is_found(directory: Path, case: Case) -> None:
+def test_every_kind_of_violation_is_found(directory: Path, case: Case) -> None:
     (result,) = results_of(
         directory,
         [BY_ID[case.check]],
@@ -555,7 +555,7 @@ def test_every_fault_is_found(directory: Path, case: Case) -> None:
     assert any(case.want in finding.text for finding in result.findings), result.findings
 
 
-def test_no_check_is_without_a_fault_that_it_finds() -> None:
+def test_every_check_has_a_violation_that_it_finds() -> None:
     checked_apart = {"slices.published", "slices.history"}
     assert {case.check for case in CASES} | checked_apart == set(BY_ID)
 

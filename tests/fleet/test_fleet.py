@@ -1,4 +1,4 @@
-"""Fake nodes in virtual time: pods start, run and end as their annotations say, and claims are checked as everywhere."""
+"""Simulated nodes in virtual time: pods run as their annotations say, and claims are checked."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_pods_run_as_their_annotations_say() -> None:
     play(scenario)
 
 
-def test_a_pod_that_fails_at_first_is_restarted_later_and_later() -> None:
+def test_a_failing_pod_is_restarted_with_backoff() -> None:
     async def scenario(made: World) -> None:
         await made.run_pod("pod", failures="3", run_seconds="1000")
         await asyncio.sleep(5)
@@ -150,7 +150,7 @@ def test_a_pod_that_fails_at_first_is_restarted_later_and_later() -> None:
     play(scenario)
 
 
-def test_deletion_takes_the_time_that_a_pod_takes_to_stop_and_not_more_than_its_grace() -> None:
+def test_a_deletion_takes_the_stop_time_limited_by_the_grace_period() -> None:
     async def scenario(made: World) -> None:
         for name, stop in (("quick", "0"), ("slow", "20"), ("stubborn", "1000")):
             await made.run_pod(name, stop_seconds=stop)
@@ -166,7 +166,7 @@ def test_deletion_takes_the_time_that_a_pod_takes_to_stop_and_not_more_than_its_
     play(scenario)
 
 
-def test_annotations_that_mean_nothing_are_answered() -> None:
+def test_invalid_annotations_are_reported() -> None:
     async def scenario(made: World) -> None:
         await made.run_pod("pod", run_seconds="soon")
         await asyncio.sleep(2)
@@ -196,12 +196,12 @@ def test_behaviours(annotations: dict[str, str], behaviour: Behaviour) -> None:
     "annotation",
     [("run-seconds", "-1"), ("run-seconds", "nan"), ("run-seconds", "inf"), ("exit-code", "1.5"), ("run-minutes", "1")],
 )
-def test_behaviours_that_cannot_be_understood(annotation: tuple[str, str]) -> None:
+def test_invalid_behaviours(annotation: tuple[str, str]) -> None:
     with pytest.raises(ValueError, match=annotation[0]):
         read_behaviour({f"fake.dralloc.io/{annotation[0]}": annotation[1]})
 
 
-def test_a_pod_waits_for_its_claim_and_any_pod_may_use_one_that_says_so() -> None:
+def test_a_pod_waits_for_its_claim_and_any_pod_may_use_a_shared_one() -> None:
     async def scenario(made: World) -> None:
         await made.client.create(device_class("gpu"))
         pod = await made.run_pod("pod", "claim")
@@ -215,14 +215,14 @@ def test_a_pod_waits_for_its_claim_and_any_pod_may_use_one_that_says_so() -> Non
         assert any("is not allowed to use ResourceClaim claim" in message for message in messages)
         status["reservedFor"] = [pod_reference(pod)]
         await made.client.patch(ResourceClaim, "claim", {"status": status}, subresource="status")
-        # Woken by the claim, and not by the next time to look.
+        # Woken by the change of the claim, not by the retry.
         assert await made.phase_after(0.1, "pod") == "Running"
 
     play(scenario)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_nothing_is_lost_when_the_network_loses_everything_now_and_then(seed: int) -> None:
+def test_pods_complete_over_a_lossy_network(seed: int) -> None:
     async def scenario(made: World) -> None:
         names = [f"pod-{number}" for number in range(30)]
         for number, name in enumerate(names):
@@ -238,7 +238,7 @@ def test_nothing_is_lost_when_the_network_loses_everything_now_and_then(seed: in
     play(scenario, faults=Faults(lose_request=0.1, lose_answer=0.1, break_stream=0.1), seed=seed)
 
 
-def test_a_fleet_that_starts_again_goes_on_where_it_was() -> None:
+def test_a_restarted_fleet_continues_with_its_pods() -> None:
     async def scenario(made: World) -> None:
         await made.run_pod("short", run_seconds="60")
         await made.run_pod("forever")
@@ -254,7 +254,7 @@ def test_a_fleet_that_starts_again_goes_on_where_it_was() -> None:
 
 
 async def shown(client: AsyncClient) -> dict[str, tuple[str, list[str]]]:
-    """Of each node whether it is ready, and its taints."""
+    """By node, readiness and taints."""
     return {
         node.metadata.name: (
             next(each.status for each in node.status.conditions if each.type == "Ready"),
@@ -264,8 +264,8 @@ async def shown(client: AsyncClient) -> dict[str, tuple[str, list[str]]]:
     }
 
 
-def test_nodes_say_that_nobody_looks_after_them_any_more_until_somebody_does_again() -> None:
-    """Left ready, they would be given pods that never run."""
+def test_nodes_are_not_ready_while_no_fleet_runs() -> None:
+    """Otherwise pods would be scheduled to them that never run."""
 
     async def scenario(made: World) -> None:
         mine = {"spec": {"taints": [{"key": "mine", "effect": "NoExecute"}]}}
@@ -289,7 +289,7 @@ def test_nodes_say_that_nobody_looks_after_them_any_more_until_somebody_does_aga
     play(scenario)
 
 
-def test_nodes_that_another_process_looks_after_by_now_are_left_to_it() -> None:
+def test_nodes_of_another_process_stay_ready() -> None:
     async def scenario(made: World) -> None:
         await asyncio.sleep(60)
         settings = FleetSettings(profile=load_profile("gpu"), profile_name="gpu", count=2)
@@ -305,7 +305,7 @@ def test_nodes_that_another_process_looks_after_by_now_are_left_to_it() -> None:
 
 
 class KeepsTaints(InProcessTransport):
-    """As a cluster does that holds nodes to their rights: its own controller changes taints."""
+    """As in a cluster in which only a controller may change taints."""
 
     async def send(self, request: ClientRequest) -> ClientResponse:
         if b'"taints"' in request.body:
@@ -314,7 +314,7 @@ class KeepsTaints(InProcessTransport):
         return await super().send(request)
 
 
-def test_nodes_that_may_not_change_taints_come_and_go_all_the_same() -> None:
+def test_nodes_work_without_permission_to_change_taints() -> None:
     async def scenario() -> None:
         clock = VirtualClock(asyncio.get_running_loop())
         async with api_application(clock=clock) as application:
@@ -337,7 +337,7 @@ def test_nodes_that_may_not_change_taints_come_and_go_all_the_same() -> None:
 
 
 class WritesNoStatus(InProcessTransport):
-    """Answers no write of a status any more, once it is told so."""
+    """Hangs on status writes after `hang` is set."""
 
     is_busy = False
 
@@ -348,8 +348,8 @@ class WritesNoStatus(InProcessTransport):
 
 
 @pytest.mark.slow
-def test_pods_are_kept_away_from_all_nodes_before_anything_else_is_said() -> None:
-    """There may be thousands of them, and not much time."""
+def test_all_nodes_are_tainted_before_any_status_is_written() -> None:
+    """There may be thousands of nodes, and little time."""
 
     async def scenario() -> None:
         clock = VirtualClock(asyncio.get_running_loop())
@@ -368,7 +368,7 @@ def test_pods_are_kept_away_from_all_nodes_before_anything_else_is_said() -> Non
     run_virtual(scenario())
 
 
-def test_ending_takes_no_longer_than_it_may_where_the_server_does_not_answer() -> None:
+def test_the_shutdown_is_bounded_if_the_api_server_does_not_answer() -> None:
     async def scenario(made: World) -> None:
         made.network.faults = Faults(slow=1.0, delay_max_s=100_000)
         loop = asyncio.get_running_loop()
@@ -379,7 +379,7 @@ def test_ending_takes_no_longer_than_it_may_where_the_server_does_not_answer() -
     play(scenario)
 
 
-def test_the_page_about_fake_nodes_names_all_annotations_and_profiles() -> None:
+def test_the_page_about_simulated_nodes_lists_all_annotations_and_profiles() -> None:
     page = (Path(__file__).parents[2] / "docs" / "fake-nodes.md").read_text()
     told = set(re.findall(rf"^\| `{re.escape(PREFIX)}([a-z-]+)` \|", page, re.M))
     with pytest.raises(ValueError, match="unknown annotation") as known:

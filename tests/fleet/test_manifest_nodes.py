@@ -1,4 +1,4 @@
-"""Nodes that are applied as manifests are played: they become ready, and pods run on them."""
+"""Nodes from manifests become ready, and pods run on them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def phase(client: AsyncClient, name: str) -> str:
     return (await client.get(Pod, name)).status.phase
 
 
-def test_a_node_becomes_ready_with_what_it_says_that_it_has() -> None:
+def test_a_node_becomes_ready_with_its_stated_capacity() -> None:
     async def scenario(client: AsyncClient) -> None:
         await client.apply(node("plain"))
         await client.create(node("large", cpu="1000", pods="5000"))
@@ -74,11 +74,11 @@ def test_a_node_becomes_ready_with_what_it_says_that_it_has() -> None:
     play(scenario)
 
 
-def test_pods_run_on_nodes_that_come_one_after_the_other_and_on_those_of_nobody_else() -> None:
+def test_pods_run_on_nodes_with_the_label_only() -> None:
     async def scenario(client: AsyncClient) -> None:
         await client.apply(node("first"))
         await client.create(pod("a", node="first"))
-        # This pod is there before its node is.
+        # This pod exists before its node.
         await client.create(pod("b", node="second"))
         await client.create(node("foreign", label="gpu"))
         await client.create(pod("c", node="foreign"))
@@ -91,7 +91,7 @@ def test_pods_run_on_nodes_that_come_one_after_the_other_and_on_those_of_nobody_
     play(scenario)
 
 
-def test_a_node_that_goes_and_comes_again_is_ready_again() -> None:
+def test_a_recreated_node_becomes_ready() -> None:
     async def scenario(client: AsyncClient) -> None:
         await client.apply(node("first"))
         await client.delete(Node, "first")

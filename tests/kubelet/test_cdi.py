@@ -56,11 +56,11 @@ def test_edits_of_a_wrong_type_are_refused() -> None:
         (ContainerEdits(net_devices=(NetDevice(host_interface_name="nq0", name="eth1"),)), "1.1.0"),
     ],
 )
-def test_a_cdi_file_says_the_oldest_version_that_has_what_it_uses(edits: ContainerEdits, version: str) -> None:
+def test_a_spec_states_the_oldest_version_that_fits(edits: ContainerEdits, version: str) -> None:
     assert msgspec.json.decode(encode_spec("k8s.example.com/claim", {"0-0": edits}))["cdiVersion"] == version
 
 
-def test_a_cdi_file_has_the_form_that_runtimes_read() -> None:
+def test_a_spec_has_the_format_that_container_runtimes_read() -> None:
     edits = ContainerEdits(
         env={"A": "b=c"},
         device_nodes=(DeviceNode(path="/dev/x", permissions="rw"),),
@@ -92,7 +92,7 @@ def test_cdi_names(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "gpu=0", "vendor.com/gpu", "1x.com/gpu=0", "vendor.com/1=0", "v.com/a=b c", "v.com/a=-"]
 )
-def test_what_is_not_a_cdi_name(text: str) -> None:
+def test_invalid_cdi_names(text: str) -> None:
     assert not is_cdi_name(text)
 
 

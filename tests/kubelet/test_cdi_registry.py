@@ -1,4 +1,4 @@
-"""Devices by their CDI names: whose edits they bring, who wins, and what is said where there is nothing to be had."""
+"""Finding CDI devices: merged edits, precedence of directories, and errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def spec(kind: str = "example.com/gpu", edits: dict[str, Any] | None = None, **d
     return json.dumps({"cdiVersion": "0.6.0", "kind": kind, "devices": described, "containerEdits": edits or {}})
 
 
-def test_a_device_brings_its_own_edits_and_those_of_its_file(tmp_path: Path) -> None:
+def test_a_device_has_its_own_edits_and_those_of_its_file(tmp_path: Path) -> None:
     everything = {
         "env": ["GPU=0", "EMPTY=", "URL=a=b"],
         "deviceNodes": [{"path": "/dev/gpu0", "hostPath": "/dev/host-gpu0", "type": "c"}],
@@ -33,7 +33,7 @@ def test_a_device_brings_its_own_edits_and_those_of_its_file(tmp_path: Path) -> 
     assert edits.hooks == (Hook(hook_name="createContainer", path="/bin/true"),)
 
 
-def test_several_devices_add_up_in_their_order(tmp_path: Path) -> None:
+def test_edits_of_several_devices_are_merged_in_order(tmp_path: Path) -> None:
     (tmp_path / "gpu.yaml").write_text(spec(a={"env": ["WHO=a", "A=1"]}, b={"env": ["WHO=b"]}))
     files = CdiRegistry([tmp_path])
     assert files.edits_for(["example.com/gpu=a", "example.com/gpu=b"]).env == {"WHO": "b", "A": "1"}
@@ -41,7 +41,7 @@ def test_several_devices_add_up_in_their_order(tmp_path: Path) -> None:
     assert files.edits_for([]).env == {}
 
 
-def test_the_later_directory_wins_and_one_directory_must_agree_with_itself(tmp_path: Path) -> None:
+def test_the_later_directory_wins_and_a_conflict_within_one_is_an_error(tmp_path: Path) -> None:
     first, second = tmp_path / "etc", tmp_path / "run"
     first.mkdir()
     second.mkdir()
@@ -66,7 +66,7 @@ def test_files_are_read_again_when_they_change(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", "kind: [", '{"kind": 1, "cdiVersion": "0.6.0"}', "\x00"])
-def test_a_bad_file_is_named_where_a_device_is_missing_and_does_no_harm_otherwise(tmp_path: Path, content: str) -> None:
+def test_an_invalid_file_is_named_only_if_a_device_is_missing(tmp_path: Path, content: str) -> None:
     (tmp_path / "bad.yaml").write_text(content)
     (tmp_path / "good.json").write_text(spec(a={"env": ["N=1"]}))
     files = CdiRegistry([tmp_path, tmp_path / "absent"])

@@ -9,7 +9,7 @@ from dralloc.kubelet.plugin_sockets import find_sockets
 from tests.support.node_cluster import short_directory
 
 
-def test_sockets_are_found_below_the_directory_and_nothing_else_is() -> None:
+def test_only_sockets_below_the_directory_are_found() -> None:
     with short_directory() as directory, socket.socket(socket.AF_UNIX) as one, socket.socket(socket.AF_UNIX) as two:
         (directory / "driver").mkdir()
         one.bind(str(directory / "driver" / "reg.sock"))

@@ -1,4 +1,4 @@
-"""What is written when devices change: as little as possible, and never a pool that looks complete and is neither old nor new."""
+"""Plans for the slices of a pool: minimal writes, and no mixture of two states that looks complete."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STORED_TIME = "2026-01-01T00:00:00Z"
 
 
 class Server:
-    """A server that keeps slices: it makes up names and says since when a taint is there."""
+    """A server for slices that generates names and dates taints."""
 
     def __init__(self, slices: Iterable[ResourceSlice] = ()) -> None:
         self.slices = {item.metadata.name: item for item in slices}
@@ -53,7 +53,7 @@ class Server:
         return tuple(self.slices.values())
 
     def complete_devices(self) -> tuple[Device, ...] | None:
-        """What an allocator sees of the pool: its newest generation, where that is all there."""
+        """The devices of the newest generation; None while it is incomplete."""
         newest = max((item.spec.pool.generation for item in self.all()), default=0)
         current = [item for _, item in sorted(self.slices.items()) if item.spec.pool.generation == newest]
         if not current or any(item.spec.pool.resource_slice_count != len(current) for item in current):
@@ -161,8 +161,8 @@ def test_plan_pool(case: Case) -> None:
     assert shown(plan_pool(wanted(*case.after, generation=case.generation), server.all())) == case.want
 
 
-def test_slices_of_others_making_are_put_in_order() -> None:
-    """Old generations, names without a place, a place taken twice, a place too far."""
+def test_slices_that_fit_no_index_are_deleted() -> None:
+    """Old generations, names without an index, a duplicate index, an index that is too high."""
     server = published([A])
     (mine,) = server.all()
     old = replace(mine.spec, pool=replace(mine.spec.pool, generation=0))
@@ -183,7 +183,7 @@ def test_slices_of_others_making_are_put_in_order() -> None:
     assert server.complete_devices() == (A,)
 
 
-def test_names_begin_with_the_place_and_name_driver_and_node() -> None:
+def test_names_have_index_driver_and_node() -> None:
     names = [
         action.slice.metadata.generate_name
         for action in plan_pool(wanted([A], [B]), ())
@@ -238,10 +238,10 @@ pools = st.lists(devices_of_slice, max_size=4)
 
 @pytest.mark.slow
 @given(history=st.lists(st.tuples(pools, st.integers(0, 8)), max_size=4), last=pools)
-def test_plans_that_were_cut_short_are_made_good(
+def test_a_plan_completes_after_interrupted_plans(
     history: list[tuple[list[list[Device]], int]], last: list[list[Device]]
 ) -> None:
-    """However many writers died in the middle, the next one ends with exactly what it wants, and then has nothing to do."""
+    """After any interrupted plans, the next one publishes what it wants, and a second run is a no-op."""
     server = Server()
     for slices, writes in history:
         for action in plan_pool(wanted(*slices), server.all())[:writes]:

@@ -1,4 +1,4 @@
-"""A whole node with real processes: from a pod that is bound to one that is gone, and an agent that starts again in between."""
+"""A whole node with real processes: pods from binding to deletion, and restarts of the agent."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Scenario = Callable[[NodeCluster, ScriptedDriver], Awaitable[None]]
 
 
 def play(scenario: Scenario, **settings: Any) -> None:
-    """Run a scenario with an agent that runs processes, and one driver that is registered."""
+    """Run a scenario with an agent that runs processes, and one registered driver."""
 
     async def run() -> None:
         with short_directory() as directory:
@@ -41,7 +41,7 @@ def play(scenario: Scenario, **settings: Any) -> None:
 
 
 def describe_devices(world: NodeCluster, **devices: list[str]) -> None:
-    """Write the file with which a driver tells what its devices bring: environment, by device."""
+    """Write a CDI file with the environment of each device."""
     described = [{"name": name, "containerEdits": {"env": env}} for name, env in devices.items()]
     (world.directory / "cdi").mkdir(exist_ok=True)
     content = {"cdiVersion": "0.6.0", "kind": "example.com/gpu", "devices": described}
@@ -57,7 +57,7 @@ def output(world: NodeCluster, pod: NodePod, container: str = "main") -> str:
 
 
 async def printed(world: NodeCluster, name: str) -> str:
-    """What a running pod has written, as soon as there is a line: it may run for a while before it writes."""
+    """The output of a running pod, once it has a line."""
     pod = await world.pod_in("Running", name)
     await world.eventually(lambda: output(world, pod).endswith("\n"))
     return output(world, pod)
@@ -69,14 +69,14 @@ def exit_codes(pod: NodePod) -> list[int | None]:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether the process still does something: one that nobody has asked about yet may be listed, dead as it is."""
+    """True if the process runs; a zombie does not count."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
 
 
-def test_a_pod_is_prepared_sees_its_devices_and_is_taken_back_when_it_is_deleted() -> None:
+def test_a_pod_gets_its_devices_and_its_claim_is_unprepared_when_it_is_deleted() -> None:
     async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         describe_devices(world, claim=["GPU_ID=7"])
         await world.create_claim("claim")
@@ -101,7 +101,7 @@ def test_a_pod_is_prepared_sees_its_devices_and_is_taken_back_when_it_is_deleted
     play(scenario)
 
 
-def test_a_pod_that_ends_by_itself_is_taken_back_and_stays_to_be_looked_at() -> None:
+def test_the_claim_of_a_completed_pod_is_unprepared_and_the_pod_remains() -> None:
     async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         describe_devices(world, claim=["GPU_ID=7"])
         await world.create_claim("claim")
@@ -149,7 +149,7 @@ def test_each_container_sees_only_the_devices_that_it_names() -> None:
     play(scenario)
 
 
-def test_what_exits_starts_again_and_counts() -> None:
+def test_an_exited_container_restarts_and_is_counted() -> None:
     async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         command = script("test -e there && exec sleep 1000; touch there; exit 1")
         await world.run_pod("pod", command=command, spec={"restartPolicy": "OnFailure"})
@@ -164,7 +164,7 @@ def test_what_exits_starts_again_and_counts() -> None:
     play(scenario)
 
 
-def test_a_container_that_does_not_listen_is_killed_after_its_grace_with_all_that_it_started() -> None:
+def test_a_container_that_ignores_sigterm_is_killed_with_its_children_after_the_grace_period() -> None:
     async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         await world.run_pod("pod", command=script("trap '' TERM; sleep 1000 & echo $!; wait; wait"))
         child = int(await printed(world, "pod"))
@@ -188,7 +188,9 @@ def test_a_container_that_does_not_listen_is_killed_after_its_grace_with_all_tha
     ],
     ids=["no command", "no program", "no config map"],
 )
-def test_a_container_that_cannot_start_says_why(container: dict[str, Any], reason: str, text: str) -> None:
+def test_the_status_of_a_container_that_cannot_start_has_the_reason(
+    container: dict[str, Any], reason: str, text: str
+) -> None:
     async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         await world.run_pod("pod", **container)
 
@@ -208,7 +210,7 @@ def test_a_container_that_cannot_start_says_why(container: dict[str, Any], reaso
     play(scenario)
 
 
-def test_devices_without_a_description_are_named() -> None:
+def test_devices_without_a_cdi_file_are_named() -> None:
     async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         await world.create_claim("claim")
         await world.run_pod("pod", "claim", command=["true"])
@@ -219,7 +221,7 @@ def test_devices_without_a_description_are_named() -> None:
     play(scenario)
 
 
-def test_a_pod_that_takes_too_long_is_ended() -> None:
+def test_a_pod_ends_at_its_active_deadline() -> None:
     async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         spec = {"activeDeadlineSeconds": 1, "terminationGracePeriodSeconds": 1}
         await world.run_pod("pod", command=["sleep", "1000"], spec=spec)
@@ -229,7 +231,7 @@ def test_a_pod_that_takes_too_long_is_ended() -> None:
     play(scenario)
 
 
-def test_a_sidecar_runs_beside_the_others_and_ends_after_them() -> None:
+def test_a_sidecar_stops_after_the_other_containers() -> None:
     async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         side = {"name": "side", "image": "i", "restartPolicy": "Always", "command": ["sleep", "1000"]}
         await world.run_pod(
@@ -243,7 +245,7 @@ def test_a_sidecar_runs_beside_the_others_and_ends_after_them() -> None:
     play(scenario)
 
 
-def test_claims_that_are_not_right_keep_a_pod_that_was_forced_onto_the_node_waiting() -> None:
+def test_a_pod_bound_by_hand_waits_until_its_claims_can_be_prepared() -> None:
     async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         await world.create_claim("claim")
         pod = await world.create_pod("pod", "claim", command=["true"])
@@ -257,7 +259,7 @@ def test_claims_that_are_not_right_keep_a_pod_that_was_forced_onto_the_node_wait
     play(scenario)
 
 
-def test_force_deleted_pods_are_taken_back_and_a_new_claim_of_the_same_name_waits_for_that() -> None:
+def test_a_new_claim_of_the_same_name_waits_until_that_of_a_force_deleted_pod_is_unprepared() -> None:
     async def fails(service: Any, request: Any, context: Any) -> Any:
         raise RuntimeError("busy")
 
@@ -290,7 +292,7 @@ async def slices(world: NodeCluster) -> set[str]:
     return {item.metadata.name for item in await world.client.list(ResourceSlice)}
 
 
-def test_slices_of_a_driver_that_stays_away_are_removed_and_only_those() -> None:
+def test_only_the_slices_of_a_driver_that_stays_disconnected_are_deleted() -> None:
     async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         published = [
             resource_slice("mine", device("gpu-0")),
@@ -307,7 +309,7 @@ def test_slices_of_a_driver_that_stays_away_are_removed_and_only_those() -> None
     play(scenario)
 
 
-def test_a_driver_that_is_back_in_time_keeps_its_slices() -> None:
+def test_a_driver_that_reconnects_in_time_keeps_its_slices() -> None:
     async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         await world.client.create(resource_slice("mine", device("gpu-0")))
         await driver.stop()
@@ -320,11 +322,11 @@ def test_a_driver_that_is_back_in_time_keeps_its_slices() -> None:
         await world.until_gone("others", ResourceSlice)
         assert await slices(world) == {"mine"}
 
-    # Far more than the driver takes to come back.
+    # Much longer than the driver needs to reconnect.
     play(scenario, timings=replace(QUICK, slice_cleanup_delay_s=3.0))
 
 
-def test_a_node_that_starts_removes_what_an_earlier_life_published() -> None:
+def test_a_starting_node_deletes_its_old_slices() -> None:
     async def run() -> None:
         with short_directory() as directory:
             async with node_cluster(directory, starts_agent=False) as world:
@@ -344,7 +346,7 @@ def test_a_node_that_starts_removes_what_an_earlier_life_published() -> None:
 # --- Starting again -----------------------------------------------------------------------------------------------
 
 
-def test_an_agent_that_starts_again_takes_up_its_containers_and_forgets_no_claim() -> None:
+def test_a_restarted_agent_adopts_its_containers_and_keeps_its_claims() -> None:
     async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         describe_devices(world, kept=[], dropped=[])
         await world.create_claim("kept", allocation(held("gpu-0")))
@@ -366,8 +368,8 @@ def test_an_agent_that_starts_again_takes_up_its_containers_and_forgets_no_claim
     play(scenario, keeps_containers=True)
 
 
-def test_a_node_says_that_its_agent_has_ended_until_it_is_back() -> None:
-    """Left ready, it would be given pods that never run."""
+def test_a_node_is_not_ready_while_its_agent_does_not_run() -> None:
+    """Otherwise pods would be scheduled to it that never run."""
 
     async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         before = await world.client.get(Node, "node-a")
@@ -387,7 +389,7 @@ def test_a_node_says_that_its_agent_has_ended_until_it_is_back() -> None:
     play(scenario)
 
 
-def test_what_is_held_for_pods_that_are_no_more_is_taken_back_as_soon_as_the_driver_is_there() -> None:
+def test_claims_of_deleted_pods_are_unprepared_when_their_driver_registers() -> None:
     async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         describe_devices(world, claim=[])
         await world.create_claim("claim")
@@ -403,7 +405,7 @@ def test_what_is_held_for_pods_that_are_no_more_is_taken_back_as_soon_as_the_dri
     play(scenario, timings=replace(QUICK, reconcile_s=1000.0))
 
 
-def test_a_container_that_ended_while_no_agent_was_there_is_started_again_as_its_policy_says() -> None:
+def test_a_container_that_ended_without_an_agent_restarts_by_its_policy() -> None:
     async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         await world.run_pod("pod", command=["sleep", "1000"], spec={"restartPolicy": "Always"})
         await world.run_pod("once", command=["sleep", "1000"])

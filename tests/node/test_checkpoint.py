@@ -1,4 +1,4 @@
-"""What the node remembers survives as a whole or is refused by name; there is nothing in between."""
+"""The node checkpoint is read completely, or refused with the name of the file."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ RECORD = ClaimRecord(
 
 
 @given(st.lists(records, max_size=4, unique_by=lambda record: (record.namespace, record.name)))
-def test_what_is_written_is_read_again(written: list[ClaimRecord]) -> None:
+def test_a_checkpoint_round_trips(written: list[ClaimRecord]) -> None:
     by_name = sorted(written, key=lambda record: (record.namespace, record.name))
     assert list(decode_checkpoint(encode_checkpoint(written))) == by_name
 
 
 @given(st.data())
-def test_no_damage_goes_unnoticed(data: st.DataObject) -> None:
+def test_every_damage_is_detected(data: st.DataObject) -> None:
     content = bytearray(encode_checkpoint([RECORD]))
     position = data.draw(st.integers(0, len(content) - 1))
     if data.draw(st.booleans()):
@@ -166,7 +166,7 @@ def test_saves_that_wait_for_each_other_share_a_write_and_none_returns_early(tmp
     asyncio.run(scenario())
 
 
-def test_a_directory_has_one_agent(tmp_path: Path) -> None:
+def test_a_directory_can_be_locked_once(tmp_path: Path) -> None:
     lock_directory(tmp_path)
     with pytest.raises(DirectoryInUse, match=str(tmp_path)):
         lock_directory(tmp_path)

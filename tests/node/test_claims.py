@@ -1,4 +1,4 @@
-"""Preparing and taking back, with drivers that fail and agents that die anywhere: nothing is forgotten, nothing happens twice at once."""
+"""Preparing and unpreparing with failing drivers and crashing agents: no claim is forgotten, no calls are concurrent."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DRIVERS = ("gpu.example.com", "nic.example.com")
 
 
 class ModelDrivers:
-    """Two drivers that hold what they prepared, and check at every call that the node may make it."""
+    """Two drivers that record prepared claims, and check that every call is allowed."""
 
     def __init__(self, path: Path, random: Random) -> None:
         self._path = path
@@ -43,7 +43,7 @@ class ModelDrivers:
         self, driver: str, claims: Sequence[ClaimRecord], shared: Mapping[str, str]
     ) -> Mapping[str, tuple[ReportedDevice, ...]]:
         await self._work("prepare", driver, claims)
-        # Whatever the driver holds, the node's file knows of.
+        # The checkpoint has every claim that the driver has prepared.
         on_disk = {record.uid: record for record in read_checkpoint(self._path)}
         for each in claims:
             assert driver in on_disk[each.uid].drivers, "prepared and not on disk"
@@ -74,7 +74,7 @@ class ModelDrivers:
 
 
 class Node:
-    """Claims that live in a file, with the process around them to be killed at will."""
+    """The claims of a node whose process can be killed at any time."""
 
     def __init__(self, path: Path, api: Mapping[str, ResourceClaim], drivers: ModelDrivers) -> None:
         self._path, self._api, self._drivers = path, api, drivers
@@ -102,7 +102,7 @@ class Node:
 
 
 def world(pods: int, claims: int, random: Random) -> tuple[list[Pod], dict[str, ResourceClaim]]:
-    """Pods that use some of the claims, each of which has devices of one driver or of both."""
+    """Pods that use some of the claims; a claim has devices of one driver or of both."""
     made = [
         seen(pod(f"p{n}", {f"c{m}": existing(f"c{m}") for m in random.sample(range(claims), random.randint(1, 2))}))
         for n in range(pods)
@@ -118,7 +118,7 @@ def world(pods: int, claims: int, random: Random) -> tuple[list[Pod], dict[str, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
-def test_nothing_is_forgotten_and_nothing_happens_twice_at_once(tmp_path: Path, seed: int) -> None:
+def test_claims_survive_failures_and_crashes_without_concurrent_calls(tmp_path: Path, seed: int) -> None:
     random = Random(seed)
     pods, api = world(pods=5, claims=3, random=random)
     path = tmp_path / "state"
@@ -164,7 +164,7 @@ def alone(tmp_path: Path, pods: int = 2, drivers: int = 1) -> tuple[list[Pod], d
     return made, {"c": msgspec.structs.replace(each, status=status)}
 
 
-def test_a_claim_of_many_pods_is_prepared_once_and_taken_back_with_the_last(tmp_path: Path) -> None:
+def test_a_shared_claim_is_prepared_once_and_unprepared_with_its_last_pod(tmp_path: Path) -> None:
     async def scenario() -> None:
         pods, api = alone(tmp_path, pods=300)
         drivers = ModelDrivers(tmp_path / "state", Random(1))
@@ -187,7 +187,7 @@ def test_a_claim_of_many_pods_is_prepared_once_and_taken_back_with_the_last(tmp_
     asyncio.run(scenario())
 
 
-def test_while_a_claim_is_being_taken_back_no_new_pod_gets_it(tmp_path: Path) -> None:
+def test_a_claim_that_is_being_unprepared_is_refused_to_new_pods(tmp_path: Path) -> None:
     async def scenario() -> None:
         pods, api = alone(tmp_path)
         drivers = ModelDrivers(tmp_path / "state", Random(1))
@@ -206,7 +206,7 @@ def test_while_a_claim_is_being_taken_back_no_new_pod_gets_it(tmp_path: Path) ->
     asyncio.run(scenario())
 
 
-def test_after_a_restart_drivers_are_asked_again_and_a_failed_driver_does_not_undo_another(tmp_path: Path) -> None:
+def test_drivers_are_called_again_after_a_restart_and_a_failed_one_does_not_undo_another(tmp_path: Path) -> None:
     async def scenario() -> None:
         pods, api = alone(tmp_path, drivers=2)
         drivers = ModelDrivers(tmp_path / "state", Random(1))
@@ -223,7 +223,7 @@ def test_after_a_restart_drivers_are_asked_again_and_a_failed_driver_does_not_un
     asyncio.run(scenario())
 
 
-def test_a_refused_pod_leaves_no_trace(tmp_path: Path) -> None:
+def test_a_refused_pod_leaves_no_record(tmp_path: Path) -> None:
     async def scenario() -> None:
         (allowed, stranger), api = alone(tmp_path)
         (entry,) = api["c"].status.reserved_for[:1]

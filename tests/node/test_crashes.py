@@ -1,4 +1,4 @@
-"""The agent as a process of its own, killed at random points while it prepares and takes back: nothing is forgotten or doubled."""
+"""The agent as a process, killed at random points while it prepares and unprepares claims."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PODS = 6
 
 
 async def create_pods(client: AsyncClient) -> None:
-    """Pods that are allocated, reserved and bound from the beginning, each with a claim of its own and one that all share."""
+    """Bound pods with allocated and reserved claims: one for each pod, and one that all share."""
     await client.create(device_class(CLASS))
     await client.create(replace_uid(claim("shared", request("request"))))
     references = []
@@ -52,7 +52,7 @@ async def create_pods(client: AsyncClient) -> None:
 
 
 class Crashes:
-    """Starts the agent again and again, and kills it a random while after the driver was called."""
+    """Restarts the agent repeatedly, and kills it a random time after a call to the driver."""
 
     def __init__(self, options: tuple[str, ...], driver: ScriptedDriver, random: Random) -> None:
         self._options = options
@@ -61,7 +61,7 @@ class Crashes:
         driver.on_prepare = self._dawdle
 
     async def _dawdle(self, service: Service, request: Any, context: Any) -> Any:
-        """Prepare, at some point within a few hundredths of a second before or after which the agent may die."""
+        """Prepare, and let the agent be killed shortly before or after."""
         if self._random.random() < 0.5:
             await asyncio.sleep(self._random.uniform(0, 0.03))
         answer = self._driver.prepared_response(service, request)
@@ -73,7 +73,7 @@ class Crashes:
         process = await start_node_process(*self._options)
         try:
             async with asyncio.timeout(60):
-                # An earlier life may have got so far that no call is left to be made.
+                # An earlier run may have made all calls already.
                 while len(self._driver.calls) == calls and await phases(client) != {"Running"}:
                     await asyncio.sleep(0.01)
             await asyncio.sleep(self._random.uniform(0, 0.1))
@@ -89,10 +89,10 @@ async def phases(client: AsyncClient) -> set[str]:
 
 
 async def all_pods(client: AsyncClient, wanted: set[str]) -> None:
-    """Wait until all pods are in the phase; until there are none, where there is no phase."""
+    """Wait until all pods are in the phase; without a phase, until there are none."""
     try:
         async with asyncio.timeout(60):
-            # Looked at, not watched: when the last pod has gone, a watch has nothing to say.
+            # Polled, because a watch has no event after the last deletion.
             while await phases(client) != wanted:
                 await asyncio.sleep(0.05)
     except TimeoutError:
@@ -101,12 +101,12 @@ async def all_pods(client: AsyncClient, wanted: set[str]) -> None:
 
 
 def containers(directory: Path) -> list[str]:
-    """The pods that have a process, each as often as it has one."""
+    """The pods of all running processes, once for each process."""
     return sorted(pod_uid for (pod_uid, _), _ in find_marked(str(directory)))
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_after_any_number_of_kills_everything_is_prepared_once_and_taken_back(seed: int) -> None:
+def test_after_random_kills_every_claim_is_prepared_once_and_unprepared(seed: int) -> None:
     async def scenario(directory: Path) -> None:
         async with (
             api_application() as application,

@@ -1,4 +1,4 @@
-"""What a container's process finds around it."""
+"""The environment and command line of a container's process."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def environment(edits: ContainerEdits = ContainerEdits(), **container: Any) -> d
         ("$A ${A} $(A", "$A ${A} $(A"),
     ],
 )
-def test_references_are_replaced_where_they_are_known(text: str, expanded: str) -> None:
+def test_known_references_are_expanded(text: str, expanded: str) -> None:
     assert expand(text, {"A": "1"}) == expanded
 
 
-def test_variables_may_refer_to_earlier_ones_and_devices_have_the_last_word() -> None:
+def test_variables_refer_to_earlier_ones_and_devices_override_them() -> None:
     edits = ContainerEdits(
         env={"GPU": "0", "A": "device"},
         device_nodes=(DeviceNode(path="/dev/gpu0"), DeviceNode(path="/dev/x", host_path="/dev/host-x")),
@@ -87,7 +87,7 @@ def test_variables_may_refer_to_fields_of_the_pod(path: str, value: str) -> None
         ({}, "not nothing"),
     ],
 )
-def test_what_cannot_be_referred_to_is_said(source: dict[str, Any], text: str) -> None:
+def test_unsupported_references_are_errors(source: dict[str, Any], text: str) -> None:
     with pytest.raises(BadEnvironment, match=text):
         environment(env=[{"name": "X", "valueFrom": source}])
 
@@ -97,7 +97,7 @@ def test_the_command_line_is_command_and_arguments_with_references_replaced() ->
     assert command_line(container, {"A": "1", "B": "2"}) == ["run", "1", "--to=2"]
 
 
-def test_what_a_plain_process_does_not_get_is_named() -> None:
+def test_unsupported_parts_of_a_pod_are_named() -> None:
     made = pod(livenessProbe={"exec": {}}, volumeMounts=[{"name": "v"}], resources={"limits": {"cpu": "1"}})
     assert unsupported_parts(made) == ("main.volumeMounts", "main.livenessProbe", "main.resources.limits")
     assert unsupported_parts(pod()) == ()

@@ -1,4 +1,4 @@
-"""Device health: what drivers say, how long it holds, and where a pod's owner sees it."""
+"""Device health: reports of drivers, their expiry, and the pod status that shows them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def message(service: Service, health: int, text: str = "", timeout_s: int = 0) -
     return messages.NodeWatchResourcesResponse(devices=[entry])
 
 
-def test_only_what_is_shown_counts_as_a_change() -> None:
+def test_only_visible_values_count_as_a_change() -> None:
     table = HealthTable()
     assert table.put("d", {KEY: FRESH}, 0.0)
     assert not table.put("d", {KEY: HealthReport("Healthy", "fine", 5.0, fresh_until=5.0)}, 1.0)
@@ -42,7 +42,7 @@ def test_only_what_is_shown_counts_as_a_change() -> None:
     assert table.get("d", "pool-a", "gpu-9", 3.0) == NOT_KNOWN
 
 
-def test_what_is_not_refreshed_is_not_known_any_more() -> None:
+def test_reports_expire_unless_refreshed() -> None:
     table = HealthTable()
     table.put("d", {KEY: FRESH}, 0.0)
     assert table.next_expiry() == 30.0
@@ -52,7 +52,7 @@ def test_what_is_not_refreshed_is_not_known_any_more() -> None:
     assert table.clear("d") is False
 
 
-def test_a_driver_cannot_fill_the_memory() -> None:
+def test_the_number_of_devices_is_limited() -> None:
     table = HealthTable()
     flood = {("p", str(number)): FRESH for number in range(DEVICES_MAX + 10)}
     table.put("d", flood, 0.0)
@@ -69,7 +69,7 @@ def test_a_message_is_read_with_its_limits() -> None:
     assert report.health == "Unknown"
 
 
-def test_the_table_survives_in_a_file_with_the_time_that_is_left() -> None:
+def test_a_saved_table_keeps_the_remaining_time() -> None:
     table, again = HealthTable(), HealthTable()
     table.put("d", {KEY: FRESH}, 0.0)
     again.decode(table.encode(10.0), 1000.0)
@@ -102,7 +102,7 @@ def pod_using(*uses: dict[str, str], **status: Any) -> NodePod:
     return decode(encode({**document, "status": status}), NodePod)
 
 
-def test_a_container_gets_the_devices_of_what_it_names() -> None:
+def test_a_container_gets_the_devices_of_its_requests() -> None:
     held = {"claim": RECORD}
     whole = pod_using({"name": "mine"})
     assert cdi_ids(whole, whole.spec.containers[0], held) == ("x=a", "x=common", "x=b")
@@ -178,7 +178,7 @@ def test_health_reaches_the_status_of_the_pod_and_is_lost_with_the_driver(servic
 
 
 @pytest.mark.slow
-def test_what_a_driver_does_not_refresh_becomes_unknown() -> None:
+def test_health_becomes_unknown_unless_refreshed() -> None:
     async def scenario(directory: Path) -> None:
         async with (
             node_cluster(directory, runs_processes=False) as world,

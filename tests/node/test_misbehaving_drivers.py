@@ -1,4 +1,4 @@
-"""Whatever a driver does, the agent lives, says what is wrong, and goes on when the driver is well again."""
+"""The agent survives misbehaving drivers, reports the error, and continues when the driver recovers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ IMPATIENT = replace(QUICK, notify_s=0.5, call_s=0.5)
 
 
 def play(scenario: Scenario, *, timings: Timings = QUICK, **driver: Any) -> None:
-    """Run a scenario with an agent whose containers are fake, and one driver that is registered."""
+    """Run a scenario with an agent with simulated containers, and one registered driver."""
 
     async def run() -> None:
         with short_directory() as directory:
@@ -50,7 +50,7 @@ def play(scenario: Scenario, *, timings: Timings = QUICK, **driver: Any) -> None
 
 
 async def pod_that_waits(world: NodeCluster, text: str, name: str = "pod") -> None:
-    """The pod is Pending, and its owner is told why."""
+    """The pod is Pending, with an event that has the reason."""
     event = await world.event_where(lambda event: event.involved_object.name == name and text in event.message)
     assert event.reason == "FailedPrepareDynamicResources"
     assert event.message.startswith("Failed to prepare dynamic resources: prepare dynamic resources: ")
@@ -99,13 +99,13 @@ async def sends_garbage(service: Service, request: Any, context: Any) -> Any:
         pytest.param(answers_for_no_claim, "NodePrepareResources skipped 1 ResourceClaims (claim)", id="no claim"),
     ],
 )
-def test_a_pod_waits_while_its_driver_misbehaves_and_runs_when_it_is_well_again(behaviour: Any, text: str) -> None:
+def test_a_pod_waits_while_its_driver_misbehaves_and_runs_after_it_recovers(behaviour: Any, text: str) -> None:
     async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         driver.on_prepare = behaviour
         await world.create_claim("claim")
         await world.run_pod("pod", "claim")
         await pod_that_waits(world, text)
-        # Others are not held up by it.
+        # Other pods are not blocked.
         await world.run_pod("without-claims")
         await world.pod_in("Running", "without-claims")
         driver.on_prepare = None
@@ -138,13 +138,13 @@ def test_a_pod_that_is_deleted_while_its_driver_hangs_does_not_wait_for_the_driv
         await driver.until(lambda: bool(driver.calls))
         await world.start_deletion("pod")
         await world.until_gone()
-        # It may have been prepared, so it is taken back.
+        # The claim may have been prepared, so it is unprepared.
         assert driver.calls_of(NODE_UNPREPARE_RESOURCES)
 
     play(scenario)
 
 
-def test_a_pod_is_not_gone_before_its_claims_are_taken_back() -> None:
+def test_a_pod_is_deleted_after_its_claims_are_unprepared() -> None:
     async def refuses(service: Service, request: Any, context: Any) -> Any:
         answer = service.messages.NodeUnprepareResourceResponse(error="still in use")
         return service.messages.NodeUnprepareResourcesResponse(claims={claim.uid: answer for claim in request.claims})
@@ -165,7 +165,7 @@ def test_a_pod_is_not_gone_before_its_claims_are_taken_back() -> None:
     play(scenario)
 
 
-def test_a_shared_device_needs_a_driver_that_can_name_shares() -> None:
+def test_a_share_needs_a_driver_with_share_ids() -> None:
     async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         share = "8e3f2c1a-0b4d-4e6f-8a9b-0c1d2e3f4a5b"
         await world.create_claim("shared", allocation(held("gpu-0", share_id=share)))
@@ -180,7 +180,7 @@ def test_a_shared_device_needs_a_driver_that_can_name_shares() -> None:
     play(scenario, services=(DRA_V1BETA1,))
 
 
-def test_a_driver_that_names_the_older_service_first_is_called_by_the_newer_one_for_shares() -> None:
+def test_shares_are_prepared_with_v1_even_if_v1beta1_is_advertised_first() -> None:
     share = "8e3f2c1a-0b4d-4e6f-8a9b-0c1d2e3f4a5b"
 
     async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
@@ -210,7 +210,7 @@ def test_a_driver_that_names_the_older_service_first_is_called_by_the_newer_one_
 
 
 def registering(**driver: Any) -> list[tuple[bool, str]]:
-    """What a driver with these properties is told when it registers."""
+    """The registration error of a driver with these properties."""
 
     async def run() -> list[tuple[bool, str]]:
         with short_directory() as directory:
@@ -259,7 +259,7 @@ def test_registration_is_tried_again_until_the_plugin_answers() -> None:
     play(scenario)
 
 
-def test_who_cannot_be_told_that_it_is_registered_is_not() -> None:
+def test_a_driver_that_cannot_be_notified_is_not_registered() -> None:
     async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         deaf = ScriptedDriver(world.directory, name="deaf.example.com")
 
@@ -278,7 +278,7 @@ def test_who_cannot_be_told_that_it_is_registered_is_not() -> None:
     play(scenario, timings=IMPATIENT)
 
 
-def test_sockets_that_speak_no_grpc_harm_nobody() -> None:
+def test_sockets_without_grpc_do_no_harm() -> None:
     async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"220 hello, this is no http2 at all\r\n" * 100)
         writer.close()
@@ -305,7 +305,7 @@ async def see_another_driver_register(world: NodeCluster) -> None:
         await late.until(lambda: (True, "") in late.registrations)
 
 
-def test_two_instances_cannot_have_one_endpoint() -> None:
+def test_two_instances_cannot_share_an_endpoint() -> None:
     async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         async def same_endpoint() -> Any:
             return REGISTRATION.messages.PluginInfo(
@@ -343,7 +343,7 @@ def test_calls_go_to_the_newest_instance_and_back_to_the_old_one_when_it_fails()
     play(scenario)
 
 
-def test_a_driver_whose_socket_is_removed_is_forgotten(tmp_path: Path) -> None:
+def test_a_driver_whose_socket_is_removed_is_deregistered(tmp_path: Path) -> None:
     async def scenario(world: NodeCluster, driver: ScriptedDriver) -> None:
         await driver.stop()
         await world.create_claim("claim")

@@ -1,4 +1,4 @@
-"""The life of a pod as sentences: what starts when, what restarts, what ends it, and what its status says meanwhile."""
+"""The steps of a pod and its status: starts, restarts, the end, and restoring after a restart of the agent."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_plan_pod(case: Case) -> None:
     )
 
 
-def test_a_container_that_ran_long_is_forgiven_its_crashes() -> None:
+def test_a_long_run_resets_the_restart_backoff() -> None:
     crashing = ContainerRun(started_at=NOW, crashes=5)
     assert crashing.exited(Exit(code=1, started_at=NOW, finished_at=at(599)), DEFAULT_TIMINGS).crashes == 6
     assert crashing.exited(Exit(code=1, started_at=NOW, finished_at=at(600)), DEFAULT_TIMINGS).crashes == 1
@@ -177,7 +177,7 @@ def conditions_of(status: Mapping[str, Any]) -> dict[str, str]:
     return {condition.type: condition.status for condition in status["conditions"]}
 
 
-def test_conditions_tell_how_far_a_pod_is() -> None:
+def test_conditions_show_the_progress_of_a_pod() -> None:
     with_init = pod(init=("i",))
     waiting = pod_status(with_init, facts({}, is_prepared=False))
     assert conditions_of(waiting) == {
@@ -235,10 +235,8 @@ runs_of_a_container = st.one_of(
 
 
 @given(run=runs_of_a_container, restart=st.sampled_from(["Always", "OnFailure", "Never"]), is_over=st.booleans())
-def test_an_agent_that_starts_again_reads_from_the_status_where_it_was(
-    run: ContainerRun, restart: str, is_over: bool
-) -> None:
-    """What it does next is what it would have done without the break."""
+def test_a_restarted_agent_restores_the_state_from_the_status(run: ContainerRun, restart: str, is_over: bool) -> None:
+    """The next steps are those without the restart."""
     if is_over and run.exit is None:
         return
     before = pod(restart=restart)

@@ -1,4 +1,4 @@
-"""What must hold before a pod gets its claims, and which driver is then asked about what."""
+"""Whether the claims of a pod can be prepared, and which driver is called for which claims."""
 
 from __future__ import annotations
 
@@ -101,13 +101,13 @@ def test_check_claim(case: Case) -> None:
         assert case.want in refused.text
 
 
-def test_a_claim_that_is_not_allocated_is_refused_even_where_the_pod_is_listed() -> None:
+def test_an_unallocated_claim_is_refused_even_if_the_pod_is_in_reserved_for() -> None:
     made = claim("claim")
     listed = msgspec.structs.replace(made, status=msgspec.structs.replace(made.status, reserved_for=(REFERENCE,)))
     assert check_claim(OTHERS, listed, POD, lambda _: True) == CannotPrepare("ResourceClaim claim: not allocated")
 
 
-def test_claims_from_templates_must_have_been_made() -> None:
+def test_claims_from_templates_must_exist() -> None:
     document = pod("p", {"mine": template("t"), "theirs": existing("shared")})
     assert resolve_claims(seen(document)) == CannotPrepare("pod claim mine: ResourceClaim not created yet")
     made = seen(document, resourceClaimStatuses=[{"name": "mine", "resourceClaimName": "p-mine"}])
@@ -118,7 +118,7 @@ def test_claims_from_templates_must_have_been_made() -> None:
     assert isinstance(nothing, CannotPrepare)
 
 
-def test_what_the_node_still_holds_can_stand_in_the_way() -> None:
+def test_an_earlier_entry_can_prevent_the_preparation() -> None:
     current = allocated(REFERENCE)
     record = record_of(current)
     assert check_entry(current, None) is None
@@ -149,7 +149,7 @@ def test_each_driver_is_called_once_for_all_claims_that_need_it() -> None:
     assert skipping_drivers([first, second], UNPREPARE) == ("nic", "fpga")
 
 
-def test_a_driver_may_be_left_out_only_where_all_of_its_devices_say_so() -> None:
+def test_a_call_is_skipped_only_if_all_devices_of_the_driver_skip_it() -> None:
     def skipping(*devices: tuple[str, tuple[str, ...]]) -> AllocationResult:
         results = (
             msgspec.structs.replace(held(f"d{index}", driver=driver), skip_node_operations=skips)
@@ -163,6 +163,6 @@ def test_a_driver_may_be_left_out_only_where_all_of_its_devices_say_so() -> None
     assert all(not part.skips for part in record_of(made).drivers.values())
 
 
-def test_shares_are_told_from_whole_devices() -> None:
+def test_shared_devices_are_listed_by_driver_and_claim() -> None:
     made = allocated(result=allocation(held("a", share_id="s"), held("b"), held("c", driver="nic.example.com")))
     assert shared_devices([made]) == {"gpu.example.com": {made.metadata.uid: "pool-a/a"}}

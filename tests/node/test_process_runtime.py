@@ -1,4 +1,4 @@
-"""Containers as processes, whatever else lives in the agent."""
+"""Containers as plain processes."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from dralloc.system_clock import SystemClock
 from tests.support.workloads import pod as pod_document
 
 FORKS: list[None] = []
-# What is registered stays so for as long as the process lives.
+# A fork handler cannot be unregistered.
 BEFORE_FORK = ctypes.CFUNCTYPE(None)(lambda: FORKS.append(None))
 
 
 class Ends:
-    """Hears of containers, and tells how the first of them ended."""
+    """A listener that gives the exit of the first container."""
 
     def __init__(self) -> None:
         self.first: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
@@ -37,8 +37,8 @@ class Ends:
         self.first.set_result(exit)
 
 
-def test_no_handler_for_forks_runs_when_a_container_starts(tmp_path: Path) -> None:
-    """gRPC registers some, and with threads about they crash the child now and then."""
+def test_no_fork_handler_runs_when_a_container_starts(tmp_path: Path) -> None:
+    """gRPC registers fork handlers, which sometimes crash the child of a process with threads."""
     FORKS.clear()
     ctypes.CDLL(None).__register_atfork(BEFORE_FORK, None, None, None)
 

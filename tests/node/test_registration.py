@@ -1,4 +1,4 @@
-"""Which plugins are to be registered, from what the directory shows and what was done before."""
+"""Which plugins to register, from the sockets in the directory and earlier attempts."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_plan_registrations(case: Case) -> None:
     assert plan_registrations(case.found, case.attempts, case.now_s) == case.want
 
 
-def test_the_driver_chooses_the_version_of_calls_and_the_node_that_of_health() -> None:
+def test_the_driver_chooses_the_dra_version_and_the_node_the_health_version() -> None:
     assert dra_services(("v1beta1.DRAPlugin", "v9.DRAPlugin", "v1.DRAPlugin")) == (DRA_V1BETA1, DRA_V1)
     assert dra_services(("v1.DRAResourceHealth", "1.0.0")) == ()
     assert health_service(("v1alpha1.DRAResourceHealth", "v1.DRAResourceHealth")) == HEALTH_V1

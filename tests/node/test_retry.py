@@ -1,4 +1,4 @@
-"""Nodes that are there before their server: they keep trying, say so, and begin as soon as it answers."""
+"""Retries of requests, and nodes that start before their API server."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def says(stream: asyncio.StreamReader | None, text: str) -> None:
 
 
 @pytest.mark.slow
-def test_nodes_wait_for_their_server() -> None:
+def test_nodes_wait_for_their_api_server() -> None:
     async def scenario(directory: Path) -> None:
         port = free_port()
         kubeconfig = write_kubeconfig(directory / "kubeconfig", f"http://127.0.0.1:{port}", TOKEN)

@@ -1,4 +1,4 @@
-"""Drivers and nodes that speak through grpc-go, as those of other vendors and kubelets do: our own meet them on real sockets."""
+"""Our node with a driver in Go, and our driver with a kubelet in Go, over real sockets (grpc-go)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ pytestmark = [
 
 @asynccontextmanager
 async def go_driver(directory: Path, *options: str) -> AsyncIterator[Process]:
-    """The driver in Go, as a process; it says what happens."""
+    """The driver in Go as a process; it prints its events."""
     process = await asyncio.create_subprocess_exec(
         *(str(GO / "plugin"), *options),
         *("-endpoint", str(directory / "plugins" / "go.sock")),
@@ -76,14 +76,14 @@ def test_a_driver_in_go_registers_and_prepares_shares_for_our_node() -> None:
 
 
 def health_of(pod: NodePod) -> Iterator[tuple[str, str | None]]:
-    """What the status says of the pod's devices."""
+    """The device health in the pod status."""
     for container in pod.status.container_statuses:
         for entry in container.allocated_resources_status:
             for found in entry.resources:
                 yield found.health, found.message
 
 
-def test_a_driver_in_go_that_speaks_the_beta_prepares_whole_devices_and_is_told_that_it_cannot_share() -> None:
+def test_a_v1beta1_driver_in_go_prepares_whole_devices_and_is_refused_shares() -> None:
     async def scenario(directory: Path) -> None:
         async with node_cluster(directory, runs_processes=False) as world, go_driver(directory, "-beta") as driver:
             assert await next_words(driver) == ["registered", "true"]
@@ -104,7 +104,7 @@ def test_a_driver_in_go_that_speaks_the_beta_prepares_whole_devices_and_is_told_
 
 
 @pytest.mark.parametrize("dialing", ["a path, which is then the authority of calls", "a unix target"])
-def test_a_node_in_go_registers_our_driver_and_has_it_prepare(dialing: str) -> None:
+def test_a_kubelet_in_go_registers_our_driver_and_calls_it(dialing: str) -> None:
     driver = DriverFunctions("gpu.example.com")
     memory = capacity("80Gi", default="10Gi")
     driver.devices(lambda: [device("gpu-0", capacity={"memory": memory}, shareable=True)])

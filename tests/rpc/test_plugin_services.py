@@ -1,4 +1,4 @@
-"""What goes over the wire between node and driver is what Kubernetes' components send: paths, names and numbers."""
+"""Paths, names and field numbers on the wire match those of Kubernetes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SERVICES = (REGISTRATION, DRA_V1, DRA_V1BETA1, HEALTH_V1, HEALTH_V1ALPHA1)
 
 
 @pytest.mark.parametrize("service", SERVICES, ids=lambda service: service.name)
-def test_a_service_says_what_its_proto_file_says(service: Service) -> None:
+def test_services_match_their_proto_files(service: Service) -> None:
     (described,) = service.messages.DESCRIPTOR.services_by_name.values()
     assert described.full_name == service.name
     assert {
@@ -35,7 +35,7 @@ def test_a_service_says_what_its_proto_file_says(service: Service) -> None:
     }
 
 
-def test_paths_are_those_that_a_kubelet_calls() -> None:
+def test_paths_match_those_of_a_kubelet() -> None:
     assert REGISTRATION.path(GET_INFO) == "/pluginregistration.Registration/GetInfo"
     assert DRA_V1.path(NODE_PREPARE_RESOURCES) == "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources"
     assert (
@@ -46,7 +46,7 @@ def test_paths_are_those_that_a_kubelet_calls() -> None:
     assert HEALTH_V1ALPHA1.path(NODE_WATCH_RESOURCES) == "/v1alpha1.DRAResourceHealth/NodeWatchResources"
 
 
-def test_fields_have_the_numbers_of_the_wire() -> None:
+def test_field_numbers_match_the_wire() -> None:
     assert v1.Claim(namespace="n", uid="u", name="c").SerializeToString() == b"\x0a\x01n\x12\x01u\x1a\x01c"
     device = v1.Device(request_names=["r"], pool_name="p", device_name="d", cdi_device_ids=["i"], share_id="s")
     assert device.SerializeToString() == b"\x0a\x01r\x12\x01p\x1a\x01d\x22\x01i\x2a\x01s"
@@ -56,7 +56,7 @@ def test_fields_have_the_numbers_of_the_wire() -> None:
     assert status.SerializeToString() == b"\x08\x01\x12\x01e"
 
 
-def test_a_share_is_lost_on_who_speaks_the_older_version_and_nothing_else_is() -> None:
+def test_v1beta1_loses_only_the_share_id() -> None:
     sent = v1.Device(request_names=["r"], pool_name="p", device_name="d", cdi_device_ids=["i"], share_id="s")
     read = v1beta1.Device.FromString(sent.SerializeToString())
     assert "share_id" not in {field.name for field in v1beta1.Device.DESCRIPTOR.fields}
