@@ -1,7 +1,7 @@
-"""Gives out cores of processors, NUMA node by NUMA node: each claim gets cores of its own on one node.
+"""Allocates CPU cores: each claim gets exclusive cores on one NUMA node.
 
-A device is a NUMA node and its capacity is cores. The scheduler counts them; which ones a claim gets is decided here,
-and remembered by the SDK with the claim, so the cores in use are known after any restart.
+A device is a NUMA node with its cores as capacity. The scheduler counts cores; the driver chooses which ones a claim gets, and
+the SDK stores them with the claim, so the cores in use are known after a restart.
 """
 
 import os
@@ -23,7 +23,7 @@ from dralloc.driver import (
 
 
 class NoCoresLeft(Exception):
-    """More was allocated than there is: the devices were published by somebody who counts differently."""
+    """More cores are allocated than exist: the published devices do not match the machine."""
 
 
 class CpuCoresDriver(Driver):
@@ -47,13 +47,13 @@ class CpuCoresDriver(Driver):
         ]
 
     def health(self) -> Iterable[DeviceHealth]:
-        """Cores that were switched off after they were published are missing to those who have them."""
+        """A NUMA node with published cores that are offline is unhealthy."""
         file = self._sysfs / "cpu" / "online"
         online = parse_cores(file.read_text()) if file.exists() else None
         return [_health(name, cores, online) for name, cores in self._published.items()]
 
     def prepare(self, claim: AllocatedClaim) -> Iterable[PreparedDevice]:
-        # What this claim had before is kept where it can be: after a start of the machine pods come back to their cores.
+        # Keep the cores that the claim had: after a reboot, pods get their cores back.
         before = {prepared.key: frozenset(prepared.state) for prepared in claim.prepared}
         taken = {core for other in claim.others for prepared in other.prepared for core in prepared.state}
         prepared = []
@@ -67,11 +67,11 @@ class CpuCoresDriver(Driver):
         count = share.consumed["cores"].value
         free = sorted(self._nodes()[share.name] - taken)
         if len(free) < count:
-            raise NoCoresLeft(f"{count} cores of {share.name} were allocated, and {len(free)} are free")
+            raise NoCoresLeft(f"{count} cores of {share.name} are allocated, but only {len(free)} are free")
         return frozenset(free[:count])
 
     def _nodes(self) -> dict[str, frozenset[int]]:
-        """The cores of each NUMA node that may be given out."""
+        """The allocatable cores of each NUMA node."""
         nodes = sorted((self._sysfs / "node").glob("node[0-9]*"), key=lambda path: int(path.name.removeprefix("node")))
         return {
             path.name.replace("node", "numa-"): parse_cores((path / "cpulist").read_text()) - self._reserved
@@ -88,7 +88,7 @@ def _health(name: str, cores: frozenset[int], online: frozenset[int] | None) -> 
     if online is None:
         return DeviceHealth(device=name, health=Health.UNKNOWN)
     if offline := sorted(cores - online):
-        message = f"cores that are switched off: {','.join(map(str, offline))}"
+        message = f"offline cores: {','.join(map(str, offline))}"
         return DeviceHealth(device=name, health=Health.UNHEALTHY, message=message)
     return DeviceHealth(device=name, health=Health.HEALTHY)
 

@@ -1,4 +1,4 @@
-"""Shares the memory of graphics cards: several pods on one card, each with the part of its memory that it asked for.
+"""Shares the memory of graphics cards: several pods on one card, each with the memory that it requests.
 
 The cards are listed in a file (`GPU_MEMORY_CARDS`), so the driver runs on any machine. The file is read again when it changes: a
 card that is marked as broken is reported unhealthy, and tainted so that pods leave it.
@@ -33,7 +33,7 @@ LOOK_AGAIN_S = 1.0
 
 
 class Card(msgspec.Struct):
-    """A line of the file."""
+    """A card in the file."""
 
     name: str
     uuid: str
@@ -45,7 +45,7 @@ class Card(msgspec.Struct):
 
 
 class Parameters(msgspec.Struct, forbid_unknown_fields=True):
-    """What a claim may say in its opaque configuration."""
+    """The opaque configuration of a claim."""
 
     priority: Literal["low", "normal", "high"] = "normal"
 
@@ -91,10 +91,10 @@ class GpuMemoryDriver(Driver):
     def _prepare_share(self, share: AllocatedDevice, cards: dict[str, Card]) -> PreparedDevice:
         card = cards.get(share.name)
         if card is None:
-            raise BadConfig(f"card {share.name} is not in this machine any more")
+            raise BadConfig(f"card {share.name} is no longer in this machine")
         parameters = share.config(Parameters) or Parameters()
         memory = share.consumed["memory"].value
-        # A container may have several shares, also of one card; the share's ID keeps them apart.
+        # A container may have several shares of one card; the share ID keeps their variables apart.
         name = f"GPU_SHARE_{(share.share_id or card.name)[:8].upper()}"
         return share.prepared(
             env={name: f"uuid={card.uuid},memory={memory},priority={parameters.priority}"},

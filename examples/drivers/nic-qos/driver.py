@@ -50,14 +50,14 @@ class NicQosDriver(Driver):
         self._interfaces = interfaces
         self._commands = commands
         self._line_bits = line_bits
-        # Whether the container runtime moves a share's interface into the container (CDI 1.1).
+        # True if the container runtime moves the interface of a share into the container (CDI 1.1).
         self._moves = moves
 
     def devices(self) -> Iterable[Device]:
         links = self._commands.links()
         present = [name for name in self._interfaces if name in links]
         for name in present:
-            # The queue may be there since an earlier start.
+            # The queue may exist since an earlier start.
             queue, *classes = set_up_line(name, self._line_of(name))
             self._commands.try_to_run(queue)
             for command in classes:
@@ -96,13 +96,13 @@ class NicQosDriver(Driver):
     def unprepare(self, claim: AllocatedClaim) -> None:
         numbers = {prepared.key: prepared.state["class"] for prepared in claim.prepared}
         for allocated in claim.devices:
-            # Interrupted before anything was remembered: its interface may be there, its class is anybody's.
+            # Without a state the preparation was interrupted: the interface may exist, the class is not known.
             share = self._share(allocated, numbers.get(allocated.key, LAST_CLASS))
             for command in remove_share(share):
                 self._commands.try_to_run(command)
 
     def _make(self, share: Share) -> None:
-        """Leaves of an interrupted try are cleared away, so that making it works every time."""
+        """Create the interface of a share; leftovers of an interrupted attempt are removed first."""
         for command in remove_share(share):
             self._commands.try_to_run(command)
         for command in add_share(share):
