@@ -29,7 +29,7 @@ TEMPLATE = claim_template("some-memory", request("gpu", device_class="gpu.exampl
 
 
 async def run_a_pod(cluster: InProcessCluster, name: str = "p") -> Pod:
-    """A pod that names no scheduler, with a claim from a template, once it runs."""
+    """Runs a pod without a scheduler name, with a claim from a template."""
     await cluster.client.create(pod(name, {"gpu": template("some-memory")}))
 
     async def running() -> Pod:
@@ -155,6 +155,6 @@ def test_a_component_that_dies_ends_what_waits_for_it() -> None:
         asyncio.run(main())
 
 
-def test_a_profile_that_is_not_there_is_told() -> None:
+def test_a_missing_profile_is_an_error() -> None:
     with pytest.raises(BadProfile, match="no profile 'quantum'"):
         fleet("quantum", 1)

@@ -1,4 +1,4 @@
-"""A component that ends by itself is found out, whoever looks; one that is told to end is not."""
+"""A component that ends by itself is reported; one that is ended on purpose is not."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def end_it(components: Components) -> None:
         (return_soon, "the scheduler died: it returned"),
     ],
 )
-def test_a_death_is_found_out(
+def test_a_dead_component_is_reported(
     run: Callable[[], Coroutine[Any, Any, None]],
     message: str,
     look: Callable[[Components], Coroutine[Any, Any, None]],
@@ -73,7 +73,7 @@ def test_a_death_is_found_out(
         run_virtual(main())
 
 
-def test_what_fails_in_the_block_is_told_of_the_dead() -> None:
+def test_an_error_in_the_block_notes_the_dead_component() -> None:
     async def main() -> None:
         async with Components() as components:
             components.start("scheduler", die_soon)
@@ -100,7 +100,7 @@ def test_guarded_work_gives_its_result_and_its_failure() -> None:
     run_virtual(main())
 
 
-def test_those_that_are_told_to_end_come_back_and_are_gone_after_the_block() -> None:
+def test_components_restart_and_end_with_the_block() -> None:
     ended: list[int] = []
     started = 0
 

@@ -1,4 +1,4 @@
-"""Fake nodes that are not asked for any more go with what was on them; all others stay as they are."""
+"""Simulated nodes that are not wanted any more are deleted with their pods and devices; all others stay."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ async def names(client: AsyncClient, kind: type[Node | Pod | ResourceSlice]) -> 
     return sorted(item.metadata.name for item in await client.list(kind))
 
 
-def test_nodes_go_that_are_not_wanted_any_more() -> None:
+def test_unwanted_nodes_are_deleted() -> None:
     async def main() -> None:
         clock = VirtualClock(asyncio.get_running_loop())
-        # Nodes that somebody else plays: they may even have our label.
+        # Nodes of another process, even with the same label.
         others = FleetSettings(profile=fleet("gpu", 1).profile, profile_name="gpu", count=1, prefix="other")
         earlier = (fleet("gpu", 3), fleet("tpu", 8))
         async with MemoryStore() as store:
@@ -31,13 +31,13 @@ def test_nodes_go_that_are_not_wanted_any_more() -> None:
             async with cluster_in_process(settings, store=store) as cluster:
                 for node in ("gpu-0", "gpu-2", "tpu-0", "other-0"):
                     await cluster.client.create(pod(f"on-{node}", node=node))
-            # A server alone: nobody plays the nodes.
+            # Only a server, so that no process simulates the nodes.
             async with cluster_in_process(ClusterSettings(clock=clock), store=store) as cluster:
                 counts = {each.prefix: each.count for each in earlier}
                 wanted = (fleet("gpu", 2), fleet("nic", 1), fleet("tpu", 4))
                 gone = await delete_stale_nodes(cluster.client, counts, wanted)
                 assert gone == ["gpu-2", "tpu-4", "tpu-5", "tpu-6", "tpu-7"]
-                # What a node owns is collected soon after it.
+                # The garbage collector deletes what a node owned.
                 await asyncio.sleep(60)
                 assert await names(cluster.client, Node) == [
                     "gpu-0",

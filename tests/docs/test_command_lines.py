@@ -1,7 +1,4 @@
-"""Every `dralloc` command line that a page shows can be typed: the command exists, and has these options.
-
-This holds for all of them, also for those that need a cluster and are not run.
-"""
+"""Every `dralloc` command line on a page is valid: the command exists and has these options, even if the line is not run."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ COMMAND: Any = typer.main.get_command(app)
 
 
 def command_lines(page: str) -> Iterator[str]:
-    """Those of consoles, and those in the text: `dralloc …` between backquotes."""
+    """Command lines in console blocks, and `dralloc …` between backquotes."""
     for block in blocks_of(page):
         if block.language == "console":
             for command in block.commands():
@@ -53,7 +50,7 @@ def faults(line: str) -> Iterator[str]:
 
 def words_of(line: str) -> Sequence[str]:
     words = shlex.split(line, comments=True)
-    # After `--` comes a command of somebody else.
+    # After `--` comes the command of another program.
     return words[: words.index("--")] if "--" in words else words
 
 
@@ -80,7 +77,7 @@ def test_command_lines_of_a_page_can_be_typed(page: Path) -> None:
         ("dralloc --version", None),
     ],
 )
-def test_what_cannot_be_typed_is_found(line: str, fault: str | None) -> None:
+def test_invalid_command_lines_are_found(line: str, fault: str | None) -> None:
     assert next(faults(line), None) == fault
 
 

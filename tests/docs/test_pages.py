@@ -1,4 +1,4 @@
-"""Every page is read from top to bottom: its commands are run, and print what the page shows."""
+"""Every page is run from top to bottom: its commands print what the page shows."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tests.support.warm_command import warm_command
 
 ROOT = Path(__file__).parents[2]
 PAGES = pages_of(ROOT)
-# What a page may change is copied; the rest of the project is only looked at.
+# Copied because pages may change them; the rest of the project is read only.
 COPIED = ("examples", "deploy")
-# Programs that the machine brings.
+# Programs of the system.
 SYSTEM_PROGRAMS = ("kubectl",)
-# Pages are read at the same time as other tests run, so nothing takes a port that may be taken.
+# Free ports, because other tests run at the same time.
 FREE_PORT = {"dralloc up": "--port 0", "dralloc apiserver": "--port 0"}
 
 
@@ -40,7 +40,7 @@ def name_of(page: Path) -> str:
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """The project as a reader has it who has just cloned it."""
+    """The project as after a clone."""
     directory = tmp_path / "dralloc"
     directory.mkdir()
     for entry in ROOT.iterdir():
@@ -54,7 +54,7 @@ def clone(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def running_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The kubeconfig of a cluster that `dralloc up` started: readers of examples have one."""
+    """The kubeconfig of a cluster of `dralloc up`, which the examples need."""
     directory = tmp_path_factory.mktemp("cluster")
     kubeconfig = directory / "kubeconfig"
     script = f"exec {sys.executable} -m dralloc up --ephemeral --port 0 --no-nodes --kubeconfig {kubeconfig}"

@@ -1,4 +1,4 @@
-"""The reference says what the code says."""
+"""The reference is up to date."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_the_reference_is_up_to_date() -> None:
     assert not written, "pages that nothing writes"
 
 
-# By the design documents: what an operator of each feature looks at.
+# Metrics that the KEPs name for operators.
 NAMED = (
     "apiserver_request_total",
     "scheduler_unschedulable_pods",

@@ -1,6 +1,6 @@
-"""Every example does what its README says: offline from the files alone, and on a cluster that runs.
+"""Every example does what the tables of its README say, offline and on a running cluster.
 
-The tables of a README are what is compared: a pod, its node, and what it gets; or `pending` and a part of the reason.
+A table has a pod, its node and its devices, or `pending` and a part of the reason.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dralloc.pytest_plugin.cluster_report import describe_results
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("[0-9][0-9]-*"))
-# Its pods are too many for a table.
+# Too many pods for a table.
 OF_A_JOB = "12-one-claim-for-a-job"
 
 HEADER = "| pod | node | what it gets, or why it waits |"
@@ -36,7 +36,7 @@ every_example = pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: pa
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """One line of a table."""
+    """One row of a table."""
 
     pod: str
     node: str
@@ -49,7 +49,7 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What is done, if anything, and what is expected then."""
+    """A command, if any, and the expected rows after it."""
 
     command: str
     expected: tuple[Expectation, ...]
@@ -68,7 +68,7 @@ def steps(example: Path) -> Iterator[Step]:
 
 
 def commands(example: Path) -> list[list[str]]:
-    """What the README tells to type, without `dralloc`."""
+    """The commands of the README, without `dralloc`."""
     lines = re.findall(r"^\$ dralloc (.*?)(?:\s+#.*)?$", (example / "README.md").read_text(), flags=re.MULTILINE)
     return [line.split() for line in lines]
 
@@ -79,7 +79,7 @@ def run(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> Result:
 
 
 def pod_of(claim: str, example: Path) -> str:
-    """The pod that uses the claim, or that it is made for."""
+    """The pod that uses the claim."""
     for document in yaml.safe_load_all((example / "workload.yaml").read_text()):
         if document["kind"] == "Pod":
             metadata = document["metadata"]
@@ -102,7 +102,7 @@ def test_an_example_is_complete(example: Path) -> None:
 
 
 def test_examples_can_be_tried_together() -> None:
-    """They bring nothing of the same name, so that one does not get in the way of the other."""
+    """No two examples have an object of the same name."""
     owners: dict[tuple[str, ...], str] = {}
     for example in EXAMPLES:
         for file in ("cluster.yaml", "workload.yaml"):
@@ -114,7 +114,7 @@ def test_examples_can_be_tried_together() -> None:
 
 
 @every_example
-def test_an_example_is_without_fault(example: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_example_is_valid(example: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = run(["validate", str(example)], monkeypatch)
     assert result.exit_code == 0, result.output
     assert "0 errors, 0 warnings" in result.output
@@ -142,7 +142,7 @@ def test_without_a_cluster_an_example_gets_what_its_table_says(example: Path, mo
             entries = given.pop(name)
             assert {node for node, _ in entries} == {each.node}
             assert "; ".join(text for _, text in entries) == each.gets
-    assert not given, "whoever gets something is in the table"
+    assert not given, "every pod with devices is in the table"
 
 
 def test_without_a_cluster_a_job_gets_its_one_claim(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +183,7 @@ def expect_job(cluster: DraCluster, expected: Expectation, *, name: str, count: 
 
 
 def do(cluster: DraCluster, command: str) -> None:
-    """What `dralloc delete` does."""
+    """The effect of `dralloc delete`."""
     match = re.fullmatch(r"dralloc delete (pod|devicetaintrule) (\S+)(?: -n (\S+))?", command)
     assert match is not None, f"cannot do {command}"
     kinds: dict[str, type[ApiObject]] = {"pod": Pod, "devicetaintrule": DeviceTaintRule}

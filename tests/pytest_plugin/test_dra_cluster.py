@@ -1,4 +1,4 @@
-"""The cluster that tests get: what they do with it, and what they are told when it does not go well."""
+"""The methods of a cluster in tests, and their error messages."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_pod_gets_its_device_and_runs(cluster: DraCluster) -> None:
 
 def test_a_pod_that_does_not_fit_says_why_and_what_would_help(cluster: DraCluster) -> None:
     cluster.apply(HUNGRY)
-    assert cluster.wait_until_pending("hungry", "memory too small").startswith("0/2 nodes are available")
+    assert cluster.wait_until_pending("hungry", "insufficient memory").startswith("0/2 nodes are available")
     assert "ask for 80Gi of memory instead of 100Gi" in cluster.explain("hungry")
 
 
@@ -109,7 +109,7 @@ def test_everything_that_describes_objects_can_be_applied(dra_cluster: DraCluste
     generated = {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "many-"}, "spec": pod("x")["spec"]}
     (first,) = dra_cluster.apply(generated)
     assert first.metadata.name.startswith("many-")
-    # What is there is changed, whoever wrote it.
+    # Apply is forced: it changes fields of other managers.
     changed = pod("by-document", {"gpu": existing("typed")}, labels={"colour": "red"})
     dra_cluster.apply(changed)
     assert dra_cluster.pod("by-document").metadata.labels == {"colour": "red"}
@@ -162,7 +162,7 @@ spec: {devices: {requests: [{name: gpu, deviceClassName: gpu.example.com}]}}
     assert applied.spec.devices.requests[0].exactly.device_class_name == "gpu.example.com"
 
 
-def test_waiting_goes_by_changes_and_fails_with_a_picture_of_the_cluster(cluster: DraCluster) -> None:
+def test_a_wait_follows_changes_and_times_out_with_the_state_of_the_cluster(cluster: DraCluster) -> None:
     asked = 0
 
     def is_there() -> Node:
@@ -183,7 +183,7 @@ def test_waiting_goes_by_changes_and_fails_with_a_picture_of_the_cluster(cluster
     for told in (
         "gpu-1   True    8",
         "default/hungry   Pending",
-        "memory too small",
+        "insufficient memory",
         "not allocated",
         "FailedScheduling",
     ):
@@ -191,7 +191,7 @@ def test_waiting_goes_by_changes_and_fails_with_a_picture_of_the_cluster(cluster
 
 
 async def break_down(cluster: DraCluster) -> None:
-    """Let a component die as soon as we have returned."""
+    """Make a component die soon after this call."""
 
     async def explode() -> None:
         raise ZeroDivisionError("out of order")
@@ -215,7 +215,7 @@ def test_a_component_that_dies_unseen_fails_the_end() -> None:
         block()
 
 
-def test_virtual_time_passes_only_when_told_and_then_at_once() -> None:
+def test_virtual_time_passes_only_in_calls() -> None:
     ended = pod("job", node="gpu-0")
     ended["metadata"]["annotations"] = {"fake.dralloc.io/run-seconds": "3600"}
     started = time.monotonic()
@@ -236,7 +236,7 @@ def test_real_time_cannot_be_advanced(dra_cluster: DraCluster) -> None:
 
 
 @pytest.mark.dra_cluster(nodes={}, virtual_time=True)
-def test_programs_outside_have_no_part_in_virtual_time(dra_cluster: DraCluster) -> None:
+def test_other_programs_need_real_time(dra_cluster: DraCluster) -> None:
     with pytest.raises(BadCluster, match="without virtual_time"):
         dra_cluster.kubeconfig()
 
@@ -254,7 +254,7 @@ def test_kubectl_finds_the_cluster_by_its_kubeconfig(dra_cluster: DraCluster, tm
     assert listed.stdout.splitlines()[1].split()[:3] == ["inference", "1/1", "Running"]
 
 
-def test_programs_outside_find_the_cluster_by_its_kubeconfig(dra_cluster: DraCluster) -> None:
+def test_other_programs_use_the_kubeconfig(dra_cluster: DraCluster) -> None:
     path = dra_cluster.kubeconfig()
     assert dra_cluster.kubeconfig() == path
     with connect(path) as client:
@@ -295,13 +295,13 @@ def test_controllers_can_be_left_out(dra_cluster: DraCluster) -> None:
         ({"feature_gates": "DRAEverything=true"}, "DRAEverything"),
     ],
 )
-def test_what_cannot_be_had_is_said(settings: dict[str, Any], message: str) -> None:
+def test_invalid_settings_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(BadCluster, match=message), running_cluster(**settings):
         pass
 
 
 def test_a_cluster_is_up_and_gone_again_quickly() -> None:
-    """In processor time: the wall clock of a busy machine says nothing. What is imported was paid for by the tests above."""
+    """In processor time, because the machine may be busy. The imports were made by the tests above."""
     costs = []
     for _ in range(3):
         before = time.process_time()

@@ -1,4 +1,4 @@
-"""A driver in a process of its own, tested with pods: the fixture brings the cluster and the node."""
+"""A test of a driver that is a process, with the fixture's cluster and node."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_pod_sees_what_its_driver_prepared(dra_cluster: DraCluster) -> None:
         ended = dra_cluster.wait_until(Pod, "inference", lambda pod: pod.status.phase == "Succeeded", 60)
         assert ended.spec.node_name == "node-a"
         assert f"memory={10 * 2**30}" in node.log_of(ended, "show")
-        # A pod that has ended gives back its share.
+        # The share of a finished pod is free again.
         dra_cluster.wait_for(lambda: not dra_cluster.devices_of("inference"))
 
 

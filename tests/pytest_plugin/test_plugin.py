@@ -1,10 +1,10 @@
-"""The plugin as pytest sees it: markers, what is printed when tests fail, and that it costs nothing where it is not used."""
+"""The plugin in pytest: markers, reports of failed tests, and no cost where it is not used."""
 
 from __future__ import annotations
 
 import pytest
 
-# What a run inside this process imports is forgotten after it, and would be imported again for each.
+# Imported here, because a run inside this process forgets its imports afterwards.
 import dralloc.apiserver.http.listener
 import dralloc.pytest_plugin.cluster  # noqa: F401
 
@@ -22,7 +22,7 @@ POD = {
 
 
 def run(pytester: pytest.Pytester, source: str, *arguments: str) -> pytest.RunResult:
-    """In this process, with warnings as errors: others have that setting, too."""
+    """In this process, with warnings as errors."""
     pytester.makepyfile(POD + source)
     return pytester.runpytest_inprocess("-W", "error", "-p", "no:xdist", "-p", "no:cacheprovider", *arguments)
 
@@ -71,7 +71,7 @@ def test_the_marker_is_explained(pytester: pytest.Pytester) -> None:
         ("{'gpu': 1}", "marker dra_cluster: too many positional arguments; it accepts nodes=,*"),
     ],
 )
-def test_a_marker_that_makes_no_sense_is_told_in_a_line(pytester: pytest.Pytester, marker: str, message: str) -> None:
+def test_an_invalid_marker_is_a_one_line_error(pytester: pytest.Pytester, marker: str, message: str) -> None:
     result = run(
         pytester, f"import pytest\n\n@pytest.mark.dra_cluster({marker})\ndef test_x(dra_cluster):\n    assert False\n"
     )
@@ -81,7 +81,7 @@ def test_a_marker_that_makes_no_sense_is_told_in_a_line(pytester: pytest.Pyteste
     result.stdout.no_fnmatch_line("*During handling*")
 
 
-def test_where_a_test_fails_its_cluster_is_shown(pytester: pytest.Pytester) -> None:
+def test_a_failed_test_shows_its_cluster(pytester: pytest.Pytester) -> None:
     result = run(
         pytester,
         """
@@ -106,7 +106,7 @@ def test_x(dra_cluster):
 
 
 @pytest.mark.parametrize("virtual_time", [False, True])
-def test_a_refusal_is_shown_where_the_test_asks_for_it(pytester: pytest.Pytester, virtual_time: bool) -> None:
+def test_a_refused_request_is_shown_at_the_line_of_the_test(pytester: pytest.Pytester, virtual_time: bool) -> None:
     test = f"""
 import pytest
 
@@ -122,7 +122,7 @@ def test_x(dra_cluster):
     run(pytester, test, "--full-trace").stdout.fnmatch_lines(["*calls.py*"])
 
 
-def test_a_wait_in_vain_is_shown_where_the_test_waits(pytester: pytest.Pytester) -> None:
+def test_a_timed_out_wait_is_shown_at_the_line_of_the_test(pytester: pytest.Pytester) -> None:
     result = run(
         pytester,
         """
@@ -169,7 +169,7 @@ def test_unseen(dra_cluster):
     result.stdout.fnmatch_lines(["E  *ComponentDied: the thing died: ZeroDivisionError: out of order"])
 
 
-def test_who_has_us_installed_and_does_not_use_us_imports_nothing_of_us(pytester: pytest.Pytester) -> None:
+def test_a_project_without_the_fixture_imports_nothing(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
 import sys
@@ -184,7 +184,7 @@ def test_asserts_stay_as_they_are():
     assert type(names.__loader__).__name__ == "SourceFileLoader"
 """
     )
-    # Plugins of others bring what they need themselves.
+    # Imports of other plugins do not count.
     without = ("xdist", "xdist.looponfail", "hypothesispytest", "anyio", "timeout")
     result = pytester.runpytest_subprocess(*(f"-pno:{name}" for name in without))
     result.assert_outcomes(passed=2)

@@ -1,6 +1,7 @@
 """A command that starts quickly: a process has imported the program and forks for every call.
 
-Pages show hundreds of commands, and each would import half of the program. A call gets its own arguments, environment, directory
+Pages show hundreds of commands, and each would import half of the program. A call has its own arguments,
+environment, directory and standard streams.
 """
 
 from __future__ import annotations

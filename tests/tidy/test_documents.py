@@ -1,4 +1,4 @@
-"""What the documents say exists: linked files, and the tests that parity.md names."""
+"""Links, pictures, and the modules and tests that parity.md names exist."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def parity_rows() -> dict[str, tuple[str, str, str, str]]:
 
 
 def anchors_of(path: Path) -> set[str]:
-    """What links can point to in a page: its headings, as hosts of Markdown name them."""
+    """The anchors of the page's headings."""
     headings = re.findall(r"^#+ +(.*)$", prose_of(path.read_text()), re.M)
     return {
         re.sub(r"[^\w\- ]", "", re.sub(r"\[(.*?)\]\(.*?\)", r"\1", text).lower()).replace(" ", "-") for text in headings
@@ -66,7 +66,7 @@ def test_links_lead_somewhere(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", documents(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_pictures_are_there(path: Path) -> None:
+def test_pictures_exist(path: Path) -> None:
     for target in re.findall(r'(?:src|srcset)="([^"]+)"', prose_of(path.read_text())):
         assert (path.parent / target).is_file(), f"{path.relative_to(ROOT)} shows {target}"
 
@@ -93,7 +93,7 @@ def test_parity_names_modules_and_tests_that_exist(promise: str) -> None:
 
 
 @pytest.mark.parametrize("path", tracked_files(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_the_project_knows_no_machine(path: Path) -> None:
+def test_files_name_no_machine_or_registry(path: Path) -> None:
     if path == Path(__file__) or path.suffix in (".gz", ".png"):
         return
     text = path.read_text(errors="replace")

@@ -1,4 +1,4 @@
-"""Modules do not import each other in a circle, late imports and those for type checkers included."""
+"""There are no import cycles, late imports and those for type checkers included."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from tests.support.source_tree import SOURCE, modules, tree_of
 
 # Wire types of an API version have the names that Kubernetes gives them in every version.
 VERSIONS = frozenset({"api/resource_v1.py", "api/v1beta1.py", "api/v1beta2.py"})
-# Names that are still defined more than once. The list only shrinks.
+# Names that are defined more than once. The list only shrinks.
 KNOWN_CLASSES = frozenset({"Cause"})
 # Nouns that end in -ing.
 NOUNS = frozenset({"defaulting"})

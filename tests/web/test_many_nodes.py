@@ -1,4 +1,4 @@
-"""The page with 5,000 nodes of eight devices each: soon usable, never frozen, within bounds of memory, and searched as one types."""
+"""The page with 5,000 nodes of eight devices: time until usable, longest freeze, memory, search."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.support.large_cluster import DEVICES_PER_NODE, large_cluster
 
 NODES = 5_000
 
-# Far above what it takes, because other tests run beside this one; the figures themselves are printed.
+# Generous, because other tests run at the same time; the figures are printed.
 USABLE_WITHIN_S = 60
 CPU_MAX_S = 20
 HEAP_MAX_MB = 100
 STALL_MAX_MS = 10_000
-# What is drawn does not grow with the cluster.
+# The number of elements does not grow with the cluster.
 ELEMENTS_MAX = 2_000
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
@@ -40,7 +40,7 @@ def test_five_thousand_nodes() -> None:
         runner.run(main())
 
 
-# Notes the longest time that the page did nothing else.
+# Records the longest task.
 WATCH_STALLS = """
     window.longest = 0;
     new PerformanceObserver((list) => {

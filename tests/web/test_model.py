@@ -1,4 +1,4 @@
-"""The page's model, run by node: its own tests, and the same accounting as the allocator's on random clusters."""
+"""The page's model in Node.js: its own tests, and the same accounting as the allocator on random clusters."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def by_place(reports: Any) -> list[Any]:
 
 
 def comparable(report: dict[str, Any]) -> dict[str, Any]:
-    """Amounts as numbers, so that only what they are counts; nobody as nobody."""
+    """The accounting with amounts as numbers."""
     return {
         **report,
         "nodeName": report["nodeName"] or "",
@@ -126,7 +126,7 @@ AMOUNTS = ("0", "1", "2", "3", "7", "10", "1500m", "0.5", "2.25", "1k", "1Ki", "
 
 
 def policy_world(random: Random) -> World:
-    """One shareable device with odd policies, of which odd shares are taken."""
+    """One shareable device with unusual policies and shares."""
     names = ("memory", "slots")[: random.choice((1, 1, 2))]
     capacities = {name: odd_capacity(random) for name in names}
     device = build.device("shared", capacity=capacities, shareable=random.random() < 0.9)
@@ -162,7 +162,7 @@ def shares(random: Random, names: tuple[str, ...]) -> Iterator[ResourceClaim]:
 
 
 def test_every_slice_of_these_worlds_counts() -> None:
-    """Otherwise the comparison above would compare nothing with nothing."""
+    """Guards the comparison above against empty worlds."""
     worlds: list[World] = [random_world(seed) for seed in range(WORLDS)]
     slices: list[ResourceSlice] = [each for world in worlds for each in world.slices]
     assert len(slices) > WORLDS

@@ -1,4 +1,4 @@
-"""The page in a real browser, on a real cluster with everything in it: `dralloc up`, and what happens there."""
+"""The page in a real browser, on a cluster of `dralloc up` with objects of every kind."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ pytestmark = [
 
 
 class Window:
-    """A browser's window that tests look into, one after the other."""
+    """A browser window that the tests share."""
 
     def __init__(self, runner: asyncio.Runner, page: Page) -> None:
         self._runner = runner
@@ -83,7 +83,7 @@ def opened(cluster: ClusterProcess, client: Client) -> Iterator[Window]:
             await page.resize(1280, 800)
             await page.open(f"{cluster.url}/ui/")
             await page.until(LIVE)
-            # Everybody who can have a device has one.
+            # All pods that fit are scheduled.
             await page.sees("1 pending")
 
         shown.run(open_page)
@@ -248,7 +248,7 @@ def test_new_devices_appear_and_their_texts_stay_texts(opened: Window, client: C
 
 
 def test_three_windows_are_live_at_once(cluster: ClusterProcess, client: Client) -> None:
-    """A browser has six connections to a server; watches that never end would leave none to the third window."""
+    """A browser has six connections to a server, so endless watches would block the third window."""
     program = find_chromium()
     assert program is not None, "tests without it are skipped"
 
@@ -274,7 +274,7 @@ VIEWS = ("#/", "#/nodes/mig-0", "#/claims", "#/claims/research/flexible", "#/pod
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_every_view_can_be_used_by_everybody(opened: Window, theme: str) -> None:
+def test_every_view_is_accessible(opened: Window, theme: str) -> None:
     async def look(page: Page) -> None:
         await page.prefer(color_scheme=theme, reduced_motion="reduce")
         for view in VIEWS:

@@ -1,4 +1,4 @@
-"""What counts as shown: the reading of pages that all other tests of documents rest on."""
+"""The reader of Markdown pages, which all other tests of documents use."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_shown_and_printed(shown: str, printed: str, want: bool) -> None:
     assert shows(shown, printed) is want
 
 
-def test_a_beginning_is_enough_of_what_goes_on() -> None:
+def test_a_running_program_must_only_begin_as_shown() -> None:
     assert shows("a", "a\nb\n", is_beginning=True)
     assert not shows("a\nc", "a\nb\n", is_beginning=True)
 
@@ -85,7 +85,7 @@ def test_a_beginning_is_enough_of_what_goes_on() -> None:
         ),
     ],
 )
-def test_pages_that_are_true(page: str, tmp_path: Path) -> None:
+def test_correct_pages(page: str, tmp_path: Path) -> None:
     with PageRunner(tmp_path, tmp_path / "home") as runner:
         runner.read(page)
 
@@ -105,7 +105,7 @@ def test_pages_that_are_true(page: str, tmp_path: Path) -> None:
         pytest.param("```yaml\nkind: ResourceClaim\n```", id="manifest that is refused"),
     ],
 )
-def test_pages_that_are_not_true(page: str, tmp_path: Path) -> None:
+def test_wrong_pages(page: str, tmp_path: Path) -> None:
     with (
         pytest.raises(AssertionError, match=r"^(line \d+:|ended by itself)"),
         PageRunner(tmp_path, tmp_path / "home") as runner,

@@ -1,4 +1,4 @@
-"""The page's files over HTTP: what is served how, and that nothing else is."""
+"""The page's files over HTTP: headers, caching, paths, and protection against other sites."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Browser:
-    """Sends paths as they are: no client library tidies them up."""
+    """Sends paths without normalization."""
 
     server: ServerProcess
 
@@ -125,7 +125,7 @@ def test_paths(browser: Browser, case: Case) -> None:
     ],
 )
 def test_pages_of_other_sites_reach_nothing(browser: Browser, headers: dict[str, str], status: int) -> None:
-    """Whoever reaches a server without tokens is its administrator: a browser must not lend that to every site it shows."""
+    """Every client of a server without tokens is its administrator, so pages of other sites must be refused."""
     sent = {name: value.replace("@SERVER@", browser.server.url) for name, value in headers.items()}
     assert browser.ask("/api/v1/namespaces", **sent).status == status
     written = browser.ask("/api/v1/namespaces", "POST", **sent)
@@ -137,7 +137,7 @@ def test_a_page_needs_no_token_and_the_api_does(tmp_path: Path) -> None:
     import urllib.error
     import urllib.request
 
-    # What is checked is who may read; whose certificate it is, others check.
+    # Certificates are tested elsewhere.
     context = ssl._create_unverified_context()
     with server_process(tmp_path, "--store", "memory://") as server:
         with urllib.request.urlopen(f"{server.url}/ui/", context=context) as response:

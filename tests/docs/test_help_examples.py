@@ -1,7 +1,4 @@
-"""The examples that the helps of commands teach by, as the reference shows them: each is run, and works.
-
-All of them meet one cluster, and files of the names that they use.
-"""
+"""The examples in the help of every command run and work, on one cluster and with files of the names that they use."""
 
 from __future__ import annotations
 
@@ -33,14 +30,14 @@ EXAMPLES = [
 LINES = [line for example in EXAMPLES for line in example]
 DEADLINE_S = 60
 
-# What needs something that is not here; where it is run instead.
+# Examples that need something else, and the test that runs them.
 ELSEWHERE = {
     "etcd://": "a real etcd: tests/store, tests/cli/test_up.py",
     "/var/lib/kubelet": "a kubelet",
     "plugins_registry/my-reg.sock": "a driver that runs: tests/cli/test_driver_test.py",
     "dralloc bench": "tests/cli/test_bench.py",
 }
-# Smaller, elsewhere or shorter than the example, and otherwise the same.
+# Replacements that make an example smaller or shorter.
 INSTEAD = {
     "--fake 500": "--fake 3",
     "--fake 1000": "--fake 3",
@@ -50,7 +47,7 @@ INSTEAD = {
     "--data-dir /tmp/try": "--data-dir try",
     "driver-test --": "driver-test --only registration --only prepare.answer --",
 }
-# What goes on until Ctrl-C, and what it prints before that.
+# Examples that run until Ctrl-C, and what they print before.
 ENDLESS = {
     "dralloc up": "dralloc is up…\n…",
     "dralloc apiserver": "serving on …",
@@ -61,7 +58,7 @@ ENDLESS = {
     "dralloc get pods -w": "NAME…\n…\nweb…",
     "dralloc top devices --watch": "…\n…gpu-0…",
 }
-# Others may take the port while this runs.
+# The port may be in use.
 FREE_PORT = ("dralloc up", "dralloc apiserver")
 
 CLAIM = """\
@@ -121,7 +118,7 @@ WORLD = "---\n".join(
         POD.format(name="train-0", namespace="ml"),
         POD.format(name="train-1", namespace="ml"),
         POD.format(name="web", namespace="default"),
-        # Waits for as long as nobody schedules it.
+        # Waits until it is scheduled.
         POD.format(name="waiting", namespace="default").replace("spec:\n", "spec:\n  schedulerName: nobody\n", 1),
     )
 )
@@ -137,7 +134,7 @@ FILES = {
     .replace("exactly: {deviceClassName: gpu.example.com}", "deviceClassName: gpu.example.com"),
     "slices.yaml": SLICE.format(name="node-7"),
     "s.yaml": SLICE.format(name="node-7"),
-    # Programs of others: what they pass on is what counts.
+    # Replacements for other programs in pipes.
     "bin/helm": "#!/bin/sh\nexec cat claim.yaml\n",
     "bin/jq": "#!/bin/sh\nexec cat\n",
     "my-driver": f"#!/bin/sh\nGPU_MEMORY_CARDS={ROOT}/examples/drivers/gpu-memory/cards.json "
@@ -147,7 +144,7 @@ FILES = {
 
 @dataclass(frozen=True)
 class Reader:
-    """Somebody who types examples."""
+    """Runs examples."""
 
     directory: Path
     programs: Path
@@ -191,7 +188,7 @@ class Reader:
 
 @pytest.fixture
 def reader(tmp_path: Path) -> Iterator[Reader]:
-    """With a cluster that runs, called `production` too, and files of the names that the examples use."""
+    """A running cluster, also with the context `production`, and files of the names that the examples use."""
     for name, text in FILES.items():
         file = tmp_path / name
         file.parent.mkdir(exist_ok=True)
@@ -222,10 +219,10 @@ def _beginning_of(vectors: Path, directory: Path, count: int = 20) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_the_examples_of_all_helps_work(reader: Reader) -> None:
+def test_help_examples_work(reader: Reader) -> None:
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl is not installed: `make system`")
-    # What others look at goes last.
+    # Deletions last, because other examples need the objects.
     for example in sorted(EXAMPLES, key=lambda lines: lines[0].startswith("dralloc delete")):
         of_a_server_of_ours = reader.directory / "home" / ".dralloc" / "kubeconfig"
         of_a_server_of_ours.parent.mkdir(parents=True, exist_ok=True)
@@ -235,12 +232,12 @@ def test_the_examples_of_all_helps_work(reader: Reader) -> None:
             if any(word in line for word in ELSEWHERE):
                 continue
             reader.type(line, before)
-            # The shell remembers what is not a command.
+            # Keeps variables of the shell.
             before += f"{line}\n" if "=" in line.partition(" ")[0] else ""
 
 
-def test_what_is_said_of_the_examples_is_said_of_some() -> None:
-    """So that nothing is left out that nobody would miss."""
+def test_every_exception_applies_to_an_example() -> None:
+    """An exception that no example needs any more is removed."""
     for word in (*ELSEWHERE, *INSTEAD):
         assert any(word in line for line in LINES), word
     for beginning in ENDLESS:

@@ -1,4 +1,4 @@
-"""The page's files hold what they promise without a browser: nothing from elsewhere, nothing that makes markup of texts."""
+"""The static files of the page: nothing is loaded from other servers, and no text becomes markup."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAKES_MARKUP = re.compile(r"innerHTML|outerHTML|insertAdjacentHTML|document\.wri
 
 
 @pytest.mark.parametrize("path", OURS, ids=lambda path: path.relative_to(STATIC).as_posix())
-def test_a_file_needs_nobody_else(path: Path) -> None:
+def test_a_file_loads_nothing_from_other_servers(path: Path) -> None:
     text = path.read_text()
     addresses = set(re.findall(r"https?://[^\s\"'`)]*", text)) - {"http://www.w3.org/2000/svg"}
     assert not addresses
@@ -25,7 +25,7 @@ def test_a_file_needs_nobody_else(path: Path) -> None:
         assert (path.parent / imported).is_file(), imported
 
 
-def test_the_vendored_library_is_the_one_that_was_looked_at() -> None:
+def test_the_vendored_library_has_its_checksum() -> None:
     script = (ROOT / "scripts" / "refresh-vendored-js").read_text()
     pinned = re.search(r"^module_sha256=([0-9a-f]{64})$", script, re.MULTILINE)
     assert pinned is not None
