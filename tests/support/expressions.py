@@ -9,19 +9,7 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from dralloc.cel.syntax import (
-    Call,
-    Expression,
-    FieldEntry,
-    Identifier,
-    ListLiteral,
-    Literal,
-    LiteralKind,
-    MapEntry,
-    MapLiteral,
-    MessageLiteral,
-    Select,
-)
+from dralloc.cel import syntax
 
 _NAMES: Final = ("a", "b", "x1", "_y", "Zed", ".root")
 _FIELDS: Final = (*_NAMES[:5], "for", "in", "true", "with-dash", "a.b/c d")
@@ -34,65 +22,69 @@ _BINARY: Final = (
 
 def _literals() -> st.SearchStrategy[dict[str, Any]]:
     return st.one_of(
-        st.just({"kind": LiteralKind.NULL, "value": None}),
-        st.booleans().map(lambda value: {"kind": LiteralKind.BOOL, "value": value}),
-        st.integers(-(2**63), 2**63 - 1).map(lambda value: {"kind": LiteralKind.INT, "value": value}),
-        st.integers(0, 2**64 - 1).map(lambda value: {"kind": LiteralKind.UINT, "value": value}),
+        st.just({"kind": syntax.LiteralKind.NULL, "value": None}),
+        st.booleans().map(lambda value: {"kind": syntax.LiteralKind.BOOL, "value": value}),
+        st.integers(-(2**63), 2**63 - 1).map(lambda value: {"kind": syntax.LiteralKind.INT, "value": value}),
+        st.integers(0, 2**64 - 1).map(lambda value: {"kind": syntax.LiteralKind.UINT, "value": value}),
         st.floats(allow_nan=False, allow_infinity=False).map(
-            lambda value: {"kind": LiteralKind.DOUBLE, "value": value}
+            lambda value: {"kind": syntax.LiteralKind.DOUBLE, "value": value}
         ),
         st.text(st.characters(exclude_categories=["Cs"]), max_size=8).map(
-            lambda value: {"kind": LiteralKind.STRING, "value": value}
+            lambda value: {"kind": syntax.LiteralKind.STRING, "value": value}
         ),
-        st.binary(max_size=8).map(lambda value: {"kind": LiteralKind.BYTES, "value": value}),
+        st.binary(max_size=8).map(lambda value: {"kind": syntax.LiteralKind.BYTES, "value": value}),
     )
 
 
 @st.composite
-def expression_trees(draw: st.DrawFn, depth: int = 4) -> Expression:
+def expression_trees(draw: st.DrawFn, depth: int = 4) -> syntax.Expression:
     """A syntax tree without macros and without regard to types."""
     numbers = count(1)
 
-    def node(depth: int) -> Expression:
+    def node(depth: int) -> syntax.Expression:
         common: dict[str, Any] = {"id": next(numbers), "offset": 0}
         shapes = ("literal", "name") if depth == 0 else _SHAPES
         match draw(st.sampled_from(shapes)):
             case "literal":
-                return Literal(**common, **draw(_literals()))
+                return syntax.Literal(**common, **draw(_literals()))
             case "name":
-                return Identifier(**common, name=draw(st.sampled_from(_NAMES)))
+                return syntax.Identifier(**common, name=draw(st.sampled_from(_NAMES)))
             case "field":
                 field, tests = draw(st.sampled_from(_FIELDS)), draw(st.booleans())
-                return Select(**common, operand=node(depth - 1), field=field, tests_presence=tests)
+                return syntax.Select(**common, operand=node(depth - 1), field=field, tests_presence=tests)
             case "optional field":
-                key = Literal(id=next(numbers), offset=0, kind=LiteralKind.STRING, value=draw(st.sampled_from(_FIELDS)))
-                return Call(**common, function="_?._", arguments=(node(depth - 1), key))
+                key = syntax.Literal(
+                    id=next(numbers), offset=0, kind=syntax.LiteralKind.STRING, value=draw(st.sampled_from(_FIELDS))
+                )
+                return syntax.Call(**common, function="_?._", arguments=(node(depth - 1), key))
             case "prefix":
-                return Call(**common, function=draw(st.sampled_from(("!_", "-_"))), arguments=(node(depth - 1),))
+                return syntax.Call(**common, function=draw(st.sampled_from(("!_", "-_"))), arguments=(node(depth - 1),))
             case "binary":
                 function = draw(st.sampled_from(_BINARY))
-                return Call(**common, function=function, arguments=(node(depth - 1), node(depth - 1)))
+                return syntax.Call(**common, function=function, arguments=(node(depth - 1), node(depth - 1)))
             case "conditional":
                 arguments = (node(depth - 1), node(depth - 1), node(depth - 1))
-                return Call(**common, function="_?_:_", arguments=arguments)
+                return syntax.Call(**common, function="_?_:_", arguments=arguments)
             case "call":
-                return Call(**common, function=draw(st.sampled_from(_FUNCTIONS)), arguments=nodes(depth))
+                return syntax.Call(**common, function=draw(st.sampled_from(_FUNCTIONS)), arguments=nodes(depth))
             case "method":
                 function = draw(st.sampled_from(_METHODS))
-                return Call(**common, function=function, target=node(depth - 1), arguments=nodes(depth))
+                return syntax.Call(**common, function=function, target=node(depth - 1), arguments=nodes(depth))
             case "list":
                 elements = nodes(depth)
                 optional = draw(st.frozensets(st.sampled_from(range(len(elements))))) if elements else frozenset()
-                return ListLiteral(**common, elements=elements, optional=optional)
+                return syntax.ListLiteral(**common, elements=elements, optional=optional)
             case "map":
                 entries = tuple(
-                    MapEntry(id=next(numbers), offset=0, key=key, value=node(depth - 1), optional=draw(st.booleans()))
+                    syntax.MapEntry(
+                        id=next(numbers), offset=0, key=key, value=node(depth - 1), optional=draw(st.booleans())
+                    )
                     for key in nodes(depth)
                 )
-                return MapLiteral(**common, entries=entries)
+                return syntax.MapLiteral(**common, entries=entries)
             case _:
                 fields = tuple(
-                    FieldEntry(
+                    syntax.FieldEntry(
                         id=next(numbers),
                         offset=0,
                         field=draw(st.sampled_from(_FIELDS)),
@@ -102,9 +94,9 @@ def expression_trees(draw: st.DrawFn, depth: int = 4) -> Expression:
                     for value in nodes(depth)
                 )
                 type_name = draw(st.sampled_from(("Message", "a.b.Message", ".pkg.M")))
-                return MessageLiteral(**common, type_name=type_name, entries=fields)
+                return syntax.MessageLiteral(**common, type_name=type_name, entries=fields)
 
-    def nodes(depth: int) -> tuple[Expression, ...]:
+    def nodes(depth: int) -> tuple[syntax.Expression, ...]:
         return tuple(node(depth - 1) for _ in range(draw(st.integers(0, 2))))
 
     return node(depth)

@@ -9,18 +9,7 @@ from typing import TypedDict
 
 from dralloc.allocator.features import Features
 from dralloc.api import device_parts as parts
-from dralloc.api.resource_v1 import (
-    NO_EXECUTE,
-    NO_SCHEDULE,
-    Device,
-    DeviceCapacity,
-    DeviceConstraint,
-    DeviceRequest,
-    DeviceTaintRule,
-    DeviceToleration,
-    ResourceClaim,
-    ResourceSlice,
-)
+from dralloc.api import resource_v1
 from dralloc.testing import builders as build
 from tests.support.plain_pools import World
 
@@ -56,7 +45,7 @@ class _Wishes(TypedDict):
     everything: bool
     where: tuple[str, ...]
     capacity: dict[str, str] | None
-    tolerations: tuple[DeviceToleration, ...]
+    tolerations: tuple[resource_v1.DeviceToleration, ...]
 
 
 def random_world(seed: int) -> World:
@@ -104,12 +93,12 @@ class _Maker:
 
     # --- Slices -----------------------------------------------------------------------------------------------------
 
-    def _slices(self) -> Iterator[ResourceSlice]:
+    def _slices(self) -> Iterator[resource_v1.ResourceSlice]:
         for pool in range(self._random.choice((1, 1, 2))):
             driver = DRIVERS[0] if self._chance() < 0.7 else DRIVERS[1]
             yield from self._pool(driver, f"pool-{pool}")
 
-    def _pool(self, driver: str, pool: str) -> Iterator[ResourceSlice]:
+    def _pool(self, driver: str, pool: str) -> Iterator[resource_v1.ResourceSlice]:
         count = self._random.choice((1, 1, 2))
         generation = self._random.choice((1, 1, 2))
         is_drawing = self._chance() < self._drawing
@@ -144,7 +133,7 @@ class _Maker:
                 counters=amounts,
             )
 
-    def _device(self, name: str, is_drawing: bool, per_device: bool) -> Device:
+    def _device(self, name: str, is_drawing: bool, per_device: bool) -> resource_v1.Device:
         pick = self._random.choice
         attributes: dict[str, parts.AttributeValue] = {}
         if self._uniform or self._chance() < 0.85:
@@ -164,18 +153,18 @@ class _Maker:
             capacity=self._capacities() if is_shareable or self._chance() < 0.2 else None,
             shareable=is_shareable or None,
             draws=draws if is_drawing and self._chance() < 0.8 else None,
-            taints=[build.taint("broken", pick("xy"), pick((NO_SCHEDULE, NO_EXECUTE, "None")))]
+            taints=[build.taint("broken", pick("xy"), pick((resource_v1.NO_SCHEDULE, resource_v1.NO_EXECUTE, "None")))]
             if self._chance() < self._tainted
             else (),
             node_name=pick(("node-a", "node-a", "node-b")) if per_device else None,
             binding_conditions=("ready",) if self._chance() < 0.03 else (),
         )
 
-    def _capacities(self) -> dict[str, str | DeviceCapacity]:
+    def _capacities(self) -> dict[str, str | resource_v1.DeviceCapacity]:
         names = ("memory", "slots") if self._chance() < 0.3 else ("memory",)
         return {name: self._capacity() for name in names}
 
-    def _capacity(self) -> DeviceCapacity:
+    def _capacity(self) -> resource_v1.DeviceCapacity:
         value = str(self._random.randint(2, 14 if self._wide else 6))
         match self._random.randrange(6):
             case 0:
@@ -189,14 +178,14 @@ class _Maker:
             case _:
                 return parts.capacity(value)
 
-    def _rules(self) -> Iterator[DeviceTaintRule]:
+    def _rules(self) -> Iterator[resource_v1.DeviceTaintRule]:
         if self._chance() < 0.1:
             driver, device = self._random.choice((*DRIVERS, None)), self._random.choice(("dev-0-0", None))
             yield build.taint_rule("rule", build.taint("broken", "z"), driver=driver, device=device)
 
     # --- Usage ------------------------------------------------------------------------------------------------------
 
-    def _allocated(self, slices: tuple[ResourceSlice, ...]) -> Iterator[ResourceClaim]:
+    def _allocated(self, slices: tuple[resource_v1.ResourceSlice, ...]) -> Iterator[resource_v1.ResourceClaim]:
         for each in slices:
             for device in each.spec.devices or ():
                 if self._chance() > 0.1:
@@ -215,7 +204,7 @@ class _Maker:
 
     # --- Claims -----------------------------------------------------------------------------------------------------
 
-    def _claim(self, name: str, features: Features) -> ResourceClaim:
+    def _claim(self, name: str, features: Features) -> resource_v1.ResourceClaim:
         requests = [
             self._request(f"r{index}", features)
             for index in range(self._random.choice((4, 5, 6) if self._tight else (1, 2, 3, 3, 4, 5)))
@@ -223,7 +212,7 @@ class _Maker:
         constraints = [self._constraint(requests) for _ in range(self._random.choice((0, 1, 1, 2)))]
         return build.claim(name, *requests, constraints=constraints)
 
-    def _request(self, name: str, features: Features) -> DeviceRequest:
+    def _request(self, name: str, features: Features) -> resource_v1.DeviceRequest:
         if features.prioritized_list and self._chance() < 0.3:
             count = self._random.choice((1, 2, 3))
             return build.first_available(
@@ -250,7 +239,7 @@ class _Maker:
             return (1, 2, 9, 14, 16)
         return (1,) if self._tight else (1, 1, 1, 1, 2, 2, 3)
 
-    def _tolerations(self) -> Iterator[DeviceToleration]:
+    def _tolerations(self) -> Iterator[resource_v1.DeviceToleration]:
         if self._chance() < self._tainted * 2:
             yield build.toleration("broken", self._random.choice(("x", "y", None)))
 
@@ -259,7 +248,7 @@ class _Maker:
             return ()
         return (self._random.choice(SELECTORS if self._chance() < self._failing * 5 else SELECTORS[:GUARDED]),)
 
-    def _constraint(self, requests: list[DeviceRequest]) -> DeviceConstraint:
+    def _constraint(self, requests: list[resource_v1.DeviceRequest]) -> resource_v1.DeviceConstraint:
         names = [
             name
             for request in requests

@@ -13,23 +13,8 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from dralloc.api import resource_v1
 from dralloc.api.meta_v1 import ApiObject, Condition
-from dralloc.api.resource_v1 import (
-    NULL,
-    AllocatedDeviceStatus,
-    Device,
-    DeviceAllocationConfiguration,
-    DeviceClaimConfiguration,
-    DeviceClass,
-    DeviceClassConfiguration,
-    DeviceTaint,
-    DeviceTaintRule,
-    ResourceClaim,
-    ResourceClaimSpec,
-    ResourceClaimStatus,
-    ResourceClaimTemplate,
-    ResourceSlice,
-)
 from dralloc.api.timestamps import canonical_timestamp
 from dralloc.api.wire import Time, map_changed
 
@@ -46,19 +31,19 @@ def with_canonical_times(obj: ObjectT) -> ObjectT:
 
 def _with_canonical_times(obj: ApiObject) -> ApiObject:
     match obj:
-        case ResourceSlice():
+        case resource_v1.ResourceSlice():
             devices = map_changed(obj.spec.devices or (), _device_times)
             return (
                 obj
                 if not devices or devices is obj.spec.devices
                 else replace(obj, spec=replace(obj.spec, devices=devices))
             )
-        case DeviceTaintRule():
+        case resource_v1.DeviceTaintRule():
             taint, conditions = _taint_times(obj.spec.taint), map_changed(obj.status.conditions, _condition_times)
             if taint is obj.spec.taint and conditions is obj.status.conditions:
                 return obj
             return replace(obj, spec=replace(obj.spec, taint=taint), status=replace(obj.status, conditions=conditions))
-        case ResourceClaim():
+        case resource_v1.ResourceClaim():
             status = _claim_status_times(obj.status)
             return obj if status is obj.status else replace(obj, status=status)
         case _:
@@ -79,14 +64,14 @@ def _canonical_time(time: Time | None) -> Time | None:
     return None if time is None else canonical_timestamp(time)
 
 
-def _device_times(device: Device) -> Device:
+def _device_times(device: resource_v1.Device) -> resource_v1.Device:
     if not device.taints:
         return device
     taints = map_changed(device.taints, _taint_times)
     return device if taints is device.taints else replace(device, taints=taints)
 
 
-def _taint_times(taint: DeviceTaint) -> DeviceTaint:
+def _taint_times(taint: resource_v1.DeviceTaint) -> resource_v1.DeviceTaint:
     time = _canonical_time(taint.time_added)
     return taint if time == taint.time_added else replace(taint, time_added=time)
 
@@ -96,7 +81,7 @@ def _condition_times(condition: Condition) -> Condition:
     return condition if time == condition.last_transition_time else replace(condition, last_transition_time=time)
 
 
-def _claim_status_times(status: ResourceClaimStatus) -> ResourceClaimStatus:
+def _claim_status_times(status: resource_v1.ResourceClaimStatus) -> resource_v1.ResourceClaimStatus:
     allocation = status.allocation
     if allocation is not None and allocation.allocation_timestamp is not None:
         time = canonical_timestamp(allocation.allocation_timestamp)
@@ -106,7 +91,7 @@ def _claim_status_times(status: ResourceClaimStatus) -> ResourceClaimStatus:
     return status if devices is status.devices else replace(status, devices=devices)
 
 
-def _device_status_times(device: AllocatedDeviceStatus) -> AllocatedDeviceStatus:
+def _device_status_times(device: resource_v1.AllocatedDeviceStatus) -> resource_v1.AllocatedDeviceStatus:
     conditions = map_changed(device.conditions or (), _condition_times)
     return device if not conditions or conditions is device.conditions else replace(device, conditions=conditions)
 
@@ -121,26 +106,26 @@ def canonicalize(obj: ObjectT) -> ObjectT:
 
 def _canonicalize(obj: ApiObject) -> ApiObject:
     match obj:
-        case ResourceSlice():
+        case resource_v1.ResourceSlice():
             spec = obj.spec
             if spec.devices == () or spec.shared_counters == ():
                 spec = replace(spec, devices=spec.devices or None, shared_counters=spec.shared_counters or None)
             return obj if spec is obj.spec else replace(obj, spec=spec)
-        case DeviceClass():
+        case resource_v1.DeviceClass():
             config = map_changed(obj.spec.config, _canonical_config)
             return obj if config is obj.spec.config else replace(obj, spec=replace(obj.spec, config=config))
-        case ResourceClaim():
+        case resource_v1.ResourceClaim():
             claim_spec, status = _canonical_claim_spec(obj.spec), _canonical_claim_status(obj.status)
             unchanged = claim_spec is obj.spec and status is obj.status
             return obj if unchanged else replace(obj, spec=claim_spec, status=status)
-        case ResourceClaimTemplate():
+        case resource_v1.ResourceClaimTemplate():
             claim_spec = _canonical_claim_spec(obj.spec.spec)
             return obj if claim_spec is obj.spec.spec else replace(obj, spec=replace(obj.spec, spec=claim_spec))
         case _:
             return obj
 
 
-def _canonical_claim_spec(spec: ResourceClaimSpec) -> ResourceClaimSpec:
+def _canonical_claim_spec(spec: resource_v1.ResourceClaimSpec) -> resource_v1.ResourceClaimSpec:
     devices = spec.devices
     config = map_changed(devices.config, _canonical_config)
     if devices.requests != () and config is devices.config:
@@ -148,7 +133,7 @@ def _canonical_claim_spec(spec: ResourceClaimSpec) -> ResourceClaimSpec:
     return replace(spec, devices=replace(devices, requests=devices.requests or None, config=config))
 
 
-def _canonical_claim_status(status: ResourceClaimStatus) -> ResourceClaimStatus:
+def _canonical_claim_status(status: resource_v1.ResourceClaimStatus) -> resource_v1.ResourceClaimStatus:
     allocation = status.allocation
     if allocation is not None:
         config = map_changed(allocation.devices.config, _canonical_config)
@@ -158,14 +143,19 @@ def _canonical_claim_status(status: ResourceClaimStatus) -> ResourceClaimStatus:
     return status if devices is status.devices else replace(status, devices=devices)
 
 
-def _canonical_device_status(device: AllocatedDeviceStatus) -> AllocatedDeviceStatus:
+def _canonical_device_status(device: resource_v1.AllocatedDeviceStatus) -> resource_v1.AllocatedDeviceStatus:
     data = _canonical_json(device.data)
     if data is device.data and device.conditions != ():
         return device
     return replace(device, data=data, conditions=device.conditions or None)
 
 
-ConfigT = TypeVar("ConfigT", DeviceClassConfiguration, DeviceClaimConfiguration, DeviceAllocationConfiguration)
+ConfigT = TypeVar(
+    "ConfigT",
+    resource_v1.DeviceClassConfiguration,
+    resource_v1.DeviceClaimConfiguration,
+    resource_v1.DeviceAllocationConfiguration,
+)
 
 
 def _canonical_config(config: ConfigT) -> ConfigT:
@@ -177,7 +167,7 @@ def _canonical_config(config: ConfigT) -> ConfigT:
 
 
 def _canonical_json(text: msgspec.Raw) -> msgspec.Raw:
-    if text == NULL:
-        return NULL
+    if text == resource_v1.NULL:
+        return resource_v1.NULL
     compact = msgspec.json.format(bytes(text), indent=-1)
     return text if text == compact else msgspec.Raw(compact)

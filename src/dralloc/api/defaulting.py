@@ -9,29 +9,13 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from dralloc.api.resource_v1 import (
-    EQUAL,
-    EXACT_COUNT,
-    AllocationResult,
-    Device,
-    DeviceRequest,
-    DeviceRequestAllocationResult,
-    DeviceSubRequest,
-    DeviceTaint,
-    DeviceTaintRule,
-    DeviceToleration,
-    ExactDeviceRequest,
-    ResourceClaim,
-    ResourceClaimSpec,
-    ResourceClaimTemplate,
-    ResourceSlice,
-)
+from dralloc.api import resource_v1
 from dralloc.api.wire import Time, map_changed
 
-CountedT = TypeVar("CountedT", ExactDeviceRequest, DeviceSubRequest)
+CountedT = TypeVar("CountedT", resource_v1.ExactDeviceRequest, resource_v1.DeviceSubRequest)
 
 
-def default_resource_slice(obj: ResourceSlice, now: Time) -> ResourceSlice:
+def default_resource_slice(obj: resource_v1.ResourceSlice, now: Time) -> resource_v1.ResourceSlice:
     """Sets the time of every taint without one."""
     devices = obj.spec.devices
     if not devices:
@@ -40,12 +24,12 @@ def default_resource_slice(obj: ResourceSlice, now: Time) -> ResourceSlice:
     return obj if defaulted is devices else replace(obj, spec=replace(obj.spec, devices=defaulted))
 
 
-def default_device_taint_rule(obj: DeviceTaintRule, now: Time) -> DeviceTaintRule:
+def default_device_taint_rule(obj: resource_v1.DeviceTaintRule, now: Time) -> resource_v1.DeviceTaintRule:
     taint = _default_taint(obj.spec.taint, now)
     return obj if taint is obj.spec.taint else replace(obj, spec=replace(obj.spec, taint=taint))
 
 
-def default_resource_claim(obj: ResourceClaim, *, flattened: bool) -> ResourceClaim:
+def default_resource_claim(obj: resource_v1.ResourceClaim, *, flattened: bool) -> resource_v1.ResourceClaim:
     spec = _default_claim_spec(obj.spec, flattened=flattened)
     if spec is not obj.spec:
         obj = replace(obj, spec=spec)
@@ -56,23 +40,25 @@ def default_resource_claim(obj: ResourceClaim, *, flattened: bool) -> ResourceCl
     return obj if defaulted is allocation else replace(obj, status=replace(obj.status, allocation=defaulted))
 
 
-def default_resource_claim_template(obj: ResourceClaimTemplate, *, flattened: bool) -> ResourceClaimTemplate:
+def default_resource_claim_template(
+    obj: resource_v1.ResourceClaimTemplate, *, flattened: bool
+) -> resource_v1.ResourceClaimTemplate:
     spec = _default_claim_spec(obj.spec.spec, flattened=flattened)
     return obj if spec is obj.spec.spec else replace(obj, spec=replace(obj.spec, spec=spec))
 
 
-def _default_device(device: Device, now: Time) -> Device:
+def _default_device(device: resource_v1.Device, now: Time) -> resource_v1.Device:
     if not device.taints:
         return device
     taints = map_changed(device.taints, lambda taint: _default_taint(taint, now))
     return device if taints is device.taints else replace(device, taints=taints)
 
 
-def _default_taint(taint: DeviceTaint, now: Time) -> DeviceTaint:
+def _default_taint(taint: resource_v1.DeviceTaint, now: Time) -> resource_v1.DeviceTaint:
     return taint if taint.time_added is not None else replace(taint, time_added=now)
 
 
-def _default_claim_spec(spec: ResourceClaimSpec, *, flattened: bool) -> ResourceClaimSpec:
+def _default_claim_spec(spec: resource_v1.ResourceClaimSpec, *, flattened: bool) -> resource_v1.ResourceClaimSpec:
     requests = spec.devices.requests
     if not requests:
         return spec
@@ -80,7 +66,7 @@ def _default_claim_spec(spec: ResourceClaimSpec, *, flattened: bool) -> Resource
     return spec if defaulted is requests else replace(spec, devices=replace(spec.devices, requests=defaulted))
 
 
-def _default_request(request: DeviceRequest, *, flattened: bool) -> DeviceRequest:
+def _default_request(request: resource_v1.DeviceRequest, *, flattened: bool) -> resource_v1.DeviceRequest:
     exactly = request.exactly
     if exactly is not None:
         # v1beta1 cannot tell whether a request without a class is meant as an exact request, and gets no defaults.
@@ -93,14 +79,16 @@ def _default_request(request: DeviceRequest, *, flattened: bool) -> DeviceReques
 
 
 def _default_count(request: CountedT) -> CountedT:
-    mode = request.allocation_mode or EXACT_COUNT
-    count = 1 if mode == EXACT_COUNT and request.count == 0 else request.count
+    mode = request.allocation_mode or resource_v1.EXACT_COUNT
+    count = 1 if mode == resource_v1.EXACT_COUNT and request.count == 0 else request.count
     if mode == request.allocation_mode and count == request.count:
         return request
     return replace(request, allocation_mode=mode, count=count)
 
 
-TolerantT = TypeVar("TolerantT", ExactDeviceRequest, DeviceSubRequest, DeviceRequestAllocationResult)
+TolerantT = TypeVar(
+    "TolerantT", resource_v1.ExactDeviceRequest, resource_v1.DeviceSubRequest, resource_v1.DeviceRequestAllocationResult
+)
 
 
 def _default_tolerations(owner: TolerantT) -> TolerantT:
@@ -110,11 +98,11 @@ def _default_tolerations(owner: TolerantT) -> TolerantT:
     return owner if tolerations is owner.tolerations else replace(owner, tolerations=tolerations)
 
 
-def _default_toleration(toleration: DeviceToleration) -> DeviceToleration:
-    return toleration if toleration.operator else replace(toleration, operator=EQUAL)
+def _default_toleration(toleration: resource_v1.DeviceToleration) -> resource_v1.DeviceToleration:
+    return toleration if toleration.operator else replace(toleration, operator=resource_v1.EQUAL)
 
 
-def _default_allocation(allocation: AllocationResult) -> AllocationResult:
+def _default_allocation(allocation: resource_v1.AllocationResult) -> resource_v1.AllocationResult:
     results = map_changed(allocation.devices.results, _default_tolerations)
     if results is allocation.devices.results:
         return allocation

@@ -11,20 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from dralloc.api.resource_v1 import (
-    ALL,
-    EXACT_COUNT,
-    GROUP,
-    DeviceRequest,
-    DeviceSubRequest,
-    ExactDeviceRequest,
-    ResourceClaim,
-    ResourceClaimSpec,
-)
+from dralloc.api import resource_v1
 from dralloc.primitives.quantity import Quantity
 
-CLAIM_COUNT: Final = f"count/resourceclaims.{GROUP}"
-DEVICES_SUFFIX: Final = f".deviceclass.{GROUP}/devices"
+CLAIM_COUNT: Final = f"count/resourceclaims.{resource_v1.GROUP}"
+DEVICES_SUFFIX: Final = f".deviceclass.{resource_v1.GROUP}/devices"
 IMPLICIT_EXTENDED_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
 ALL_DEVICES_COUNT: Final = 32
 
@@ -53,7 +44,7 @@ class Excess:
     limit: Quantity
 
 
-def usage_of_claim(claim: ResourceClaim, facts: QuotaFacts) -> dict[str, Quantity]:
+def usage_of_claim(claim: resource_v1.ResourceClaim, facts: QuotaFacts) -> dict[str, Quantity]:
     """Returns the claim's charge, by quota name."""
     devices = devices_by_class(claim.spec)
     usage = {CLAIM_COUNT: 1, **{f"{name}{DEVICES_SUFFIX}": count for name, count in devices.items()}}
@@ -62,7 +53,7 @@ def usage_of_claim(claim: ResourceClaim, facts: QuotaFacts) -> dict[str, Quantit
     return {name: Quantity.of(amount) for name, amount in usage.items()}
 
 
-def devices_by_class(spec: ResourceClaimSpec) -> dict[str, int]:
+def devices_by_class(spec: resource_v1.ResourceClaimSpec) -> dict[str, int]:
     """Returns the maximal number of devices that the claim can hold, by class."""
     total: Counter[str] = Counter()
     for request in spec.devices.requests or ():
@@ -96,7 +87,7 @@ def explain_excess(quota: str, excesses: Iterable[Excess]) -> str:
     return f"exceeded quota: {quota}, requested: {requested}, used: {used}, limited: {limited}"
 
 
-def _charge(request: DeviceRequest) -> dict[str, int]:
+def _charge(request: resource_v1.DeviceRequest) -> dict[str, int]:
     if request.first_available:
         most: dict[str, int] = {}
         for alternative in request.first_available:
@@ -109,10 +100,10 @@ def _charge(request: DeviceRequest) -> dict[str, int]:
     return {}
 
 
-def _count(ask: ExactDeviceRequest | DeviceSubRequest) -> int | None:
-    if ask.allocation_mode == ALL:
+def _count(ask: resource_v1.ExactDeviceRequest | resource_v1.DeviceSubRequest) -> int | None:
+    if ask.allocation_mode == resource_v1.ALL:
         return ALL_DEVICES_COUNT
-    return ask.count if ask.allocation_mode == EXACT_COUNT else None
+    return ask.count if ask.allocation_mode == resource_v1.EXACT_COUNT else None
 
 
 def _extended_usage(devices: Mapping[str, int], facts: QuotaFacts) -> dict[str, int]:

@@ -6,43 +6,26 @@ from __future__ import annotations
 
 from msgspec import field
 
+from dralloc.api import resource_v1 as hub
 from dralloc.api.meta_v1 import ApiObject, NodeSelector, ObjectMeta
-from dralloc.api.resource_v1 import (
-    CapacityRequirements,
-    ConsumerReference,
-    CounterSet,
-    DeviceAttribute,
-    DeviceCapacity,
-    DeviceClaimConfiguration,
-    DeviceConstraint,
-    DeviceCounterConsumption,
-    DeviceDerivedAttribute,
-    DeviceSelector,
-    DeviceSubRequest,
-    DeviceTaint,
-    DeviceToleration,
-    NodeAllocatableResource,
-    ResourceClaimStatus,
-    ResourcePool,
-)
 from dralloc.api.wire import Int64, Wire, printed
 
 
 class BasicDevice(Wire):
     """A device without its name."""
 
-    attributes: dict[str, DeviceAttribute] = field(default_factory=dict)
-    capacity: dict[str, DeviceCapacity] = field(default_factory=dict)
-    consumes_counters: tuple[DeviceCounterConsumption, ...] = ()
+    attributes: dict[str, hub.DeviceAttribute] = field(default_factory=dict)
+    capacity: dict[str, hub.DeviceCapacity] = field(default_factory=dict)
+    consumes_counters: tuple[hub.DeviceCounterConsumption, ...] = ()
     node_name: str | None = None
     node_selector: NodeSelector | None = None
     all_nodes: bool | None = None
-    taints: tuple[DeviceTaint, ...] = ()
+    taints: tuple[hub.DeviceTaint, ...] = ()
     binds_to_node: bool | None = None
     binding_conditions: tuple[str, ...] = ()
     binding_failure_conditions: tuple[str, ...] = ()
     allow_multiple_allocations: bool | None = None
-    node_allocatable_resources: dict[str, NodeAllocatableResource] = field(default_factory=dict)
+    node_allocatable_resources: dict[str, hub.NodeAllocatableResource] = field(default_factory=dict)
 
 
 class Device(Wire):
@@ -52,13 +35,13 @@ class Device(Wire):
 
 class ResourceSliceSpec(Wire):
     driver: str = printed("")
-    pool: ResourcePool = field(default_factory=lambda: ResourcePool())
+    pool: hub.ResourcePool = field(default_factory=lambda: hub.ResourcePool())
     node_name: str = ""
     node_selector: NodeSelector | None = None
     all_nodes: bool = False
     devices: tuple[Device, ...] | None = None
     per_device_node_selection: bool | None = None
-    shared_counters: tuple[CounterSet, ...] | None = None
+    shared_counters: tuple[hub.CounterSet, ...] | None = None
     partition_type_attribute: str | None = None
     skip_node_operations: tuple[str, ...] = ()
 
@@ -72,30 +55,30 @@ class DeviceRequest(Wire):
 
     name: str = printed("")
     device_class_name: str = printed("")
-    selectors: tuple[DeviceSelector, ...] | None = None
+    selectors: tuple[hub.DeviceSelector, ...] | None = None
     allocation_mode: str = ""
     count: Int64 = 0
     admin_access: bool | None = None
-    first_available: tuple[DeviceSubRequest, ...] = ()
-    tolerations: tuple[DeviceToleration, ...] | None = None
-    capacity: CapacityRequirements | None = None
-    derived_attributes: tuple[DeviceDerivedAttribute, ...] | None = None
+    first_available: tuple[hub.DeviceSubRequest, ...] = ()
+    tolerations: tuple[hub.DeviceToleration, ...] | None = None
+    capacity: hub.CapacityRequirements | None = None
+    derived_attributes: tuple[hub.DeviceDerivedAttribute, ...] | None = None
 
 
 class DeviceClaim(Wire):
     requests: tuple[DeviceRequest, ...] | None = printed(None)
-    constraints: tuple[DeviceConstraint, ...] = ()
-    config: tuple[DeviceClaimConfiguration, ...] = ()
+    constraints: tuple[hub.DeviceConstraint, ...] = ()
+    config: tuple[hub.DeviceClaimConfiguration, ...] = ()
 
 
 class ResourceClaimSpec(Wire):
     devices: DeviceClaim = field(default_factory=lambda: DeviceClaim())
-    reserved_for: ConsumerReference | None = None
+    reserved_for: hub.ConsumerReference | None = None
 
 
 class ResourceClaim(ApiObject):
     spec: ResourceClaimSpec = field(default_factory=lambda: ResourceClaimSpec())
-    status: ResourceClaimStatus = field(default_factory=lambda: ResourceClaimStatus())
+    status: hub.ResourceClaimStatus = field(default_factory=lambda: hub.ResourceClaimStatus())
 
 
 class ResourceClaimTemplateSpec(Wire):

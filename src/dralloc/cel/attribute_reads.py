@@ -10,17 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from dralloc.cel.syntax import (
-    Call,
-    Comprehension,
-    Expression,
-    Identifier,
-    ListLiteral,
-    Literal,
-    MapLiteral,
-    MessageLiteral,
-    Select,
-)
+from dralloc.cel import syntax
 from dralloc.cel.tree_walk import walk
 
 
@@ -33,7 +23,7 @@ class Reads:
     is_exact: bool
 
 
-def find_reads(root: Expression) -> Reads:
+def find_reads(root: syntax.Expression) -> Reads:
     finder = _Finder()
     walk(root, finder.visit)
     finder.use(root)
@@ -58,33 +48,33 @@ class _Finder:
         self.found: set[tuple[str, str, str]] = set()
         self.is_exact = True
 
-    def visit(self, node: Expression) -> Iterator[Expression] | None:
-        if isinstance(node, Literal):
+    def visit(self, node: syntax.Expression) -> Iterator[syntax.Expression] | None:
+        if isinstance(node, syntax.Literal):
             return None
-        if isinstance(node, Identifier):
+        if isinstance(node, syntax.Identifier):
             stack = self.names.get(node.name.removeprefix("."))
             if stack and (place := stack[-1]) is not None:
                 self.places[node.id] = place
             return None
-        if isinstance(node, Select):
+        if isinstance(node, syntax.Select):
             return self._visit_select(node)
-        if isinstance(node, Call):
+        if isinstance(node, syntax.Call):
             return self._visit_call(node)
-        if isinstance(node, Comprehension):
+        if isinstance(node, syntax.Comprehension):
             return self._visit_comprehension(node)
         return self._visit_literal(node)
 
-    def use(self, node: Expression) -> None:
+    def use(self, node: syntax.Expression) -> None:
         """Records that the node's value itself is used; for a whole map, the reads are no longer exact."""
         if node.id in self.places:
             self.is_exact = False
 
-    def _visit_select(self, node: Select) -> Iterator[Expression]:
+    def _visit_select(self, node: syntax.Select) -> Iterator[syntax.Expression]:
         yield node.operand
         if node.operand.id in self.places:
             self._step(node, self.places[node.operand.id], node.field)
 
-    def _visit_call(self, node: Call) -> Iterator[Expression]:
+    def _visit_call(self, node: syntax.Call) -> Iterator[syntax.Expression]:
         yield from node.arguments
         if node.target is not None:
             yield node.target
@@ -100,7 +90,7 @@ class _Finder:
             for operand in (*node.arguments, *(() if node.target is None else (node.target,))):
                 self.use(operand)
 
-    def _visit_step(self, node: Call) -> None:
+    def _visit_step(self, node: syntax.Call) -> None:
         key = _text(node.arguments[1])
         if key is None:
             self.use(node.arguments[0])
@@ -108,18 +98,18 @@ class _Finder:
         else:
             self._step(node, self.places[node.arguments[0].id], key)
 
-    def _is_key_of_domain(self, node: Call) -> bool:
+    def _is_key_of_domain(self, node: syntax.Call) -> bool:
         place = self.places.get(node.arguments[1].id)
         return place is not None and len(place) == 2 and _text(node.arguments[0]) is not None
 
-    def _step(self, node: Expression, place: _Place, name: str) -> None:
+    def _step(self, node: syntax.Expression, place: _Place, name: str) -> None:
         if len(place) == 2:
             field, domain = place
             self.found.add((field, domain, name))
         elif place or name in _MAPS:
             self.places[node.id] = (*place, name)
 
-    def _visit_comprehension(self, node: Comprehension) -> Iterator[Expression]:
+    def _visit_comprehension(self, node: syntax.Comprehension) -> Iterator[syntax.Expression]:
         yield node.range
         yield node.initial
         self.use(node.range)
@@ -139,11 +129,13 @@ class _Finder:
     def _push(self, name: str, place: _Place | None) -> None:
         self.names.setdefault(name, []).append(place)
 
-    def _visit_literal(self, node: ListLiteral | MapLiteral | MessageLiteral) -> Iterator[Expression]:
-        parts: list[Expression] = []
-        if isinstance(node, ListLiteral):
+    def _visit_literal(
+        self, node: syntax.ListLiteral | syntax.MapLiteral | syntax.MessageLiteral
+    ) -> Iterator[syntax.Expression]:
+        parts: list[syntax.Expression] = []
+        if isinstance(node, syntax.ListLiteral):
             parts += node.elements
-        elif isinstance(node, MapLiteral):
+        elif isinstance(node, syntax.MapLiteral):
             parts += [part for entry in node.entries for part in (entry.key, entry.value)]
         else:
             parts += [entry.value for entry in node.entries]
@@ -152,5 +144,5 @@ class _Finder:
             self.use(part)
 
 
-def _text(node: Expression) -> str | None:
-    return node.value if isinstance(node, Literal) and isinstance(node.value, str) else None
+def _text(node: syntax.Expression) -> str | None:
+    return node.value if isinstance(node, syntax.Literal) and isinstance(node.value, str) else None

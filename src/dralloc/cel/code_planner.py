@@ -13,24 +13,12 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Final, Generic
 
+from dralloc.cel import syntax
 from dralloc.cel.code_builder import Code, CodeBuilder, Loop, Qualifier
 from dralloc.cel.errors import CelEvaluationError, CelProgramError, Problem
 from dralloc.cel.library.function_table import FUNCTIONS
 from dralloc.cel.library.functions import Function
 from dralloc.cel.library.regex import compile_pattern
-from dralloc.cel.syntax import (
-    Call,
-    Comprehension,
-    Expression,
-    Identifier,
-    ListLiteral,
-    Literal,
-    LiteralKind,
-    MapLiteral,
-    MessageLiteral,
-    Select,
-    logical_terms,
-)
 from dralloc.cel.tree_walk import walk
 from dralloc.cel.type_checker import TypedExpression
 from dralloc.cel.value_access import index_key
@@ -55,7 +43,7 @@ class _Piece(Generic[Code]):
         self.code = code
         self.constant = constant
         # For a variable, or an access that starts from one: its node, and its slot.
-        self.variable: Identifier | None = None
+        self.variable: syntax.Identifier | None = None
         self.slot = 0
         self.qualifiers: list[Qualifier[Code]] | None = None
         self.tests_presence = False
@@ -78,45 +66,45 @@ class CodePlanner(Generic[Code]):
         walk(root, self._visit)
         return self._code(root)
 
-    def _visit(self, node: Expression) -> Iterator[Expression] | None:
+    def _visit(self, node: syntax.Expression) -> Iterator[syntax.Expression] | None:
         denoted = self._typed.denoted_types.get(node.id)
         if denoted is not None:
             self._set_constant(node, TypeValue(denoted))
             return None
-        if isinstance(node, Literal):
+        if isinstance(node, syntax.Literal):
             self._set_constant(node, _literal_value(node))
             return None
-        if isinstance(node, Identifier):
+        if isinstance(node, syntax.Identifier):
             self._set_variable(node, node, self._slot(node.name))
             return None
-        if isinstance(node, Select):
+        if isinstance(node, syntax.Select):
             return self._visit_select(node)
-        if isinstance(node, Call):
+        if isinstance(node, syntax.Call):
             return self._visit_call(node)
-        if isinstance(node, ListLiteral):
+        if isinstance(node, syntax.ListLiteral):
             return self._visit_list(node)
-        if isinstance(node, MapLiteral):
+        if isinstance(node, syntax.MapLiteral):
             return self._visit_map(node)
-        if isinstance(node, Comprehension):
+        if isinstance(node, syntax.Comprehension):
             return self._visit_comprehension(node)
         return self._visit_message(node)
 
     # Pieces.
 
-    def _set_constant(self, node: Expression, value: Value) -> None:
+    def _set_constant(self, node: syntax.Expression, value: Value) -> None:
         self._pieces[node.id] = _Piece(self._builder.constant(node, value), constant=value)
 
-    def _set_variable(self, node: Expression, variable: Identifier, slot: int) -> None:
+    def _set_variable(self, node: syntax.Expression, variable: syntax.Identifier, slot: int) -> None:
         piece = self._pieces[node.id] = _Piece()
         piece.variable, piece.slot = variable, slot
 
-    def _set(self, node: Expression, code: Code) -> None:
+    def _set(self, node: syntax.Expression, code: Code) -> None:
         self._pieces[node.id] = _Piece(code)
 
-    def _constant(self, node: Expression) -> Value:
+    def _constant(self, node: syntax.Expression) -> Value:
         return self._pieces[node.id].constant
 
-    def _code(self, node: Expression, *, is_charged: bool = True) -> Code:
+    def _code(self, node: syntax.Expression, *, is_charged: bool = True) -> Code:
         """Returns the finished code of a visited node."""
         piece = self._pieces[node.id]
         if piece.variable is not None:
@@ -141,12 +129,12 @@ class CodePlanner(Generic[Code]):
         self.slots_count += 1
         return self.slots_count - 1
 
-    def _visit_select(self, node: Select) -> Iterator[Expression]:
+    def _visit_select(self, node: syntax.Select) -> Iterator[syntax.Expression]:
         yield node.operand
         self._qualify(node, node.operand, Qualifier(node, node.field, None, False))
         self._pieces[node.id].tests_presence = node.tests_presence
 
-    def _visit_index(self, node: Call) -> Iterator[Expression]:
+    def _visit_index(self, node: syntax.Call) -> Iterator[syntax.Expression]:
         operand, key = node.arguments
         yield operand
         yield key
@@ -158,13 +146,13 @@ class CodePlanner(Generic[Code]):
             self._check_key(node, constant)
         self._qualify(node, operand, Qualifier(node, constant, code, node.function != "_[_]"))
 
-    def _check_key(self, node: Expression, key: Value) -> None:
+    def _check_key(self, node: syntax.Expression, key: Value) -> None:
         try:
             index_key(key)
         except CelEvaluationError as fault:
             raise self._program_error(node, fault) from None
 
-    def _qualify(self, node: Expression, operand: Expression, qualifier: Qualifier[Code]) -> None:
+    def _qualify(self, node: syntax.Expression, operand: syntax.Expression, qualifier: Qualifier[Code]) -> None:
         """Adds a step to the operand's access, or starts one."""
         piece = self._pieces[operand.id]
         if piece.qualifiers is not None and not piece.tests_presence:
@@ -180,7 +168,7 @@ class CodePlanner(Generic[Code]):
 
     # Calls.
 
-    def _visit_call(self, node: Call) -> Iterator[Expression]:
+    def _visit_call(self, node: syntax.Call) -> Iterator[syntax.Expression]:
         if node.function in _LOGICAL:
             return self._visit_logical(node)
         if node.function in ("_[_]", "_[?_]", "_?._"):
@@ -191,20 +179,20 @@ class CodePlanner(Generic[Code]):
             return self._visit_alternative(node)
         return self._visit_function(node)
 
-    def _visit_logical(self, node: Call) -> Iterator[Expression]:
-        terms = logical_terms(node)
+    def _visit_logical(self, node: syntax.Call) -> Iterator[syntax.Expression]:
+        terms = syntax.logical_terms(node)
         yield from terms
         codes = [self._code(term) for term in terms]
         self._set(node, self._builder.logical(node, codes, is_conjunction=node.function == "_&&_"))
 
-    def _visit_conditional(self, node: Call) -> Iterator[Expression]:
+    def _visit_conditional(self, node: syntax.Call) -> Iterator[syntax.Expression]:
         yield from node.arguments
         condition, then, otherwise = node.arguments
         branches = [self._code(branch, is_charged=False) for branch in (then, otherwise)]
         self._set(node, self._builder.conditional(node, self._code(condition), branches[0], branches[1]))
         self._pieces[node.id].is_conditional = True
 
-    def _visit_alternative(self, node: Call) -> Iterator[Expression]:
+    def _visit_alternative(self, node: syntax.Call) -> Iterator[syntax.Expression]:
         assert node.target is not None
         (otherwise,) = node.arguments
         yield node.target
@@ -213,7 +201,7 @@ class CodePlanner(Generic[Code]):
         is_unwrapped = node.function == "orValue"
         self._set(node, self._builder.alternative(node, optional, alternative, is_unwrapped=is_unwrapped))
 
-    def _visit_function(self, node: Call) -> Iterator[Expression]:
+    def _visit_function(self, node: syntax.Call) -> Iterator[syntax.Expression]:
         operands = node.arguments if node.target is None else (node.target, *node.arguments)
         yield from operands
         function = self._function(node)
@@ -227,7 +215,7 @@ class CodePlanner(Generic[Code]):
             self._check_pattern(node, constants[1])
         self._set(node, self._builder.call(node, function, [self._code(operand) for operand in operands]))
 
-    def _function(self, node: Call) -> Function:
+    def _function(self, node: syntax.Call) -> Function:
         name = node.function.removeprefix(".")
         overloads = self._typed.overloads.get(node.id, ())
         if name == "sum" and len(overloads) == 1:
@@ -235,7 +223,7 @@ class CodePlanner(Generic[Code]):
             name = _SUMS.get(overloads[0], name)
         return FUNCTIONS[name]
 
-    def _plan_membership(self, node: Call, operand: Expression, elements: Value) -> bool:
+    def _plan_membership(self, node: syntax.Call, operand: syntax.Expression, elements: Value) -> bool:
         """Handles a search in a constant list of primitives as a set lookup; false if this is not one."""
         if elements is MISSING or self._typed.overloads.get(node.id) != ("in_list",):
             return False
@@ -248,25 +236,25 @@ class CodePlanner(Generic[Code]):
         self._set(node, self._builder.membership(node, self._code(operand), members))
         return True
 
-    def _fold(self, node: Call, function: Function, constants: Sequence[Value]) -> Value:
+    def _fold(self, node: syntax.Call, function: Function, constants: Sequence[Value]) -> Value:
         try:
             overload = function.overload_for(*constants)
             return overload.implementation(*constants)
         except CelEvaluationError as fault:
             raise self._program_error(node, fault) from None
 
-    def _check_pattern(self, node: Call, pattern: str) -> None:
+    def _check_pattern(self, node: syntax.Call, pattern: str) -> None:
         try:
             compile_pattern(pattern)
         except CelEvaluationError as fault:
             raise self._program_error(node, fault) from None
 
-    def _program_error(self, node: Expression, fault: CelEvaluationError) -> CelProgramError:
+    def _program_error(self, node: syntax.Expression, fault: CelEvaluationError) -> CelProgramError:
         return CelProgramError(self._typed.parsed.text, [Problem(str(fault), node.offset)])
 
     # Lists, maps and messages.
 
-    def _visit_list(self, node: ListLiteral) -> Iterator[Expression]:
+    def _visit_list(self, node: syntax.ListLiteral) -> Iterator[syntax.Expression]:
         yield from node.elements
         constants = [self._constant(element) for element in node.elements]
         if not node.optional and _are_known(constants):
@@ -274,7 +262,7 @@ class CodePlanner(Generic[Code]):
             return
         self._set(node, self._builder.make_list(node, [self._code(element) for element in node.elements]))
 
-    def _visit_map(self, node: MapLiteral) -> Iterator[Expression]:
+    def _visit_map(self, node: syntax.MapLiteral) -> Iterator[syntax.Expression]:
         for entry in node.entries:
             yield entry.key
             yield entry.value
@@ -288,7 +276,7 @@ class CodePlanner(Generic[Code]):
         entries = [(self._code(entry.key), self._code(entry.value)) for entry in node.entries]
         self._set(node, self._builder.make_map(node, entries))
 
-    def _visit_message(self, node: MessageLiteral) -> Iterator[Expression]:
+    def _visit_message(self, node: syntax.MessageLiteral) -> Iterator[syntax.Expression]:
         for entry in node.entries:
             yield entry.value
         values = [self._code(entry.value) for entry in node.entries]
@@ -296,12 +284,12 @@ class CodePlanner(Generic[Code]):
 
     # Macros.
 
-    def _visit_comprehension(self, node: Comprehension) -> Iterator[Expression]:
-        if isinstance(node.range, ListLiteral) and not node.range.elements and node.accumulator != "@result":
+    def _visit_comprehension(self, node: syntax.Comprehension) -> Iterator[syntax.Expression]:
+        if isinstance(node.range, syntax.ListLiteral) and not node.range.elements and node.accumulator != "@result":
             return self._visit_bind(node)
         return self._visit_loop(node)
 
-    def _visit_bind(self, node: Comprehension) -> Iterator[Expression]:
+    def _visit_bind(self, node: syntax.Comprehension) -> Iterator[syntax.Expression]:
         yield node.initial
         value, slot = self._code(node.initial), self._new_slot()
         self._scopes.append({node.accumulator: slot})
@@ -309,7 +297,7 @@ class CodePlanner(Generic[Code]):
         self._scopes.pop()
         self._set(node, self._builder.bind(node, slot, value, self._code(node.result)))
 
-    def _visit_loop(self, node: Comprehension) -> Iterator[Expression]:
+    def _visit_loop(self, node: syntax.Comprehension) -> Iterator[syntax.Expression]:
         yield node.range
         variables = {node.variable: self._new_slot()}
         if node.second_variable is not None:
@@ -319,25 +307,25 @@ class CodePlanner(Generic[Code]):
         yield from self._visit_step(node, loop)
         self._scopes.pop()
 
-    def _visit_step(self, node: Comprehension, loop: Loop[Code]) -> Iterator[Expression]:
+    def _visit_step(self, node: syntax.Comprehension, loop: Loop[Code]) -> Iterator[syntax.Expression]:
         """Every fold comes from a macro, so its step has one of the shapes that macros make."""
         step = node.step
-        assert isinstance(step, Call)
+        assert isinstance(step, syntax.Call)
         if step.function in _LOGICAL:
             predicate = step.arguments[1]
             yield predicate
             code = self._code(predicate)
             self._set(node, self._builder.quantifier(node, loop, code, is_universal=step.function == "_&&_"))
             return
-        condition: Expression | None = None
+        condition: syntax.Expression | None = None
         if step.function == "_?_:_":
             condition, inner = step.arguments[:2]
-            assert isinstance(inner, Call)
+            assert isinstance(inner, syntax.Call)
             step = inner
             yield condition
-        if isinstance(node.initial, ListLiteral):
+        if isinstance(node.initial, syntax.ListLiteral):
             yield from self._visit_collected_list(node, loop, condition, step)
-        elif isinstance(node.initial, MapLiteral):
+        elif isinstance(node.initial, syntax.MapLiteral):
             arguments = step.arguments[1:]
             yield from arguments
             codes = [self._code(argument) for argument in arguments]
@@ -347,17 +335,17 @@ class CodePlanner(Generic[Code]):
             self._set(node, self._builder.exists_one(node, loop, self._code(condition)))
 
     def _visit_collected_list(
-        self, node: Comprehension, loop: Loop[Code], condition: Expression | None, step: Call
-    ) -> Iterator[Expression]:
+        self, node: syntax.Comprehension, loop: Loop[Code], condition: syntax.Expression | None, step: syntax.Call
+    ) -> Iterator[syntax.Expression]:
         literal = step.arguments[1]
-        assert isinstance(literal, ListLiteral)
+        assert isinstance(literal, syntax.ListLiteral)
         (element,) = literal.elements
         yield element
         is_constant = self._constant(element) is not MISSING
         filtering, code = self._optional_code(condition), self._code(element)
         self._set(node, self._builder.collect_list(node, loop, filtering, code, is_constant=is_constant))
 
-    def _optional_code(self, node: Expression | None) -> Code | None:
+    def _optional_code(self, node: syntax.Expression | None) -> Code | None:
         return None if node is None else self._code(node)
 
 
@@ -372,8 +360,8 @@ def _are_known(values: Iterable[Value]) -> bool:
     return all(value is not MISSING for value in values)
 
 
-def _literal_value(node: Literal) -> Value:
-    return Uint(node.value) if node.kind is LiteralKind.UINT else node.value  # type: ignore[arg-type]
+def _literal_value(node: syntax.Literal) -> Value:
+    return Uint(node.value) if node.kind is syntax.LiteralKind.UINT else node.value  # type: ignore[arg-type]
 
 
 def _membership_keys(element: Value) -> tuple[Hashable, ...]:

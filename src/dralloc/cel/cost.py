@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from dralloc.cel import cost_functions
+from dralloc.cel import cost_functions, syntax
 from dralloc.cel.cost_functions import CallArguments, CallEstimate
 from dralloc.cel.cost_sizes import (
     NOWHERE,
@@ -27,17 +27,6 @@ from dralloc.cel.cost_sizes import (
     times,
 )
 from dralloc.cel.macros import ACCUMULATOR
-from dralloc.cel.syntax import (
-    Call,
-    Comprehension,
-    Expression,
-    Identifier,
-    ListLiteral,
-    Literal,
-    MapLiteral,
-    MessageLiteral,
-    Select,
-)
 from dralloc.cel.tree_walk import walk
 from dralloc.cel.type_checker import TypedExpression
 from dralloc.cel.types import Type, TypeKind, is_optional
@@ -97,30 +86,30 @@ class _Estimator:
         self.variables: dict[str, list[_Variable]] = {}
         self.is_upper_bound = True
 
-    def visit(self, node: Expression) -> Iterator[Expression] | None:
-        if isinstance(node, Literal):
+    def visit(self, node: syntax.Expression) -> Iterator[syntax.Expression] | None:
+        if isinstance(node, syntax.Literal):
             self.costs[node.id] = 0
             return None
-        if isinstance(node, Identifier):
+        if isinstance(node, syntax.Identifier):
             known = self._variable(node.name)
             self.paths[node.id] = known.path if known else Path.of(node.name)
             self.costs[node.id] = _STEP
             return None
-        if isinstance(node, Call):
+        if isinstance(node, syntax.Call):
             return self._visit_call(node)
-        if isinstance(node, Select):
+        if isinstance(node, syntax.Select):
             return self._visit_select(node)
-        if isinstance(node, ListLiteral):
+        if isinstance(node, syntax.ListLiteral):
             return self._visit_list(node)
-        if isinstance(node, MapLiteral):
+        if isinstance(node, syntax.MapLiteral):
             return self._visit_map(node)
-        if isinstance(node, MessageLiteral):
+        if isinstance(node, syntax.MessageLiteral):
             return self._visit_message(node)
         return self._visit_binding(node) if _is_binding(node) else self._visit_comprehension(node)
 
     # Nodes.
 
-    def _visit_select(self, node: Select) -> Iterator[Expression]:
+    def _visit_select(self, node: syntax.Select) -> Iterator[syntax.Expression]:
         if node.id in self.typed.denoted_types:
             self.costs[node.id] = _STEP
             return
@@ -132,7 +121,7 @@ class _Estimator:
             self.paths[node.id] = self._path(node.operand).extended(node.field)
         self.costs[node.id] = cost
 
-    def _visit_list(self, node: ListLiteral) -> Iterator[Expression]:
+    def _visit_list(self, node: syntax.ListLiteral) -> Iterator[syntax.Expression]:
         yield from node.elements
         cost, element_size = _LIST, None
         for element in node.elements:
@@ -141,7 +130,7 @@ class _Estimator:
         self.entries[node.id] = EntrySize(is_list=True, key=ONE, value=element_size or ZERO)
         self.costs[node.id] = cost
 
-    def _visit_map(self, node: MapLiteral) -> Iterator[Expression]:
+    def _visit_map(self, node: syntax.MapLiteral) -> Iterator[syntax.Expression]:
         cost, key_size, value_size = _MAP, None, None
         for entry in node.entries:
             yield entry.key
@@ -152,14 +141,14 @@ class _Estimator:
         self.entries[node.id] = EntrySize(is_list=False, key=key_size or ZERO, value=value_size or ZERO)
         self.costs[node.id] = cost
 
-    def _visit_message(self, node: MessageLiteral) -> Iterator[Expression]:
+    def _visit_message(self, node: syntax.MessageLiteral) -> Iterator[syntax.Expression]:
         cost = _MESSAGE
         for entry in node.entries:
             yield entry.value
             cost = plus(cost, self.costs[entry.value.id])
         self.costs[node.id] = cost
 
-    def _visit_binding(self, node: Comprehension) -> Iterator[Expression]:
+    def _visit_binding(self, node: syntax.Comprehension) -> Iterator[syntax.Expression]:
         yield node.range
         yield node.initial
         self._push(node.accumulator, self._bound_variable(node.initial))
@@ -168,7 +157,7 @@ class _Estimator:
         self.costs[node.id] = plus(self.costs[node.range.id], self.costs[node.initial.id], self.costs[node.result.id])
         self._copy_sizes(node, node.result)
 
-    def _visit_comprehension(self, node: Comprehension) -> Iterator[Expression]:
+    def _visit_comprehension(self, node: syntax.Comprehension) -> Iterator[syntax.Expression]:
         yield node.range
         yield node.initial
         self._push(node.accumulator, self._bound_variable(node.initial))
@@ -187,16 +176,16 @@ class _Estimator:
         self.costs[node.id] = plus(loop, *(self.costs[part.id] for part in parts))
         self._note_result_size(node, rounds)
 
-    def _note_result_size(self, node: Comprehension, rounds: Size) -> None:
-        if isinstance(node.initial, Literal):
+    def _note_result_size(self, node: syntax.Comprehension, rounds: Size) -> None:
+        if isinstance(node.initial, syntax.Literal):
             self._set_size(node, self._size(node.initial))
-        elif isinstance(node.initial, ListLiteral | MapLiteral):
+        elif isinstance(node.initial, syntax.ListLiteral | syntax.MapLiteral):
             self._set_size(node, rounds)
             self._set_entry(node, self._entry(node.step))
 
     # Calls.
 
-    def _visit_call(self, node: Call) -> Iterator[Expression]:
+    def _visit_call(self, node: syntax.Call) -> Iterator[syntax.Expression]:
         yield from node.arguments
         if node.function == "dyn":
             (argument,) = node.arguments
@@ -220,7 +209,7 @@ class _Estimator:
         self._set_size(node, result_size)
         self.costs[node.id] = cost if node.target is None else plus(cost, self.costs[node.target.id])
 
-    def _note_element(self, node: Call, overload: str) -> Size | None:
+    def _note_element(self, node: syntax.Call, overload: str) -> Size | None:
         """Records the result of an index: its path below the variable, and its size if the container's entries are
         known.
         """
@@ -230,7 +219,7 @@ class _Estimator:
         entry = self._entry(container)
         return entry.value if entry else None
 
-    def _overload_estimate(self, node: Call, overload: str, arguments: CallArguments) -> CallEstimate:
+    def _overload_estimate(self, node: syntax.Call, overload: str, arguments: CallArguments) -> CallEstimate:
         price = cost_functions.price_of(node.function, overload, arguments)
         if price is not None:
             return CallEstimate(plus(price.cost, *arguments.costs), price.size)
@@ -242,7 +231,7 @@ class _Estimator:
             self._set_entry(node, _both(self._entry(left), self._entry(right)))
         return cost_functions.standard_estimate(overload, arguments)
 
-    def _call_arguments(self, node: Call) -> CallArguments:
+    def _call_arguments(self, node: syntax.Call) -> CallArguments:
         return CallArguments(
             node=node,
             types=self.typed.types,
@@ -254,16 +243,16 @@ class _Estimator:
 
     # Sizes and paths.
 
-    def _size(self, node: Expression) -> Size | None:
+    def _size(self, node: syntax.Expression) -> Size | None:
         """Returns the maximal size of the node's value; None if unknown."""
         known = self.sizes.get(node.id)
         if known is not None:
             return known
-        if isinstance(node, Literal):
+        if isinstance(node, syntax.Literal):
             return fixed(len(node.value)) if isinstance(node.value, str | bytes) else ONE
-        if isinstance(node, ListLiteral):
+        if isinstance(node, syntax.ListLiteral):
             return fixed(len(node.elements))
-        if isinstance(node, MapLiteral):
+        if isinstance(node, syntax.MapLiteral):
             return fixed(len(node.entries))
         declared = declared_size(self._path(node))
         if declared is not None:
@@ -273,38 +262,42 @@ class _Estimator:
             return declared
         if _is_scalar(self.typed.types[node.id]):
             return ONE
-        if isinstance(node, Identifier) and (variable := self._variable(node.name)) is not None:
+        if isinstance(node, syntax.Identifier) and (variable := self._variable(node.name)) is not None:
             return variable.size
         return None
 
-    def _size_or_unknown(self, node: Expression) -> Size:
+    def _size_or_unknown(self, node: syntax.Expression) -> Size:
         return self._size(node) or UNKNOWN
 
-    def _set_size(self, node: Expression, size: Size | None) -> None:
+    def _set_size(self, node: syntax.Expression, size: Size | None) -> None:
         if size is not None:
             self.sizes[node.id] = size
 
-    def _entry(self, node: Expression) -> EntrySize | None:
+    def _entry(self, node: syntax.Expression) -> EntrySize | None:
         """Returns the sizes of a list's elements or a map's keys and values."""
         known = self.entries.get(node.id)
-        if known is None and isinstance(node, Identifier) and (variable := self._variable(node.name)) is not None:
+        if (
+            known is None
+            and isinstance(node, syntax.Identifier)
+            and (variable := self._variable(node.name)) is not None
+        ):
             return variable.entry
         return known
 
-    def _set_entry(self, node: Expression, entry: EntrySize | None) -> None:
+    def _set_entry(self, node: syntax.Expression, entry: EntrySize | None) -> None:
         if entry is not None:
             self.entries[node.id] = entry
 
-    def _copy_sizes(self, node: Expression, source: Expression) -> None:
+    def _copy_sizes(self, node: syntax.Expression, source: syntax.Expression) -> None:
         self._set_size(node, self._size(source))
         self._set_entry(node, self._entry(source))
 
-    def _path(self, node: Expression) -> Path:
-        if isinstance(node, Identifier) and (variable := self._variable(node.name)) is not None:
+    def _path(self, node: syntax.Expression) -> Path:
+        if isinstance(node, syntax.Identifier) and (variable := self._variable(node.name)) is not None:
             return variable.path
         return self.paths.get(node.id, NOWHERE)
 
-    def _visible_path(self, node: Expression) -> Path:
+    def _visible_path(self, node: syntax.Expression) -> Path:
         path = self._path(node)
         return NOWHERE if path.steps[:1] == [ACCUMULATOR] else path
 
@@ -317,10 +310,10 @@ class _Estimator:
     def _push(self, name: str, variable: _Variable) -> None:
         self.variables.setdefault(name, []).append(variable)
 
-    def _bound_variable(self, value: Expression) -> _Variable:
+    def _bound_variable(self, value: syntax.Expression) -> _Variable:
         return _Variable(self._path(value), self._size(value), self._entry(value))
 
-    def _iteration_variables(self, node: Comprehension) -> list[tuple[str, _Variable]]:
+    def _iteration_variables(self, node: syntax.Comprehension) -> list[tuple[str, _Variable]]:
         entry, path = self._entry(node.range), self._path(node.range)
         is_list = entry.is_list if entry else self.typed.types[node.range.id].kind is TypeKind.LIST
         key_size, value_size = (entry.key, entry.value) if entry else (None, None)
@@ -338,12 +331,12 @@ def _both(one: EntrySize | None, other: EntrySize | None) -> EntrySize | None:
     return EntrySize(one.is_list, one.key.union(other.key), one.value.union(other.value))
 
 
-def _is_binding(node: Comprehension) -> bool:
+def _is_binding(node: syntax.Comprehension) -> bool:
     """True if the fold only binds a name to a value, as `cel.bind` does."""
     return (
-        isinstance(node.range, ListLiteral)
+        isinstance(node.range, syntax.ListLiteral)
         and not node.range.elements
-        and isinstance(node.condition, Literal)
+        and isinstance(node.condition, syntax.Literal)
         and node.condition.value is False
         and node.accumulator != ACCUMULATOR
     )

@@ -11,21 +11,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from dralloc.cel import types
+from dralloc.cel import syntax, types
 from dralloc.cel.errors import CelEvaluationError, CelProgramError, CelTypeError, Problem
 from dralloc.cel.library.function_table import FUNCTIONS
 from dralloc.cel.library.regex import compile_pattern
-from dralloc.cel.syntax import (
-    Call,
-    Comprehension,
-    Expression,
-    ListLiteral,
-    Literal,
-    LiteralKind,
-    MapLiteral,
-    MessageLiteral,
-    Select,
-)
 from dralloc.cel.tree_walk import walk
 from dralloc.cel.type_checker import TypedExpression
 from dralloc.cel.types import Type, TypeKind
@@ -57,28 +46,28 @@ class _Inspector:
         self.program_problems: list[Problem] = []
         self.formats_open = 0
 
-    def visit(self, node: Expression) -> Iterator[Expression] | None:
-        if isinstance(node, Literal):
-            self.constants[node.id] = Uint(node.value) if node.kind is LiteralKind.UINT else node.value  # type: ignore[arg-type]
+    def visit(self, node: syntax.Expression) -> Iterator[syntax.Expression] | None:
+        if isinstance(node, syntax.Literal):
+            self.constants[node.id] = Uint(node.value) if node.kind is syntax.LiteralKind.UINT else node.value  # type: ignore[arg-type]
             return None
         if node.id in self.typed.denoted_types:
             self.constants[node.id] = TypeValue(self.typed.denoted_types[node.id])
             return None
-        if isinstance(node, Call):
+        if isinstance(node, syntax.Call):
             return self._visit_call(node)
-        if isinstance(node, Select):
+        if isinstance(node, syntax.Select):
             return iter((node.operand,))
-        if isinstance(node, ListLiteral):
+        if isinstance(node, syntax.ListLiteral):
             return self._visit_list(node)
-        if isinstance(node, MapLiteral):
+        if isinstance(node, syntax.MapLiteral):
             return self._visit_map(node)
-        if isinstance(node, MessageLiteral):
+        if isinstance(node, syntax.MessageLiteral):
             return (entry.value for entry in node.entries)
-        if isinstance(node, Comprehension):
+        if isinstance(node, syntax.Comprehension):
             return iter((node.range, node.initial, node.condition, node.step, node.result))
         return None
 
-    def _visit_list(self, node: ListLiteral) -> Iterator[Expression]:
+    def _visit_list(self, node: syntax.ListLiteral) -> Iterator[syntax.Expression]:
         yield from node.elements
         element_types = []
         for position, element in enumerate(node.elements):
@@ -88,7 +77,7 @@ class _Inspector:
         if not node.optional and all(element.id in self.constants for element in node.elements):
             self.constants[node.id] = [self.constants[element.id] for element in node.elements]
 
-    def _visit_map(self, node: MapLiteral) -> Iterator[Expression]:
+    def _visit_map(self, node: syntax.MapLiteral) -> Iterator[syntax.Expression]:
         keys = [entry.key for entry in node.entries]
         values = [entry.value for entry in node.entries]
         yield from keys
@@ -105,7 +94,7 @@ class _Inspector:
             # Conversions only need to know that it is a map, not its contents.
             self.constants[node.id] = {}
 
-    def _expect_one_type(self, elements: Sequence[Expression], element_types: Sequence[Type]) -> None:
+    def _expect_one_type(self, elements: Sequence[syntax.Expression], element_types: Sequence[Type]) -> None:
         if self.formats_open:
             return
         for element, element_type in zip(elements, element_types, strict=True):
@@ -113,7 +102,7 @@ class _Inspector:
                 self._report(f"all must be of type {element_types[0]}, this is {element_type}", element)
                 return
 
-    def _visit_call(self, node: Call) -> Iterator[Expression]:
+    def _visit_call(self, node: syntax.Call) -> Iterator[syntax.Expression]:
         is_format = node.function == "format"
         self.formats_open += is_format
         yield from node.arguments
@@ -127,7 +116,7 @@ class _Inspector:
         elif is_format:
             self._check_format(node)
 
-    def _convert(self, node: Call) -> None:
+    def _convert(self, node: syntax.Call) -> None:
         if node.target is not None or len(node.arguments) != 1 or node.arguments[0].id not in self.constants:
             return
         argument = node.arguments[0]
@@ -136,19 +125,19 @@ class _Inspector:
             overload = FUNCTIONS[node.function].overload_for(constant)
             self.constants[node.id] = overload.implementation(constant)
         except CelEvaluationError as error:
-            if node.function in _READ_AT_CHECK and isinstance(argument, Literal):
+            if node.function in _READ_AT_CHECK and isinstance(argument, syntax.Literal):
                 self._report(f"not a valid {node.function}: {error}", argument)
             else:
                 self.program_problems.append(Problem(str(error), node.offset))
 
-    def _check_pattern(self, node: Call) -> None:
+    def _check_pattern(self, node: syntax.Call) -> None:
         operands = node.arguments if node.target is None else (node.target, *node.arguments)
-        if node.function == "matches" and isinstance(node.arguments[0], Literal):
+        if node.function == "matches" and isinstance(node.arguments[0], syntax.Literal):
             # For a function call this argument is the text, not the pattern; Kubernetes parses it nevertheless.
             self._check_compiles(node.arguments[0], self.type_problems)
         self._check_compiles(operands[1], self.program_problems)
 
-    def _check_compiles(self, pattern: Expression, problems: list[Problem]) -> None:
+    def _check_compiles(self, pattern: syntax.Expression, problems: list[Problem]) -> None:
         text = self.constants.get(pattern.id)
         if isinstance(text, str):
             try:
@@ -158,11 +147,11 @@ class _Inspector:
 
     # Formats.
 
-    def _check_format(self, node: Call) -> None:
+    def _check_format(self, node: syntax.Call) -> None:
         """Checks that each clause of a constant template has an argument of a supported type."""
         template = node.target
         arguments = node.arguments[0] if node.arguments else None
-        if not isinstance(template, Literal) or not isinstance(arguments, ListLiteral):
+        if not isinstance(template, syntax.Literal) or not isinstance(arguments, syntax.ListLiteral):
             return
         used = 0
         for clause in _CLAUSE.finditer(str(template.value)):
@@ -178,7 +167,7 @@ class _Inspector:
         if used < len(arguments.elements):
             self._report(f"format: {len(arguments.elements)} arguments for {used} clauses", node)
 
-    def _clause_problem(self, clause: re.Match[str], argument: Expression | None) -> Problem | None:
+    def _clause_problem(self, clause: re.Match[str], argument: syntax.Expression | None) -> Problem | None:
         letter, decimals = clause["letter"], clause["decimals"]
         if letter is None:
             return Problem("format: the template ends inside a clause")
@@ -192,7 +181,7 @@ class _Inspector:
         shown = self.typed.types[unfit.id]
         return Problem(f"format: {clause[0]!r} cannot show a value of type {shown}", unfit.offset)
 
-    def _unfit_for(self, letter: str, argument: Expression) -> Expression | None:
+    def _unfit_for(self, letter: str, argument: syntax.Expression) -> syntax.Expression | None:
         """Returns the first part of the argument that the clause does not support; `%s` looks into lists and maps."""
         waiting = [argument]
         while waiting:
@@ -200,13 +189,13 @@ class _Inspector:
             kind = self.typed.types[part.id].kind
             if kind is not TypeKind.DYN and kind not in _SHOWN_KINDS[letter]:
                 return part
-            if letter == "s" and isinstance(part, ListLiteral):
+            if letter == "s" and isinstance(part, syntax.ListLiteral):
                 waiting += reversed(part.elements)
-            elif letter == "s" and isinstance(part, MapLiteral):
+            elif letter == "s" and isinstance(part, syntax.MapLiteral):
                 waiting += reversed([piece for entry in part.entries for piece in (entry.key, entry.value)])
         return None
 
-    def _report(self, message: str, node: Expression) -> None:
+    def _report(self, message: str, node: syntax.Expression) -> None:
         self.type_problems.append(Problem(message, node.offset))
 
 

@@ -10,17 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from dralloc.cel.syntax import (
-    Call,
-    Comprehension,
-    Expression,
-    Identifier,
-    ListLiteral,
-    Literal,
-    LiteralKind,
-    MapLiteral,
-    Select,
-)
+from dralloc.cel import syntax
 
 ACCUMULATOR: Final = "@result"
 UNUSED_VARIABLE: Final = "#unused"
@@ -45,62 +35,64 @@ class MacroError(Exception):
 class MacroCall:
     """A call that may be a macro, and the means to make nodes in its place."""
 
-    call: Call
+    call: syntax.Call
     new_id: Callable[[], int]
 
     @property
-    def arguments(self) -> tuple[Expression, ...]:
+    def arguments(self) -> tuple[syntax.Expression, ...]:
         return self.call.arguments
 
     @property
-    def target(self) -> Expression:
+    def target(self) -> syntax.Expression:
         assert self.call.target is not None, "a receiver macro has a target"
         return self.call.target
 
     def variable(self, position: int) -> str:
         """Returns the variable name that an argument introduces."""
         argument = self.arguments[position]
-        if not isinstance(argument, Identifier) or argument.name.startswith("."):
+        if not isinstance(argument, syntax.Identifier) or argument.name.startswith("."):
             raise MacroError(f"{self.call.function}: this argument must be a simple name", argument.offset)
         if argument.name in _ACCUMULATOR_NAMES:
             raise MacroError(f"{self.call.function}: the variable name {argument.name!r} is reserved", argument.offset)
         return argument.name
 
-    def name(self, name: str) -> Identifier:
-        return Identifier(id=self.new_id(), offset=self.call.offset, name=name)
+    def name(self, name: str) -> syntax.Identifier:
+        return syntax.Identifier(id=self.new_id(), offset=self.call.offset, name=name)
 
-    def accumulator(self) -> Identifier:
+    def accumulator(self) -> syntax.Identifier:
         return self.name(ACCUMULATOR)
 
-    def boolean(self, value: bool) -> Literal:
-        return Literal(id=self.new_id(), offset=self.call.offset, kind=LiteralKind.BOOL, value=value)
+    def boolean(self, value: bool) -> syntax.Literal:
+        return syntax.Literal(id=self.new_id(), offset=self.call.offset, kind=syntax.LiteralKind.BOOL, value=value)
 
-    def integer(self, value: int) -> Literal:
-        return Literal(id=self.new_id(), offset=self.call.offset, kind=LiteralKind.INT, value=value)
+    def integer(self, value: int) -> syntax.Literal:
+        return syntax.Literal(id=self.new_id(), offset=self.call.offset, kind=syntax.LiteralKind.INT, value=value)
 
-    def list_of(self, *elements: Expression) -> ListLiteral:
-        return ListLiteral(id=self.new_id(), offset=self.call.offset, elements=elements)
+    def list_of(self, *elements: syntax.Expression) -> syntax.ListLiteral:
+        return syntax.ListLiteral(id=self.new_id(), offset=self.call.offset, elements=elements)
 
-    def empty_map(self) -> MapLiteral:
-        return MapLiteral(id=self.new_id(), offset=self.call.offset, entries=())
+    def empty_map(self) -> syntax.MapLiteral:
+        return syntax.MapLiteral(id=self.new_id(), offset=self.call.offset, entries=())
 
-    def function(self, function: str, *arguments: Expression) -> Call:
-        return Call(id=self.new_id(), offset=self.call.offset, function=function, arguments=arguments)
+    def function(self, function: str, *arguments: syntax.Expression) -> syntax.Call:
+        return syntax.Call(id=self.new_id(), offset=self.call.offset, function=function, arguments=arguments)
 
-    def method(self, target: Expression, function: str, *arguments: Expression) -> Call:
-        return Call(id=self.new_id(), offset=self.call.offset, function=function, target=target, arguments=arguments)
+    def method(self, target: syntax.Expression, function: str, *arguments: syntax.Expression) -> syntax.Call:
+        return syntax.Call(
+            id=self.new_id(), offset=self.call.offset, function=function, target=target, arguments=arguments
+        )
 
     def fold(
         self,
         variables: tuple[str, ...],
         *,
-        initial: Expression,
-        condition: Expression,
-        step: Expression,
-        result: Expression | None = None,
-        range_: Expression | None = None,
-    ) -> Comprehension:
-        return Comprehension(
+        initial: syntax.Expression,
+        condition: syntax.Expression,
+        step: syntax.Expression,
+        result: syntax.Expression | None = None,
+        range_: syntax.Expression | None = None,
+    ) -> syntax.Comprehension:
+        return syntax.Comprehension(
             id=self.new_id(),
             offset=self.call.offset,
             range=self.target if range_ is None else range_,
@@ -113,9 +105,9 @@ class MacroCall:
             result=self.accumulator() if result is None else result,
         )
 
-    def bind(self, name: str, value: Expression, body: Expression) -> Comprehension:
+    def bind(self, name: str, value: syntax.Expression, body: syntax.Expression) -> syntax.Comprehension:
         """`body` with `name` bound to `value`: a fold over an empty list whose accumulator is the name."""
-        return Comprehension(
+        return syntax.Comprehension(
             id=self.new_id(),
             offset=self.call.offset,
             range=self.list_of(),
@@ -129,18 +121,18 @@ class MacroCall:
         )
 
 
-def expand_macro(macro: MacroCall) -> Expression | None:
+def expand_macro(macro: MacroCall) -> syntax.Expression | None:
     """Returns the expansion, or None if it is an ordinary call. Raises `MacroError`."""
     call = macro.call
     expander = _MACROS.get((call.function, len(call.arguments), call.target is not None))
     return None if expander is None else expander(macro)
 
 
-def _expand_has(macro: MacroCall) -> Expression:
+def _expand_has(macro: MacroCall) -> syntax.Expression:
     argument = macro.arguments[0]
-    if not isinstance(argument, Select):
+    if not isinstance(argument, syntax.Select):
         raise MacroError("has: the argument must select a field, as in has(a.b)", argument.offset)
-    return Select(
+    return syntax.Select(
         id=macro.new_id(),
         offset=macro.call.offset,
         operand=argument.operand,
@@ -156,7 +148,7 @@ def _variables(macro: MacroCall, count: int) -> tuple[str, ...]:
     return names
 
 
-def _expand_all(macro: MacroCall) -> Expression:
+def _expand_all(macro: MacroCall) -> syntax.Expression:
     return macro.fold(
         _variables(macro, len(macro.arguments) - 1),
         initial=macro.boolean(True),
@@ -165,7 +157,7 @@ def _expand_all(macro: MacroCall) -> Expression:
     )
 
 
-def _expand_exists(macro: MacroCall) -> Expression:
+def _expand_exists(macro: MacroCall) -> syntax.Expression:
     return macro.fold(
         _variables(macro, len(macro.arguments) - 1),
         initial=macro.boolean(False),
@@ -174,7 +166,7 @@ def _expand_exists(macro: MacroCall) -> Expression:
     )
 
 
-def _expand_exists_one(macro: MacroCall) -> Expression:
+def _expand_exists_one(macro: MacroCall) -> syntax.Expression:
     increment = macro.function("_+_", macro.accumulator(), macro.integer(1))
     return macro.fold(
         _variables(macro, len(macro.arguments) - 1),
@@ -185,14 +177,14 @@ def _expand_exists_one(macro: MacroCall) -> Expression:
     )
 
 
-def _filtered(macro: MacroCall, step: Expression, variables_count: int) -> Expression:
+def _filtered(macro: MacroCall, step: syntax.Expression, variables_count: int) -> syntax.Expression:
     """Returns the step, conditional on the macro's filter (the argument before the last, if any)."""
     if len(macro.arguments) == variables_count + 1:
         return step
     return macro.function("_?_:_", macro.arguments[variables_count], step, macro.accumulator())
 
 
-def _fold_to_list(macro: MacroCall, variables_count: int, range_: Expression | None = None) -> Expression:
+def _fold_to_list(macro: MacroCall, variables_count: int, range_: syntax.Expression | None = None) -> syntax.Expression:
     step = macro.function("_+_", macro.accumulator(), macro.list_of(macro.arguments[-1]))
     return macro.fold(
         _variables(macro, variables_count),
@@ -203,7 +195,7 @@ def _fold_to_list(macro: MacroCall, variables_count: int, range_: Expression | N
     )
 
 
-def _fold_to_map(macro: MacroCall, insertion: Call) -> Expression:
+def _fold_to_map(macro: MacroCall, insertion: syntax.Call) -> syntax.Expression:
     return macro.fold(
         _variables(macro, 2),
         initial=macro.empty_map(),
@@ -212,11 +204,11 @@ def _fold_to_map(macro: MacroCall, insertion: Call) -> Expression:
     )
 
 
-def _expand_map(macro: MacroCall) -> Expression:
+def _expand_map(macro: MacroCall) -> syntax.Expression:
     return _fold_to_list(macro, 1)
 
 
-def _expand_filter(macro: MacroCall) -> Expression:
+def _expand_filter(macro: MacroCall) -> syntax.Expression:
     variables = _variables(macro, 1)
     step = macro.function("_+_", macro.accumulator(), macro.list_of(macro.arguments[0]))
     return macro.fold(
@@ -227,30 +219,30 @@ def _expand_filter(macro: MacroCall) -> Expression:
     )
 
 
-def _expand_transform_list(macro: MacroCall) -> Expression:
+def _expand_transform_list(macro: MacroCall) -> syntax.Expression:
     return _fold_to_list(macro, 2)
 
 
-def _expand_transform_map(macro: MacroCall) -> Expression:
+def _expand_transform_map(macro: MacroCall) -> syntax.Expression:
     key = macro.name(_variables(macro, 2)[0])
     return _fold_to_map(macro, macro.function(MAP_INSERT, macro.accumulator(), key, macro.arguments[-1]))
 
 
-def _expand_transform_map_entry(macro: MacroCall) -> Expression:
+def _expand_transform_map_entry(macro: MacroCall) -> syntax.Expression:
     return _fold_to_map(macro, macro.function(MAP_INSERT, macro.accumulator(), macro.arguments[-1]))
 
 
-def _expand_bind(macro: MacroCall) -> Expression | None:
-    if not isinstance(macro.target, Identifier) or macro.target.name != "cel":
+def _expand_bind(macro: MacroCall) -> syntax.Expression | None:
+    if not isinstance(macro.target, syntax.Identifier) or macro.target.name != "cel":
         return None
     return macro.bind(macro.variable(0), macro.arguments[1], macro.arguments[2])
 
 
-def _bound_value(macro: MacroCall) -> Expression:
+def _bound_value(macro: MacroCall) -> syntax.Expression:
     return macro.bind(macro.variable(0), macro.method(macro.target, "value"), macro.arguments[1])
 
 
-def _expand_optional_map(macro: MacroCall) -> Expression:
+def _expand_optional_map(macro: MacroCall) -> syntax.Expression:
     return macro.function(
         "_?_:_",
         macro.method(macro.target, "hasValue"),
@@ -259,7 +251,7 @@ def _expand_optional_map(macro: MacroCall) -> Expression:
     )
 
 
-def _expand_optional_flat_map(macro: MacroCall) -> Expression:
+def _expand_optional_flat_map(macro: MacroCall) -> syntax.Expression:
     return macro.function(
         "_?_:_",
         macro.method(macro.target, "hasValue"),
@@ -268,8 +260,10 @@ def _expand_optional_flat_map(macro: MacroCall) -> Expression:
     )
 
 
-def _expand_sort_by(macro: MacroCall) -> Expression:
-    if not isinstance(macro.target, ListLiteral | Select | Identifier | Comprehension | Call):
+def _expand_sort_by(macro: MacroCall) -> syntax.Expression:
+    if not isinstance(
+        macro.target, syntax.ListLiteral | syntax.Select | syntax.Identifier | syntax.Comprehension | syntax.Call
+    ):
         raise MacroError("sortBy: the target must be a list", macro.target.offset)
     keys = _fold_to_list(macro, 1, range_=macro.name(SORT_INPUT))
     sorted_list = macro.method(macro.name(SORT_INPUT), "@sortByAssociatedKeys", keys)
@@ -277,7 +271,7 @@ def _expand_sort_by(macro: MacroCall) -> Expression:
 
 
 # By name, number of arguments, and whether there is a target.
-_MACROS: Final[dict[tuple[str, int, bool], Callable[[MacroCall], Expression | None]]] = {
+_MACROS: Final[dict[tuple[str, int, bool], Callable[[MacroCall], syntax.Expression | None]]] = {
     ("has", 1, False): _expand_has,
     ("all", 2, True): _expand_all,
     ("all", 3, True): _expand_all,

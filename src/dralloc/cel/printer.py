@@ -10,19 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from dralloc.cel import syntax
 from dralloc.cel.parser import OPERATOR_FUNCTIONS
-from dralloc.cel.syntax import (
-    Call,
-    Comprehension,
-    Expression,
-    Identifier,
-    ListLiteral,
-    Literal,
-    LiteralKind,
-    MapLiteral,
-    MessageLiteral,
-    Select,
-)
 
 # Precedence levels: an expression below the level of its context needs parentheses.
 _CONDITIONAL, _OR, _AND, _RELATION, _ADDITION, _MULTIPLICATION, _PREFIX, _MEMBER = range(8)
@@ -39,10 +28,10 @@ _LEVELS: Final = {
 }
 
 # Pending output: a text, or an expression and the level of its context.
-_Piece = str | tuple[Expression, int]
+_Piece = str | tuple[syntax.Expression, int]
 
 
-def print_node(node: Expression, macros: Mapping[int, Call]) -> str:
+def print_node(node: syntax.Expression, macros: Mapping[int, syntax.Call]) -> str:
     """Returns the text of an expression or of a part of one. `macros` maps the nodes that macros made to the written calls."""
     printed: list[str] = []
     waiting: list[_Piece] = [(node, _CONDITIONAL)]
@@ -56,39 +45,39 @@ def print_node(node: Expression, macros: Mapping[int, Call]) -> str:
     return "".join(printed)
 
 
-def _pieces(node: Expression, level: int, macros: Mapping[int, Call]) -> list[_Piece]:
+def _pieces(node: syntax.Expression, level: int, macros: Mapping[int, syntax.Call]) -> list[_Piece]:
     match node:
-        case Literal():
+        case syntax.Literal():
             return [_literal(node)]
-        case Identifier():
+        case syntax.Identifier():
             return [node.name]
-        case Select(tests_presence=True):
+        case syntax.Select(tests_presence=True):
             return ["has(", (node.operand, _MEMBER), f".{_field(node.field)})"]
-        case Select():
+        case syntax.Select():
             return [(node.operand, _MEMBER), f".{_field(node.field)}"]
-        case ListLiteral():
+        case syntax.ListLiteral():
             return ["[", *_separated([_element(node, position) for position in range(len(node.elements))]), "]"]
-        case MapLiteral():
+        case syntax.MapLiteral():
             entries: list[list[_Piece]] = [
                 ["?" if entry.optional else "", (entry.key, _OR), ": ", (entry.value, _CONDITIONAL)]
                 for entry in node.entries
             ]
             return ["{", *_separated(entries), "}"]
-        case MessageLiteral():
+        case syntax.MessageLiteral():
             fields: list[list[_Piece]] = [
                 [f"{'?' if entry.optional else ''}{_field(entry.field)}: ", (entry.value, _CONDITIONAL)]
                 for entry in node.entries
             ]
             return [f"{node.type_name}{{", *_separated(fields), "}"]
-        case Comprehension():
+        case syntax.Comprehension():
             raise ValueError("a comprehension that no macro made has no text")
-        case Call():
+        case syntax.Call():
             own = _LEVELS.get(node.function, _MEMBER) if node.target is None else _MEMBER
             printed = _call(node, macros)
             return ["(", *printed, ")"] if own < level else printed
 
 
-def _call(node: Call, macros: Mapping[int, Call]) -> list[_Piece]:
+def _call(node: syntax.Call, macros: Mapping[int, syntax.Call]) -> list[_Piece]:
     function, arguments = node.function, node.arguments
     if node.target is not None:
         return [(node.target, _MEMBER), f".{function}(", *_arguments(arguments), ")"]
@@ -108,34 +97,34 @@ def _call(node: Call, macros: Mapping[int, Call]) -> list[_Piece]:
         return [(container, _MEMBER), "[?" if function == "_[?_]" else "[", (key, _CONDITIONAL), "]"]
     if function == "_?._":
         container, key = arguments
-        assert isinstance(key, Literal), "the parser puts the field's name here"
+        assert isinstance(key, syntax.Literal), "the parser puts the field's name here"
         return [(container, _MEMBER), f".?{_field(str(key.value))}"]
     return [f"{function}(", *_arguments(arguments), ")"]
 
 
-def _prefixed(sign: str, operand: Expression, macros: Mapping[int, Call]) -> list[_Piece]:
+def _prefixed(sign: str, operand: syntax.Expression, macros: Mapping[int, syntax.Call]) -> list[_Piece]:
     # A minus directly before a number would become a part of it.
     if sign == "-" and _starts_with_number(operand, macros):
         return ["-(", (operand, _CONDITIONAL), ")"]
     return [sign, (operand, _MEMBER)]
 
 
-def _starts_with_number(node: Expression, macros: Mapping[int, Call]) -> bool:
+def _starts_with_number(node: syntax.Expression, macros: Mapping[int, syntax.Call]) -> bool:
     while True:
         node = macros.get(node.id, node)
-        if isinstance(node, Literal):
-            return node.kind in (LiteralKind.INT, LiteralKind.DOUBLE)
-        if isinstance(node, Select) and not node.tests_presence:
+        if isinstance(node, syntax.Literal):
+            return node.kind in (syntax.LiteralKind.INT, syntax.LiteralKind.DOUBLE)
+        if isinstance(node, syntax.Select) and not node.tests_presence:
             node = node.operand
-        elif isinstance(node, Call) and node.target is not None:
+        elif isinstance(node, syntax.Call) and node.target is not None:
             node = node.target
-        elif isinstance(node, Call) and node.function in ("_[_]", "_[?_]", "_?._"):
+        elif isinstance(node, syntax.Call) and node.function in ("_[_]", "_[?_]", "_?._"):
             node = node.arguments[0]
         else:
             return False
 
 
-def _logical(node: Call, level: int, macros: Mapping[int, Call]) -> list[_Piece]:
+def _logical(node: syntax.Call, level: int, macros: Mapping[int, syntax.Call]) -> list[_Piece]:
     """Prints a chain without parentheses if the parser would build exactly this tree from it."""
     sign = f" {_SIGNS[node.function]} "
     terms = _balanced_terms(node, macros)
@@ -148,35 +137,35 @@ def _logical(node: Call, level: int, macros: Mapping[int, Call]) -> list[_Piece]
     return pieces
 
 
-def _balanced_terms(node: Call, macros: Mapping[int, Call]) -> list[Expression] | None:
+def _balanced_terms(node: syntax.Call, macros: Mapping[int, syntax.Call]) -> list[syntax.Expression] | None:
     """Returns the terms of a tree of equal operators, if it is the tree that the parser makes of them."""
-    terms: list[Expression] = []
-    waiting: list[Expression] = [node]
+    terms: list[syntax.Expression] = []
+    waiting: list[syntax.Expression] = [node]
     while waiting:
         part = waiting.pop()
-        if isinstance(part, Call) and part.function == node.function and part.id not in macros:
+        if isinstance(part, syntax.Call) and part.function == node.function and part.id not in macros:
             waiting += reversed(part.arguments)
         else:
             terms.append(part)
     return terms if _is_balanced(node, node.function, len(terms) - 1) else None
 
 
-def _is_balanced(part: Expression, function: str, operators: int) -> bool:
-    is_operator = isinstance(part, Call) and part.function == function
+def _is_balanced(part: syntax.Expression, function: str, operators: int) -> bool:
+    is_operator = isinstance(part, syntax.Call) and part.function == function
     if operators == 0 or not is_operator:
         return operators == 0 and not is_operator
-    assert isinstance(part, Call), "just looked"
+    assert isinstance(part, syntax.Call), "just looked"
     middle = operators // 2
     left, right = part.arguments
     return _is_balanced(left, function, middle) and _is_balanced(right, function, operators - middle - 1)
 
 
-def _element(node: ListLiteral, position: int) -> list[_Piece]:
+def _element(node: syntax.ListLiteral, position: int) -> list[_Piece]:
     element: _Piece = (node.elements[position], _CONDITIONAL)
     return ["?", element] if position in node.optional else [element]
 
 
-def _arguments(arguments: tuple[Expression, ...]) -> list[_Piece]:
+def _arguments(arguments: tuple[syntax.Expression, ...]) -> list[_Piece]:
     return _separated([[(argument, _CONDITIONAL)] for argument in arguments])
 
 
@@ -194,18 +183,18 @@ def _field(name: str) -> str:
     return name if _PLAIN_FIELD.fullmatch(name) else f"`{name}`"
 
 
-def _literal(node: Literal) -> str:
+def _literal(node: syntax.Literal) -> str:
     value = node.value
     match node.kind:
-        case LiteralKind.NULL:
+        case syntax.LiteralKind.NULL:
             return "null"
-        case LiteralKind.BOOL:
+        case syntax.LiteralKind.BOOL:
             return "true" if value else "false"
-        case LiteralKind.UINT:
+        case syntax.LiteralKind.UINT:
             return f"{value!r}u"
-        case LiteralKind.STRING:
+        case syntax.LiteralKind.STRING:
             return quoted(str(value))
-        case LiteralKind.BYTES:
+        case syntax.LiteralKind.BYTES:
             assert isinstance(value, bytes), "a bytes literal holds bytes"
             return f'b"{"".join(map(_shown_byte, value))}"'
         case _:

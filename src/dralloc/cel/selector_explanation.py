@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from dralloc.cel import syntax
 from dralloc.cel.closure_runtime import Raised
 from dralloc.cel.device import DeviceView
 from dralloc.cel.errors import CelEvaluationError
@@ -13,17 +14,6 @@ from dralloc.cel.library.conversions import text_of_double
 from dralloc.cel.library.text_format import go_quoted
 from dralloc.cel.library.time import text_of_duration, text_of_timestamp
 from dralloc.cel.printer import print_node
-from dralloc.cel.syntax import (
-    Call,
-    Expression,
-    Identifier,
-    ListLiteral,
-    Literal,
-    MapLiteral,
-    MessageLiteral,
-    Select,
-    logical_terms,
-)
 from dralloc.cel.type_checker import TypedExpression
 from dralloc.cel.values import (
     DomainMap,
@@ -79,7 +69,7 @@ def explain(typed: TypedExpression, device: DeviceView) -> SelectorExplanation:
     """Returns the value of each part for a device. Raises `CelEvaluationError` only if the device itself is malformed."""
     seen: dict[int, list[Value | Raised]] = {}
 
-    def observe(node: Expression, value: Value | Raised) -> None:
+    def observe(node: syntax.Expression, value: Value | Raised) -> None:
         seen.setdefault(node.id, []).append(value)
 
     device_map = device.as_map
@@ -103,8 +93,8 @@ class _Narrator:
         self._told: set[int] = set()
 
     def parts(self) -> tuple[ExplainedPart, ...]:
-        found: list[tuple[Expression, int, tuple[Expression, ...]]] = []
-        waiting: list[tuple[Expression, int]] = [(self._typed.root, 0)]
+        found: list[tuple[syntax.Expression, int, tuple[syntax.Expression, ...]]] = []
+        waiting: list[tuple[syntax.Expression, int]] = [(self._typed.root, 0)]
         while waiting:
             node, depth = waiting.pop()
             inner = tuple(child for child in self._children(node) if not _says_itself(child))
@@ -113,7 +103,7 @@ class _Narrator:
         parts = [self._part(node, depth, inner) for node, depth, inner in reversed(found)]
         return tuple(part for part in reversed(parts) if part.depth == 0 or part.values != (part.text,))
 
-    def _part(self, node: Expression, depth: int, inner: tuple[Expression, ...]) -> ExplainedPart:
+    def _part(self, node: syntax.Expression, depth: int, inner: tuple[syntax.Expression, ...]) -> ExplainedPart:
         text = print_node(node, self._macros)
         seen = self._seen.get(node.id, [])
         error = next((value.error for value in seen if isinstance(value, Raised)), None)
@@ -134,41 +124,41 @@ class _Narrator:
             is_origin=is_origin,
         )
 
-    def _children(self, node: Expression) -> tuple[Expression, ...]:
+    def _children(self, node: syntax.Expression) -> tuple[syntax.Expression, ...]:
         written = self._macros.get(node.id)
-        if isinstance(node, Select) or (isinstance(node, Call) and node.function in _ACCESSES):
+        if isinstance(node, syntax.Select) or (isinstance(node, syntax.Call) and node.function in _ACCESSES):
             return _children_of_access(node)
         if written is not None:
             node = written
-        if isinstance(node, Call):
+        if isinstance(node, syntax.Call):
             if node.function in _LOGICAL:
-                return logical_terms(node)
+                return syntax.logical_terms(node)
             return node.arguments if node.target is None else (node.target, *node.arguments)
-        if isinstance(node, ListLiteral):
+        if isinstance(node, syntax.ListLiteral):
             return node.elements
-        if isinstance(node, MapLiteral):
+        if isinstance(node, syntax.MapLiteral):
             return tuple(part for entry in node.entries for part in (entry.key, entry.value))
-        if isinstance(node, MessageLiteral):
+        if isinstance(node, syntax.MessageLiteral):
             return tuple(entry.value for entry in node.entries)
         return ()
 
 
-def _says_itself(node: Expression) -> bool:
+def _says_itself(node: syntax.Expression) -> bool:
     """True if the text of a part is its value, or a name whose value is shown elsewhere."""
-    if isinstance(node, ListLiteral):
-        return all(isinstance(element, Literal) for element in node.elements)
-    if isinstance(node, Call) and node.target is None and node.function in _SPELLED_OUT:
-        return all(isinstance(argument, Literal) for argument in node.arguments)
-    return isinstance(node, Literal | Identifier)
+    if isinstance(node, syntax.ListLiteral):
+        return all(isinstance(element, syntax.Literal) for element in node.elements)
+    if isinstance(node, syntax.Call) and node.target is None and node.function in _SPELLED_OUT:
+        return all(isinstance(argument, syntax.Literal) for argument in node.arguments)
+    return isinstance(node, syntax.Literal | syntax.Identifier)
 
 
-def _children_of_access(node: Expression) -> tuple[Expression, ...]:
+def _children_of_access(node: syntax.Expression) -> tuple[syntax.Expression, ...]:
     """Returns the start of an access, and the computed keys: its steps are not shown one by one."""
-    keys: list[Expression] = []
+    keys: list[syntax.Expression] = []
     while True:
-        if isinstance(node, Select):
+        if isinstance(node, syntax.Select):
             node = node.operand
-        elif isinstance(node, Call) and node.function in _ACCESSES:
+        elif isinstance(node, syntax.Call) and node.function in _ACCESSES:
             keys.append(node.arguments[1])
             node = node.arguments[0]
         else:

@@ -10,23 +10,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from dralloc.cel import types
+from dralloc.cel import syntax, types
 from dralloc.cel.declarations import FunctionDeclaration, OverloadDeclaration, Resolution
 from dralloc.cel.environment import Environment
 from dralloc.cel.errors import CelTypeError, Problem
-from dralloc.cel.syntax import (
-    Call,
-    Comprehension,
-    Expression,
-    Identifier,
-    ListLiteral,
-    Literal,
-    LiteralKind,
-    MapLiteral,
-    MessageLiteral,
-    ParsedExpression,
-    Select,
-)
 from dralloc.cel.tree_walk import walk
 from dralloc.cel.types import Substitution, Type, TypeKind
 
@@ -40,14 +27,14 @@ class TypedExpression:
     `denoted_types` holds the nodes that name a type, as `int` or `google.protobuf.Duration` do.
     """
 
-    parsed: ParsedExpression
+    parsed: syntax.ParsedExpression
     environment: Environment
     types: Mapping[int, Type]
     overloads: Mapping[int, tuple[str, ...]]
     denoted_types: Mapping[int, str]
 
     @property
-    def root(self) -> Expression:
+    def root(self) -> syntax.Expression:
         return self.parsed.root
 
     @property
@@ -55,7 +42,7 @@ class TypedExpression:
         return self.types[self.parsed.root.id]
 
 
-def check_types(parsed: ParsedExpression, environment: Environment) -> TypedExpression:
+def check_types(parsed: syntax.ParsedExpression, environment: Environment) -> TypedExpression:
     """Returns the types of an expression. Raises `CelTypeError`."""
     checker = _Checker(environment)
     try:
@@ -70,13 +57,13 @@ def check_types(parsed: ParsedExpression, environment: Environment) -> TypedExpr
 
 
 _LITERAL_TYPES: Final = {
-    LiteralKind.NULL: types.NULL,
-    LiteralKind.BOOL: types.BOOL,
-    LiteralKind.INT: types.INT,
-    LiteralKind.UINT: types.UINT,
-    LiteralKind.DOUBLE: types.DOUBLE,
-    LiteralKind.STRING: types.STRING,
-    LiteralKind.BYTES: types.BYTES,
+    syntax.LiteralKind.NULL: types.NULL,
+    syntax.LiteralKind.BOOL: types.BOOL,
+    syntax.LiteralKind.INT: types.INT,
+    syntax.LiteralKind.UINT: types.UINT,
+    syntax.LiteralKind.DOUBLE: types.DOUBLE,
+    syntax.LiteralKind.STRING: types.STRING,
+    syntax.LiteralKind.BYTES: types.BYTES,
 }
 
 
@@ -97,28 +84,28 @@ class _Checker:
             node: resolve(known, unknown_as_dyn=True) if known.is_open else known for node, known in self.types.items()
         }
 
-    def visit(self, node: Expression) -> Iterator[Expression] | None:
-        if isinstance(node, Literal):
+    def visit(self, node: syntax.Expression) -> Iterator[syntax.Expression] | None:
+        if isinstance(node, syntax.Literal):
             self.types[node.id] = _LITERAL_TYPES[node.kind]
             return None
-        if isinstance(node, Identifier):
+        if isinstance(node, syntax.Identifier):
             self._visit_identifier(node)
             return None
-        if isinstance(node, Call):
+        if isinstance(node, syntax.Call):
             return self._visit_optional_select(node) if node.function == "_?._" else self._visit_call(node)
-        if isinstance(node, Select):
+        if isinstance(node, syntax.Select):
             return self._visit_select(node)
-        if isinstance(node, ListLiteral):
+        if isinstance(node, syntax.ListLiteral):
             return self._visit_list(node)
-        if isinstance(node, Comprehension):
+        if isinstance(node, syntax.Comprehension):
             return self._visit_comprehension(node)
-        if isinstance(node, MapLiteral):
+        if isinstance(node, syntax.MapLiteral):
             return self._visit_map(node)
         return self._visit_message(node)
 
     # Names and fields.
 
-    def _visit_identifier(self, node: Identifier) -> None:
+    def _visit_identifier(self, node: syntax.Identifier) -> None:
         found = self._lookup(node.name)
         if found is None:
             self._report(f"undeclared reference to {node.name!r}", node)
@@ -139,19 +126,19 @@ class _Checker:
     def _is_local(self, name: str) -> bool:
         return any(name in scope for scope in self.scopes)
 
-    def _visit_select(self, node: Select) -> Iterator[Expression] | None:
+    def _visit_select(self, node: syntax.Select) -> Iterator[syntax.Expression] | None:
         if not node.tests_presence and self._denotes_type(node):
             return None
         return self._visit_field(node)
 
-    def _denotes_type(self, node: Select) -> bool:
+    def _denotes_type(self, node: syntax.Select) -> bool:
         """True if the whole of `a.b.c` is the name of a type; then it is not a chain of fields."""
         names: list[str] = []
-        part: Expression = node
-        while isinstance(part, Select) and not part.tests_presence:
+        part: syntax.Expression = node
+        while isinstance(part, syntax.Select) and not part.tests_presence:
             names.append(part.field)
             part = part.operand
-        if not isinstance(part, Identifier) or self._is_local(part.name):
+        if not isinstance(part, syntax.Identifier) or self._is_local(part.name):
             return False
         name = ".".join((part.name.removeprefix("."), *reversed(names)))
         found = self.environment.variables.get(name)
@@ -161,27 +148,29 @@ class _Checker:
         self.denoted_types[node.id] = name
         return True
 
-    def _visit_field(self, node: Select) -> Iterator[Expression]:
+    def _visit_field(self, node: syntax.Select) -> Iterator[syntax.Expression]:
         yield node.operand
         selected = self._field_type(node, node.operand, node.field, is_optional=False)
         self.types[node.id] = types.BOOL if node.tests_presence else selected
 
-    def _visit_optional_select(self, node: Call) -> Iterator[Expression]:
+    def _visit_optional_select(self, node: syntax.Call) -> Iterator[syntax.Expression]:
         operand, key = node.arguments
-        assert isinstance(key, Literal), "the parser puts the field's name here"
+        assert isinstance(key, syntax.Literal), "the parser puts the field's name here"
         yield operand
         self.types[key.id] = types.STRING
         self.types[node.id] = self._field_type(node, operand, str(key.value), is_optional=True)
         self.overloads[node.id] = ("select_optional_field",)
 
-    def _field_type(self, node: Expression, operand: Expression, field: str, *, is_optional: bool) -> Type:
+    def _field_type(
+        self, node: syntax.Expression, operand: syntax.Expression, field: str, *, is_optional: bool
+    ) -> Type:
         """Returns the type of a field; optional if the operand is, or if it is selected with `.?`."""
         operand_type = self.substitution.resolve(self.types[operand.id])
         is_optional = is_optional or types.is_optional(operand_type)
         selected = self._plain_field_type(node, types.without_optional(operand_type), field)
         return types.optional_of(selected) if is_optional else selected
 
-    def _plain_field_type(self, node: Expression, operand: Type, field: str) -> Type:
+    def _plain_field_type(self, node: syntax.Expression, operand: Type, field: str) -> Type:
         if operand.kind is TypeKind.MAP:
             return operand.parameters[1]
         if operand.kind is TypeKind.OBJECT:
@@ -204,7 +193,7 @@ class _Checker:
 
     # Calls.
 
-    def _visit_call(self, node: Call) -> Iterator[Expression]:
+    def _visit_call(self, node: syntax.Call) -> Iterator[syntax.Expression]:
         yield from node.arguments
         if node.target is not None:
             yield node.target
@@ -215,7 +204,7 @@ class _Checker:
         else:
             self.types[node.id] = self._resolve_overload(node, function)
 
-    def _resolve_overload(self, node: Call, function: FunctionDeclaration) -> Type:
+    def _resolve_overload(self, node: syntax.Call, function: FunctionDeclaration) -> Type:
         given = [self.types[argument.id] for argument in node.arguments]
         if node.target is not None:
             given.insert(0, self.types[node.target.id])
@@ -260,7 +249,7 @@ class _Checker:
             return None
         return substitution.resolve(_instance(overload.result, fresh))
 
-    def _report_no_overload(self, node: Call, function: FunctionDeclaration, given: list[Type]) -> None:
+    def _report_no_overload(self, node: syntax.Call, function: FunctionDeclaration, given: list[Type]) -> None:
         shown = [self.substitution.resolve(one, unknown_as_dyn=True) for one in given]
         target = shown.pop(0) if node.target is not None else None
         signature = types.shown_signature(target, shown)
@@ -268,7 +257,7 @@ class _Checker:
 
     # Lists, maps and messages.
 
-    def _visit_list(self, node: ListLiteral) -> Iterator[Expression]:
+    def _visit_list(self, node: syntax.ListLiteral) -> Iterator[syntax.Expression]:
         yield from node.elements
         element_type: Type | None = None
         for position, element in enumerate(node.elements):
@@ -278,7 +267,7 @@ class _Checker:
             element_type = self.substitution.joined(element_type, given)
         self.types[node.id] = types.list_of(element_type or self.substitution.fresh_variable())
 
-    def _visit_map(self, node: MapLiteral) -> Iterator[Expression]:
+    def _visit_map(self, node: syntax.MapLiteral) -> Iterator[syntax.Expression]:
         key_type: Type | None = None
         value_type: Type | None = None
         for entry in node.entries:
@@ -292,7 +281,7 @@ class _Checker:
         fresh = self.substitution.fresh_variable
         self.types[node.id] = types.map_of(key_type or fresh(), value_type or fresh())
 
-    def _visit_message(self, node: MessageLiteral) -> Iterator[Expression]:
+    def _visit_message(self, node: syntax.MessageLiteral) -> Iterator[syntax.Expression]:
         for entry in node.entries:
             yield entry.value
         message = self.environment.messages.get(node.type_name.removeprefix("."))
@@ -311,7 +300,7 @@ class _Checker:
             elif not self.substitution.fits(wanted, given):
                 self._report_mismatch(entry.value, wanted, given)
 
-    def _optional_value(self, element: Expression, given: Type) -> Type:
+    def _optional_value(self, element: syntax.Expression, given: Type) -> Type:
         """Returns the type that an element `?element` adds: the value inside an optional."""
         known = self.substitution.resolve(given)
         if not types.is_optional(known) and not types.is_dynamic(known):
@@ -320,7 +309,7 @@ class _Checker:
 
     # Comprehensions.
 
-    def _visit_comprehension(self, node: Comprehension) -> Iterator[Expression]:
+    def _visit_comprehension(self, node: syntax.Comprehension) -> Iterator[syntax.Expression]:
         yield node.range
         yield node.initial
         accumulator_type = self.types[node.initial.id]
@@ -335,7 +324,7 @@ class _Checker:
         self.scopes.pop()
         self.types[node.id] = self.substitution.resolve(self.types[node.result.id])
 
-    def _iteration_variables(self, node: Comprehension) -> dict[str, Type]:
+    def _iteration_variables(self, node: syntax.Comprehension) -> dict[str, Type]:
         iterated = self.substitution.resolve(self.types[node.range.id])
         match iterated.kind:
             case TypeKind.LIST:
@@ -357,17 +346,17 @@ class _Checker:
 
     # Errors.
 
-    def _expect(self, node: Expression, wanted: Type) -> None:
+    def _expect(self, node: syntax.Expression, wanted: Type) -> None:
         given = self.types[node.id]
         if not self.substitution.fits(wanted, given):
             self._report_mismatch(node, wanted, given)
 
-    def _report_mismatch(self, node: Expression, wanted: Type, given: Type) -> None:
+    def _report_mismatch(self, node: syntax.Expression, wanted: Type, given: Type) -> None:
         shown_wanted = self.substitution.resolve(wanted, unknown_as_dyn=True)
         shown_given = self.substitution.resolve(given, unknown_as_dyn=True)
         self._report(f"a value of type {shown_wanted} is needed, this is {shown_given}", node)
 
-    def _report(self, message: str, node: Expression) -> None:
+    def _report(self, message: str, node: syntax.Expression) -> None:
         self.problems.append(Problem(message, node.offset))
 
 

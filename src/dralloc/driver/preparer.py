@@ -18,22 +18,12 @@ from dralloc.client.api_calls import ApiCalls
 from dralloc.client.known_resources import resource_for
 from dralloc.client.transport import TransportError
 from dralloc.client.typed_resource import ObjectKey, TypedResource
+from dralloc.driver import prepare_plan
 from dralloc.driver.cdi_files import ClaimCdiFiles
 from dralloc.driver.checkpoint import Checkpoint, PreparationRecord
 from dralloc.driver.claims import AllocatedClaim, ClaimReference, PreparedDevice, allocated_claim, find_prepared_faults
 from dralloc.driver.driver import Driver, call
 from dralloc.driver.metrics import DriverMetrics
-from dralloc.driver.prepare_plan import (
-    FetchedClaim,
-    Ignore,
-    Missing,
-    Prepare,
-    PrepareContext,
-    Refuse,
-    Repeat,
-    Unreachable,
-    decide_prepare,
-)
 from dralloc.kubelet.checkpoint_file import BadCheckpoint
 from dralloc.primitives.errors import ApiError, NotFound
 
@@ -108,18 +98,18 @@ class Preparer:
         task.add_done_callback(self._running.discard)
         return await asyncio.shield(task)
 
-    async def _fetch(self, reference: ClaimReference) -> FetchedClaim:
+    async def _fetch(self, reference: ClaimReference) -> prepare_plan.FetchedClaim:
         try:
             return await self._calls.get(CLAIMS, ObjectKey(reference.namespace, reference.name))
         except NotFound:
-            return Missing()
+            return prepare_plan.Missing()
         except (ApiError, TransportError) as error:
-            return Unreachable(str(error))
+            return prepare_plan.Unreachable(str(error))
 
     # --- Preparing ------------------------------------------------------------------------------------------------
 
     async def _prepare_all(
-        self, references: Sequence[ClaimReference], fetched: Sequence[FetchedClaim]
+        self, references: Sequence[ClaimReference], fetched: Sequence[prepare_plan.FetchedClaim]
     ) -> Mapping[str, tuple[ReadyDevice, ...] | Failure]:
         answers: dict[str, tuple[ReadyDevice, ...] | Failure] = {}
         async with self._lock():
@@ -133,22 +123,26 @@ class Preparer:
                     self._count("prepare", "success")
         return answers
 
-    async def _prepare_one(self, reference: ClaimReference, fetched: FetchedClaim) -> tuple[PreparedDevice, ...]:
+    async def _prepare_one(
+        self, reference: ClaimReference, fetched: prepare_plan.FetchedClaim
+    ) -> tuple[PreparedDevice, ...]:
         record = await asyncio.to_thread(self._checkpoint.read, reference.uid)
         known = await asyncio.to_thread(self._checkpoint.all)
         others = tuple(other for other in known if other.reference.uid != reference.uid)
-        situation = PrepareContext(driver=self._driver.name, boot_id=self._boot_id, record=record, others=others)
-        match decide_prepare(reference, fetched, situation):
-            case Refuse(reason):
+        situation = prepare_plan.PrepareContext(
+            driver=self._driver.name, boot_id=self._boot_id, record=record, others=others
+        )
+        match prepare_plan.decide_prepare(reference, fetched, situation):
+            case prepare_plan.Refuse(reason):
                 raise ClaimFailed(reason)
-            case Ignore():
+            case prepare_plan.Ignore():
                 return ()
-            case Repeat(record):
+            case prepare_plan.Repeat(record):
                 # The CDI directory may have been emptied since.
                 if not self._cdi.exists(reference.uid):
                     await asyncio.to_thread(self._cdi.write, reference.uid, record.devices)
                 return record.devices
-            case Prepare(claim, before, release):
+            case prepare_plan.Prepare(claim, before, release):
                 if before is not None and release:
                     await self._release(before, others)
                     before = None

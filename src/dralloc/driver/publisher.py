@@ -26,15 +26,7 @@ from dralloc.driver.devices import Pool
 from dralloc.driver.dropped_fields import DroppedFields
 from dralloc.driver.metrics import DriverMetrics
 from dralloc.driver.slices import check_pools, slices_of
-from dralloc.kubelet.pool_plan import (
-    CreateSlice,
-    DeleteSlice,
-    SliceAction,
-    UpdateSlice,
-    WantedPool,
-    is_as_wanted,
-    plan_pool,
-)
+from dralloc.kubelet import pool_plan
 from dralloc.primitives.errors import Conflict, NotFound
 
 SLICES: Final[TypedResource[ResourceSlice]] = resource_for(ResourceSlice)
@@ -66,7 +58,7 @@ class SlicePublisher:
         self._on_problem = on_problem
         self._may_write = may_write
         self._repair_delay_s = repair_delay_s
-        self._wanted: dict[str, WantedPool] | None = None
+        self._wanted: dict[str, pool_plan.WantedPool] | None = None
         self._informer: Informer[ResourceSlice] = Informer({"pool": _pool_of})
         self._queue: WorkQueue[str] = WorkQueue(RETRY)
         # Pools after a failed write, whose slices are listed again.
@@ -78,7 +70,9 @@ class SlicePublisher:
         """Publish exactly these pools; raises `InvalidPools` and changes nothing if they are not valid."""
         check_pools(pools, self._driver, self._node_name)
         self._wanted = {
-            pool.name: WantedPool(slices=slices_of(pool, self._driver, self._node_name), generation=pool.generation)
+            pool.name: pool_plan.WantedPool(
+                slices=slices_of(pool, self._driver, self._node_name), generation=pool.generation
+            )
             for pool in pools
         }
         self._written.clear()
@@ -123,7 +117,7 @@ class SlicePublisher:
         if not self._may_write():
             self._queue.add_after(pool, self._repair_delay_s)
             return
-        for action in await self._plan(pool, pools.get(pool, WantedPool())):
+        for action in await self._plan(pool, pools.get(pool, pool_plan.WantedPool())):
             await self._apply(action, pools)
         self._uncertain.discard(pool)
         if self._wanted is pools:
@@ -131,28 +125,28 @@ class SlicePublisher:
             if not self._unwritten:
                 self._written.set()
 
-    async def _plan(self, pool: str, wanted: WantedPool) -> tuple[SliceAction, ...]:
+    async def _plan(self, pool: str, wanted: pool_plan.WantedPool) -> tuple[pool_plan.SliceAction, ...]:
         existing = await self._list(pool) if pool in self._uncertain else self._informer.by("pool", pool)
-        actions = plan_pool(wanted, existing)
-        if self._node_name is not None and any(isinstance(action, CreateSlice) for action in actions):
+        actions = pool_plan.plan_pool(wanted, existing)
+        if self._node_name is not None and any(isinstance(action, pool_plan.CreateSlice) for action in actions):
             # Read each time: slices owned by a recreated node's old UID would be garbage-collected.
             node = await self._calls.get(NODES, ObjectKey("", self._node_name))
-            return plan_pool(replaced(wanted, owner=_owner(node)), existing)
+            return pool_plan.plan_pool(replaced(wanted, owner=_owner(node)), existing)
         return actions
 
     async def _list(self, pool: str) -> tuple[ResourceSlice, ...]:
         items, _ = await self._calls.list_all(SLICES, field_selector=self._scope)
         return tuple(item for item in items if item.spec.pool.name == pool)
 
-    async def _apply(self, action: SliceAction, pools: dict[str, WantedPool]) -> None:
+    async def _apply(self, action: pool_plan.SliceAction, pools: dict[str, pool_plan.WantedPool]) -> None:
         match action:
-            case DeleteSlice(item):
+            case pool_plan.DeleteSlice(item):
                 await self._delete(item)
-            case UpdateSlice(index, item):
+            case pool_plan.UpdateSlice(index, item):
                 stored = await self._calls.replace(SLICES, item)
                 self._store("update", stored)
                 self._check_kept(index, item, stored, pools)
-            case CreateSlice(index, item):
+            case pool_plan.CreateSlice(index, item):
                 stored = await self._calls.create(SLICES, item)
                 self._store("create", stored)
                 self._check_kept(index, item, stored, pools)
@@ -172,9 +166,9 @@ class SlicePublisher:
         self._informer.put(stored)
 
     def _check_kept(
-        self, index: int, written: ResourceSlice, stored: ResourceSlice, pools: dict[str, WantedPool]
+        self, index: int, written: ResourceSlice, stored: ResourceSlice, pools: dict[str, pool_plan.WantedPool]
     ) -> None:
-        if is_as_wanted(written.spec, stored.spec):
+        if pool_plan.is_as_wanted(written.spec, stored.spec):
             return
         pool = stored.spec.pool.name
         wanted = pools[pool]

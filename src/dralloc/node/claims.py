@@ -16,20 +16,11 @@ from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.client.transport import TransportError
 from dralloc.client.typed_resource import ObjectKey, key_of
+from dralloc.node import prepare_plan
 from dralloc.node.claim_cache import ClaimCache, ClaimEntry
 from dralloc.node.claim_records import PREPARE, UNPREPARE, ClaimRecord, record_of
 from dralloc.node.driver_calls import CallFailed, DriverCalls
 from dralloc.node.metrics import PREPARE_RESOURCES, UNPREPARE_RESOURCES, NodeMetrics
-from dralloc.node.prepare_plan import (
-    CannotPrepare,
-    check_claim,
-    check_entry,
-    prepare_batches,
-    resolve_claims,
-    shared_devices,
-    skipping_drivers,
-    unprepare_batches,
-)
 from dralloc.primitives.errors import ApiError
 
 # Reads the claim from the API server.
@@ -94,8 +85,8 @@ class NodeClaims:
 
     async def _usable_claims(self, pod: Pod) -> tuple[ResourceClaim, ...]:
         """The claims of the pod; raises ClaimsFailed unless the pod may use all of them."""
-        uses = resolve_claims(pod)
-        if isinstance(uses, CannotPrepare):
+        uses = prepare_plan.resolve_claims(pod)
+        if isinstance(uses, prepare_plan.CannotPrepare):
             raise ClaimsFailed(uses.text)
         claims: dict[str, ResourceClaim] = {}
         for use in uses:
@@ -104,13 +95,13 @@ class NodeClaims:
                 claim = claims[use.claim] = await self._fetch(key)
             except (ApiError, TransportError) as error:
                 raise ClaimsFailed(f"fetch ResourceClaim {use.claim}: {error}") from None
-            if refused := check_claim(use, claim, pod, self._is_registered):
+            if refused := prepare_plan.check_claim(use, claim, pod, self._is_registered):
                 raise ClaimsFailed(refused.text)
         return tuple(claims.values())
 
     async def _prepare_locked(self, pod: Pod, claims: Sequence[ResourceClaim]) -> None:
         for claim in claims:
-            if refused := check_entry(claim, self._book.get(key_of(claim))):
+            if refused := prepare_plan.check_entry(claim, self._book.get(key_of(claim))):
                 raise ClaimsFailed(refused.text)
         for claim in claims:
             entry = self._book.get(key_of(claim)) or ClaimEntry(record_of(claim, may_skip=self._may_skip))
@@ -123,10 +114,10 @@ class NodeClaims:
 
     async def _call_to_prepare(self, keys: Sequence[ObjectKey], claims: Sequence[ResourceClaim]) -> None:
         records = [self._entry(key).record for key in keys]
-        shared = shared_devices(claims)
-        for driver in skipping_drivers(records, PREPARE):
+        shared = prepare_plan.shared_devices(claims)
+        for driver in prepare_plan.skipping_drivers(records, PREPARE):
             self._metrics.prepare_skips.add(driver)
-        for batch in prepare_batches(records):
+        for batch in prepare_plan.prepare_batches(records):
             try:
                 prepared = await self._calls.prepare(batch.driver, batch.claims, shared.get(batch.driver, {}))
             except CallFailed as error:
@@ -169,9 +160,9 @@ class NodeClaims:
 
     async def _call_to_unprepare(self, keys: Sequence[ObjectKey]) -> None:
         records = [self._entry(key).record for key in keys]
-        for driver in skipping_drivers(records, UNPREPARE):
+        for driver in prepare_plan.skipping_drivers(records, UNPREPARE):
             self._metrics.unprepare_skips.add(driver)
-        for batch in unprepare_batches(records):
+        for batch in prepare_plan.unprepare_batches(records):
             try:
                 await self._calls.unprepare(batch.driver, batch.claims)
             except CallFailed as error:

@@ -12,14 +12,7 @@ import grpc.aio
 import msgspec
 
 from dralloc.rpc.generated import etcd_pb2 as pb
-from dralloc.store.errors import (
-    Compacted,
-    FutureRevision,
-    StoreError,
-    StoreFull,
-    StoreUnavailable,
-    ValueTooLarge,
-)
+from dralloc.store import errors
 
 CHANNEL_OPTIONS = (
     # A page may be larger than gRPC's default limit of 4 MiB.
@@ -106,19 +99,19 @@ class EtcdApi:
         except grpc.aio.AioRpcError as error:
             raise self._explain(error, revision) from error
 
-    def _explain(self, error: grpc.aio.AioRpcError, revision: int) -> StoreError:
+    def _explain(self, error: grpc.aio.AioRpcError, revision: int) -> errors.StoreError:
         code, details = error.code(), error.details() or ""
         match code:
             case grpc.StatusCode.OUT_OF_RANGE if "compacted" in details:
-                return Compacted(revision, compacted=0)
+                return errors.Compacted(revision, compacted=0)
             case grpc.StatusCode.OUT_OF_RANGE if "future" in details:
-                return FutureRevision(revision, current=0)
+                return errors.FutureRevision(revision, current=0)
             case grpc.StatusCode.RESOURCE_EXHAUSTED if "space" in details:
-                return StoreFull(f"{self._address}: {details}")
+                return errors.StoreFull(f"{self._address}: {details}")
             case grpc.StatusCode.INVALID_ARGUMENT | grpc.StatusCode.RESOURCE_EXHAUSTED if "large" in details:
-                return ValueTooLarge(f"{self._address}: {details}")
+                return errors.ValueTooLarge(f"{self._address}: {details}")
             case _:
-                return StoreUnavailable(f"{self._address}: {details or code.name}")
+                return errors.StoreUnavailable(f"{self._address}: {details or code.name}")
 
 
 def _channel(address: EtcdAddress) -> grpc.aio.Channel:
@@ -132,7 +125,7 @@ def _channel(address: EtcdAddress) -> grpc.aio.Channel:
             certificate_chain=address.certificate_file.read_bytes() if address.certificate_file else None,
         )
     except OSError as error:
-        raise StoreUnavailable(f"cannot read {error.filename}: {error.strerror}") from error
+        raise errors.StoreUnavailable(f"cannot read {error.filename}: {error.strerror}") from error
     # Several servers are addressed by IP, so the name to expect in their certificates must be set.
     name = address.endpoints[0].rpartition(":")[0].strip("[]")
     options = (*CHANNEL_OPTIONS, ("grpc.ssl_target_name_override", name))
@@ -149,7 +142,7 @@ def _target(endpoints: tuple[str, ...]) -> str:
         try:
             found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
         except OSError as error:
-            raise StoreUnavailable(f"cannot resolve {endpoint}: {error.strerror}") from error
+            raise errors.StoreUnavailable(f"cannot resolve {endpoint}: {error.strerror}") from error
         for family in {family for family, *_ in found} & numbers.keys():
             numbers[family].append(next(_numeric(entry) for entry in found if entry[0] == family))
     if len(numbers[socket.AF_INET]) >= len(numbers[socket.AF_INET6]):

@@ -10,46 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from dralloc.api import device_parts as parts
+from dralloc.api import resource_v1
 from dralloc.api.device_parts import Amount, AttributeValue
 from dralloc.api.meta_v1 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta
-from dralloc.api.resource_v1 import (
-    ALL,
-    EQUAL,
-    EXACT_COUNT,
-    EXISTS,
-    NO_SCHEDULE,
-    AllocationResult,
-    CapacityRequirements,
-    CELDeviceSelector,
-    ConsumerReference,
-    CounterSet,
-    Device,
-    DeviceAllocationResult,
-    DeviceCapacity,
-    DeviceClaim,
-    DeviceClaimConfiguration,
-    DeviceClass,
-    DeviceClassConfiguration,
-    DeviceClassSpec,
-    DeviceConstraint,
-    DeviceCounterConsumption,
-    DeviceRequest,
-    DeviceRequestAllocationResult,
-    DeviceSelector,
-    DeviceSubRequest,
-    DeviceTaint,
-    DeviceTaintRule,
-    DeviceTaintRuleSpec,
-    DeviceTaintSelector,
-    DeviceToleration,
-    ExactDeviceRequest,
-    ResourceClaim,
-    ResourceClaimSpec,
-    ResourceClaimStatus,
-    ResourcePool,
-    ResourceSlice,
-    ResourceSliceSpec,
-)
 from dralloc.primitives.quantity import Quantity
 from dralloc.snapshot.node_selectors import NodeFacts
 
@@ -67,24 +30,24 @@ def device(
     name: str,
     *,
     attributes: Mapping[str, AttributeValue] | None = None,
-    capacity: Mapping[str, Amount | DeviceCapacity] | None = None,
+    capacity: Mapping[str, Amount | resource_v1.DeviceCapacity] | None = None,
     shareable: bool | None = None,
     draws: Mapping[str, Mapping[str, str]] | None = None,
-    taints: Iterable[DeviceTaint] = (),
+    taints: Iterable[resource_v1.DeviceTaint] = (),
     node_name: str | None = None,
     node_selector: NodeSelector | None = None,
     all_nodes: bool | None = None,
     binds_to_node: bool | None = None,
     binding_conditions: Sequence[str] = (),
-) -> Device:
+) -> resource_v1.Device:
     """A device. `draws` gives, by counter set, the counters that it consumes."""
-    return Device(
+    return resource_v1.Device(
         name=name,
         attributes={key: parts.attribute(value) for key, value in (attributes or {}).items()},
         capacity=parts.capacities(capacity or {}),
         allow_multiple_allocations=shareable,
         consumes_counters=tuple(
-            DeviceCounterConsumption(counter_set=counter_set, counters=parts.counters(counters))
+            resource_v1.DeviceCounterConsumption(counter_set=counter_set, counters=parts.counters(counters))
             for counter_set, counters in (draws or {}).items()
         ),
         taints=tuple(taints),
@@ -99,7 +62,7 @@ def device(
 
 def resource_slice(
     name: str,
-    *devices: Device,
+    *devices: resource_v1.Device,
     driver: str = DRIVER,
     pool: str = POOL,
     generation: int = 1,
@@ -109,13 +72,15 @@ def resource_slice(
     all_nodes: bool | None = None,
     per_device: bool | None = None,
     counters: Mapping[str, Mapping[str, str]] | None = None,
-) -> ResourceSlice:
+) -> resource_v1.ResourceSlice:
     """One of `of` slices of a pool. It is for one node, unless another placement is given."""
     is_placed = node_selector is not None or all_nodes or per_device
-    sets = tuple(CounterSet(name=key, counters=parts.counters(amounts)) for key, amounts in (counters or {}).items())
-    spec = ResourceSliceSpec(
+    sets = tuple(
+        resource_v1.CounterSet(name=key, counters=parts.counters(amounts)) for key, amounts in (counters or {}).items()
+    )
+    spec = resource_v1.ResourceSliceSpec(
         driver=driver,
-        pool=ResourcePool(name=pool, generation=generation, resource_slice_count=of),
+        pool=resource_v1.ResourcePool(name=pool, generation=generation, resource_slice_count=of),
         node_name=None if is_placed else node_name,
         node_selector=node_selector,
         all_nodes=all_nodes,
@@ -123,7 +88,7 @@ def resource_slice(
         devices=devices or None,
         shared_counters=sets or None,
     )
-    return ResourceSlice(metadata=ObjectMeta(name=name), spec=spec)
+    return resource_v1.ResourceSlice(metadata=ObjectMeta(name=name), spec=spec)
 
 
 def node(name: str = NODE, **labels: str) -> NodeFacts:
@@ -141,22 +106,29 @@ def node_selector(**labels: str) -> NodeSelector:
 # --- Taints -----------------------------------------------------------------------------------------------------
 
 
-def taint(key: str, value: str = "", effect: str = NO_SCHEDULE) -> DeviceTaint:
-    return DeviceTaint(key=key, value=value, effect=effect)
+def taint(key: str, value: str = "", effect: str = resource_v1.NO_SCHEDULE) -> resource_v1.DeviceTaint:
+    return resource_v1.DeviceTaint(key=key, value=value, effect=effect)
 
 
-def toleration(key: str = "", value: str | None = None, effect: str = "") -> DeviceToleration:
+def toleration(key: str = "", value: str | None = None, effect: str = "") -> resource_v1.DeviceToleration:
     """Tolerates the given value, or every value if none is given."""
-    return DeviceToleration(key=key, operator=EXISTS if value is None else EQUAL, value=value or "", effect=effect)
+    return resource_v1.DeviceToleration(
+        key=key, operator=resource_v1.EXISTS if value is None else resource_v1.EQUAL, value=value or "", effect=effect
+    )
 
 
 def taint_rule(
-    name: str, taint: DeviceTaint, *, driver: str | None = None, pool: str | None = None, device: str | None = None
-) -> DeviceTaintRule:
+    name: str,
+    taint: resource_v1.DeviceTaint,
+    *,
+    driver: str | None = None,
+    pool: str | None = None,
+    device: str | None = None,
+) -> resource_v1.DeviceTaintRule:
     """A rule for devices with this driver, pool and device; None matches all."""
-    selector = DeviceTaintSelector(driver=driver, pool=pool, device=device)
-    return DeviceTaintRule(
-        metadata=ObjectMeta(name=name), spec=DeviceTaintRuleSpec(device_selector=selector, taint=taint)
+    selector = resource_v1.DeviceTaintSelector(driver=driver, pool=pool, device=device)
+    return resource_v1.DeviceTaintRule(
+        metadata=ObjectMeta(name=name), spec=resource_v1.DeviceTaintRuleSpec(device_selector=selector, taint=taint)
     )
 
 
@@ -164,10 +136,10 @@ def taint_rule(
 
 
 def device_class(
-    name: str = CLASS, where: Expressions = (), config: Sequence[DeviceClassConfiguration] = ()
-) -> DeviceClass:
-    spec = DeviceClassSpec(selectors=_selectors(where), config=tuple(config))
-    return DeviceClass(metadata=ObjectMeta(name=name), spec=spec)
+    name: str = CLASS, where: Expressions = (), config: Sequence[resource_v1.DeviceClassConfiguration] = ()
+) -> resource_v1.DeviceClass:
+    spec = resource_v1.DeviceClassSpec(selectors=_selectors(where), config=tuple(config))
+    return resource_v1.DeviceClass(metadata=ObjectMeta(name=name), spec=spec)
 
 
 def request(
@@ -178,19 +150,19 @@ def request(
     everything: bool = False,
     where: Expressions = (),
     capacity: Mapping[str, str] | None = None,
-    tolerations: Sequence[DeviceToleration] = (),
+    tolerations: Sequence[resource_v1.DeviceToleration] = (),
     admin: bool | None = None,
-) -> DeviceRequest:
-    exactly = ExactDeviceRequest(
+) -> resource_v1.DeviceRequest:
+    exactly = resource_v1.ExactDeviceRequest(
         device_class_name=device_class,
         selectors=_selectors(where),
-        allocation_mode=ALL if everything else EXACT_COUNT,
+        allocation_mode=resource_v1.ALL if everything else resource_v1.EXACT_COUNT,
         count=0 if everything else count,
         admin_access=admin,
         tolerations=tuple(tolerations),
         capacity=_requirements(capacity),
     )
-    return DeviceRequest(name=name, exactly=exactly)
+    return resource_v1.DeviceRequest(name=name, exactly=exactly)
 
 
 def alternative(
@@ -201,51 +173,51 @@ def alternative(
     everything: bool = False,
     where: Expressions = (),
     capacity: Mapping[str, str] | None = None,
-    tolerations: Sequence[DeviceToleration] = (),
-) -> DeviceSubRequest:
-    return DeviceSubRequest(
+    tolerations: Sequence[resource_v1.DeviceToleration] = (),
+) -> resource_v1.DeviceSubRequest:
+    return resource_v1.DeviceSubRequest(
         name=name,
         device_class_name=device_class,
         selectors=_selectors(where),
-        allocation_mode=ALL if everything else EXACT_COUNT,
+        allocation_mode=resource_v1.ALL if everything else resource_v1.EXACT_COUNT,
         count=0 if everything else count,
         tolerations=tuple(tolerations),
         capacity=_requirements(capacity),
     )
 
 
-def first_available(name: str, *alternatives: DeviceSubRequest) -> DeviceRequest:
-    return DeviceRequest(name=name, first_available=alternatives)
+def first_available(name: str, *alternatives: resource_v1.DeviceSubRequest) -> resource_v1.DeviceRequest:
+    return resource_v1.DeviceRequest(name=name, first_available=alternatives)
 
 
-def match(attribute: str, *requests: str) -> DeviceConstraint:
+def match(attribute: str, *requests: str) -> resource_v1.DeviceConstraint:
     """The devices of these requests (default: all) must have equal values of the attribute."""
-    return DeviceConstraint(match_attribute=attribute, requests=requests)
+    return resource_v1.DeviceConstraint(match_attribute=attribute, requests=requests)
 
 
-def distinct(attribute: str, *requests: str) -> DeviceConstraint:
-    return DeviceConstraint(distinct_attribute=attribute, requests=requests)
+def distinct(attribute: str, *requests: str) -> resource_v1.DeviceConstraint:
+    return resource_v1.DeviceConstraint(distinct_attribute=attribute, requests=requests)
 
 
 def claim(
     name: str = "claim",
-    *requests: DeviceRequest,
+    *requests: resource_v1.DeviceRequest,
     namespace: str = "default",
-    constraints: Sequence[DeviceConstraint] = (),
-    config: Sequence[DeviceClaimConfiguration] = (),
-    reserved_for: ConsumerReference | None = None,
-    allocation: AllocationResult | None = None,
-) -> ResourceClaim:
-    devices = DeviceClaim(requests=requests, constraints=tuple(constraints), config=tuple(config))
-    return ResourceClaim(
+    constraints: Sequence[resource_v1.DeviceConstraint] = (),
+    config: Sequence[resource_v1.DeviceClaimConfiguration] = (),
+    reserved_for: resource_v1.ConsumerReference | None = None,
+    allocation: resource_v1.AllocationResult | None = None,
+) -> resource_v1.ResourceClaim:
+    devices = resource_v1.DeviceClaim(requests=requests, constraints=tuple(constraints), config=tuple(config))
+    return resource_v1.ResourceClaim(
         metadata=ObjectMeta(name=name, namespace=namespace, uid=f"uid-of-{namespace}-{name}"),
-        spec=ResourceClaimSpec(devices=devices, reserved_for=reserved_for),
-        status=ResourceClaimStatus(allocation=allocation),
+        spec=resource_v1.ResourceClaimSpec(devices=devices, reserved_for=reserved_for),
+        status=resource_v1.ResourceClaimStatus(allocation=allocation),
     )
 
 
-def allocation(*results: DeviceRequestAllocationResult) -> AllocationResult:
-    return AllocationResult(devices=DeviceAllocationResult(results=results))
+def allocation(*results: resource_v1.DeviceRequestAllocationResult) -> resource_v1.AllocationResult:
+    return resource_v1.AllocationResult(devices=resource_v1.DeviceAllocationResult(results=results))
 
 
 def held(
@@ -257,9 +229,9 @@ def held(
     share_id: str | None = None,
     consumed: Mapping[str, str] | None = None,
     admin: bool | None = None,
-) -> DeviceRequestAllocationResult:
+) -> resource_v1.DeviceRequestAllocationResult:
     """The allocation result of a device or, with a share ID, of a share."""
-    return DeviceRequestAllocationResult(
+    return resource_v1.DeviceRequestAllocationResult(
         request=request,
         driver=driver,
         pool=pool,
@@ -270,12 +242,15 @@ def held(
     )
 
 
-def _selectors(where: Expressions) -> tuple[DeviceSelector, ...]:
+def _selectors(where: Expressions) -> tuple[resource_v1.DeviceSelector, ...]:
     expressions = (where,) if isinstance(where, str) else where
-    return tuple(DeviceSelector(cel=CELDeviceSelector(expression=expression)) for expression in expressions)
+    return tuple(
+        resource_v1.DeviceSelector(cel=resource_v1.CELDeviceSelector(expression=expression))
+        for expression in expressions
+    )
 
 
-def _requirements(asked: Mapping[str, str] | None) -> CapacityRequirements | None:
+def _requirements(asked: Mapping[str, str] | None) -> resource_v1.CapacityRequirements | None:
     if asked is None:
         return None
-    return CapacityRequirements(requests={name: Quantity.parse(amount) for name, amount in asked.items()})
+    return resource_v1.CapacityRequirements(requests={name: Quantity.parse(amount) for name, amount in asked.items()})

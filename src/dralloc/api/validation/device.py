@@ -7,17 +7,9 @@ from typing import Final
 
 from dralloc.api.gated_fields import has_list
 from dralloc.api.resource_v1 import Counter, Device, DeviceAttribute, DeviceCounterConsumption, NodeAllocatableResource
+from dralloc.api.validation import formats
 from dralloc.api.validation.conditions import validate_binding_conditions
 from dralloc.api.validation.context import ValidationContext
-from dralloc.api.validation.formats import (
-    is_plain_name,
-    shortened,
-    validate_dns_label,
-    validate_dns_subdomain,
-    validate_qualified_name,
-    validate_required_label,
-    validate_unique,
-)
 from dralloc.api.validation.node_selector import validate_node_selector
 from dralloc.api.validation.request_policy import validate_request_policy
 from dralloc.api.validation.taints import validate_effect, validate_taint
@@ -55,13 +47,13 @@ def validate_device(
 
     Unchanged capacities and taints are not validated again, because that could only break stored objects.
     """
-    yield from validate_dns_label(device.name, path.child("name"))
+    yield from formats.validate_dns_label(device.name, path.child("name"))
     yield from _validate_sizes(device, path)
     for name in device.attributes:
-        yield from validate_qualified_name(name, path.child("attributes"))
+        yield from formats.validate_qualified_name(name, path.child("attributes"))
     for name, attribute in device.attributes.items():
         yield from _validate_attribute(
-            attribute, path.child("attributes").key(shortened(name, ATTRIBUTE_KEY_SHOWN_MAX))
+            attribute, path.child("attributes").key(formats.shortened(name, ATTRIBUTE_KEY_SHOWN_MAX))
         )
     if old is None or old.capacity != device.capacity:
         yield from _validate_capacities(device, path.child("capacity"), context)
@@ -83,7 +75,7 @@ def validate_declared_device(device: Device, path: FieldPath, *, effects: bool) 
     """The declared rules for a device; they apply to every device even if there are too many."""
     for name, attribute in device.attributes.items():
         if _members_with_content(attribute) != 1:
-            where = path.child("attributes").key(shortened(name, ATTRIBUTE_KEY_SHOWN_MAX))
+            where = path.child("attributes").key(formats.shortened(name, ATTRIBUTE_KEY_SHOWN_MAX))
             yield invalid(where, name, "exactly one value must be set")
     if effects:
         for position, taint in enumerate(device.taints):
@@ -117,11 +109,11 @@ def _members_with_content(attribute: DeviceAttribute) -> int:
 
 def _validate_attributes(device: Device, path: FieldPath) -> Iterator[FieldError]:
     for name, attribute in device.attributes.items():
-        if not is_plain_name(name):
-            yield from validate_qualified_name(name, path)
+        if not formats.is_plain_name(name):
+            yield from formats.validate_qualified_name(name, path)
         # Any number and any boolean is valid.
         if attribute.string is not None or attribute.version is not None or has_list(attribute):
-            yield from _validate_attribute(attribute, path.key(shortened(name, ATTRIBUTE_KEY_SHOWN_MAX)))
+            yield from _validate_attribute(attribute, path.key(formats.shortened(name, ATTRIBUTE_KEY_SHOWN_MAX)))
 
 
 def _validate_attribute(attribute: DeviceAttribute, path: FieldPath) -> Iterator[FieldError]:
@@ -157,11 +149,11 @@ def _validate_version(text: str, path: FieldPath) -> Iterator[FieldError]:
 
 def _validate_capacities(device: Device, path: FieldPath, context: ValidationContext) -> Iterator[FieldError]:
     for name, capacity in device.capacity.items():
-        if not is_plain_name(name):
-            yield from validate_qualified_name(name, path)
+        if not formats.is_plain_name(name):
+            yield from formats.validate_qualified_name(name, path)
         if capacity.request_policy is None:
             continue
-        where = path.key(shortened(name, ATTRIBUTE_KEY_SHOWN_MAX)).child("requestPolicy")
+        where = path.key(formats.shortened(name, ATTRIBUTE_KEY_SHOWN_MAX)).child("requestPolicy")
         if device.allow_multiple_allocations:
             yield from validate_request_policy(capacity, where, context.gates)
         else:
@@ -184,10 +176,10 @@ def _validate_counter_consumptions(
         return
     for position, consumption in enumerate(consumptions):
         where = path.index(position)
-        yield from validate_required_label(consumption.counter_set, where.child("counterSet"))
+        yield from formats.validate_required_label(consumption.counter_set, where.child("counterSet"))
         yield from validate_counters(consumption.counters, where.child("counters"))
         yield from _validate_compatibility_groups(consumption.compatibility_groups, where.child("compatibilityGroups"))
-    yield from validate_unique(consumptions, path, lambda consumption: consumption.counter_set)
+    yield from formats.validate_unique(consumptions, path, lambda consumption: consumption.counter_set)
 
 
 def validate_counters(counters: Mapping[str, Counter], path: FieldPath) -> Iterator[FieldError]:
@@ -195,7 +187,7 @@ def validate_counters(counters: Mapping[str, Counter], path: FieldPath) -> Itera
     if not counters:
         yield required(path)
     for name in counters:
-        yield from validate_dns_label(name, path)
+        yield from formats.validate_dns_label(name, path)
 
 
 def validate_counters_size(counters: Mapping[str, Counter], path: FieldPath) -> Iterator[FieldError]:
@@ -208,8 +200,8 @@ def _validate_compatibility_groups(groups: tuple[str, ...], path: FieldPath) -> 
         yield too_many(path, len(groups), COMPATIBILITY_GROUPS_COUNT_MAX)
         return
     for position, group in enumerate(groups):
-        yield from validate_dns_label(group, path.index(position))
-    yield from validate_unique(groups, path, lambda group: group)
+        yield from formats.validate_dns_label(group, path.index(position))
+    yield from formats.validate_unique(groups, path, lambda group: group)
 
 
 # --- Nodes -----------------------------------------------------------------------------------------------------
@@ -224,7 +216,7 @@ def _validate_placement(device: Device, path: FieldPath, *, chooses_nodes: bool)
         return
     if device.node_name is not None:
         if device.node_name:
-            yield from validate_dns_subdomain(device.node_name, path.child("nodeName"))
+            yield from formats.validate_dns_subdomain(device.node_name, path.child("nodeName"))
         else:
             yield invalid(path.child("nodeName"), "", "must not be empty")
     if device.node_selector is not None:

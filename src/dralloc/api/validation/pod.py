@@ -20,13 +20,7 @@ from dralloc.api.pod_v1 import (
     Toleration,
 )
 from dralloc.api.scheduling_v1 import PREEMPTION_POLICIES
-from dralloc.api.validation.formats import (
-    validate_choice,
-    validate_dns_label,
-    validate_dns_subdomain,
-    validate_format,
-    validate_required_label,
-)
+from dralloc.api.validation import formats
 from dralloc.api.validation.metadata import validate_labels, validate_metadata, validate_metadata_update
 from dralloc.api.validation.node_selector import validate_label_requirement, validate_node_selector
 from dralloc.primitives import names
@@ -64,13 +58,13 @@ def validate_pod_spec(spec: PodSpec, path: FieldPath) -> Iterator[FieldError]:
     if spec.resources is not None and spec.resources.claims:
         yield forbidden(path.child("resources", "claims"), "claims are only allowed for containers")
     if spec.node_name:
-        yield from validate_dns_subdomain(spec.node_name, path.child("nodeName"))
+        yield from formats.validate_dns_subdomain(spec.node_name, path.child("nodeName"))
     if spec.restart_policy:
-        yield from validate_choice(spec.restart_policy, path.child("restartPolicy"), RESTART_POLICIES)
+        yield from formats.validate_choice(spec.restart_policy, path.child("restartPolicy"), RESTART_POLICIES)
     if spec.preemption_policy is not None:
-        yield from validate_choice(spec.preemption_policy, path.child("preemptionPolicy"), PREEMPTION_POLICIES)
+        yield from formats.validate_choice(spec.preemption_policy, path.child("preemptionPolicy"), PREEMPTION_POLICIES)
     if spec.scheduler_name:
-        yield from validate_dns_subdomain(spec.scheduler_name, path.child("schedulerName"))
+        yield from formats.validate_dns_subdomain(spec.scheduler_name, path.child("schedulerName"))
     if spec.termination_grace_period_seconds is not None and spec.termination_grace_period_seconds < 0:
         seconds = spec.termination_grace_period_seconds
         yield invalid(path.child("terminationGracePeriodSeconds"), seconds, "must be greater than or equal to 0")
@@ -89,16 +83,16 @@ def _validate_pod_claims(claims: tuple[PodResourceClaim, ...], path: FieldPath) 
         elif claim.name in seen:
             yield duplicate(where.child("name"), claim.name)
         else:
-            yield from validate_dns_label(claim.name, where.child("name"))
+            yield from formats.validate_dns_label(claim.name, where.child("name"))
         seen.add(claim.name)
         if (claim.resource_claim_name is None) == (claim.resource_claim_template_name is None):
             yield invalid(
                 where, claim.name, "exactly one of resourceClaimName and resourceClaimTemplateName must be set"
             )
         if claim.resource_claim_name is not None:
-            yield from validate_dns_subdomain(claim.resource_claim_name, where.child("resourceClaimName"))
+            yield from formats.validate_dns_subdomain(claim.resource_claim_name, where.child("resourceClaimName"))
         if claim.resource_claim_template_name is not None:
-            yield from validate_dns_subdomain(
+            yield from formats.validate_dns_subdomain(
                 claim.resource_claim_template_name, where.child("resourceClaimTemplateName")
             )
 
@@ -119,7 +113,7 @@ def _validate_container_claims(
         if claim.name not in known:
             yield not_found(where, claim.name, "must be one of the names in spec.resourceClaims")
         if claim.request:
-            yield from validate_dns_label(claim.request, where.child("request"))
+            yield from formats.validate_dns_label(claim.request, where.child("request"))
         seen.add((claim.name, claim.request))
 
 
@@ -151,7 +145,7 @@ def _validate_host_ports(container: Container, path: FieldPath) -> Iterator[Fiel
 
 
 def _validate_container(container: Container, known_claims: frozenset[str], path: FieldPath) -> Iterator[FieldError]:
-    yield from validate_required_label(container.name, path.child("name"))
+    yield from formats.validate_required_label(container.name, path.child("name"))
     if not container.image:
         yield required(path.child("image"))
     elif container.image != container.image.strip():
@@ -167,7 +161,7 @@ def _validate_resources(resources: ResourceRequirements, path: FieldPath) -> Ite
     for field, amounts in (("limits", resources.limits), ("requests", resources.requests)):
         for name, amount in amounts.items():
             where = path.child(field).key(name)
-            yield from validate_format(name, where, names.label_key)
+            yield from formats.validate_format(name, where, names.label_key)
             if amount.sign < 0:
                 yield invalid(where, amount, "must be greater than or equal to 0")
     for name, amount in resources.requests.items():
@@ -187,7 +181,7 @@ def _validate_placement(spec: PodSpec, path: FieldPath) -> Iterator[FieldError]:
     gates: set[str] = set()
     for position, gate in enumerate(spec.scheduling_gates):
         where = path.child("schedulingGates").index(position)
-        yield from validate_format(gate.name, where, names.label_key)
+        yield from formats.validate_format(gate.name, where, names.label_key)
         if gate.name in gates:
             yield duplicate(where, gate.name)
         gates.add(gate.name)
@@ -210,21 +204,21 @@ def _validate_placement(spec: PodSpec, path: FieldPath) -> Iterator[FieldError]:
 
 def _validate_toleration(toleration: Toleration, path: FieldPath) -> Iterator[FieldError]:
     if toleration.key:
-        yield from validate_format(toleration.key, path.child("key"), names.label_key)
+        yield from formats.validate_format(toleration.key, path.child("key"), names.label_key)
     elif toleration.operator != "Exists":
         yield invalid(path.child("operator"), toleration.operator, "must be Exists when key is empty")
     if toleration.toleration_seconds is not None and toleration.effect != "NoExecute":
         yield invalid(path.child("effect"), toleration.effect, "must be NoExecute when tolerationSeconds is set")
     match toleration.operator:
         case "" | "Equal":
-            yield from validate_format(toleration.value, path.child("operator"), names.label_value)
+            yield from formats.validate_format(toleration.value, path.child("operator"), names.label_value)
         case "Exists":
             if toleration.value:
                 yield invalid(path.child("operator"), toleration.value, "value must be empty when operator is Exists")
         case operator:
-            yield from validate_choice(operator, path.child("operator"), TOLERATION_OPERATORS)
+            yield from formats.validate_choice(operator, path.child("operator"), TOLERATION_OPERATORS)
     if toleration.effect:
-        yield from validate_choice(toleration.effect, path.child("effect"), TAINT_EFFECTS)
+        yield from formats.validate_choice(toleration.effect, path.child("effect"), TAINT_EFFECTS)
 
 
 # --- Status ----------------------------------------------------------------------------------------------------
@@ -233,7 +227,7 @@ def _validate_toleration(toleration: Toleration, path: FieldPath) -> Iterator[Fi
 def validate_pod_status_update(new: Pod, old: Pod) -> Iterator[FieldError]:
     yield from validate_metadata_update(new.metadata, old.metadata)
     if new.status.nominated_node_name:
-        yield from validate_dns_subdomain(new.status.nominated_node_name, STATUS.child("nominatedNodeName"))
+        yield from formats.validate_dns_subdomain(new.status.nominated_node_name, STATUS.child("nominatedNodeName"))
     yield from _validate_claim_statuses(new.status, new.spec)
     if new.status.extended_resource_claim_status is not None:
         path = STATUS.child("extendedResourceClaimStatus")
@@ -251,7 +245,7 @@ def _validate_claim_statuses(status: PodStatus, spec: PodSpec) -> Iterator[Field
             yield duplicate(where.child("name"), claim.name)
         seen.add(claim.name)
         if claim.resource_claim_name is not None:
-            yield from validate_dns_subdomain(claim.resource_claim_name, where.child("resourceClaimName"))
+            yield from formats.validate_dns_subdomain(claim.resource_claim_name, where.child("resourceClaimName"))
 
 
 def _validate_extended_claim(
@@ -260,7 +254,7 @@ def _validate_extended_claim(
     if not claim.resource_claim_name:
         yield required(path.child("resourceClaimName"))
     else:
-        yield from validate_dns_subdomain(claim.resource_claim_name, path.child("resourceClaimName"))
+        yield from formats.validate_dns_subdomain(claim.resource_claim_name, path.child("resourceClaimName"))
     if not claim.request_mappings:
         yield required(path.child("requestMappings"))
     asked = {container.name: container.resources.requests for container in (*spec.init_containers, *spec.containers)}
@@ -272,7 +266,7 @@ def _validate_extended_claim(
         if mapping.resource_name not in asked.get(mapping.container_name, {}):
             yield invalid(where.child("resourceName"), mapping.resource_name, "must be requested by the container")
         # Kubernetes omits the position here.
-        yield from validate_dns_label(mapping.request_name, path.child("requestName"))
+        yield from formats.validate_dns_label(mapping.request_name, path.child("requestName"))
         triple = (mapping.container_name, mapping.resource_name, mapping.request_name)
         if triple in seen:
             for field, value in zip(("containerName", "resourceName", "requestName"), triple, strict=True):

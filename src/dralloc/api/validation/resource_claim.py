@@ -18,16 +18,10 @@ from dralloc.api.resource_v1 import (
     ResourceClaim,
     ResourceClaimSpec,
 )
+from dralloc.api.validation import formats
 from dralloc.api.validation.configuration import CONFIG_COUNT_MAX, validate_opaque
 from dralloc.api.validation.context import ValidationContext
 from dralloc.api.validation.derived_attributes import validate_derived_attributes
-from dralloc.api.validation.formats import (
-    validate_choice,
-    validate_dns_label,
-    validate_fully_qualified_name,
-    validate_required_subdomain,
-    validate_unique,
-)
 from dralloc.api.validation.metadata import validate_metadata, validate_metadata_update
 from dralloc.api.validation.selectors import validate_selectors, validate_selectors_size
 from dralloc.api.validation.taints import validate_toleration_choices, validate_toleration_value
@@ -83,11 +77,11 @@ def _validate_requests(
         return
     for position, request in enumerate(requests):
         yield from _validate_request(request, path.index(position), context)
-    yield from validate_unique(requests, path, lambda request: request.name)
+    yield from formats.validate_unique(requests, path, lambda request: request.name)
 
 
 def _validate_request(request: DeviceRequest, path: FieldPath, context: ValidationContext) -> Iterator[FieldError]:
-    yield from validate_dns_label(request.name, path.child("name"))
+    yield from formats.validate_dns_label(request.name, path.child("name"))
     exactly, alternatives = request.exactly, request.first_available
     if exactly is not None:
         yield from _validate_declared_request(exactly, context.declared_request(path))
@@ -107,7 +101,7 @@ def _validate_request(request: DeviceRequest, path: FieldPath, context: Validati
 def _validate_declared_request(request: ExactDeviceRequest | DeviceSubRequest, path: FieldPath) -> Iterator[FieldError]:
     yield from validate_selectors_size(request.selectors, path.child("selectors"))
     if request.allocation_mode:
-        yield from validate_choice(request.allocation_mode, path.child("allocationMode"), MODES)
+        yield from formats.validate_choice(request.allocation_mode, path.child("allocationMode"), MODES)
     for position, toleration in enumerate(request.tolerations):
         yield from validate_toleration_choices(toleration, path.child("tolerations").index(position))
 
@@ -120,20 +114,20 @@ def _validate_declared_alternatives(
         return
     for position, alternative in enumerate(alternatives):
         where = path.index(position)
-        yield from validate_required_subdomain(alternative.device_class_name, where.child("deviceClassName"))
+        yield from formats.validate_required_subdomain(alternative.device_class_name, where.child("deviceClassName"))
         yield from _validate_declared_request(alternative, where)
-    yield from validate_unique(alternatives, path, lambda alternative: alternative.name)
+    yield from formats.validate_unique(alternatives, path, lambda alternative: alternative.name)
 
 
 def _validate_exact(request: ExactDeviceRequest, path: FieldPath, context: ValidationContext) -> Iterator[FieldError]:
-    yield from validate_required_subdomain(request.device_class_name, path.child("deviceClassName"))
+    yield from formats.validate_required_subdomain(request.device_class_name, path.child("deviceClassName"))
     yield from _validate_ask(request, path, context)
 
 
 def _validate_alternative(
     request: DeviceSubRequest, path: FieldPath, context: ValidationContext
 ) -> Iterator[FieldError]:
-    yield from validate_dns_label(request.name, path.child("name"))
+    yield from formats.validate_dns_label(request.name, path.child("name"))
     yield from _validate_ask(request, path, context)
 
 
@@ -171,7 +165,7 @@ class RequestNames:
             yield invalid(path, reference, "must be the name of a request, or request/subrequest")
             return
         for segment in segments:
-            yield from validate_dns_label(segment, path)
+            yield from formats.validate_dns_label(segment, path)
         main, sub = segments[0], segments[1:]
         alternatives = self._alternatives.get(main)
         if alternatives is None or (sub and sub[0] not in alternatives):
@@ -183,7 +177,7 @@ class RequestNames:
             return
         for position, reference in enumerate(references):
             yield from self.validate_reference(reference, path.index(position))
-        yield from validate_unique(references, path, lambda reference: reference)
+        yield from formats.validate_unique(references, path, lambda reference: reference)
 
 
 def _validate_constraints(
@@ -203,9 +197,9 @@ def _validate_attributes(
 ) -> Iterator[FieldError]:
     """Kubernetes accepts a constraint with both attributes; admission warns about it."""
     if constraint.match_attribute is not None:
-        yield from validate_fully_qualified_name(constraint.match_attribute, path.child("matchAttribute"))
+        yield from formats.validate_fully_qualified_name(constraint.match_attribute, path.child("matchAttribute"))
     if constraint.distinct_attribute is not None:
-        yield from validate_fully_qualified_name(constraint.distinct_attribute, path.child("distinctAttribute"))
+        yield from formats.validate_fully_qualified_name(constraint.distinct_attribute, path.child("distinctAttribute"))
     if constraint.match_attribute is None and constraint.distinct_attribute is None:
         if "DRAConsumableCapacity" in context.gates:
             yield required(path, "one of matchAttribute and distinctAttribute is required")

@@ -17,6 +17,7 @@ from dralloc.api.resource_v1 import (
     ResourceClaim,
     ResourceClaimStatus,
 )
+from dralloc.api.validation import formats
 from dralloc.api.validation.conditions import (
     validate_binding_conditions,
     validate_conditions,
@@ -24,15 +25,6 @@ from dralloc.api.validation.conditions import (
     validate_unprepare_skipped,
 )
 from dralloc.api.validation.configuration import CONFIG_COUNT_MAX, validate_opaque
-from dralloc.api.validation.formats import (
-    validate_choice,
-    validate_dns_label,
-    validate_driver_name,
-    validate_format,
-    validate_json_object,
-    validate_pool_name,
-    validate_unique,
-)
 from dralloc.api.validation.metadata import validate_metadata_update
 from dralloc.api.validation.node_selector import validate_node_selector
 from dralloc.api.validation.resource_claim import RequestNames, validate_consumer
@@ -100,7 +92,7 @@ def _validate_reservations(new: ResourceClaim, old: ResourceClaim) -> Iterator[F
     else:
         for position, consumer in enumerate(consumers):
             yield from validate_consumer(consumer, path.index(position))
-        yield from validate_unique(consumers, path, lambda consumer: consumer.uid)
+        yield from formats.validate_unique(consumers, path, lambda consumer: consumer.uid)
     if consumers and new.status.allocation is None:
         yield forbidden(path, "a claim that is not allocated cannot be reserved")
     elif new.metadata.deletion_timestamp is not None and any(
@@ -133,9 +125,9 @@ def _validate_result(
     result: DeviceRequestAllocationResult, path: FieldPath, request_names: RequestNames
 ) -> Iterator[FieldError]:
     yield from request_names.validate_reference(result.request, path.child("request"))
-    yield from validate_driver_name(result.driver, path.child("driver"))
-    yield from validate_pool_name(result.pool, path.child("pool"))
-    yield from validate_dns_label(result.device, path.child("device"))
+    yield from formats.validate_driver_name(result.driver, path.child("driver"))
+    yield from formats.validate_pool_name(result.pool, path.child("pool"))
+    yield from formats.validate_dns_label(result.device, path.child("device"))
     for position, toleration in enumerate(result.tolerations):
         where = path.child("tolerations").index(position)
         yield from validate_toleration_choices(toleration, where)
@@ -143,7 +135,7 @@ def _validate_result(
     if result.binding_conditions or result.binding_failure_conditions:
         yield from validate_binding_conditions(result.binding_conditions, result.binding_failure_conditions, path, path)
     if result.share_id is not None:
-        yield from validate_format(result.share_id, path.child("shareID"), names.uuid)
+        yield from formats.validate_format(result.share_id, path.child("shareID"), names.uuid)
     if result.skip_node_operations:
         yield from validate_skipped_operations(result.skip_node_operations, path.child("skipNodeOperations"))
         yield from validate_unprepare_skipped(result.skip_node_operations, path.child("skipNodeOperations"))
@@ -161,7 +153,7 @@ def _validate_config(
         if not entry.source:
             yield required(where.child("source"))
         else:
-            yield from validate_choice(entry.source, where.child("source"), (FROM_CLAIM, FROM_CLASS))
+            yield from formats.validate_choice(entry.source, where.child("source"), (FROM_CLAIM, FROM_CLASS))
         yield from request_names.validate_references(entry.requests, where.child("requests"))
         yield from validate_opaque(entry.opaque, where.child("opaque"))
 
@@ -176,18 +168,18 @@ def _validate_devices(status: ResourceClaimStatus) -> Iterator[FieldError]:
         yield from _validate_device(device, where)
         if AllocatedDeviceKey.of(device) not in allocated:
             yield invalid(where, device.device, "must be an allocated device of the claim, with the same share ID")
-    yield from validate_unique(status.devices, path, AllocatedDeviceKey.of)
+    yield from formats.validate_unique(status.devices, path, AllocatedDeviceKey.of)
 
 
 def _validate_device(device: AllocatedDeviceStatus, path: FieldPath) -> Iterator[FieldError]:
-    yield from validate_driver_name(device.driver, path.child("driver"))
-    yield from validate_pool_name(device.pool, path.child("pool"))
-    yield from validate_dns_label(device.device, path.child("device"))
+    yield from formats.validate_driver_name(device.driver, path.child("driver"))
+    yield from formats.validate_pool_name(device.pool, path.child("pool"))
+    yield from formats.validate_dns_label(device.device, path.child("device"))
     if device.share_id is not None:
-        yield from validate_format(device.share_id, path.child("shareID"), names.uuid)
+        yield from formats.validate_format(device.share_id, path.child("shareID"), names.uuid)
     yield from validate_conditions(device.conditions or (), path.child("conditions"), DEVICE_CONDITIONS_COUNT_MAX)
     if device.data != NULL:
-        yield from validate_json_object(device.data, path.child("data"), DEVICE_DATA_LENGTH_MAX)
+        yield from formats.validate_json_object(device.data, path.child("data"), DEVICE_DATA_LENGTH_MAX)
     if device.network_data is not None:
         yield from _validate_network_data(device.network_data, path.child("networkData"))
 
@@ -202,5 +194,5 @@ def _validate_network_data(network: NetworkDeviceData, path: FieldPath) -> Itera
         yield too_many(addresses, len(network.ips), IPS_COUNT_MAX)
         return
     for position, address in enumerate(network.ips):
-        yield from validate_format(address, addresses.index(position), names.interface_address)
-    yield from validate_unique(network.ips, addresses, lambda address: address)
+        yield from formats.validate_format(address, addresses.index(position), names.interface_address)
+    yield from formats.validate_unique(network.ips, addresses, lambda address: address)

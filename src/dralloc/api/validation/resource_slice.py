@@ -7,6 +7,7 @@ from typing import Final
 
 from dralloc.api.gated_fields import has_list
 from dralloc.api.resource_v1 import CounterSet, Device, ResourcePool, ResourceSlice, ResourceSliceSpec
+from dralloc.api.validation import formats
 from dralloc.api.validation.conditions import validate_skipped_operations, validate_unprepare_skipped
 from dralloc.api.validation.context import ValidationContext
 from dralloc.api.validation.device import (
@@ -14,14 +15,6 @@ from dralloc.api.validation.device import (
     validate_counters_size,
     validate_declared_device,
     validate_device,
-)
-from dralloc.api.validation.formats import (
-    validate_dns_subdomain,
-    validate_driver_name,
-    validate_fully_qualified_name,
-    validate_pool_name,
-    validate_required_label,
-    validate_unique,
 )
 from dralloc.api.validation.metadata import validate_metadata, validate_metadata_update
 from dralloc.api.validation.node_selector import validate_node_selector
@@ -60,7 +53,7 @@ def _validate_immutable(new: ResourceSliceSpec, old: ResourceSliceSpec) -> Itera
 def _validate_spec(
     spec: ResourceSliceSpec, old: ResourceSliceSpec | None, context: ValidationContext
 ) -> Iterator[FieldError]:
-    yield from validate_driver_name(spec.driver, SPEC.child("driver"))
+    yield from formats.validate_driver_name(spec.driver, SPEC.child("driver"))
     yield from _validate_pool(spec.pool, SPEC.child("pool"))
     yield from _validate_nodes(spec)
     if spec.devices is not None and spec.shared_counters is not None:
@@ -77,7 +70,7 @@ def _validate_spec(
 
 
 def _validate_pool(pool: ResourcePool, path: FieldPath) -> Iterator[FieldError]:
-    yield from validate_pool_name(pool.name, path.child("name"))
+    yield from formats.validate_pool_name(pool.name, path.child("name"))
     if pool.resource_slice_count <= 0:
         yield invalid(path.child("resourceSliceCount"), pool.resource_slice_count, "must be greater than zero")
     if pool.generation < 0:
@@ -88,7 +81,7 @@ def _validate_nodes(spec: ResourceSliceSpec) -> Iterator[FieldError]:
     """Exactly one way to select the nodes that can access the devices."""
     if spec.node_name is not None:
         if spec.node_name:
-            yield from validate_dns_subdomain(spec.node_name, SPEC.child("nodeName"))
+            yield from formats.validate_dns_subdomain(spec.node_name, SPEC.child("nodeName"))
         else:
             yield invalid(SPEC.child("nodeName"), "", "must be unset or not empty")
     if spec.node_selector is not None:
@@ -124,7 +117,7 @@ def _validate_devices(
     for position, device in enumerate(devices):
         before = old_devices.get(device.name)
         yield from validate_device(device, before, path.index(position), context, chooses_nodes=chooses_nodes)
-    yield from validate_unique(devices, path, lambda device: device.name)
+    yield from formats.validate_unique(devices, path, lambda device: device.name)
 
 
 def is_advanced(device: Device) -> bool:
@@ -138,10 +131,10 @@ def _validate_counter_sets(sets: tuple[CounterSet, ...], path: FieldPath) -> Ite
         return
     for position, counter_set in enumerate(sets):
         where = path.index(position)
-        yield from validate_required_label(counter_set.name, where.child("name"))
+        yield from formats.validate_required_label(counter_set.name, where.child("name"))
         yield from validate_counters(counter_set.counters, where.child("counters"))
         yield from validate_counters_size(counter_set.counters, where.child("counters"))
-    yield from validate_unique(sets, path, lambda counter_set: counter_set.name)
+    yield from formats.validate_unique(sets, path, lambda counter_set: counter_set.name)
 
 
 # --- Partition types -------------------------------------------------------------------------------------------
@@ -155,7 +148,7 @@ def _validate_partition_type(
     if name is None:
         return
     if "DRAPartitionableDevicesType" in context.gates:
-        faults = tuple(validate_fully_qualified_name(name, path))
+        faults = tuple(formats.validate_fully_qualified_name(name, path))
         yield from faults
     else:
         faults = ()

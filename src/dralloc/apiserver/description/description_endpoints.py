@@ -10,15 +10,7 @@ from typing import Final
 from dralloc import __version__
 from dralloc.api.codec import encode
 from dralloc.api.registry import Kind
-from dralloc.apiserver.description.discovery import (
-    aggregated_discovery,
-    api_group,
-    api_group_list,
-    api_resource_list,
-    api_versions,
-    group_versions,
-    version_information,
-)
+from dralloc.apiserver.description import discovery
 from dralloc.apiserver.description.openapi_v2 import CONTENT_TYPE as OPENAPI_V2
 from dralloc.apiserver.description.openapi_v2 import openapi_v2_protobuf
 from dralloc.apiserver.description.openapi_v3 import document_place, openapi_document, openapi_index
@@ -44,7 +36,7 @@ class DescriptionEndpoints:
                     {"paths": ["/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v3", "/readyz", "/version"]}
                 )
             case "/version":
-                return _answer(version_information(KUBERNETES, PRODUCT))
+                return _answer(discovery.version_information(KUBERNETES, PRODUCT))
             case "/api" | "/apis":
                 return self._discovery(request, core=path == "/api")
             case "/openapi/v3":
@@ -56,19 +48,19 @@ class DescriptionEndpoints:
         return None if document is None else HttpResponse(body=document)
 
     def group(self, group: str) -> HttpResponse | None:
-        document = api_group(self._kinds, group)
+        document = discovery.api_group(self._kinds, group)
         return None if document is None else _answer(document)
 
     def version(self, group: str, version: str) -> HttpResponse | None:
-        document = api_resource_list(self._kinds, group, version)
+        document = discovery.api_resource_list(self._kinds, group, version)
         return None if document is None else _answer(document)
 
     def _discovery(self, request: HttpRequest, *, core: bool) -> HttpResponse:
         aggregated = form_of_discovery(request.header(b"accept"))
         if aggregated is None:
             host = request.header(b"host")
-            return _answer(api_versions(host) if core else api_group_list(self._kinds))
-        response = _answer(aggregated_discovery(self._kinds, core=core, version=aggregated))
+            return _answer(discovery.api_versions(host) if core else discovery.api_group_list(self._kinds))
+        response = _answer(discovery.aggregated_discovery(self._kinds, core=core, version=aggregated))
         response.content_type = discovery_content_type(aggregated)
         return response
 
@@ -83,7 +75,7 @@ class DescriptionEndpoints:
     def _openapi_documents(self) -> dict[str, Document]:
         return {
             document_place(group, version): openapi_document(self._kinds, group, version, f"v{KUBERNETES}")
-            for group, version in group_versions(self._kinds)
+            for group, version in discovery.group_versions(self._kinds)
         }
 
 

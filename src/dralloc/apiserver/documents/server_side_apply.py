@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
+from dralloc.apiserver.documents import managed_fields
 from dralloc.apiserver.documents.field_sets import (
     FieldSet,
     difference,
@@ -27,16 +28,6 @@ from dralloc.apiserver.documents.field_sets import (
     without_below,
 )
 from dralloc.apiserver.documents.json_documents import Document, refuses_deep_nesting
-from dralloc.apiserver.documents.managed_fields import (
-    APPLY,
-    UPDATE,
-    ManagerId,
-    Managers,
-    Ownership,
-    are_well_formed,
-    managers_of,
-    with_managers,
-)
 from dralloc.apiserver.documents.merge_rules import MergeRule
 from dralloc.apiserver.documents.owned_fields import Changes, compare, fields_of, merge, remove
 from dralloc.primitives.errors import BadRequest, Cause, Conflict, ErrorDetails
@@ -100,19 +91,19 @@ def record_update(
     """
     managers = _managers_in_effect(live, new, write)
     if live is not None and not managers:
-        return with_managers(new, {})
+        return managed_fields.with_managers(new, {})
     changes = _reachable(compare(live or empty, new, rule), write)
-    writer = ManagerId(write.manager, UPDATE, write.api_version, write.subresource)
-    mine = managers.get(writer, Ownership({}, write.api_version, None))
+    writer = managed_fields.ManagerId(write.manager, managed_fields.UPDATE, write.api_version, write.subresource)
+    mine = managers.get(writer, managed_fields.Ownership({}, write.api_version, None))
     _disown(managers, changes, except_for=writer)
     kept = difference(mine.fields, changes.removed)
     if written := changes.written:
-        managers[writer] = Ownership(union(kept, written), write.api_version, write.time)
+        managers[writer] = managed_fields.Ownership(union(kept, written), write.api_version, write.time)
     elif kept:
         managers[writer] = replace(mine, fields=kept)
     else:
         managers.pop(writer, None)
-    return with_managers(new, _merge_ancient(managers))
+    return managed_fields.with_managers(new, _merge_ancient(managers))
 
 
 @refuses_deep_nesting
@@ -132,11 +123,11 @@ def apply(
     _check_applicable(applied, write)
     applied = remove(applied, write.out_of_reach, rule)
     base = live or {}
-    managers = managers_of(base)
+    managers = managed_fields.managers_of(base)
     if live is not None and not managers:
         first = replace(write, manager=BEFORE_FIRST_APPLY, subresource="")
-        managers = managers_of(record_update(None, live, first, rule, empty=empty))
-    applier = ManagerId(write.manager, APPLY, "", write.subresource)
+        managers = managed_fields.managers_of(record_update(None, live, first, rule, empty=empty))
+    applier = managed_fields.ManagerId(write.manager, managed_fields.APPLY, "", write.subresource)
     before = managers.pop(applier, None)
     mine = difference(fields_of(applied, rule), _SERVERS_OWN)
     merged = merge(base, applied, rule)
@@ -148,8 +139,8 @@ def apply(
         _refuse_conflicts(conflicts, _adopted_by_kubectl(base, write, rule))
     _disown(managers, changes)
     if mine:
-        managers[applier] = Ownership(mine, write.api_version, write.time)
-    return with_managers(_keep_last_applied(merged, base, applied, write), managers)
+        managers[applier] = managed_fields.Ownership(mine, write.api_version, write.time)
+    return managed_fields.with_managers(_keep_last_applied(merged, base, applied, write), managers)
 
 
 def is_noop_update(live: Document, new: Document) -> bool:
@@ -174,7 +165,7 @@ def _reachable(changes: Changes, write: Authorship) -> Changes:
     return Changes(owned(changes.added), owned(changes.modified), owned(changes.removed))
 
 
-def _abandoned(before: FieldSet, mine: FieldSet, others: Managers) -> FieldSet:
+def _abandoned(before: FieldSet, mine: FieldSet, others: managed_fields.Managers) -> FieldSet:
     """The fields that the applier owned, no longer applies, and no other manager owns."""
     kept = mine
     for other in others.values():
@@ -182,13 +173,15 @@ def _abandoned(before: FieldSet, mine: FieldSet, others: Managers) -> FieldSet:
     return difference(with_parents(before), with_parents(kept))
 
 
-def _conflicts(managers: Managers, changes: Changes) -> dict[ManagerId, FieldSet]:
+def _conflicts(managers: managed_fields.Managers, changes: Changes) -> dict[managed_fields.ManagerId, FieldSet]:
     written = changes.written
     found = ((manager, intersection(owned.fields, written)) for manager, owned in managers.items())
     return {manager: fields for manager, fields in found if fields}
 
 
-def _disown(managers: Managers, changes: Changes, *, except_for: ManagerId | None = None) -> None:
+def _disown(
+    managers: managed_fields.Managers, changes: Changes, *, except_for: managed_fields.ManagerId | None = None
+) -> None:
     """Remove the changed fields from all managers but one, and managers without fields."""
     lost = union(changes.written, changes.removed)
     if not lost:
@@ -203,16 +196,16 @@ def _disown(managers: Managers, changes: Changes, *, except_for: ManagerId | Non
             del managers[manager]
 
 
-def _merge_ancient(managers: Managers) -> Managers:
+def _merge_ancient(managers: managed_fields.Managers) -> managed_fields.Managers:
     """The managers; if too many update, the oldest are merged into one per version."""
-    updating = [manager for manager in managers if manager.operation == UPDATE]
+    updating = [manager for manager in managers if manager.operation == managed_fields.UPDATE]
     excess = len(updating) - UPDATING_MANAGERS_MAX
     if excess <= 0:
         return managers
     updating.sort(key=lambda manager: (managers[manager].time or "", manager))
     for manager in updating[: excess + 1]:
         owned = managers.pop(manager)
-        ancient = ManagerId(ANCIENT_CHANGES, UPDATE, owned.api_version, "")
+        ancient = managed_fields.ManagerId(ANCIENT_CHANGES, managed_fields.UPDATE, owned.api_version, "")
         before = managers.get(ancient)
         managers[ancient] = replace(owned, fields=union(before.fields, owned.fields)) if before else owned
     return managers
@@ -221,7 +214,7 @@ def _merge_ancient(managers: Managers) -> Managers:
 # --- conflicts ----------------------------------------------------------------------------------------------
 
 
-def _refuse_conflicts(conflicts: Mapping[ManagerId, FieldSet], adopted: FieldSet) -> None:
+def _refuse_conflicts(conflicts: Mapping[managed_fields.ManagerId, FieldSet], adopted: FieldSet) -> None:
     remaining = {manager: list(paths(difference(fields, adopted))) for manager, fields in sorted(conflicts.items())}
     causes = [
         Cause("FieldManagerConflict", f"conflict with {_readable(manager)}", path)
@@ -242,11 +235,11 @@ def _refuse_conflicts(conflicts: Mapping[ManagerId, FieldSet], adopted: FieldSet
     raise Conflict(f"Apply failed with {told}", details=ErrorDetails(causes=tuple(causes)))
 
 
-def _readable(manager: ManagerId) -> str:
+def _readable(manager: managed_fields.ManagerId) -> str:
     text = f'"{manager.name}"'
     if manager.subresource:
         text += f' with subresource "{manager.subresource}"'
-    return f"{text} using {manager.api_version}" if manager.operation == UPDATE else text
+    return f"{text} using {manager.api_version}" if manager.operation == managed_fields.UPDATE else text
 
 
 def _adopted_by_kubectl(live: Document, write: Authorship, rule: MergeRule) -> FieldSet:
@@ -287,7 +280,7 @@ def _check_applicable(applied: Document, write: Authorship) -> None:
         raise BadRequest("metadata.managedFields must be nil")
 
 
-def _managers_in_effect(live: Document | None, new: Document, write: Authorship) -> Managers:
+def _managers_in_effect(live: Document | None, new: Document, write: Authorship) -> managed_fields.Managers:
     """The managers that the request sends, or those of the live object if it sends none that are well-formed.
 
     One empty entry removes all managers, as in Kubernetes.
@@ -299,7 +292,7 @@ def _managers_in_effect(live: Document | None, new: Document, write: Authorship)
         return {}
     # Most clients send back what they have read, which needs no validation.
     is_echo = not entries or entries == live.get("metadata", {}).get("managedFields")
-    return managers_of(live if is_echo or not are_well_formed(entries) else new)
+    return managed_fields.managers_of(live if is_echo or not managed_fields.are_well_formed(entries) else new)
 
 
 def _without_times(document: Document) -> Document:

@@ -9,14 +9,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from dralloc.api.pod_claims import (
-    POD_CLAIM_NAME,
-    claims_of,
-    is_held_by_workload,
-    is_made_for,
-    is_reserved_for,
-    may_use,
-)
+from dralloc.api import pod_claims
 from dralloc.api.pod_v1 import Pod, PodResourceClaim, PodResourceClaimStatus
 from dralloc.api.resource_v1 import ResourceClaim
 from dralloc.api.timestamps import parse_timestamp
@@ -101,7 +94,7 @@ def _with_claims(pod: Pod, names: Mapping[str, str | None]) -> Pod:
 
 def _is_in_place(name: str | None, pod: Pod, context: PodContext) -> bool:
     claim = None if name is None else context.find_claim(name)
-    return claim is not None and is_made_for(claim, pod)
+    return claim is not None and pod_claims.is_made_for(claim, pod)
 
 
 # --- Creation of a claim ----------------------------------------------------------------------------------------
@@ -125,8 +118,8 @@ def _find_or_create(
 
 def _is_for(claim: ResourceClaim, pod: Pod, entry: PodResourceClaim) -> bool:
     return (
-        is_made_for(claim, pod)
-        and claim.metadata.annotations.get(POD_CLAIM_NAME) == entry.name
+        pod_claims.is_made_for(claim, pod)
+        and claim.metadata.annotations.get(pod_claims.POD_CLAIM_NAME) == entry.name
         and claim.metadata.deletion_timestamp is None
     )
 
@@ -148,7 +141,7 @@ def _plan_creation(pod: Pod, entry: PodResourceClaim, name: str, context: PodCon
         {"apiVersion": "v1", "kind": "Pod"},
         name=name,
         generateName=name_base(pod.metadata.name, entry.name),
-        annotations={POD_CLAIM_NAME: entry.name},
+        annotations={pod_claims.POD_CLAIM_NAME: entry.name},
     )
     return CreateClaim(pod, document, labels)
 
@@ -187,9 +180,9 @@ def _plan_reservations(pod: Pod, context: PodContext) -> Iterator[Reserve]:
     """A pod with a node must be reserved; a scheduler without DRA support or a person may have bound it."""
     if not pod.spec.node_name:
         return
-    for use in claims_of(pod):
+    for use in pod_claims.claims_of(pod):
         claim = context.find_claim(use.claim)
-        if claim is not None and may_use(use, claim, pod) and needs_reservation(claim, pod, context.gates):
+        if claim is not None and pod_claims.may_use(use, claim, pod) and needs_reservation(claim, pod, context.gates):
             yield Reserve(pod, use.claim)
 
 
@@ -206,5 +199,5 @@ def needs_reservation(claim: ResourceClaim, pod: Pod, gates: FeatureGates) -> bo
     if claim.status.allocation is None or claim.metadata.deletion_timestamp is not None:
         return False
     if "DRAReservedForWorkloads" in gates:
-        return not (is_held_by_workload(claim) or is_reserved_for(claim, pod))
+        return not (pod_claims.is_held_by_workload(claim) or pod_claims.is_reserved_for(claim, pod))
     return all(reference.uid != pod.metadata.uid for reference in claim.status.reserved_for)

@@ -24,15 +24,7 @@ from dralloc.controllers.controller_loop import Controller
 from dralloc.controllers.mutation_cache import MutationCache
 from dralloc.controllers.planned_actions import PlannedActions
 from dralloc.controllers.shared_informers import devices_of
-from dralloc.controllers.taint_eviction.plan_eviction import (
-    CancelEviction,
-    Eviction,
-    EvictPod,
-    PodAction,
-    ScheduleEviction,
-    find_eviction,
-    plan_pod,
-)
+from dralloc.controllers.taint_eviction import plan_eviction
 from dralloc.controllers.taint_eviction.plan_rule_status import (
     AffectedPods,
     EvictionPreview,
@@ -70,7 +62,7 @@ class RuleKey:
 
 
 Key = ObjectKey | RuleKey
-Action = PodAction | WriteRuleCondition
+Action = plan_eviction.PodAction | WriteRuleCondition
 
 
 class TaintEvictionController(Controller[Key, Action]):
@@ -85,7 +77,7 @@ class TaintEvictionController(Controller[Key, Action]):
         self._clock = context.clock
         self._metrics = context.metrics
         self._tainted = TaintedDevices()
-        self._scheduled: dict[ObjectKey, Eviction] = {}
+        self._scheduled: dict[ObjectKey, plan_eviction.Eviction] = {}
         # By rule: the pods pending eviction, by namespace, and the pods evicted since the controller started.
         self._pending: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._evicted: Counter[str] = Counter()
@@ -159,8 +151,8 @@ class TaintEvictionController(Controller[Key, Action]):
         if self._leaving.get(key) == pod.metadata.uid:
             return PlannedActions()
         now = self._clock.now()
-        eviction = find_eviction(pod, self._claims_of(pod), self._tainted.taints_of, now)
-        actions = plan_pod(pod, eviction, self._scheduled.get(key), now)
+        eviction = plan_eviction.find_eviction(pod, self._claims_of(pod), self._tainted.taints_of, now)
+        actions = plan_eviction.plan_pod(pod, eviction, self._scheduled.get(key), now)
         is_later = eviction is not None and eviction.at > now
         return PlannedActions(
             actions, (eviction.at - now).total_seconds() if is_later and eviction is not None else None
@@ -204,7 +196,9 @@ class TaintEvictionController(Controller[Key, Action]):
             for pod in self._pods.by("claim", (claim.metadata.namespace, claim.metadata.name))
         }
         affected = [
-            key for key, pod in users.items() if find_eviction(pod, self._claims_of(pod), taints_of, now) is not None
+            key
+            for key, pod in users.items()
+            if plan_eviction.find_eviction(pod, self._claims_of(pod), taints_of, now) is not None
         ]
         published = sum(selects(selector, device) for device in published_devices(self._slices.all()))
         return EvictionPreview(
@@ -215,23 +209,23 @@ class TaintEvictionController(Controller[Key, Action]):
 
     async def apply(self, action: Action) -> None:
         match action:
-            case ScheduleEviction(pod, eviction):
+            case plan_eviction.ScheduleEviction(pod, eviction):
                 self._forget(key_of(pod))
                 self._scheduled[key_of(pod)] = eviction
                 for rule in eviction.rules:
                     self._pending[rule][pod.metadata.namespace] += 1
                     self.queue.add(RuleKey(rule))
-            case CancelEviction(pod):
+            case plan_eviction.CancelEviction(pod):
                 self._forget(key_of(pod))
                 self._report(pod, "Cancelling deletion")
-            case EvictPod(pod, eviction):
+            case plan_eviction.EvictPod(pod, eviction):
                 await self._evict(pod, eviction)
             case WriteRuleCondition():
                 await self._write(action)
             case _:
                 assert_never(action)
 
-    async def _evict(self, pod: Pod, eviction: Eviction) -> None:
+    async def _evict(self, pod: Pod, eviction: plan_eviction.Eviction) -> None:
         """Read the pod first: the informer may be stale."""
         try:
             live = await self._calls.get(PODS, key_of(pod))
