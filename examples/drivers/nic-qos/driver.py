@@ -1,4 +1,4 @@
-"""Shares network interfaces: many pods on one interface, each with the bandwidth that it asked for guaranteed.
+"""Shares network interfaces: many pods on one interface, each with guaranteed bandwidth.
 
 Stories 1 to 3 of KEP-5075: interfaces that several claims share, two of them that are distinct by name, and guaranteed
 bandwidth with a minimum, a maximum and a default.

@@ -1,4 +1,4 @@
-"""How a share of an interface is made with `ip` and `tc`: an interface of its own, and a class with its guaranteed rate.
+"""Creates shares of an interface with `ip` and `tc`: a macvlan interface and a class with the guaranteed rate.
 
 Every share is a macvlan interface on the shared one. What it sends leaves through the shared interface's HTB queue, where its
 address leads it into its class: the class has the guaranteed rate and may borrow up to the line's. All functions give commands,
@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = "1:"
-# Class of the line itself, and of what belongs to no share.
+# The class of the line itself, and that of traffic without a share.
 LINE, REST = 1, 2
 FIRST_CLASS, LAST_CLASS = 0x10, 0xFFFE
-# Share of the line, in percent, that is never given out.
+# The percentage of the line that is never allocated.
 REST_PERCENT = 1
 
 SYSFS = Path("/sys/class/net")
@@ -27,7 +27,7 @@ Command = tuple[str, ...]
 
 
 class ShapingFailed(Exception):
-    """A command failed; the message has its words."""
+    """A command failed; the message has its output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +36,13 @@ class Link:
 
     address: str = ""
     mtu: int = 0
-    # Whether anything can be sent; None where that is not known.
+    # True if the link has a carrier; None if that is not known.
     has_carrier: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Part of an interface, for one claim."""
+    """A share of an interface for one claim."""
 
     interface: str
     share_id: str
@@ -57,7 +57,7 @@ class Share:
 
     @property
     def address(self) -> str:
-        """A locally administered address that is the same whenever the share is made."""
+        """A locally administered address, the same every time."""
         return ":".join(("02", *(self._digest[start : start + 2] for start in range(0, 10, 2))))
 
     @property
@@ -70,7 +70,7 @@ class Share:
 
 
 def set_up_line(interface: str, line_bits: int) -> Iterator[Command]:
-    """The queue of a shared interface; done again, it changes nothing for the shares that are there."""
+    """Commands for the queue of a shared interface; repeating them does not affect existing shares."""
     yield ("tc", "qdisc", "add", "dev", interface, "root", "handle", ROOT, "htb", "default", f"{REST:x}")
     yield _class("replace", interface, ROOT, f"{ROOT}{LINE}", line_bits, line_bits)
     yield _class(
@@ -79,7 +79,7 @@ def set_up_line(interface: str, line_bits: int) -> Iterator[Command]:
 
 
 def shareable_bits(line_bits: int) -> int:
-    """What of the line can be guaranteed to shares."""
+    """The rate that can be guaranteed to shares."""
     return line_bits * (100 - REST_PERCENT) // 100
 
 
@@ -109,7 +109,7 @@ def _class(verb: str, interface: str, parent: str, class_id: str, rate_bits: int
 
 
 class Commands:
-    """Runs commands, in a network namespace where one is named; or only keeps them, where nothing may be changed."""
+    """Runs commands, optionally in a network namespace; a dry run only records them."""
 
     def __init__(self, namespace: str = "", *, is_dry: bool = False) -> None:
         self._namespace = namespace
@@ -125,14 +125,14 @@ class Commands:
             raise ShapingFailed(f"{' '.join(command)}: {result.stderr.strip()}")
 
     def try_to_run(self, command: Command) -> None:
-        """For what may be done already."""
+        """Run a command that may fail because it is already done."""
         if self.is_dry:
             self.kept.append(" ".join(command))
         else:
             self._execute(command)
 
     def links(self) -> dict[str, Link]:
-        """The interfaces that are there, by name."""
+        """The interfaces by name."""
         if shutil.which("ip") is None:
             return {name: Link() for _, name in socket.if_nameindex()}
         result = self._execute(("ip", "-json", "link", "show"))
@@ -145,7 +145,7 @@ class Commands:
         }
 
     def speed_bits(self, interface: str) -> int | None:
-        """The speed of the line, where it says; the system tells only of interfaces outside of namespaces."""
+        """The line speed, if the system reports it; it does not for interfaces in a namespace."""
         try:
             megabits = int((SYSFS / interface / "speed").read_text()) if not self._namespace else 0
         except (OSError, ValueError):
@@ -153,7 +153,7 @@ class Commands:
         return megabits * 1_000_000 if megabits > 0 else None
 
     def are_allowed(self, interfaces: Sequence[str]) -> bool:
-        """Whether shares can be made here: the programs are there, and the kernel lets us."""
+        """True if shares can be created: the programs exist, and the kernel permits it."""
         if shutil.which("ip") is None or shutil.which("tc") is None or not interfaces:
             return False
         probe = ("tc", "qdisc", "add", "dev", interfaces[0], "root", "handle", ROOT, "htb", "default", f"{REST:x}")
