@@ -21,5 +21,5 @@ async def create_claims(api: LocalApi, count: int, **labels: str) -> None:
 
 
 async def collect(api: LocalApi, path: str, **query: str) -> list[Any]:
-    """All events of a watch that ends by itself."""
+    """All events of a watch with a timeout."""
     return [event async for event in api.watch(path, **query)]

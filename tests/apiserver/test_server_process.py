@@ -1,4 +1,4 @@
-"""`dralloc apiserver` as a process: recorded conversations, ends and crashes."""
+"""`dralloc apiserver` as a process: recorded conversations, signals, crashes and errors at start."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.server_process import ServerProcess, server_process
 pytestmark = pytest.mark.slow
 
 VECTORS = Path(__file__).parents[1] / "vectors"
-# Every line is put to admission elsewhere; here it is the way over HTTP that is tried.
+# Other tests pass every line to admission; these test the way over HTTP.
 STRIDE = 5
 
 
@@ -55,17 +55,17 @@ def disagreements(family: str, file: str, server: ServerProcess, stride: int = 1
 # --- recorded answers ---------------------------------------------------------------------------------------
 
 
-def test_the_recorded_conversation_is_held_over_tls(tmp_path: Path) -> None:
+def test_the_recorded_conversation_passes_over_tls(tmp_path: Path) -> None:
     with server_process(tmp_path) as server:
         assert disagreements("http", "http.jsonl.gz", server) == []
 
 
-def test_recorded_writes_are_answered_as_recorded(tmp_path: Path) -> None:
+def test_responses_to_recorded_writes_equal_the_recording(tmp_path: Path) -> None:
     with server_process(tmp_path, "--insecure-http", "--store", "memory://") as server:
         assert disagreements("api", "api.jsonl.gz", server, STRIDE) == []
 
 
-def test_recorded_writes_with_a_feature_off_are_answered_as_recorded(tmp_path: Path) -> None:
+def test_responses_to_recorded_writes_with_a_feature_off_equal_the_recording(tmp_path: Path) -> None:
     gates = ("--feature-gates", "DRAConsumableCapacity=false")
     with server_process(tmp_path, "--insecure-http", "--store", "memory://", *gates) as server:
         assert disagreements("api", "api-consumable-capacity-off.jsonl.gz", server, STRIDE) == []
@@ -75,7 +75,7 @@ def test_recorded_writes_with_a_feature_off_are_answered_as_recorded(tmp_path: P
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
-def test_when_told_to_end_it_ends_watches_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_ends_watches_cleanly(tmp_path: Path, number: signal.Signals) -> None:
     with server_process(tmp_path, "--insecure-http") as server:
         with closing(connect(server)) as watching:
             watching.request("GET", f"{CLAIMS}?watch=1")
@@ -83,7 +83,7 @@ def test_when_told_to_end_it_ends_watches_cleanly(tmp_path: Path, number: signal
             assert post(server, claim_document())["metadata"]["name"] == "c"
             assert b'"type":"ADDED"' in answer.readline()
             server.process.send_signal(number)
-            # A stream that is cut off would raise; this one ends with its last piece.
+            # A stream that is cut off raises; this one ends with its last chunk.
             assert answer.read() == b""
         assert server.process.wait(timeout=60) == 0
 
@@ -98,7 +98,7 @@ def test_a_restart_keeps_objects_credentials_and_revisions(tmp_path: Path) -> No
 
 
 class Load(threading.Thread):
-    """Creates claims until the server goes away, and remembers which were acknowledged, at which revision."""
+    """Creates claims until the server is gone, and records the acknowledged ones with their revisions."""
 
     def __init__(self, server: ServerProcess, name: str) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ class Load(threading.Thread):
             self._connection.close()
 
 
-def test_killed_under_load_it_has_lost_nothing_and_revisions_go_on(tmp_path: Path) -> None:
+def test_a_kill_under_load_loses_no_acknowledged_write(tmp_path: Path) -> None:
     acknowledged: dict[str, int] = {}
     for life in range(3):
         with server_process(tmp_path, "--insecure-http") as server:
@@ -142,7 +142,7 @@ def test_killed_under_load_it_has_lost_nothing_and_revisions_go_on(tmp_path: Pat
                 acknowledged |= load.acknowledged
 
 
-def test_a_full_disk_is_told_and_when_there_is_room_again_it_goes_on(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_the_server_recovers(tmp_path: Path) -> None:
     with server_process(tmp_path, "--insecure-http") as server:
         pid = server.process.pid
         before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
@@ -167,7 +167,7 @@ def test_a_full_disk_is_told_and_when_there_is_room_again_it_goes_on(tmp_path: P
 
 
 def refused(directory: Path, *options: str) -> str:
-    """What the command says when it cannot start."""
+    """The error output of a command that cannot start."""
     command = [sys.executable, "-m", "dralloc", "apiserver", "--data-dir", str(directory), *options]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 2, ended
@@ -175,7 +175,7 @@ def refused(directory: Path, *options: str) -> str:
     return ended.stderr
 
 
-def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+def test_the_error_names_a_port_in_use(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -196,5 +196,5 @@ def test_a_corrupt_database_is_refused(tmp_path: Path) -> None:
         (("--insecure-http", "--bind", "0.0.0.0"), "plain http"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(tmp_path: Path, options: tuple[str, ...], said: str) -> None:
+def test_invalid_settings_are_refused(tmp_path: Path, options: tuple[str, ...], said: str) -> None:
     assert said in refused(tmp_path, *options)

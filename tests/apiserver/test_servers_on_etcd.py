@@ -1,4 +1,4 @@
-"""Servers on a real etcd: the recorded conversation, and two of them that serve one cluster."""
+"""Servers on a real etcd: the recorded conversation, and two servers of one cluster."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 VECTORS = Path(__file__).parents[1] / "vectors"
 
 
-def test_the_recorded_conversation_is_held_on_etcd(tmp_path: Path) -> None:
+def test_the_recorded_conversation_passes_on_etcd(tmp_path: Path) -> None:
     with (
         EtcdServer(tmp_path / "etcd") as etcd,
         server_process(tmp_path / "data", "--store", etcd.url()) as server,
@@ -45,14 +45,14 @@ async def servers_on(url: str, count: int) -> AsyncIterator[list[LocalApi]]:
         yield apis
 
 
-def test_two_servers_are_one_cluster(tmp_path: Path) -> None:
+def test_two_servers_serve_one_cluster(tmp_path: Path) -> None:
     async def main(etcd: EtcdServer) -> None:
         async with asyncio.timeout(60), servers_on(etcd.url(), 2) as (one, other):
             watching = other.watch(CLAIMS, resourceVersion=(await other.get(CLAIMS))["metadata"]["resourceVersion"])
             first = asyncio.ensure_future(anext(watching))
             created = await one.create(CLAIMS, claim_document())
             assert (await first)["object"] == created
-            # What one server wrote, the other can be asked for at once.
+            # The other server serves a write at once.
             version = created["metadata"]["resourceVersion"]
             assert (await other.get(f"{CLAIMS}/c", resourceVersion=version)) == created
             labels = [{"metadata": {"labels": {f"l{number}": "x"}}} for number in range(8)]
@@ -60,7 +60,7 @@ def test_two_servers_are_one_cluster(tmp_path: Path) -> None:
                 *(api.patch(f"{CLAIMS}/c", label) for label, api in zip(labels, [one, other] * 4, strict=True))
             )
             assert len((await one.get(f"{CLAIMS}/c"))["metadata"]["labels"]) == 8
-            # Dependents are collected by both, once.
+            # Both servers collect garbage, without errors.
             owner = await one.create(PODS, pod_document())
             reference = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": owner["metadata"]["uid"]}
             await one.create(CLAIMS, claim_document("owned", ownerReferences=[reference]))
@@ -73,7 +73,7 @@ def test_two_servers_are_one_cluster(tmp_path: Path) -> None:
         asyncio.run(main(etcd))
 
 
-def test_when_etcd_is_gone_the_server_says_so_and_comes_back_with_it(tmp_path: Path) -> None:
+def test_the_server_is_unavailable_while_etcd_is_down_and_recovers(tmp_path: Path) -> None:
     async def main(etcd: EtcdServer) -> None:
         async with asyncio.timeout(100), servers_on(f"etcd://{etcd.endpoint}", 1) as (api,):
             await api.create(CLAIMS, claim_document("before"))

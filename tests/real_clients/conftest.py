@@ -1,4 +1,4 @@
-"""A real server in a process of its own, for clients that other people wrote."""
+"""A real server in its own process, for clients of other projects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kubectl against the server: Debian's 1.20, and whatever newer one the machine has."""
+"""kubectl against the server: Debian's 1.20, and a newer one if the machine has it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def program(
     """A kubectl with its connection to the server and a namespace of its own."""
     found = str(DEBIAN) if DEBIAN.exists() else None
     if request.param == "machine":
-        # A machine without a kubectl of its own has Debian's only, and that one is tried already.
+        # Without a newer kubectl, the only one is Debian's, which is tested already.
         found = shutil.which("kubectl") or found
     if found is None:
         pytest.skip("needs kubectl: scripts/install-system-tools installs it as root on Debian")
@@ -55,7 +55,7 @@ def program(
 
 @pytest.fixture(scope="module")
 def kubectl(program: list[str]) -> Kubectl:
-    """Runs kubectl and returns what it prints; fails where kubectl does."""
+    """Runs kubectl and returns its output; fails if kubectl fails."""
 
     def run(*arguments: str, stdin: str = "", code: int = 0) -> str:
         command = [*program, *arguments]
@@ -68,7 +68,7 @@ def kubectl(program: list[str]) -> Kubectl:
 
 @pytest.fixture
 def applied(kubectl: Kubectl) -> Iterator[str]:
-    """A class and a claim, applied; what kubectl said about it."""
+    """Applies a class and a claim, and returns kubectl's output."""
     yield kubectl("apply", "-f", "-", stdin=MANIFEST)
     kubectl("delete", "--ignore-not-found", "-f", "-", stdin=MANIFEST)
 
@@ -147,7 +147,7 @@ def test_wait_sees_a_deletion_that_a_finalizer_holds_up(kubectl: Kubectl, progra
     assert "deletionTimestamp" in kubectl("get", "resourceclaim", "shared", "-o", "yaml")
     waiting = subprocess.Popen([*program, "wait", "--for=delete", "resourceclaim/shared", "--timeout=120s"])
     kubectl("patch", "resourceclaim", "shared", "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
-    # A kubectl that is late to the wait may find nothing any more, and says so; what it may not do is time out.
+    # A kubectl that starts to wait late may report that nothing is there, but must not time out.
     waiting.wait(timeout=100)
     assert "NotFound" in kubectl("get", "resourceclaim", "shared", code=1)
 

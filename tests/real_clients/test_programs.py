@@ -1,6 +1,6 @@
-"""Programs that use other people's client libraries do not notice whose server it is.
+"""Programs with client libraries of other projects work against the server.
 
-Each is a process of its own, as a user would run it: what the libraries leave open or running is not ours to judge.
+Each program is a process of its own, so that what a library leaves open does not affect the tests.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def test_a_javascript_program(server: ServerProcess) -> None:
 
 
 def run(server: ServerProcess, *command: str, namespace: str) -> str:
-    """What the program says at its end, given a kubeconfig and a namespace of its own."""
+    """The output of the program, which gets a kubeconfig and a namespace of its own."""
     with dralloc.connect(server.kubeconfig) as client:
         client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
     arguments = [*command, str(server.kubeconfig), namespace]

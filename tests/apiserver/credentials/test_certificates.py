@@ -14,7 +14,7 @@ from dralloc.apiserver.credentials.certificates import ensure_certificates
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 
 
-def test_certificates_are_made_once(tmp_path: Path) -> None:
+def test_certificates_are_created_once(tmp_path: Path) -> None:
     files = ensure_certificates(tmp_path, ["127.0.0.1"], NOW)
     before = (files.authority_pem, files.certificate.read_bytes())
     assert ensure_certificates(tmp_path, ["127.0.0.1"], NOW + timedelta(days=1)) == files

@@ -14,7 +14,7 @@ from dralloc.apiserver.credentials.kubeconfig import UnusableKubeconfig, write_k
 
 
 def written(path: Path, server: str = "https://127.0.0.1:6443") -> dict[str, Any]:
-    """The kubeconfig, once a server was added to what is there."""
+    """The kubeconfig after a server was added."""
     write_kubeconfig(path, server=server, authority_pem=b"pem", token="secret")
     document: dict[str, Any] = yaml.safe_load(path.read_text())
     return document
@@ -29,7 +29,7 @@ OURS = {
 }
 
 
-# With what people have in theirs: dates and words that are texts, and parts that we know nothing of.
+# With strings that look like dates and booleans, and with unknown parts.
 OTHERS = """\
 apiVersion: v1
 kind: Config
@@ -50,14 +50,14 @@ def test_a_new_kubeconfig_is_complete_and_private(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_what_a_kubeconfig_says_of_other_clusters_stays(tmp_path: Path) -> None:
+def test_entries_of_other_clusters_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "config"
     path.write_text(OTHERS)
     path.chmod(0o640)
     (tmp_path / "link").symlink_to(path)
     before = read_manifest(OTHERS.encode()).documents[0].tree
     written(tmp_path / "link", "http://127.0.0.1:1")
-    # The second start finds our own entries, too.
+    # The second start replaces the server's own entries.
     written(tmp_path / "link")
     after = read_manifest(path.read_bytes()).documents[0].tree
     assert after == {**before, **{part: before[part] + OURS[part] for part in OURS}, "current-context": "dralloc"}
@@ -66,7 +66,7 @@ def test_what_a_kubeconfig_says_of_other_clusters_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "# nothing yet\n", "{}", "clusters: null\nusers: []\n", '{"kind": "Config"}'])
-def test_a_kubeconfig_that_says_nothing_is_filled(tmp_path: Path, text: str) -> None:
+def test_an_empty_kubeconfig_is_filled(tmp_path: Path, text: str) -> None:
     path = tmp_path / "config"
     path.write_text(text)
     assert {part: written(path)[part] for part in OURS} == OURS
@@ -86,7 +86,7 @@ def test_a_kubeconfig_that_says_nothing_is_filled(tmp_path: Path, text: str) -> 
         (b"[" * 10_000, "nested too deeply"),
     ],
 )
-def test_a_file_that_is_no_kubeconfig_is_left_as_it_is(tmp_path: Path, content: bytes, says: str) -> None:
+def test_a_file_that_is_not_a_kubeconfig_is_unchanged(tmp_path: Path, content: bytes, says: str) -> None:
     path = tmp_path / "notes"
     path.write_bytes(content)
     with pytest.raises(UnusableKubeconfig, match=f"cannot write the kubeconfig {path}: .*{says}"):
@@ -95,7 +95,7 @@ def test_a_file_that_is_no_kubeconfig_is_left_as_it_is(tmp_path: Path, content: 
     assert [each.name for each in tmp_path.iterdir()] == ["notes"]
 
 
-def test_a_kubeconfig_is_written_to_files_only(tmp_path: Path) -> None:
+def test_a_kubeconfig_must_be_a_regular_file(tmp_path: Path) -> None:
     for place in (tmp_path, Path("/dev/null")):
         with pytest.raises(UnusableKubeconfig, match="it is not a file"):
             written(place)

@@ -1,4 +1,4 @@
-"""Discovery: held by the recorded conversation, and by what its two forms must agree on."""
+"""Discovery: equal to the recorded conversation, and the same in both forms."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dralloc.apiserver.http.negotiation import discovery_content_type
 CONVERSATION = Path(__file__).parents[2] / "vectors" / "http.jsonl.gz"
 
 
-# Recorded with a version that we do not serve.
+# The recording has a version that is not served.
 NOT_SERVED = {"groupVersion": "resource.k8s.io/v1alpha3", "version": "v1alpha3"}
 
 
@@ -34,14 +34,14 @@ def recorded(path: str) -> Any:
         return next(step["response"] for step in map(json.loads, lines) if step["path"] == path)
 
 
-def test_the_group_is_as_recorded() -> None:
+def test_the_group_equals_the_recording() -> None:
     want = recorded("/apis/resource.k8s.io")
     want["versions"].remove(NOT_SERVED)
     assert api_group(KINDS, "resource.k8s.io") == want
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
-def test_resources_are_as_recorded(version: str) -> None:
+def test_resources_equal_the_recording(version: str) -> None:
     found = api_resource_list(KINDS, "resource.k8s.io", version)
     assert found is not None
     for entry in found["resources"]:
@@ -51,20 +51,20 @@ def test_resources_are_as_recorded(version: str) -> None:
     assert found == recorded(f"/apis/resource.k8s.io/{version}")
 
 
-def test_what_is_not_served_is_not_there() -> None:
+def test_groups_and_versions_that_are_not_served_have_no_document() -> None:
     assert api_group(KINDS, "nope.example.com") is None
     assert api_resource_list(KINDS, "resource.k8s.io", "v9") is None
     assert api_resource_list(KINDS, "nope.example.com", "v1") is None
 
 
-def test_the_list_of_groups_holds_each_group() -> None:
+def test_the_group_list_contains_each_group() -> None:
     groups = api_group_list(KINDS)["groups"]
     assert [group["name"] for group in groups] == sorted({kind.group for kind in KINDS} - {""})
     assert all({"kind": "APIGroup", "apiVersion": "v1", **group} == api_group(KINDS, group["name"]) for group in groups)
 
 
 @pytest.mark.parametrize("version", ["v2", "v2beta1"])
-def test_the_aggregated_document_says_the_same_as_the_lists(version: str) -> None:
+def test_aggregated_discovery_agrees_with_the_lists(version: str) -> None:
     documents = [aggregated_discovery(KINDS, core=core, version=version) for core in (True, False)]
     assert {document["apiVersion"] for document in documents} == {f"apidiscovery.k8s.io/{version}"}
     found = {
@@ -99,12 +99,12 @@ def test_the_core_versions_and_the_address() -> None:
     }
 
 
-def test_the_version_is_kubernetes_and_ours() -> None:
+def test_the_version_names_kubernetes_and_dralloc() -> None:
     version = version_information("1.37.0", "dralloc-0.1.0")
     assert (version["major"], version["minor"], version["gitVersion"]) == ("1", "37", "v1.37.0+dralloc-0.1.0")
 
 
-def test_the_aggregated_document_is_named_as_recorded() -> None:
+def test_the_content_type_of_aggregated_discovery_equals_the_recording() -> None:
     with gzip.open(CONVERSATION, "rt") as lines:
         (want,) = [step["contentType"] for step in map(json.loads, lines) if step["name"] == "aggregated discovery"]
     assert discovery_content_type("v2") == want

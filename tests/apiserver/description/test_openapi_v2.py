@@ -1,4 +1,4 @@
-"""OpenAPI v2 in protobuf: read back by the wire format alone, it holds what kubectl up to 1.28 looks for."""
+"""OpenAPI v2 in protobuf: decoded by the wire format, it contains what kubectl up to 1.28 reads."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def properties(definition: str) -> dict[str, dict[int, list[bytes]]]:
     return named(fields(DEFINITIONS[definition][25][0])[1])
 
 
-def test_it_is_swagger_2() -> None:
+def test_the_document_is_swagger_2() -> None:
     assert DOCUMENT[1] == [b"2.0"]
     assert fields(DOCUMENT[2][0])[1] == [b"Kubernetes"]
 
@@ -89,24 +89,24 @@ def test_fields_refer_to_definitions() -> None:
     assert extensions(reserved_for[31])["x-kubernetes-patch-merge-key"] == "uid"
 
 
-def test_an_amount_is_text_as_version_2_has_no_choice() -> None:
+def test_a_quantity_is_a_string_in_version_2() -> None:
     quantity = DEFINITIONS["io.k8s.apimachinery.pkg.api.resource.Quantity"]
     assert fields(quantity[22][0])[1] == [b"string"]
 
 
-def test_maps_have_a_type_for_their_values() -> None:
+def test_maps_have_a_value_type() -> None:
     attributes = properties("io.k8s.api.resource.v1.Device")["attributes"]
     value = fields(fields(attributes[21][0])[1][0])
     assert value[1] == [b"#/definitions/io.k8s.api.resource.v1.DeviceAttribute"]
 
 
-def test_what_is_modelled_in_part_lists_no_fields() -> None:
+def test_partial_models_list_no_fields() -> None:
     pod = DEFINITIONS["io.k8s.api.core.v1.Pod"]
     assert 25 not in pod
     assert 25 in DEFINITIONS["io.k8s.api.resource.v1.ResourceClaim"]
 
 
-def test_patches_say_what_they_can_be_told() -> None:
+def test_patches_list_their_parameters() -> None:
     paths = named(fields(DOCUMENT[8][0])[2])
     patch = fields(paths["/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}"][8][0])
     assert extensions(patch[13])["x-kubernetes-group-version-kind"] == {

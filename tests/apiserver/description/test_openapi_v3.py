@@ -1,4 +1,4 @@
-"""OpenAPI documents: complete in themselves, true to discovery, and with what kubectl looks for."""
+"""OpenAPI documents: complete, consistent with discovery, and with what kubectl reads."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def resolve(schema: Document, schemas: Document) -> Document:
 
 
 @pytest.mark.parametrize("place", DOCUMENTS, ids="/".join)
-def test_every_reference_leads_somewhere(place: tuple[str, str]) -> None:
+def test_every_reference_resolves(place: tuple[str, str]) -> None:
     document = DOCUMENTS[place]
     references = {value["$ref"] for value in values(document) if isinstance(value, dict) and "$ref" in value}
     assert references
@@ -59,7 +59,7 @@ def test_every_reference_leads_somewhere(place: tuple[str, str]) -> None:
 
 
 @pytest.mark.parametrize("place", DOCUMENTS, ids="/".join)
-def test_paths_are_what_discovery_says(place: tuple[str, str]) -> None:
+def test_paths_agree_with_discovery(place: tuple[str, str]) -> None:
     group, version = place
     listed = api_resource_list(KINDS, group, version)
     assert listed is not None
@@ -78,7 +78,7 @@ def test_paths_are_what_discovery_says(place: tuple[str, str]) -> None:
             )
 
 
-def test_every_operation_has_its_own_name() -> None:
+def test_operation_ids_are_unique() -> None:
     for document in DOCUMENTS.values():
         names = [
             value["operationId"] for value in values(document) if isinstance(value, dict) and "operationId" in value
@@ -86,7 +86,7 @@ def test_every_operation_has_its_own_name() -> None:
         assert len(names) == len(set(names))
 
 
-def test_patches_have_the_parameters_that_kubectl_looks_for() -> None:
+def test_patches_have_the_parameters_that_kubectl_needs() -> None:
     patches = [
         value["patch"] for value in values(list(DOCUMENTS.values())) if isinstance(value, dict) and "patch" in value
     ]
@@ -109,7 +109,7 @@ def test_every_kind_and_its_list_are_named() -> None:
             assert kind_schema(kind.group, served.version, kind.list_kind)["required"] == ["items"]
 
 
-def test_shapes_differ_by_version() -> None:
+def test_schemas_differ_by_version() -> None:
     def request(version: str) -> set[str]:
         schema = schema_at(DRA, version, "ResourceClaim", "spec", "devices", "requests")
         return set(resolve(schema, DOCUMENTS[DRA, version]["components"]["schemas"])["properties"])
@@ -131,12 +131,12 @@ def test_shapes_differ_by_version() -> None:
     ],
     ids=lambda value: ".".join(value) if isinstance(value, tuple) else "",
 )  # fmt: skip
-def test_fields_say_how_they_merge(kind: tuple[str, str, str], path: tuple[str, ...], want: Document) -> None:
+def test_fields_have_merge_extensions(kind: tuple[str, str, str], path: tuple[str, ...], want: Document) -> None:
     schema = schema_at(*kind, *path)
     assert {name: schema.get(name) for name in want} == want
 
 
-def test_what_is_modelled_in_part_says_so() -> None:
+def test_partial_models_preserve_unknown_fields() -> None:
     assert schema_at("", "v1", "Pod")["x-kubernetes-preserve-unknown-fields"] is True
     assert "x-kubernetes-preserve-unknown-fields" not in schema_at(DRA, "v1", "ResourceClaim")
 
@@ -152,14 +152,14 @@ def rules(rule: MergeRule, schema: Document, schemas: Document, path: str) -> It
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.view is None], ids=lambda kind: kind.kind)
-def test_merge_rules_are_about_fields_that_exist(kind: Any) -> None:
+def test_merge_rules_name_existing_fields(kind: Any) -> None:
     for served in kind.versions:
         schemas = DOCUMENTS[kind.group, served.version]["components"]["schemas"]
         schema = kind_schema(kind.group, served.version, kind.kind)
         assert list(rules(merge_rule(kind.group, kind.kind), schema, schemas, kind.kind)) == []
 
 
-def test_every_field_of_our_kinds_is_explained() -> None:
+def test_every_field_of_the_resource_group_has_a_description() -> None:
     unexplained = {
         f"{name.rpartition('.')[2]}.{field}"
         for version in ("v1", "v1beta1")
@@ -171,14 +171,14 @@ def test_every_field_of_our_kinds_is_explained() -> None:
     assert unexplained == set()
 
 
-def test_the_index_leads_to_each_document() -> None:
+def test_the_index_lists_each_document() -> None:
     hashes = {document_place(*place): "h" for place in DOCUMENTS}
     paths = openapi_index(KINDS, hashes)["paths"]
     assert paths.keys() == hashes.keys()
     assert paths["apis/resource.k8s.io/v1"] == {"serverRelativeURL": "/openapi/v3/apis/resource.k8s.io/v1?hash=h"}
 
 
-def test_actions_take_their_own_kind() -> None:
+def test_subresource_actions_have_their_own_body_kind() -> None:
     body = DOCUMENTS["", "v1"]["paths"]["/api/v1/namespaces/{namespace}/pods/{name}/binding"]["post"]["requestBody"]
     assert "$ref" not in body["content"]["application/json"]["schema"]
     assert SUBRESOURCES["binding"].kind == "Binding"

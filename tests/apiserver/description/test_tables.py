@@ -1,4 +1,4 @@
-"""Tables: what `kubectl get` shows of each kind, held by recorded tables and by sentences."""
+"""Tables of `kubectl get`: recorded tables, and cells of each kind."""
 
 from __future__ import annotations
 
@@ -163,14 +163,12 @@ def recorded_tables() -> list[tuple[str, str, dict[str, Any]]]:
 @pytest.mark.parametrize(
     ("name", "kind", "recorded"), recorded_tables(), ids=lambda value: value if isinstance(value, str) else ""
 )
-def test_columns_of_kubernetes_come_with_its_names_and_in_its_order(
-    name: str, kind: str, recorded: dict[str, Any]
-) -> None:
+def test_columns_keep_the_names_and_order_of_kubernetes(name: str, kind: str, recorded: dict[str, Any]) -> None:
     ours = [column["name"] for column in table_of(DRA, kind, [], NOW)["columnDefinitions"]]
     assert [column for column in ours if column in recorded["columns"]] == recorded["columns"], name
 
 
-def test_rows_come_with_as_much_of_the_object_as_is_asked() -> None:
+def test_rows_include_as_much_of_the_object_as_requested() -> None:
     document = {**named(), "spec": {}}
 
     def row(include: IncludeObject) -> Any:
@@ -185,12 +183,12 @@ def test_rows_come_with_as_much_of_the_object_as_is_asked() -> None:
     }
 
 
-def test_later_events_of_a_watch_need_no_columns() -> None:
+def test_later_watch_events_have_no_columns() -> None:
     table = table_of(*CLAIM, [named()], NOW, list_metadata={"resourceVersion": "7"}, with_columns=False)
     assert (table["columnDefinitions"], table["metadata"], len(table["rows"])) == ([], {"resourceVersion": "7"}, 1)
 
 
-def test_how_much_of_the_object_is_a_parameter() -> None:
+def test_include_object_parameter() -> None:
     assert [read_include_object(text).value for text in ("", "None", "Object")] == ["Metadata", "None", "Object"]
     with pytest.raises(BadRequest, match="includeObject"):
         read_include_object("Some")
@@ -205,5 +203,5 @@ def test_how_much_of_the_object_is_a_parameter() -> None:
         (63_072_000, "2y"), (63_158_400, "2y1d"), (252_288_000, "8y"),
     ],
 )  # fmt: skip
-def test_durations_for_people(seconds: int, want: str) -> None:
+def test_print_duration(seconds: int, want: str) -> None:
     assert print_duration(timedelta(seconds=seconds)) == want

@@ -49,26 +49,26 @@ def test_the_algebra_is_that_of_sets(one: FieldSet, other: FieldSet) -> None:
 
 @pytest.mark.slow
 @given(field_sets, field_sets)
-def test_results_are_in_stored_form(one: FieldSet, other: FieldSet) -> None:
+def test_results_are_valid_field_sets(one: FieldSet, other: FieldSet) -> None:
     for result in (union(one, other), intersection(one, other), difference(one, other), without_below(one, other)):
         assert result == from_members(members(result))
 
 
 @pytest.mark.slow
 @given(field_sets, field_sets)
-def test_what_is_below_goes_too(one: FieldSet, other: FieldSet) -> None:
+def test_without_below_removes_fields_and_everything_below_them(one: FieldSet, other: FieldSet) -> None:
     gone = {path for path in members(one) if any(path[:length] in members(other) for length in range(1, len(path) + 1))}
     assert members(without_below(one, other)) == members(one) - gone
 
 
 @given(field_sets)
-def test_parents_are_the_objects_above(fields: FieldSet) -> None:
+def test_with_parents_adds_parent_objects(fields: FieldSet) -> None:
     above = {path[:length] for path in members(fields) for length in range(1, len(path))}
     objects = {path for path in above if path[-1].startswith("f:")}
     assert members(with_parents(fields)) == members(fields) | objects
 
 
-def test_paths_read_as_in_kubernetes() -> None:
+def test_paths_are_printed_as_in_kubernetes() -> None:
     fields: FieldSet = {
         "f:spec": {
             "f:replicas": {},

@@ -71,7 +71,7 @@ def test_fields_of_an_applied_document(case: Fields) -> None:
         pytest.param({"metadata": {"finalizers": ["a", "a"]}}, id="a set with a value twice"),
     ],
 )
-def test_lists_that_cannot_be_applied(document: Any) -> None:
+def test_lists_without_distinct_names_are_refused(document: Any) -> None:
     with pytest.raises(BadRequest):
         fields_of(document, POD)
 
@@ -170,7 +170,7 @@ def unordered(document: Any) -> Any:
 
 
 @given(documents, documents)
-def test_a_merge_holds_all_that_is_applied(live: Any, applied: Any) -> None:
+def test_a_merge_contains_all_applied_fields(live: Any, applied: Any) -> None:
     merged = merge(live, applied, POD)
     changes = compare(merged, applied, POD)
     assert not changes.added
@@ -185,13 +185,13 @@ def test_no_difference_means_equal(one: Any, other: Any) -> None:
 
 
 @given(documents, documents)
-def test_what_is_added_one_way_is_removed_the_other(one: Any, other: Any) -> None:
+def test_added_and_removed_fields_are_symmetric(one: Any, other: Any) -> None:
     there, back = compare(one, other, POD), compare(other, one, POD)
     assert (there.added, there.modified, there.removed) == (back.removed, back.modified, back.added)
 
 
 @given(documents, documents)
-def test_removing_removes_and_nothing_else(one: Any, other: Any) -> None:
+def test_remove_removes_exactly_the_fields(one: Any, other: Any) -> None:
     fields = fields_of(other, POD)
     rest = members(fields_of(remove(one, fields, POD), POD))
     before, gone = members(fields_of(one, POD)), members(fields)
@@ -209,7 +209,7 @@ def recorded_objects(count_max: int) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 def test_field_sets_of_all_versions_agree() -> None:
-    """What `merge_rules` says: versions differ only inside of lists that are one piece."""
+    """As `merge_rules` assumes, versions differ only inside atomic lists."""
     objects = recorded_objects(count_max=400)
     assert {obj["kind"] for obj in objects} >= {
         "ResourceClaim",

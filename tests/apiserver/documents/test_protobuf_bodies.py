@@ -1,4 +1,4 @@
-"""Bodies in Kubernetes' protobuf form: they are the JSON that the client could have sent, or are refused."""
+"""Protobuf bodies are converted to the JSON that the client could have sent, or refused."""
 
 from __future__ import annotations
 
@@ -44,20 +44,20 @@ def read(content: bytes) -> Any:
     return json.loads(protobuf_to_json(content))
 
 
-def test_what_kubectl_sends_is_read() -> None:
+def test_a_body_of_kubectl_is_decoded() -> None:
     document = read(NAMESPACE)
     assert (document["apiVersion"], document["kind"], document["metadata"]["name"]) == ("v1", "Namespace", "foo")
     assert "creationTimestamp" not in document["metadata"]
 
 
 @with_api
-async def test_a_namespace_is_created_from_it(api: LocalApi) -> None:
+async def test_a_namespace_is_created_from_protobuf(api: LocalApi) -> None:
     created = await api.call("POST", "/api/v1/namespaces", NAMESPACE.decode("latin-1"), content_type=PROTOBUF)
     assert created.code == 201, created
     assert (await api.get("/api/v1/namespaces/foo"))["status"] == {"phase": "Active"}
 
 
-def test_every_kind_of_member_is_read() -> None:
+def test_every_type_of_field_is_decoded() -> None:
     quantity = member(1, "10Gi")
     parameters = member(1, "gpu.example.com") + member(2, member(1, b'{"a": 1.50}'))
     request = (
@@ -99,7 +99,7 @@ def test_every_kind_of_member_is_read() -> None:
     }
 
 
-def test_numbers_below_zero_times_with_microseconds_and_embedded_members_are_read() -> None:
+def test_negative_numbers_microseconds_and_embedded_messages_are_decoded() -> None:
     renewed = member(1, 1_700_000_000) + member(2, 123_456_000)
     lease = body("coordination.k8s.io/v1", "Lease", member(2, member(2, -5) + member(4, renewed)))
     assert read(lease)["spec"] == {"leaseDurationSeconds": -5, "renewTime": "2023-11-14T22:13:20.123456Z"}
@@ -128,13 +128,13 @@ def test_numbers_below_zero_times_with_microseconds_and_embedded_members_are_rea
     ],
     ids=["JSON", "group", "kind", "number", "not a message", "not a number", "cut off", "long", "not text"],
 )
-def test_what_is_not_known_is_refused(content: bytes) -> None:
+def test_unknown_fields_and_kinds_are_refused(content: bytes) -> None:
     with pytest.raises(BadRequest):
         protobuf_to_json(content)
 
 
 @given(st.binary(max_size=200), st.sampled_from(["Pod", "Namespace", "Event"]))
-def test_random_bytes_are_read_or_refused(content: bytes, kind: str) -> None:
+def test_random_bytes_are_decoded_or_refused(content: bytes, kind: str) -> None:
     try:
         document = read(body("v1", kind, content))
     except BadRequest:
@@ -142,7 +142,7 @@ def test_random_bytes_are_read_or_refused(content: bytes, kind: str) -> None:
     assert document["kind"] == kind
 
 
-def test_messages_name_messages_that_are_there_and_never_hold_themselves() -> None:
+def test_messages_refer_to_known_messages_without_recursion() -> None:
     messages = _messages()
 
     def depth(name: str, above: tuple[str, ...] = ()) -> int:

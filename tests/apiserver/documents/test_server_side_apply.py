@@ -1,4 +1,4 @@
-"""Server-side apply: who owns what after which writes, conflicts, and the laws of applying."""
+"""Server-side apply: owners of fields, conflicts, and properties of apply."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def labels(*names: str) -> Any:
 # --- applying -----------------------------------------------------------------------------------------------
 
 
-def test_who_applies_owns_what_is_applied_and_not_the_type_or_the_name() -> None:
+def test_the_applier_owns_applied_fields_but_not_type_and_name() -> None:
     live = applied(None, claim({"a": "1"}, requests=("gpu",)), "one")
     assert owners(live) == {"one*": {**labels("a"), "f:spec": {"f:devices": {"f:requests": {}}}}}
     assert live["metadata"]["managedFields"] == [
@@ -93,13 +93,13 @@ def test_a_conflict_names_the_manager_and_the_fields() -> None:
     ]
 
 
-def test_one_conflict_is_told_in_one_line() -> None:
+def test_a_single_conflict_has_a_one_line_message() -> None:
     live = applied(None, claim({"a": "1"}), "one")
     with pytest.raises(Conflict, match=r'^Apply failed with 1 conflict: conflict with "one": \.metadata\.labels\.a$'):
         applied(live, claim({"a": "2"}), "two")
 
 
-def test_conflicts_with_several_managers_are_told_by_manager() -> None:
+def test_conflicts_are_grouped_by_manager() -> None:
     live = applied(applied(None, claim({"a": "1"}), "one"), claim({"b": "1"}), "other")
     live = record_update(
         live, {**live, "status": {"reservedFor": [{"uid": "u"}]}}, write("s", subresource="status"), CLAIM, empty=EMPTY
@@ -111,7 +111,7 @@ def test_conflicts_with_several_managers_are_told_by_manager() -> None:
     )
 
 
-def test_a_conflict_with_an_updater_says_version_and_subresource() -> None:
+def test_a_conflict_with_an_updater_names_version_and_subresource() -> None:
     live = record_update(None, claim({"a": "1"}), write("edit"), CLAIM, empty=EMPTY)
     with pytest.raises(Conflict, match=r'conflict with "edit" using resource\.k8s\.io/v1: \.metadata\.labels\.a'):
         applied(live, claim({"a": "2"}), "two")
@@ -122,7 +122,7 @@ def test_a_conflict_with_an_updater_says_version_and_subresource() -> None:
         apply(live, change, write("two", subresource="status"), CLAIM, empty=EMPTY)
 
 
-def test_the_same_value_is_shared_and_no_conflict() -> None:
+def test_the_same_value_is_shared_without_a_conflict() -> None:
     live = applied(applied(None, claim({"a": "1"}), "one"), claim({"a": "1"}), "two")
     assert owners(live) == {"one*": labels("a"), "two*": labels("a")}
 
@@ -134,21 +134,21 @@ def test_force_takes_the_field_from_all_others() -> None:
     assert owners(live) == {"one*": labels("b"), "three*": labels("a")}
 
 
-def test_what_is_no_longer_applied_is_removed() -> None:
+def test_fields_that_are_no_longer_applied_are_removed() -> None:
     live = applied(None, claim({"a": "1", "b": "1"}), "one")
     live = applied(live, claim({"b": "1"}), "one")
     assert live["metadata"]["labels"] == {"b": "1"}
     assert owners(live) == {"one*": labels("b")}
 
 
-def test_what_another_owns_too_stays() -> None:
+def test_fields_with_another_owner_stay() -> None:
     live = applied(applied(None, claim({"a": "1", "b": "1"}), "one"), claim({"a": "1"}), "two")
     live = applied(live, claim({}), "one")
     assert live["metadata"]["labels"] == {"a": "1"}
     assert owners(live) == {"two*": labels("a"), "one*": {"f:metadata": {"f:labels": {}}}}
 
 
-def test_what_nobody_owns_stays_beside_what_is_owned() -> None:
+def test_fields_without_an_owner_stay() -> None:
     def with_devices(**devices: Any) -> Document:
         return {**claim(), "spec": {"devices": devices}}
 
@@ -158,13 +158,13 @@ def test_what_nobody_owns_stays_beside_what_is_owned() -> None:
     assert "spec" not in applied(live, claim(), "one")
 
 
-def test_an_object_that_loses_its_last_field_goes() -> None:
+def test_an_object_without_fields_left_is_removed() -> None:
     live = applied(None, claim({"a": "1"}, annotations={"k": "v"}), "one")
     live = applied(live, claim({"a": "1"}), "one")
     assert live["metadata"].keys() == {"name", "labels", "managedFields"}
 
 
-def test_list_elements_come_and_go_by_their_keys() -> None:
+def test_list_elements_are_added_and_removed_by_key() -> None:
     def consumers(*uids: str) -> Document:
         return {**claim(), "status": {"reservedFor": [{"uid": uid, "name": f"p{uid}"} for uid in uids]}}
 
@@ -180,13 +180,13 @@ def test_list_elements_come_and_go_by_their_keys() -> None:
         on_status(live, {**claim(), "status": {"reservedFor": [{"uid": "3", "name": "other"}]}}, "one")
 
 
-def test_the_status_is_out_of_reach_for_the_main_resource() -> None:
+def test_the_main_resource_cannot_own_the_status() -> None:
     live = applied(None, {**claim({"a": "1"}), "status": {"reservedFor": [{"uid": "u"}]}}, "one")
     assert owners(live) == {"one*": labels("a")}
     assert "status" not in live
 
 
-def test_metadata_and_spec_are_out_of_reach_for_the_status() -> None:
+def test_the_status_cannot_own_metadata_and_spec() -> None:
     live = applied(None, claim({"a": "1"}, requests=("gpu",)), "one")
     document = {**claim({"a": "2"}, requests=("nic",)), "status": {"reservedFor": [{"uid": "u"}]}}
     live = apply(live, document, write("two", subresource="status"), CLAIM, empty=EMPTY)
@@ -201,7 +201,7 @@ def test_a_manager_that_applies_is_the_same_in_every_version() -> None:
     assert [entry["apiVersion"] for entry in live["metadata"]["managedFields"]] == [V1]
 
 
-def test_the_first_apply_meets_what_was_there_before() -> None:
+def test_the_first_apply_conflicts_with_earlier_fields() -> None:
     live = claim({"a": "1"}, requests=("gpu",))
     with pytest.raises(Conflict, match='conflict with "before-first-apply" using'):
         applied(live, claim({"a": "2"}), "one")
@@ -236,7 +236,7 @@ def test_kubectl_takes_over_what_it_applied_from_the_client_side() -> None:
         pytest.param({"apiVersion": V1, "metadata": 1}, "metadata must be an object", id="no metadata"),
     ],
 )
-def test_what_cannot_be_applied(document: Document, message: str) -> None:
+def test_invalid_apply_patches_are_refused(document: Document, message: str) -> None:
     with pytest.raises(BadRequest, match=message):
         apply(None, document, write("one"), CLAIM, empty=EMPTY)
 
@@ -244,7 +244,7 @@ def test_what_cannot_be_applied(document: Document, message: str) -> None:
 # --- updating -----------------------------------------------------------------------------------------------
 
 
-def test_who_creates_owns_everything() -> None:
+def test_the_creator_owns_everything() -> None:
     live = record_update(None, claim({"a": "1"}, requests=("gpu",)), write("create"), CLAIM, empty=EMPTY)
     assert owners(live) == {
         "create": {"f:metadata": {"f:labels": {".": {}, "f:a": {}}}, "f:spec": {"f:devices": {"f:requests": {}}}}
@@ -263,7 +263,7 @@ def test_an_update_takes_what_it_changes_and_only_that() -> None:
     assert owners(live) == {"one*": labels("b"), "edit": labels("a", "c")}
 
 
-def test_what_an_update_removes_nobody_owns() -> None:
+def test_removed_fields_have_no_owner() -> None:
     live = applied(None, claim({"a": "1", "b": "1"}), "one")
     live = record_update(
         live, {**live, "metadata": {**live["metadata"], "labels": {"b": "1"}}}, write("edit"), CLAIM, empty=EMPTY
@@ -277,7 +277,7 @@ def test_an_update_that_changes_nothing_leaves_the_managers_alone() -> None:
     assert record_update(live, live, write("one", at=2), CLAIM, empty=EMPTY) == live
 
 
-def test_a_client_that_does_not_know_of_managers_does_not_lose_them() -> None:
+def test_an_update_without_managers_keeps_them() -> None:
     live = applied(None, claim({"a": "1"}), "one")
     for managed in (
         [],
@@ -297,7 +297,7 @@ def test_a_client_can_set_the_managers() -> None:
     assert owners(by_status) == {"one*": labels("a")}
 
 
-def test_one_empty_entry_forgets_the_managers() -> None:
+def test_one_empty_entry_removes_the_managers() -> None:
     live = applied(None, claim({"a": "1"}), "one")
     new = {**live, "metadata": {**live["metadata"], "managedFields": [{}]}}
     forgotten = record_update(live, new, write("edit"), CLAIM, empty=EMPTY)
@@ -306,7 +306,7 @@ def test_one_empty_entry_forgets_the_managers() -> None:
     assert "managedFields" not in changed["metadata"]
 
 
-def test_the_oldest_updaters_become_one() -> None:
+def test_the_oldest_updaters_are_merged() -> None:
     live = record_update(None, claim({"l0": "1"}), write("m0"), CLAIM, empty=EMPTY)
     for number in range(1, UPDATING_MANAGERS_MAX + 3):
         named = {f"l{other}": "1" for other in range(number + 1)}
@@ -322,7 +322,7 @@ def test_the_oldest_updaters_become_one() -> None:
     assert found["ancient-changes"]["f:metadata"]["f:labels"].keys() == {".", "f:l0", "f:l1", "f:l2", "f:l3"}
 
 
-def test_a_new_time_alone_is_nothing_to_store() -> None:
+def test_a_new_timestamp_alone_is_a_noop() -> None:
     live = applied(None, claim({"a": "1"}), "one", at=1)
     again = applied(live, claim({"a": "1"}), "one", at=2)
     assert is_noop_update(live, again)
@@ -334,7 +334,7 @@ def test_a_new_time_alone_is_nothing_to_store() -> None:
     ("agent", "want"),
     [("kubectl/v1.32.4 (linux/amd64)", "kubectl"), ("", "unknown"), ("x" * 300, "x" * 128), ("a\x00b/1", "ab")],
 )
-def test_a_write_without_a_manager_goes_by_the_programs_name(agent: str, want: str) -> None:
+def test_the_manager_of_a_write_without_one_is_the_program(agent: str, want: str) -> None:
     assert manager_of_user_agent(agent) == want
 
 
@@ -372,7 +372,7 @@ def apply_pod(live: Document | None, document: Document, manager: str, *, force:
 
 
 def unordered(document: Document) -> Document:
-    """The document with its containers as a mapping; what is empty is left out."""
+    """The document with its containers as a mapping, without empty values."""
     found = copy.deepcopy(document)
     found["spec"] = {
         **found.get("spec", {}),
@@ -416,6 +416,6 @@ def test_disjoint_managers_commute(first: Document, second: Document) -> None:
 
 @pytest.mark.slow
 @given(pods, pods)
-def test_a_lone_applier_gets_exactly_what_it_applied_last(first: Document, second: Document) -> None:
+def test_the_result_of_a_single_applier_is_its_last_apply(first: Document, second: Document) -> None:
     live = apply_pod(apply_pod(None, first, "one"), second, "one")
     assert unordered(live) == unordered({"spec": {}, **second} if "spec" in live else {**second, "spec": {}})

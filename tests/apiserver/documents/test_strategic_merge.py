@@ -1,4 +1,4 @@
-"""Strategic merge patch: lists with keys, directives, and its laws."""
+"""Strategic merge patch: keyed lists, directives, and properties."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ objects = st.dictionaries(st.sampled_from("abc"), values, max_size=3)
 
 @pytest.mark.slow
 @given(objects, objects)
-def test_without_rules_it_is_a_merge_patch(document: Any, patch: Any) -> None:
+def test_without_rules_it_equals_a_merge_patch(document: Any, patch: Any) -> None:
     assert apply_strategic_merge_patch(document, patch, POD) == apply_merge_patch(document, patch)
 
 
@@ -121,7 +121,7 @@ keyed_lists = st.lists(st.sampled_from("abcd"), unique=True, max_size=4).map(lam
 
 @pytest.mark.slow
 @given(keyed_lists, keyed_lists)
-def test_a_merged_list_holds_both_lists_elements_and_keeps_each_ones_order(server: Any, patched: Any) -> None:
+def test_a_merged_list_keeps_the_elements_and_order_of_both_lists(server: Any, patched: Any) -> None:
     merged = apply_strategic_merge_patch({"spec": {"containers": server}}, {"spec": {"containers": patched}}, POD)[
         "spec"
     ]["containers"]
@@ -133,7 +133,7 @@ def test_a_merged_list_holds_both_lists_elements_and_keeps_each_ones_order(serve
 
 @pytest.mark.slow
 @given(keyed_lists, keyed_lists)
-def test_a_strategic_patch_twice_is_once(server: Any, patched: Any) -> None:
+def test_strategic_merge_patch_is_idempotent(server: Any, patched: Any) -> None:
     patch = {"spec": {"containers": patched}}
     once = apply_strategic_merge_patch({"spec": {"containers": server}}, patch, POD)
     assert apply_strategic_merge_patch(once, patch, POD) == once

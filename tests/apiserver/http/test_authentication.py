@@ -30,17 +30,17 @@ ANN = User(name="ann", groups=("devs",))
         (b"", None),
     ],
 )
-def test_a_token_is_checked(authorization: bytes, want: User | None) -> None:
+def test_bearer_tokens(authorization: bytes, want: User | None) -> None:
     assert Authenticator({"secret": ANN}).user_of(authorization) == want
 
 
-def test_without_a_credential_the_test_mode_lets_in_but_a_wrong_token_is_refused() -> None:
+def test_plain_http_mode_accepts_no_credential_but_refuses_a_wrong_token() -> None:
     authenticator = Authenticator({"secret": ANN}, without_credential=ADMINISTRATOR)
     assert authenticator.user_of(b"") == ADMINISTRATOR
     assert authenticator.user_of(b"Bearer wrong") is None
 
 
-def test_a_certificate_proves_a_user_when_no_token_is_sent() -> None:
+def test_a_certificate_authenticates_a_request_without_a_token() -> None:
     assert Authenticator({}).user_of(b"", User(name="node")) == User(name="node")
 
 
@@ -60,7 +60,7 @@ def test_a_bad_token_file_is_refused_with_its_line(tmp_path: Path, line: str) ->
         load_token_file(path)
 
 
-def test_the_administrator_keeps_the_token(tmp_path: Path) -> None:
+def test_the_administrator_token_is_created_once(tmp_path: Path) -> None:
     token = administrator_token(tmp_path / "data")
     assert len(token) >= 32
     assert administrator_token(tmp_path / "data") == token

@@ -16,7 +16,7 @@ from tests.support.local_api import claim_document as claim
 
 
 @with_api
-async def test_a_node_publishes_its_own_slices_and_allocates_nothing(api: LocalApi) -> None:
+async def test_a_node_writes_only_its_own_slices_and_no_allocations(api: LocalApi) -> None:
     node = LocalApi(api.server, User(name="system:node:n1", groups=("system:nodes",)))
     pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
 

@@ -1,4 +1,4 @@
-"""The server on real sockets: who is let in, and that a bad client hurts only itself."""
+"""The server on real sockets: authentication, and limits against bad clients."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.local_api import CLAIMS, claim_document
 pytestmark = pytest.mark.slow
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-# Long enough for a client that behaves, also on a busy machine.
+# Long enough for a well-behaved client on a busy machine.
 CUT_OFF_S = 3.0
 PATIENT = ListenerLimits()
 
@@ -43,7 +43,7 @@ class Site:
         return reader, writer
 
     async def is_well(self) -> bool:
-        """Whether a client that behaves is served as if nothing had happened."""
+        """True if a well-behaved client is served."""
         return (await send(await self.connect(), "GET", CLAIMS))[0] == 200
 
     async def close(self) -> None:
@@ -83,7 +83,7 @@ def on_sockets(
 
 
 async def send(streams: Streams, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, bytes]:
-    """One request on a connection, and its answer."""
+    """Sends one request on a connection; returns the response."""
     reader, writer = streams
     lines = [f"{method} {path} HTTP/1.1", f"content-length: {len(body)}"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in {"host": "localhost", **headers}.items()]
@@ -94,7 +94,7 @@ async def send(streams: Streams, method: str, path: str, body: bytes = b"", **he
 
 
 async def closed(reader: asyncio.StreamReader) -> bytes:
-    """Everything until the server closes the connection, orderly or not."""
+    """Everything until the server closes or resets the connection."""
     heard = b""
     with suppress(ConnectionResetError):
         while piece := await reader.read(1 << 16):
@@ -103,7 +103,7 @@ async def closed(reader: asyncio.StreamReader) -> bytes:
 
 
 async def until_open_watches(streams: Streams, count: int) -> None:
-    """Ask until the server has so many watches; the test's own time limit bounds this."""
+    """Waits until the server has this number of watches; the test's time limit bounds this."""
     while (
         f'apiserver_longrunning_requests{{verb="WATCH"}} {count}\n'.encode()
         not in (await send(streams, "GET", "/metrics"))[1]
@@ -133,7 +133,7 @@ def test_tls_and_tokens(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_client_certificate_of_our_authority_is_a_user(tmp_path: Path) -> None:
+def test_a_client_certificate_of_the_servers_authority_is_a_user(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path, plain=False) as site:
             for signer, code in ((tmp_path / "tls", 403), (None, None)):
@@ -180,7 +180,7 @@ def _client_certificate(directory: Path, signer: Path | None, name: str, group: 
     return str(certificate_path), str(key_path)
 
 
-def test_plain_http_is_for_this_machine_only(tmp_path: Path) -> None:
+def test_plain_http_is_limited_to_loopback(tmp_path: Path) -> None:
     async def main() -> None:
         settings = ServerSettings(data_dir=tmp_path, bind="0.0.0.0", port=0, store="memory://", insecure_http=True)
         with pytest.raises(BadServerSettings, match=r"0\.0\.0\.0"):
@@ -227,7 +227,7 @@ def test_plain_http_refuses_other_sites_with_and_without_a_token(
     ],
     ids=["bytes", "half a line", "another protocol", "TLS where there is none"],
 )
-def test_garbage_ends_its_own_connection(tmp_path: Path, garbage: bytes) -> None:
+def test_garbage_closes_only_its_own_connection(tmp_path: Path, garbage: bytes) -> None:
     async def main() -> None:
         async with running(tmp_path) as site:
             reader, writer = await site.connect()
@@ -239,7 +239,7 @@ def test_garbage_ends_its_own_connection(tmp_path: Path, garbage: bytes) -> None
 
 
 @on_sockets(ListenerLimits(head_time_max_s=CUT_OFF_S))
-async def test_a_head_that_never_ends_is_cut_off(site: Site) -> None:
+async def test_an_endless_request_head_is_cut_off(site: Site) -> None:
     reader, writer = await site.connect()
     writer.write(b"GET / HTTP/1.1\r\n" + b"x-long: " + b"a" * 70_000)
     assert b" 431 " in await closed(reader)
@@ -276,7 +276,7 @@ async def test_connections_are_bounded(site: Site) -> None:
 
 
 @on_sockets(ListenerLimits(stalled_reader_s=CUT_OFF_S))
-async def test_a_watcher_that_reads_nothing_is_cut_off_and_others_see_everything(site: Site) -> None:
+async def test_a_stalled_watcher_is_disconnected_and_others_are_not_affected(site: Site) -> None:
     stuck_reader, stuck_writer = await site.connect(limit=1024)
     good_reader, good_writer = await site.connect()
     for writer in (stuck_writer, good_writer):
@@ -307,7 +307,7 @@ async def _read_names(reader: asyncio.StreamReader, count: int) -> list[str]:
 
 
 @on_sockets()
-async def test_a_watcher_that_goes_away_is_forgotten(site: Site) -> None:
+async def test_a_disconnected_watcher_is_removed(site: Site) -> None:
     reader, writer = await site.connect()
     writer.write(f"GET {CLAIMS}?watch=1 HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
     await reader.readuntil(b"\r\n\r\n")
@@ -318,7 +318,7 @@ async def test_a_watcher_that_goes_away_is_forgotten(site: Site) -> None:
 
 
 @on_sockets()
-async def test_requests_may_be_sent_one_after_the_other_without_waiting(site: Site) -> None:
+async def test_pipelined_requests(site: Site) -> None:
     reader, writer = await site.connect()
     writer.write(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n" * 50)
     for _ in range(50):

@@ -47,7 +47,7 @@ def test_forms_of_discovery(accept: str, want: str | None) -> None:
 @pytest.mark.parametrize(
     "accept", ["text/html", "application/json;as=Chart;v=v1;g=meta.k8s.io", "application/json;q=0"]
 )
-def test_forms_that_we_cannot_write(accept: str) -> None:
+def test_unsupported_forms_are_not_acceptable(accept: str) -> None:
     with pytest.raises(NotAcceptable):
         form_of_objects(accept)
     with pytest.raises(NotAcceptable):

@@ -30,5 +30,5 @@ from tests.support.local_api import (
     ],
 )
 @with_api
-async def test_options_that_make_no_sense_are_refused(api: LocalApi, query: dict[str, str], code: int) -> None:
+async def test_invalid_options_are_refused(api: LocalApi, query: dict[str, str], code: int) -> None:
     assert (await api.call("GET", CLAIMS, **query)).code == code

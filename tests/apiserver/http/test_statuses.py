@@ -1,4 +1,4 @@
-"""Refusals as clients read them: the words, the codes and the details of Kubernetes."""
+"""Errors as `Status` objects with Kubernetes' messages, codes and details."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_errors_become_statuses(case: Case) -> None:
     assert statuses.status_of(case.error) == {**head, **case.want}
 
 
-def test_success_names_the_object_that_is_gone() -> None:
+def test_success_names_the_deleted_object() -> None:
     details = ErrorDetails(name="r", group=DRA, kind="devicetaintrules", uid="u")
     assert statuses.success_status(details=details) == {
         "kind": "Status",
@@ -178,7 +178,7 @@ def test_success_names_the_object_that_is_gone() -> None:
     }
 
 
-def test_the_answer_has_the_code_of_the_status_and_says_when_to_come_back() -> None:
+def test_the_response_has_the_code_and_retry_after_of_the_status() -> None:
     answer = statuses.status_response(
         statuses.status_of(TooManyRequests("busy", details=ErrorDetails(retry_after_s=3)))
     )

@@ -1,4 +1,4 @@
-"""Paths and what they name."""
+"""Parsed URL paths."""
 
 from __future__ import annotations
 
@@ -37,5 +37,5 @@ CASES: list[tuple[str, Path | None]] = [
 
 
 @pytest.mark.parametrize(("path", "want"), CASES, ids=[path or "nothing" for path, _ in CASES])
-def test_a_path_names(path: str, want: Path | None) -> None:
+def test_parse_path(path: str, want: Path | None) -> None:
     assert parse_path(path) == want

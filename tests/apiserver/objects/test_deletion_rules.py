@@ -1,4 +1,4 @@
-"""Deleting: at once, after a grace period, or when the finalizers are gone."""
+"""Deletion: at once, after a grace period, or once there are no finalizers."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_decide_deletion(case: Case) -> None:
     assert decide_deletion(case.document["kind"], case.document, case.options, NOW) == case.want
 
 
-def test_deleting_what_was_just_marked_changes_nothing() -> None:
+def test_deleting_an_object_twice_changes_nothing() -> None:
     for document in (claim("x/keep", generation=2), pod(), pod("x/keep"), namespace("kubernetes")):
         first = decide_deletion(document["kind"], document, DeleteOptions(), NOW)
         assert isinstance(first, Marked)
@@ -140,7 +140,7 @@ def test_is_released(document: Document, want: bool) -> None:
         ),
     ],
 )
-def test_another_object_is_not_deleted(options: DeleteOptions, message: str) -> None:
+def test_preconditions_refuse_another_object(options: DeleteOptions, message: str) -> None:
     with pytest.raises(Conflict, match=message):
         decide_deletion("ResourceClaim", claim(), options, NOW)
 
@@ -173,6 +173,6 @@ def test_read_delete_options(body: Any, query: dict[str, str], want: DeleteOptio
         pytest.param([1], BadRequest, id="no object"),
     ],
 )
-def test_options_that_cannot_be_read(body: Any, error: type[ApiError]) -> None:
+def test_invalid_delete_options_are_refused(body: Any, error: type[ApiError]) -> None:
     with pytest.raises(error):
         read_delete_options(body, {})

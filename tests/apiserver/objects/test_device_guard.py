@@ -42,7 +42,7 @@ async def allocate(api: LocalApi, name: str, device: str, *share: Any, **more: A
 
 
 @with_api
-async def test_a_device_is_given_out_once(api: LocalApi) -> None:
+async def test_a_device_is_allocated_once(api: LocalApi) -> None:
     assert await allocate(api, "first", "gpu-0") == 200
     assert await allocate(api, "second", "gpu-0") == 409
     assert await allocate(api, "share", "gpu-0", 1) == 409
@@ -65,7 +65,7 @@ async def test_of_concurrent_allocations_of_one_device_one_succeeds(api: LocalAp
 
 
 @with_api
-async def test_shares_do_not_pass_the_capacity_of_the_newest_generation(api: LocalApi) -> None:
+async def test_shares_do_not_exceed_the_capacity_of_the_newest_generation(api: LocalApi) -> None:
     await publish(api, "10Gi")
     assert await allocate(api, "a", "gpu", 1, "6Gi") == 200
     assert await allocate(api, "b", "gpu", 2, "6Gi") == 409
@@ -81,7 +81,7 @@ async def test_shares_do_not_pass_the_capacity_of_the_newest_generation(api: Loc
 
 
 @with_api
-async def test_a_device_that_cannot_be_shared_has_one_holder_whatever_the_allocation_says(api: LocalApi) -> None:
+async def test_a_dedicated_device_is_allocated_once_even_with_share_ids(api: LocalApi) -> None:
     await publish(api, "10Gi", shareable=False)
     assert await allocate(api, "first", "gpu", 1, "1Gi") == 200
     assert await allocate(api, "second", "gpu", 2, "1Gi") == 409
@@ -99,7 +99,7 @@ async def test_a_device_that_cannot_be_shared_has_one_holder_whatever_the_alloca
         pytest.param((1, 2), 200, id="two shares"),
     ],
 )
-def test_within_one_claim_a_device_is_given_out_once_too(shares: tuple[int | None, ...], code: int) -> None:
+def test_one_claim_gets_a_device_once_unless_by_shares(shares: tuple[int | None, ...], code: int) -> None:
     @with_api
     async def scenario(api: LocalApi) -> None:
         await publish(api, "10Gi")
@@ -113,7 +113,7 @@ def test_within_one_claim_a_device_is_given_out_once_too(shares: tuple[int | Non
 
 
 @with_api
-async def test_admin_access_takes_nothing_from_anybody(api: LocalApi) -> None:
+async def test_admin_access_does_not_use_up_devices(api: LocalApi) -> None:
     await api.patch(
         "/api/v1/namespaces/default", {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}
     )
@@ -136,7 +136,7 @@ async def publish_partitions(api: LocalApi) -> None:
 
 
 @with_api
-async def test_partitions_are_not_given_out_beyond_the_counters_that_they_draw_on(api: LocalApi) -> None:
+async def test_partitions_do_not_exceed_their_counters(api: LocalApi) -> None:
     await publish_partitions(api)
     assert await allocate(api, "half", "half-0") == 200
     assert await allocate(api, "whole", "whole") == 409
@@ -148,7 +148,7 @@ async def test_partitions_are_not_given_out_beyond_the_counters_that_they_draw_o
 
 
 @with_api
-async def test_concurrent_allocations_do_not_draw_more_than_there_is_together(api: LocalApi) -> None:
+async def test_concurrent_allocations_do_not_exceed_counters(api: LocalApi) -> None:
     await publish_partitions(api)
     codes = await asyncio.gather(*(allocate(api, name, name) for name in ("half-0", "half-1", "whole")))
     assert sorted(codes) in ([200, 200, 409], [200, 409, 409])

@@ -11,7 +11,7 @@ from tests.support.local_api import (
 
 
 @with_api
-async def test_old_events_are_deleted(api: LocalApi) -> None:
+async def test_expired_events_are_deleted(api: LocalApi) -> None:
     events = "/api/v1/namespaces/default/events"
     event = {"involvedObject": {"namespace": "default"}, "reason": "R", "type": "Normal"}
     await api.create(events, {"metadata": {"name": "old"}, **event})

@@ -21,7 +21,7 @@ def owned_by(owner: dict[str, Any], kind: str = "Pod", api_version: str = "v1", 
 
 
 @with_api
-async def test_dependents_go_with_their_last_owner(api: LocalApi) -> None:
+async def test_dependents_are_deleted_with_their_last_owner(api: LocalApi) -> None:
     first, second = await api.create(PODS, pod("first")), await api.create(PODS, pod("second"))
     await api.create(CLAIMS, claim("of-one", ownerReferences=owned_by(first)))
     await api.create(CLAIMS, claim("of-two", ownerReferences=[*owned_by(first), *owned_by(second)]))
@@ -35,7 +35,7 @@ async def test_dependents_go_with_their_last_owner(api: LocalApi) -> None:
 
 
 @with_api
-async def test_what_is_owned_by_nothing_that_exists_goes(api: LocalApi) -> None:
+async def test_objects_whose_owners_do_not_exist_are_deleted(api: LocalApi) -> None:
     owner = await api.create(PODS, pod("p"))
     await api.delete(f"{PODS}/p")
     again = await api.create(PODS, pod("p"))
@@ -49,7 +49,7 @@ async def test_what_is_owned_by_nothing_that_exists_goes(api: LocalApi) -> None:
 
 
 @with_api
-async def test_orphans_stay(api: LocalApi) -> None:
+async def test_orphaned_dependents_stay(api: LocalApi) -> None:
     owner = await api.create(PODS, pod("p"))
     await api.create(CLAIMS, claim(ownerReferences=owned_by(owner)))
     await api.delete(f"{PODS}/p", {"propagationPolicy": "Orphan"})
@@ -62,7 +62,7 @@ async def test_orphans_stay(api: LocalApi) -> None:
 
 
 @with_api
-async def test_in_the_foreground_the_owner_waits_for_what_blocks_it(api: LocalApi) -> None:
+async def test_foreground_deletion_waits_for_blocking_dependents(api: LocalApi) -> None:
     owner = await api.create(PODS, pod("p"))
     references = owned_by(owner, blockOwnerDeletion=True)
     await api.create(CLAIMS, claim(ownerReferences=references, finalizers=["example.com/hold"]))

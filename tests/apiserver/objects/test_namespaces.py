@@ -14,7 +14,7 @@ from tests.support.local_api import pod_document as pod
 
 
 @with_api
-async def test_a_namespace_goes_when_everything_in_it_is_gone(api: LocalApi) -> None:
+async def test_a_namespace_is_removed_after_its_content(api: LocalApi) -> None:
     await api.create("/api/v1/namespaces", {"metadata": {"name": "n"}})
     there = f"{RESOURCE}/namespaces/n/resourceclaims"
     await api.create(there, claim("free"))
@@ -31,7 +31,7 @@ async def test_a_namespace_goes_when_everything_in_it_is_gone(api: LocalApi) -> 
 
 
 @with_api
-async def test_a_namespace_waits_for_others_that_hold_it(api: LocalApi) -> None:
+async def test_a_namespace_waits_for_other_finalizers(api: LocalApi) -> None:
     held = {"metadata": {"name": "n"}, "spec": {"finalizers": ["kubernetes", "example.com/other"]}}
     await api.create("/api/v1/namespaces", held)
     await api.delete("/api/v1/namespaces/n")

@@ -1,4 +1,4 @@
-"""Priority classes, and the pods that have their priority from one."""
+"""Priority classes, and the pods that get their priority from one."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ PODS_WITH_CLASSES = [
 
 @pytest.mark.parametrize("case", PODS_WITH_CLASSES, ids=lambda case: case.id)
 @with_api
-async def test_a_new_pod_has_the_priority_of_its_class(api: LocalApi, case: PodCase) -> None:
+async def test_a_new_pod_gets_the_priority_of_its_class(api: LocalApi, case: PodCase) -> None:
     for document in case.classes:
         await api.create(CLASSES, document)
     if isinstance(case.want, str):
@@ -82,7 +82,7 @@ async def test_a_new_pod_has_the_priority_of_its_class(api: LocalApi, case: PodC
 
 
 @with_api
-async def test_a_pod_keeps_its_priority_whatever_becomes_of_the_class(api: LocalApi) -> None:
+async def test_a_pod_keeps_its_priority_when_its_class_changes(api: LocalApi) -> None:
     await api.create(CLASSES, priority_class("high", 1000))
     before = await api.create(PODS, pod_with(priorityClassName="high"))
     await api.delete(f"{CLASSES}/high")
@@ -111,13 +111,13 @@ BAD_CLASSES = [
 
 @pytest.mark.parametrize("case", BAD_CLASSES, ids=lambda case: case.id)
 @with_api
-async def test_classes_that_are_refused(api: LocalApi, case: ClassCase) -> None:
+async def test_invalid_priority_classes_are_refused(api: LocalApi, case: ClassCase) -> None:
     await api.create(CLASSES, DEFAULT[0])
     assert case.want in (await refusal(api.create(CLASSES, case.document))).document["message"]
 
 
 @with_api
-async def test_what_a_class_means_stays_the_same(api: LocalApi) -> None:
+async def test_the_value_of_a_class_is_immutable(api: LocalApi) -> None:
     made = await api.create(CLASSES, priority_class("high", 1_000_000_000))
     assert (made["preemptionPolicy"], made["metadata"]["generation"]) == (USUAL, 1)
     for patch in ({"value": 1}, NEVER):
@@ -126,7 +126,7 @@ async def test_what_a_class_means_stays_the_same(api: LocalApi) -> None:
 
 
 @with_api
-async def test_the_classes_of_the_system_are_there_and_stay(api: LocalApi) -> None:
+async def test_system_classes_exist_and_cannot_be_deleted(api: LocalApi) -> None:
     listed = (await api.get(CLASSES))["items"]
     assert {each["metadata"]["name"]: each["value"] for each in listed} == {
         "system-cluster-critical": 2000000000,

@@ -33,7 +33,7 @@ async def test_a_pod_is_bound_once_and_evicted(api: LocalApi) -> None:
 
 
 @with_api
-async def test_a_binding_can_name_its_pod_itself(api: LocalApi) -> None:
+async def test_a_binding_can_name_its_pod_in_the_body(api: LocalApi) -> None:
     await api.create(PODS, pod("p"))
     await api.create("/api/v1/namespaces/default/bindings", {"metadata": {"name": "p"}, "target": {"name": "n"}})
     assert (await api.get(f"{PODS}/p"))["spec"]["nodeName"] == "n"

@@ -40,7 +40,7 @@ async def test_a_claim_needs_quota_for_every_alternative(api: LocalApi) -> None:
 
 
 @with_api
-async def test_concurrent_claims_do_not_pass_a_quota_together(api: LocalApi) -> None:
+async def test_concurrent_claims_do_not_exceed_a_quota(api: LocalApi) -> None:
     await api.create(
         "/api/v1/namespaces/default/resourcequotas", quota(**{"count/resourceclaims.resource.k8s.io": "7"})
     )
@@ -55,7 +55,7 @@ async def test_concurrent_claims_do_not_pass_a_quota_together(api: LocalApi) -> 
 
 
 @with_api
-async def test_what_was_there_before_the_quota_counts(api: LocalApi) -> None:
+async def test_objects_from_before_the_quota_count(api: LocalApi) -> None:
     await api.create(PODS, pod("before"))
     await api.create("/api/v1/namespaces/default/resourcequotas", quota(**{"count/pods": "1"}))
     assert (await refusal(api.create(PODS, pod("after")))).code == 403
@@ -65,7 +65,7 @@ async def test_what_was_there_before_the_quota_counts(api: LocalApi) -> None:
 
 
 @with_api
-async def test_dry_runs_and_failures_give_their_quota_back(api: LocalApi) -> None:
+async def test_dry_runs_and_failed_writes_release_their_quota(api: LocalApi) -> None:
     await api.create(
         "/api/v1/namespaces/default/resourcequotas", quota(**{"count/resourceclaims.resource.k8s.io": "2"})
     )

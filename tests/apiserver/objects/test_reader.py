@@ -18,7 +18,7 @@ EVERYWHERE = f"{RESOURCE}/resourceclaims"
 
 @pytest.mark.slow
 @with_api
-async def test_a_long_list_comes_in_pieces_and_is_whole(api: LocalApi) -> None:
+async def test_a_long_list_in_pieces_is_complete(api: LocalApi) -> None:
     await create_claims(api, 1203)
     assert len(names(await api.get(EVERYWHERE))) == 1203
     table = await api.call("GET", EVERYWHERE, accept=AS_TABLE)
@@ -33,7 +33,7 @@ async def test_a_long_list_comes_in_pieces_and_is_whole(api: LocalApi) -> None:
 
 
 @with_api
-async def test_rows_come_with_as_much_of_the_object_as_is_asked_for(api: LocalApi) -> None:
+async def test_rows_include_the_requested_part_of_the_object(api: LocalApi) -> None:
     await create_claims(api, 1)
     for include, want in (("", "PartialObjectMetadata"), ("Object", "ResourceClaim"), ("None", None)):
         table = (await api.call("GET", CLAIMS, accept=AS_TABLE, includeObject=include)).document
@@ -43,7 +43,7 @@ async def test_rows_come_with_as_much_of_the_object_as_is_asked_for(api: LocalAp
 
 
 @with_api
-async def test_answers_come_in_yaml_to_those_who_want_it(api: LocalApi) -> None:
+async def test_yaml_responses(api: LocalApi) -> None:
     await create_claims(api, 1)
     shown = await api.call("GET", f"{CLAIMS}/c000", accept="application/yaml")
     assert shown.document.startswith("kind: ResourceClaim\napiVersion: resource.k8s.io/v1\n")

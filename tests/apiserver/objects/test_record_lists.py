@@ -23,7 +23,9 @@ EVERYWHERE = f"{RESOURCE}/resourceclaims"
 @pytest.mark.parametrize("limit", [1, 3, 7, 20, 21, 1000])
 @pytest.mark.parametrize("query", [{}, {"labelSelector": "n=1"}, {"fieldSelector": "metadata.name!=c005"}])
 @with_api
-async def test_pages_hold_everything_once_at_one_revision(api: LocalApi, limit: int, query: dict[str, str]) -> None:
+async def test_pages_contain_every_object_once_at_one_revision(
+    api: LocalApi, limit: int, query: dict[str, str]
+) -> None:
     await create_claims(api, 20)
     whole = await api.get(EVERYWHERE, **query)
     pages = [await api.get(EVERYWHERE, limit=str(limit), **query)]
@@ -41,7 +43,7 @@ async def test_pages_hold_everything_once_at_one_revision(api: LocalApi, limit: 
 
 
 @with_api
-async def test_a_list_can_be_of_the_past_and_waits_for_the_near_future(api: LocalApi) -> None:
+async def test_lists_at_past_and_future_revisions(api: LocalApi) -> None:
     await create_claims(api, 1)
     then = (await api.get(CLAIMS))["metadata"]["resourceVersion"]
     await api.delete(f"{CLAIMS}/c000")

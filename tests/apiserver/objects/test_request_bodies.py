@@ -22,7 +22,7 @@ JOBS = "/apis/batch/v1/namespaces/default/jobs"
 
 
 @with_api
-async def test_unknown_fields_are_told_refused_or_passed_over(api: LocalApi) -> None:
+async def test_unknown_fields_are_warned_about_refused_or_ignored(api: LocalApi) -> None:
     strange = claim() | {"nope": 1}
     assert (await api.call("POST", CLAIMS, strange, dryRun="All")).warnings == ('299 - "unknown field \\"nope\\""',)
     assert (await api.call("POST", CLAIMS, strange, dryRun="All", fieldValidation="Strict")).code == 400
@@ -46,7 +46,9 @@ async def test_unknown_fields_are_told_refused_or_passed_over(api: LocalApi) -> 
     ],
 )
 @with_api
-async def test_misspelt_fields_of_pods_are_told_or_refused(api: LocalApi, spec: dict[str, Any], told: str) -> None:
+async def test_misspelt_fields_of_pods_are_warned_about_or_refused(
+    api: LocalApi, spec: dict[str, Any], told: str
+) -> None:
     sent = pod()
     sent["spec"] |= spec
     warned = await api.call("POST", PODS, sent, dryRun="All")
@@ -67,7 +69,7 @@ async def test_misspelt_fields_of_pods_are_told_or_refused(api: LocalApi, spec: 
     ],
 )
 @with_api
-async def test_misspelt_fields_of_jobs_are_told_wherever_they_stand(
+async def test_misspelt_fields_of_jobs_are_warned_about_at_every_level(
     api: LocalApi, changes: dict[str, Any], told: str
 ) -> None:
     sent = job("j")
@@ -79,13 +81,13 @@ async def test_misspelt_fields_of_jobs_are_told_wherever_they_stand(
 
 @pytest.mark.parametrize("body", ["{", "[]", "null", '"text"', '{"metadata": 5}', '{"metadata":{"name":7}}', "\x00"])
 @with_api
-async def test_bodies_that_are_no_objects_are_refused(api: LocalApi, body: str) -> None:
+async def test_bodies_that_are_not_objects_are_refused(api: LocalApi, body: str) -> None:
     assert (await api.call("POST", CLAIMS, body)).code == 400
     assert (await api.call("PATCH", f"{CLAIMS}/c", body, content_type=APPLY_PATCH, fieldManager="m")).code in (400, 404)
 
 
 @with_api
-async def test_unknown_fields_of_a_patch_are_told_or_refused(api: LocalApi) -> None:
+async def test_unknown_fields_of_a_patch_are_warned_about_or_refused(api: LocalApi) -> None:
     await api.create(CLAIMS, claim())
     for path, patch in ((f"{CLAIMS}/c", {"spec": {"devices": {"nope": 1}}}), (f"{CLAIMS}/c/status", {"nope": [1]})):
         unknown = "spec.devices.nope" if "spec" in patch else "nope"

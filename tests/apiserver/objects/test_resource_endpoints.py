@@ -27,7 +27,7 @@ from tests.support.local_api import claim_document as claim
     ],
 )
 @with_api
-async def test_what_cannot_be_done_is_refused(api: LocalApi, method: str, path: str, code: int) -> None:
+async def test_unsupported_methods_and_paths_are_refused(api: LocalApi, method: str, path: str, code: int) -> None:
     assert (await api.call(method, path)).code == code
 
 

@@ -1,4 +1,4 @@
-"""Label and field selectors: what they pick, and what cannot be read."""
+"""Label and field selectors: what they match, and which are invalid."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_labels(selector: str, want: str) -> None:
     assert [name for name, labels in LABELLED.items() if parsed.matches(labels)] == want.split()
 
 
-def test_an_object_without_labels_is_one_with_none() -> None:
+def test_absent_labels_match_like_empty_ones() -> None:
     assert parse_label_selector("!app").matches(None)
 
 
@@ -82,7 +82,7 @@ def test_an_object_without_labels_is_one_with_none() -> None:
         (f"app=a{'a' * 63}", "values: Invalid value"),
     ],
 )
-def test_labels_that_cannot_be_read(selector: str, message: str) -> None:
+def test_invalid_label_selectors_are_refused(selector: str, message: str) -> None:
     with pytest.raises(BadRequest, match=message):
         parse_label_selector(selector)
 
@@ -167,11 +167,11 @@ def test_fields(case: Case) -> None:
         (SLICE, ",", "can't understand"),
     ],
 )
-def test_fields_that_cannot_be_read(kind: tuple[str, str], selector: str, message: str) -> None:
+def test_invalid_field_selectors_are_refused(kind: tuple[str, str], selector: str, message: str) -> None:
     with pytest.raises(BadRequest, match=message):
         parse_field_selector(selector, *kind)
 
 
-def test_an_exact_value_can_be_looked_up() -> None:
+def test_exact_returns_the_only_possible_value() -> None:
     selector = parse_field_selector("metadata.name=a,spec.nodeName!=n", *SLICE)
     assert (selector.exact("metadata.name"), selector.exact("spec.nodeName")) == ("a", None)

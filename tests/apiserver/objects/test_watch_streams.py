@@ -25,7 +25,7 @@ from tests.support.local_api import claim_document as claim
 
 
 @with_api
-async def test_a_watch_tells_every_change_in_order(api: LocalApi) -> None:
+async def test_a_watch_sends_every_change_in_order(api: LocalApi) -> None:
     start = (await api.get(CLAIMS))["metadata"]["resourceVersion"]
     watching = asyncio.ensure_future(collect(api, CLAIMS, resourceVersion=start, timeoutSeconds="10"))
     await settle()
@@ -44,7 +44,7 @@ async def test_a_watch_tells_every_change_in_order(api: LocalApi) -> None:
 
 
 @with_api
-async def test_a_selector_makes_objects_come_and_go(api: LocalApi) -> None:
+async def test_a_selector_turns_changes_into_added_and_deleted(api: LocalApi) -> None:
     await api.create(CLAIMS, claim("a", labels={"on": "no"}))
     watching = asyncio.ensure_future(collect(api, CLAIMS, labelSelector="on=yes", timeoutSeconds="10"))
     await settle()
@@ -56,14 +56,14 @@ async def test_a_selector_makes_objects_come_and_go(api: LocalApi) -> None:
 
 
 @with_api
-async def test_a_watch_without_a_revision_begins_with_what_is_there(api: LocalApi) -> None:
+async def test_a_watch_without_a_revision_starts_with_the_current_objects(api: LocalApi) -> None:
     await create_claims(api, 700)
     events = await collect(api, CLAIMS, timeoutSeconds="1", allowWatchBookmarks="true")
     assert [event["type"] for event in events] == ["ADDED"] * 700 + ["BOOKMARK"]
 
 
 @with_api
-async def test_initial_events_end_with_a_bookmark_that_says_so(api: LocalApi) -> None:
+async def test_initial_events_end_with_an_annotated_bookmark(api: LocalApi) -> None:
     await create_claims(api, 2)
     query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
     events = await collect(api, CLAIMS, timeoutSeconds="5", **query)
@@ -73,7 +73,7 @@ async def test_initial_events_end_with_a_bookmark_that_says_so(api: LocalApi) ->
 
 
 @with_api
-async def test_bookmarks_come_every_minute_and_move_on_with_changes_elsewhere(api: LocalApi) -> None:
+async def test_bookmarks_are_sent_every_minute_and_advance_with_other_changes(api: LocalApi) -> None:
     start = (await api.get(CLAIMS))["metadata"]["resourceVersion"]
     query = {"resourceVersion": start, "allowWatchBookmarks": "true", "timeoutSeconds": "130"}
     watching = asyncio.ensure_future(collect(api, CLAIMS, **query))
@@ -86,7 +86,7 @@ async def test_bookmarks_come_every_minute_and_move_on_with_changes_elsewhere(ap
 
 
 @with_api
-async def test_a_watch_of_the_future_is_silent_until_it_comes(api: LocalApi) -> None:
+async def test_a_watch_from_a_future_revision_waits_for_it(api: LocalApi) -> None:
     current = int((await api.get(CLAIMS))["metadata"]["resourceVersion"])
     watching = asyncio.ensure_future(collect(api, CLAIMS, resourceVersion=str(current + 1), timeoutSeconds="5"))
     await settle()
@@ -95,7 +95,7 @@ async def test_a_watch_of_the_future_is_silent_until_it_comes(api: LocalApi) -> 
     assert [event["object"]["metadata"]["name"] for event in await watching] == ["then"]
 
 
-def test_who_comes_back_too_late_is_told_to_read_again() -> None:
+def test_compacted_revisions_are_gone() -> None:
     async def main() -> None:
         clock = VirtualClock(asyncio.get_running_loop())
         limits = HistoryLimits(events_max=10)
@@ -113,7 +113,7 @@ def test_who_comes_back_too_late_is_told_to_read_again() -> None:
 
 
 @with_api
-async def test_a_watch_can_be_of_tables_of_other_versions_and_of_metadata(api: LocalApi) -> None:
+async def test_watches_of_tables_other_versions_and_metadata(api: LocalApi) -> None:
     await create_claims(api, 1)
     table = [event async for event in api.watch(CLAIMS, accept=AS_TABLE, timeoutSeconds="1")]
     assert table[0]["object"]["rows"][0]["cells"][0] == "c000"
@@ -135,7 +135,7 @@ async def test_a_watch_ends_with_the_server(api: LocalApi) -> None:
     assert await collect(api, CLAIMS) == []
 
 
-def test_a_clock_that_jumps_changes_no_order() -> None:
+def test_clock_jumps_do_not_change_the_order() -> None:
     async def main() -> None:
         clock = FixedClock()
         async with local_api(clock) as api:

@@ -20,7 +20,7 @@ AMOUNTS = st.integers(1, 5)
 
 @dataclass
 class Write:
-    """A write under way; once it is stored it has a revision, which its maker may not know yet."""
+    """A write in progress; once it is stored it has a revision, which its writer may not know yet."""
 
     key: str
     amount: int
@@ -33,7 +33,7 @@ def amount_of(record: Record) -> int | None:
 
 
 class LedgerMachine(RuleBasedStateMachine):
-    """Writes, deletions, events that come late, makers that hear late, and readers that must start over."""
+    """Writes, deletions, late events, late responses to writers, and views that start over."""
 
     @initialize()
     def begin(self) -> None:
@@ -72,7 +72,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: any(write.revision is not None for write in self.writes))
     @rule(data=st.data())
-    def tell_the_maker(self, data: st.DataObject) -> None:
+    def respond_to_the_writer(self, data: st.DataObject) -> None:
         write = data.draw(st.sampled_from([write for write in self.writes if write.revision is not None]))
         self.writes.remove(write)
         assert write.revision is not None
@@ -80,7 +80,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(key=KEYS, amount=st.sampled_from([None, 0]))
     def release(self, key: str, amount: int | None) -> None:
-        """The object goes, or no longer counts."""
+        """The object is deleted, or no longer counts."""
         if key in self.stored:
             self.store(key, amount)
 

@@ -17,14 +17,14 @@ from tests.support.local_api import claim_document as claim
 
 
 @with_api
-async def test_a_generated_name_is_tried_again_when_it_is_taken(api: LocalApi) -> None:
+async def test_generated_names_are_unique(api: LocalApi) -> None:
     names = {(await api.create(CLAIMS, claim("", generateName="g-")))["metadata"]["name"] for _ in range(50)}
     assert len(names) == 50
     assert all(name.startswith("g-") and len(name) == 7 for name in names)
 
 
 @with_api
-async def test_a_dry_run_stores_nothing_and_answers_like_the_real_thing(api: LocalApi) -> None:
+async def test_a_dry_run_stores_nothing_and_responds_like_the_write(api: LocalApi) -> None:
     before = (await api.get(CLAIMS))["metadata"]["resourceVersion"]
     dry = await api.create(CLAIMS, claim(), dryRun="All")
     assert "resourceVersion" not in dry["metadata"]
@@ -39,14 +39,14 @@ async def test_a_dry_run_stores_nothing_and_answers_like_the_real_thing(api: Loc
 
 
 @with_api
-async def test_an_update_that_changes_nothing_writes_nothing(api: LocalApi) -> None:
+async def test_a_noop_update_writes_nothing(api: LocalApi) -> None:
     created = await api.create(CLAIMS, claim())
     assert (await api.update(f"{CLAIMS}/c", created)) == created
     assert (await api.patch(f"{CLAIMS}/c", {"metadata": {"name": "c"}})) == created
 
 
 @with_api
-async def test_concurrent_patches_all_count_and_concurrent_updates_of_one_revision_do_not(api: LocalApi) -> None:
+async def test_concurrent_patches_are_retried_and_concurrent_updates_conflict(api: LocalApi) -> None:
     created = await api.create(CLAIMS, claim())
     await asyncio.gather(*(api.patch(f"{CLAIMS}/c", {"metadata": {"labels": {f"l{n}": "x"}}}) for n in range(10)))
     assert len((await api.get(f"{CLAIMS}/c"))["metadata"]["labels"]) == 10
@@ -55,7 +55,7 @@ async def test_concurrent_patches_all_count_and_concurrent_updates_of_one_revisi
 
 
 @with_api
-async def test_a_json_patch_can_insist_on_a_revision(api: LocalApi) -> None:
+async def test_a_json_patch_can_test_the_resource_version(api: LocalApi) -> None:
     created = await api.create(CLAIMS, claim())
     test = {"op": "test", "path": "/metadata/resourceVersion", "value": created["metadata"]["resourceVersion"]}
     label = {"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}
@@ -65,7 +65,7 @@ async def test_a_json_patch_can_insist_on_a_revision(api: LocalApi) -> None:
 
 
 @with_api
-async def test_a_taint_rule_of_v1_is_not_replaced_unseen(api: LocalApi) -> None:
+async def test_an_update_of_a_v1_taint_rule_needs_a_resource_version(api: LocalApi) -> None:
     rule = {"metadata": {"name": "r"}, "spec": {"taint": {"key": "k", "effect": "NoSchedule"}}}
     path = f"{RESOURCE}/devicetaintrules"
     await api.create(path, rule)
@@ -75,7 +75,7 @@ async def test_a_taint_rule_of_v1_is_not_replaced_unseen(api: LocalApi) -> None:
 
 
 @with_api
-async def test_who_names_itself_owns_what_it_creates(api: LocalApi) -> None:
+async def test_a_named_manager_owns_what_it_creates(api: LocalApi) -> None:
     named = await api.create(CLAIMS, claim("named", labels={"a": "1"}), fieldManager="me")
     assert [entry["manager"] for entry in named["metadata"]["managedFields"]] == ["me"]
     assert "managedFields" not in (await api.create(CLAIMS, claim("nameless")))["metadata"]
@@ -90,7 +90,7 @@ async def test_who_names_itself_owns_what_it_creates(api: LocalApi) -> None:
 
 
 @with_api
-async def test_applying_the_same_again_writes_nothing(api: LocalApi) -> None:
+async def test_a_repeated_apply_writes_nothing(api: LocalApi) -> None:
     applied = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", **claim(labels={"a": "1"})}
     first = await api.patch(f"{CLAIMS}/c", applied, content_type=APPLY_PATCH, fieldManager="me")
     await asyncio.sleep(60)
