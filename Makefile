@@ -34,9 +34,9 @@ $(VENV)/.runtime: requirements/runtime.txt requirements/build.txt pyproject.toml
 system:
 	scripts/install-system-tools
 
-# Under a minute: no slow tests, no real programs, no whole pages. Run it all the time; `make test` before you push.
+# Under a minute: no slow tests, no real programs, nothing that `make check` runs. Run it all the time; `make test` before you push.
 quick: setup
-	$(BIN)/python -m pytest -q -n 2 -m "not slow and not real" $(ARGS)
+	$(BIN)/python -m pytest -q -n 2 -m "not slow and not real" --ignore tests/tidy $(ARGS)
 
 test: setup system
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)

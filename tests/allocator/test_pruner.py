@@ -243,6 +243,7 @@ def test_cases_for_each_part_of_a_key_or_bound(name: str) -> None:
     compare_all(CASES[name], allocate_plainly(CASES[name], 100_000), name)
 
 
+@pytest.mark.slow
 def test_random_problems_have_every_kind_of_outcome() -> None:
     """They include solutions, proofs and fatal errors, and many that need backtracking."""
     outcomes = [allocate_plainly(random_world(seed), STEPS_MAX) for seed in range(150)]

@@ -107,6 +107,7 @@ def test_workloads_are_unprivileged_and_observable() -> None:
             assert container[probe]["httpGet"] == {"path": "/healthz", "port": "metrics"}
 
 
+@pytest.mark.slow
 def test_accounts_and_command_options_exist() -> None:
     accounts = {
         (each["metadata"]["namespace"], each["metadata"]["name"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -261,5 +262,5 @@ class GroupMachine(RuleBasedStateMachine):
         assert not any(self.room[kind] for kind in asleep)
 
 
-TestGroupMachine = GroupMachine.TestCase
+TestGroupMachine = pytest.mark.slow(GroupMachine.TestCase)
 TestGroupMachine.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)

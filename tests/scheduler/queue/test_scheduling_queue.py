@@ -235,5 +235,5 @@ class QueueMachine(RuleBasedStateMachine):
         assert again == self.present
 
 
-TestQueueMachine = QueueMachine.TestCase
+TestQueueMachine = pytest.mark.slow(QueueMachine.TestCase)
 TestQueueMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
