@@ -68,7 +68,7 @@ async def look(page: Page, url: str) -> None:
     await page.fill("#search", "default/claim-4500")
     await page.until("Number(document.querySelector('.found').innerText.split(' ')[0]) < 200")
     await page.go("#/claims/default/claim-4502-0")
-    await page.sees("Given")
+    await page.sees("Allocated")
     search_stall_ms = await page.run("window.longest")
 
     await page.call("HeapProfiler.collectGarbage")
