@@ -8,7 +8,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import ClassVar, Final
 
 from dralloc.cel.errors import CelEvaluationError
-from dralloc.cel.library.functions import Library, tenths, text_cost, text_rewriting_cost
+from dralloc.cel.library.functions import Library, accepted_by, tenths, text_cost, text_rewriting_cost
 from dralloc.cel.values import Opaque, TypeValue
 
 LIBRARY: Final = Library()
@@ -82,37 +82,11 @@ def cidr(text: str) -> Cidr:
     return Cidr(address, int(length))
 
 
-@define("isIP", str, cost=text_cost)
-def is_ip(text: str) -> bool:
-    try:
-        ip(text)
-    except CelEvaluationError:
-        return False
-    return True
-
-
-@define("isCIDR", str, cost=text_cost)
-def is_cidr(text: str) -> bool:
-    try:
-        cidr(text)
-    except CelEvaluationError:
-        return False
-    return True
-
-
-@define("ip.isCanonical", str, cost=text_rewriting_cost)
-def is_canonical(text: str) -> bool:
-    return str(parse_address(text)) == text
-
-
-@define("string", Ip)
-def text_of_ip(operand: Ip) -> str:
-    return str(operand.address)
-
-
-@define("string", Cidr)
-def text_of_cidr(operand: Cidr) -> str:
-    return f"{operand.address}/{operand.prefix_length}"
+define("isIP", str, cost=text_cost)(accepted_by(ip))
+define("isCIDR", str, cost=text_cost)(accepted_by(cidr))
+define("ip.isCanonical", str, cost=text_rewriting_cost)(lambda text: str(parse_address(text)) == text)
+define("string", Ip)(lambda operand: str(operand.address))
+define("string", Cidr)(lambda operand: f"{operand.address}/{operand.prefix_length}")
 
 
 # --- Addresses -----------------------------------------------------------------------------------------------
@@ -124,9 +98,7 @@ _MULTICAST: Final = (cidr("224.0.0.0/4"), cidr("ff00::/8"))
 _BROADCAST: Final = IPv4Address("255.255.255.255")
 
 
-@define("family", Ip)
-def family(operand: Ip) -> int:
-    return operand.address.version
+define("family", Ip)(lambda operand: operand.address.version)
 
 
 @define("isUnspecified", Ip)
@@ -134,14 +106,8 @@ def is_unspecified(operand: Ip) -> bool:
     return int(operand.address) == 0
 
 
-@define("isLoopback", Ip)
-def is_loopback(operand: Ip) -> bool:
-    return _is_in(operand, _LOOPBACK)
-
-
-@define("isLinkLocalUnicast", Ip)
-def is_link_local_unicast(operand: Ip) -> bool:
-    return _is_in(operand, _LINK_LOCAL)
+define("isLoopback", Ip)(lambda operand: _is_in(operand, _LOOPBACK))
+define("isLinkLocalUnicast", Ip)(lambda operand: _is_in(operand, _LINK_LOCAL))
 
 
 @define("isLinkLocalMulticast", Ip)
@@ -167,14 +133,8 @@ def _is_in(operand: Ip, networks: tuple[Cidr, ...]) -> bool:
 # --- Networks ------------------------------------------------------------------------------------------------
 
 
-@define("ip", Cidr)
-def ip_of_cidr(operand: Cidr) -> Ip:
-    return Ip(operand.address)
-
-
-@define("prefixLength", Cidr)
-def prefix_length(operand: Cidr) -> int:
-    return operand.prefix_length
+define("ip", Cidr)(lambda operand: Ip(operand.address))
+define("prefixLength", Cidr)(lambda operand: operand.prefix_length)
 
 
 @define("masked", Cidr)
@@ -193,14 +153,8 @@ def _inclusion_cost(network: Cidr, other: Cidr | str) -> int:
     return _membership_cost(network, other) + tenths(network.cost_size) + 1
 
 
-@define("containsIP", Cidr, Ip, cost=_membership_cost)
-def contains_ip(network: Cidr, operand: Ip) -> bool:
-    return network.contains(operand.address)
-
-
-@define("containsIP", Cidr, str, cost=_membership_cost)
-def contains_ip_text(network: Cidr, text: str) -> bool:
-    return network.contains(parse_address(text))
+define("containsIP", Cidr, Ip, cost=_membership_cost)(lambda network, operand: network.contains(operand.address))
+define("containsIP", Cidr, str, cost=_membership_cost)(lambda network, text: network.contains(parse_address(text)))
 
 
 @define("containsCIDR", Cidr, Cidr, cost=_inclusion_cost)
@@ -208,6 +162,4 @@ def contains_cidr(network: Cidr, other: Cidr) -> bool:
     return network.contains(other.address) and network.prefix_length <= other.prefix_length
 
 
-@define("containsCIDR", Cidr, str, cost=_inclusion_cost)
-def contains_cidr_text(network: Cidr, text: str) -> bool:
-    return contains_cidr(network, cidr(text))
+define("containsCIDR", Cidr, str, cost=_inclusion_cost)(lambda network, text: contains_cidr(network, cidr(text)))

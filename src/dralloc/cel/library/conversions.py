@@ -9,7 +9,7 @@ from typing import Final
 from dralloc.cel.errors import CelEvaluationError
 from dralloc.cel.library.functions import Anything, Library, text_cost
 from dralloc.cel.library.standard import INTEGER_OVERFLOW, UNSIGNED_OVERFLOW, checked_int, checked_uint
-from dralloc.cel.values import INT_MAX, INT_MIN, UINT_MAX, Duration, Timestamp, TypeValue, Uint, Value, type_of
+from dralloc.cel.values import INT_MAX, INT_MIN, UINT_MAX, Duration, Timestamp, Uint, Value, type_of
 
 LIBRARY: Final = Library()
 define: Final = LIBRARY.define
@@ -32,14 +32,8 @@ def identity(value: Value) -> Value:
     return value
 
 
-@define("type", Anything)
-def type_value(value: Value) -> TypeValue:
-    return type_of(value)
-
-
-@define("int", Uint)
-def int_of_uint(number: Uint) -> int:
-    return checked_int(int(number))
+define("type", Anything)(type_of)
+define("int", Uint)(lambda number: checked_int(int(number)))
 
 
 @define("int", float)
@@ -84,9 +78,7 @@ def _whole_number(text: str, form: re.Pattern[str]) -> int | None:
     return int(sign + digits) if len(digits) <= 20 else UINT_MAX + 1
 
 
-@define("uint", int)
-def uint_of_int(number: int) -> Uint:
-    return checked_uint(number)
+define("uint", int)(checked_uint)
 
 
 @define("uint", float)
@@ -185,6 +177,4 @@ def text_of_bytes(data: bytes) -> str:
         raise CelEvaluationError("invalid UTF-8 in bytes, cannot convert to string") from None
 
 
-@define("bytes", str, cost=text_cost)
-def bytes_of_text(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
+define("bytes", str, cost=text_cost)(lambda text: text.encode("utf-8", "surrogatepass"))

@@ -11,12 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from dralloc.cel.values import (
-    DerivedQuantity,
-    DomainMap,
-    Value,
-    no_such_overload,
-)
+from dralloc.cel.errors import CelEvaluationError
+from dralloc.cel.values import DerivedQuantity, DomainMap, Value, no_such_overload
 from dralloc.primitives.quantity import Quantity
 
 Implementation = Callable[..., Value]
@@ -84,6 +80,19 @@ class Library:
             return implementation
 
         return declare
+
+
+def accepted_by(conversion: Callable[..., Value]) -> Callable[..., bool]:
+    """Returns the predicate that is true for the arguments that the conversion accepts."""
+
+    def is_accepted(*arguments: Value) -> bool:
+        try:
+            conversion(*arguments)
+        except CelEvaluationError:
+            return False
+        return True
+
+    return is_accepted
 
 
 def gather(libraries: Sequence[Library]) -> dict[str, Function]:

@@ -133,9 +133,7 @@ def _flatten_once(meter: Meter, elements: list[Value]) -> list[Value]:
     return flat
 
 
-@define("reverse", list, cost=_copy_cost)
-def reverse(elements: list[Value]) -> list[Value]:
-    return elements[::-1]
+define("reverse", list, cost=_copy_cost)(lambda elements: elements[::-1])
 
 
 @define("distinct", list, cost=_pairs_cost, metered=True)
@@ -146,11 +144,6 @@ def distinct(meter: Meter, elements: list[Value]) -> list[Value]:
         if not any(is_equal(element, other, meter) for other in kept):
             kept.append(element)
     return kept
-
-
-@define("sort", list, cost=_pairs_cost)
-def sort(elements: list[Value]) -> list[Value]:
-    return sort_by_keys(elements, elements)
 
 
 @define("@sortByAssociatedKeys", list, list, cost=_keys_cost)
@@ -166,6 +159,9 @@ def sort_by_keys(elements: list[Value], keys: list[Value]) -> list[Value]:
     return [elements[index] for index in order]
 
 
+define("sort", list, cost=_pairs_cost)(lambda elements: sort_by_keys(elements, elements))
+
+
 @cmp_to_key
 def _sort_key(left: Value, right: Value) -> int:
     # Values without an order (NaN) stay in place.
@@ -175,14 +171,8 @@ def _sort_key(left: Value, right: Value) -> int:
         return 0
 
 
-@define("first", list)
-def first(elements: list[Value]) -> Optional:
-    return Optional(elements[0]) if elements else NONE
-
-
-@define("last", list)
-def last(elements: list[Value]) -> Optional:
-    return Optional(elements[-1]) if elements else NONE
+define("first", list)(lambda elements: Optional(elements[0]) if elements else NONE)
+define("last", list)(lambda elements: Optional(elements[-1]) if elements else NONE)
 
 
 # --- Kubernetes' additions -----------------------------------------------------------------------------------
@@ -196,14 +186,8 @@ def is_sorted(meter: Meter, elements: list[Value]) -> bool:
     return all(_compare_or_less(left, right) <= 0 for left, right in pairwise(elements))
 
 
-@define("min", list, metered=True)
-def minimum(meter: Meter, elements: list[Value]) -> Value:
-    return _extreme(meter, "min", elements, 1)
-
-
-@define("max", list, metered=True)
-def maximum(meter: Meter, elements: list[Value]) -> Value:
-    return _extreme(meter, "max", elements, -1)
+define("min", list, metered=True)(lambda meter, elements: _extreme(meter, "min", elements, 1))
+define("max", list, metered=True)(lambda meter, elements: _extreme(meter, "max", elements, -1))
 
 
 def _extreme(meter: Meter, name: str, elements: list[Value], replaced_when: int) -> Value:
@@ -239,24 +223,10 @@ _ADD: Final[dict[type, Callable[..., Value]]] = {
 }
 
 
-@define("sum", list, metered=True)
-def sum_of_ints(meter: Meter, elements: list[Value]) -> Value:
-    return _sum(meter, elements, 0)
-
-
-@define("sum@uint", list, metered=True)
-def sum_of_uints(meter: Meter, elements: list[Value]) -> Value:
-    return _sum(meter, elements, Uint(0))
-
-
-@define("sum@double", list, metered=True)
-def sum_of_doubles(meter: Meter, elements: list[Value]) -> Value:
-    return _sum(meter, elements, 0.0)
-
-
-@define("sum@duration", list, metered=True)
-def sum_of_durations(meter: Meter, elements: list[Value]) -> Value:
-    return _sum(meter, elements, Duration(0))
+define("sum", list, metered=True)(lambda meter, elements: _sum(meter, elements, 0))
+define("sum@uint", list, metered=True)(lambda meter, elements: _sum(meter, elements, Uint(0)))
+define("sum@double", list, metered=True)(lambda meter, elements: _sum(meter, elements, 0.0))
+define("sum@duration", list, metered=True)(lambda meter, elements: _sum(meter, elements, Duration(0)))
 
 
 def _sum(meter: Meter, elements: list[Value], total: Value) -> Value:

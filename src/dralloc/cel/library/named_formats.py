@@ -102,9 +102,7 @@ FORMATS: Final[dict[str, NamedFormat]] = {
 }
 
 
-@define("format.named", str)
-def named(name: str) -> Optional:
-    return Optional(FORMATS[name]) if name in FORMATS else NONE
+define("format.named", str)(lambda name: Optional(FORMATS[name]) if name in FORMATS else NONE)
 
 
 def _define_shorthand(name: str) -> None:

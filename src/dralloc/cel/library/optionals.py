@@ -13,19 +13,9 @@ LIBRARY: Final = Library()
 define: Final = LIBRARY.define
 
 
-@define("optional.of", Anything)
-def of(value: Value) -> Optional:
-    return Optional(value)
-
-
-@define("optional.none")
-def none() -> Optional:
-    return NONE
-
-
-@define("optional.ofNonZeroValue", Anything)
-def of_non_zero(value: Value) -> Optional:
-    return NONE if is_zero(value) else Optional(value)
+define("optional.of", Anything)(Optional)
+define("optional.none")(lambda: NONE)
+define("optional.ofNonZeroValue", Anything)(lambda value: NONE if is_zero(value) else Optional(value))
 
 
 _ZERO_WHEN_FALSE: Final = frozenset({bool, int, Uint, float, str, bytes, list, dict, DomainMap, type(None)})
@@ -45,9 +35,7 @@ def is_zero(value: Value) -> bool:
     return False
 
 
-@define("hasValue", Optional)
-def has_value(optional: Optional) -> bool:
-    return optional.is_present
+define("hasValue", Optional)(lambda optional: optional.is_present)
 
 
 @define("value", Optional)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from dralloc.cel.errors import CelEvaluationError
-from dralloc.cel.library.functions import Library, text_cost
+from dralloc.cel.library.functions import Library, accepted_by, text_cost
 from dralloc.cel.values import DerivedQuantity
 from dralloc.primitives.quantity import Format, Quantity, QuantityError
 
@@ -21,23 +21,9 @@ def quantity(text: str) -> Quantity:
         raise CelEvaluationError(str(fault)) from None
 
 
-@define("isQuantity", str, cost=text_cost)
-def is_quantity(text: str) -> bool:
-    try:
-        Quantity.parse(text)
-    except QuantityError:
-        return False
-    return True
-
-
-@define("sign", Quantity)
-def sign(operand: Quantity) -> int:
-    return operand.sign
-
-
-@define("isInteger", Quantity)
-def is_integer(operand: Quantity) -> bool:
-    return operand.small_integer is not None
+define("isQuantity", str, cost=text_cost)(accepted_by(quantity))
+define("sign", Quantity)(lambda operand: operand.sign)
+define("isInteger", Quantity)(lambda operand: operand.small_integer is not None)
 
 
 @define("asInteger", Quantity)
@@ -48,9 +34,7 @@ def as_integer(operand: Quantity) -> int:
     return number
 
 
-@define("asApproximateFloat", Quantity)
-def as_approximate_float(operand: Quantity) -> float:
-    return operand.approximate_float
+define("asApproximateFloat", Quantity)(lambda operand: operand.approximate_float)
 
 
 @define("add", Quantity, Quantity)
@@ -58,9 +42,7 @@ def add(left: Quantity, right: Quantity) -> Quantity:
     return DerivedQuantity.of_quantity(left + right)
 
 
-@define("add", Quantity, int)
-def add_int(left: Quantity, right: int) -> Quantity:
-    return add(left, Quantity.of(right, Format.DECIMAL_EXPONENT))
+define("add", Quantity, int)(lambda left, right: add(left, Quantity.of(right, Format.DECIMAL_EXPONENT)))
 
 
 @define("sub", Quantity, Quantity)
@@ -68,21 +50,7 @@ def subtract(left: Quantity, right: Quantity) -> Quantity:
     return DerivedQuantity.of_quantity(left - right)
 
 
-@define("sub", Quantity, int)
-def subtract_int(left: Quantity, right: int) -> Quantity:
-    return subtract(left, Quantity.of(right, Format.DECIMAL_EXPONENT))
-
-
-@define("compareTo", Quantity, Quantity)
-def compare_to(left: Quantity, right: Quantity) -> int:
-    return (left.nanos > right.nanos) - (left.nanos < right.nanos)
-
-
-@define("isGreaterThan", Quantity, Quantity)
-def is_greater_than(left: Quantity, right: Quantity) -> bool:
-    return left.nanos > right.nanos
-
-
-@define("isLessThan", Quantity, Quantity)
-def is_less_than(left: Quantity, right: Quantity) -> bool:
-    return left.nanos < right.nanos
+define("sub", Quantity, int)(lambda left, right: subtract(left, Quantity.of(right, Format.DECIMAL_EXPONENT)))
+define("compareTo", Quantity, Quantity)(lambda left, right: (left.nanos > right.nanos) - (left.nanos < right.nanos))
+define("isGreaterThan", Quantity, Quantity)(lambda left, right: left.nanos > right.nanos)
+define("isLessThan", Quantity, Quantity)(lambda left, right: left.nanos < right.nanos)

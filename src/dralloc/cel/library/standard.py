@@ -1,8 +1,6 @@
 """CEL's standard functions and operators, except those on time and regular expressions.
 
-The evaluator implements operators that may skip an operand (`&&`, `
-
-`, `?:`), and field access.
+The evaluator implements operators that may skip an operand (`&&`, `||`, `?:`), and field access.
 """
 
 from __future__ import annotations
@@ -59,14 +57,8 @@ def add_int(left: int, right: int) -> int:
     return checked_int(left + right)
 
 
-@define("_-_", int, int)
-def subtract_int(left: int, right: int) -> int:
-    return checked_int(left - right)
-
-
-@define("_*_", int, int)
-def multiply_int(left: int, right: int) -> int:
-    return checked_int(left * right)
+define("_-_", int, int)(lambda left, right: checked_int(left - right))
+define("_*_", int, int)(lambda left, right: checked_int(left * right))
 
 
 @define("_/_", int, int)
@@ -89,9 +81,7 @@ def modulo_int(left: int, right: int) -> int:
     return -rest if left < 0 else rest
 
 
-@define("-_", int)
-def negate_int(operand: int) -> int:
-    return checked_int(-operand)
+define("-_", int)(lambda operand: checked_int(-operand))
 
 
 @define("_+_", Uint, Uint)
@@ -99,14 +89,8 @@ def add_uint(left: Uint, right: Uint) -> Uint:
     return checked_uint(int(left) + int(right))
 
 
-@define("_-_", Uint, Uint)
-def subtract_uint(left: Uint, right: Uint) -> Uint:
-    return checked_uint(int(left) - int(right))
-
-
-@define("_*_", Uint, Uint)
-def multiply_uint(left: Uint, right: Uint) -> Uint:
-    return checked_uint(int(left) * int(right))
+define("_-_", Uint, Uint)(lambda left, right: checked_uint(int(left) - int(right)))
+define("_*_", Uint, Uint)(lambda left, right: checked_uint(int(left) * int(right)))
 
 
 @define("_/_", Uint, Uint)
@@ -128,14 +112,8 @@ def add_double(left: float, right: float) -> float:
     return left + right
 
 
-@define("_-_", float, float)
-def subtract_double(left: float, right: float) -> float:
-    return left - right
-
-
-@define("_*_", float, float)
-def multiply_double(left: float, right: float) -> float:
-    return left * right
+define("_-_", float, float)(lambda left, right: left - right)
+define("_*_", float, float)(lambda left, right: left * right)
 
 
 @define("_/_", float, float)
@@ -148,9 +126,7 @@ def divide_double(left: float, right: float) -> float:
     return math.copysign(math.inf, left) * math.copysign(1.0, right)
 
 
-@define("-_", float)
-def negate_double(operand: float) -> float:
-    return -operand
+define("-_", float)(lambda operand: -operand)
 
 
 def _concatenation_cost(left: str | bytes, right: str | bytes) -> int:
@@ -201,29 +177,11 @@ def are_unequal(meter: Meter, left: Value, right: Value) -> bool:
     return not is_equal(left, right, meter)
 
 
-@define("_<_", Anything, Anything, cost=_order_cost)
-def is_less(left: Value, right: Value) -> bool:
-    return compare(left, right) < 0
-
-
-@define("_<=_", Anything, Anything, cost=_order_cost)
-def is_less_or_equal(left: Value, right: Value) -> bool:
-    return compare(left, right) <= 0
-
-
-@define("_>_", Anything, Anything, cost=_order_cost)
-def is_greater(left: Value, right: Value) -> bool:
-    return compare(left, right) > 0
-
-
-@define("_>=_", Anything, Anything, cost=_order_cost)
-def is_greater_or_equal(left: Value, right: Value) -> bool:
-    return compare(left, right) >= 0
-
-
-@define("!_", bool)
-def negate_bool(operand: bool) -> bool:
-    return not operand
+define("_<_", Anything, Anything, cost=_order_cost)(lambda left, right: compare(left, right) < 0)
+define("_<=_", Anything, Anything, cost=_order_cost)(lambda left, right: compare(left, right) <= 0)
+define("_>_", Anything, Anything, cost=_order_cost)(lambda left, right: compare(left, right) > 0)
+define("_>=_", Anything, Anything, cost=_order_cost)(lambda left, right: compare(left, right) >= 0)
+define("!_", bool)(lambda operand: not operand)
 
 
 # --- Containers and texts ------------------------------------------------------------------------------------
@@ -238,9 +196,7 @@ def is_in_list(meter: Meter, element: Value, elements: list[Value]) -> bool:
     return any(is_equal(element, candidate, meter) for candidate in elements)
 
 
-@define("@in", Anything, dict)
-def is_in_map(key: Value, mapping: Map) -> bool:
-    return contains_key(mapping, key)
+define("@in", Anything, dict)(lambda key, mapping: contains_key(mapping, key))
 
 
 @define("size", str)
@@ -259,16 +215,6 @@ def _affix_cost(_text: str, affix: str) -> int:
     return tenths(len(affix))
 
 
-@define("contains", str, str, cost=_contains_cost)
-def contains(text: str, part: str) -> bool:
-    return part in text
-
-
-@define("startsWith", str, str, cost=_affix_cost)
-def starts_with(text: str, prefix: str) -> bool:
-    return text.startswith(prefix)
-
-
-@define("endsWith", str, str, cost=_affix_cost)
-def ends_with(text: str, suffix: str) -> bool:
-    return text.endswith(suffix)
+define("contains", str, str, cost=_contains_cost)(lambda text, part: part in text)
+define("startsWith", str, str, cost=_affix_cost)(lambda text, prefix: text.startswith(prefix))
+define("endsWith", str, str, cost=_affix_cost)(lambda text, suffix: text.endswith(suffix))

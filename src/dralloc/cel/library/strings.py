@@ -53,9 +53,7 @@ def substring(text: str, start: int, end: int) -> str:
     return text[start:end]
 
 
-@define("indexOf", str, str, cost=_search_cost)
-def index_of(text: str, part: str) -> int:
-    return text.find(part)
+define("indexOf", str, str, cost=_search_cost)(lambda text, part: text.find(part))
 
 
 @define("indexOf", str, str, int, cost=_search_cost)
@@ -67,9 +65,7 @@ def index_of_from(text: str, part: str, start: int) -> int:
     return text.find(part, start)
 
 
-@define("lastIndexOf", str, str, cost=_search_cost)
-def last_index_of(text: str, part: str) -> int:
-    return text.rfind(part)
+define("lastIndexOf", str, str, cost=_search_cost)(lambda text, part: text.rfind(part))
 
 
 @define("lastIndexOf", str, str, int, cost=_search_cost)
@@ -82,9 +78,7 @@ def last_index_of_from(text: str, part: str, start: int) -> int:
     return -1 if start >= len(text) else text.rfind(part, 0, start + len(part))
 
 
-@define("trim", str, cost=text_cost)
-def trim(text: str) -> str:
-    return text.strip(_SPACE)
+define("trim", str, cost=text_cost)(lambda text: text.strip(_SPACE))
 
 
 @define("split", str, str, cost=text_rewriting_cost, metered=True)
@@ -104,14 +98,8 @@ def split(meter: Meter, text: str, separator: str, limit: int = -1) -> list[str]
 # --- New texts -----------------------------------------------------------------------------------------------
 
 
-@define("lowerAscii", str, cost=text_cost)
-def lower_ascii(text: str) -> str:
-    return text.translate(_LOWER)
-
-
-@define("upperAscii", str, cost=text_cost)
-def upper_ascii(text: str) -> str:
-    return text.translate(_UPPER)
+define("lowerAscii", str, cost=text_cost)(lambda text: text.translate(_LOWER))
+define("upperAscii", str, cost=text_cost)(lambda text: text.translate(_UPPER))
 
 
 @define("replace", str, str, str, cost=text_rewriting_cost, metered=True)

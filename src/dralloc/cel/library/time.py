@@ -111,9 +111,7 @@ def checked_duration(nanos: int) -> Duration:
     raise CelEvaluationError(INTEGER_OVERFLOW)
 
 
-@define("timestamp", int)
-def timestamp_of_seconds(seconds: int) -> Timestamp:
-    return checked_timestamp(seconds * SECOND)
+define("timestamp", int)(lambda seconds: checked_timestamp(seconds * SECOND))
 
 
 @define("string", Duration)
@@ -139,14 +137,8 @@ def _offset_text(offset_s: int) -> str:
     return f"{'-' if offset_s < 0 else '+'}{hours:02}:{minutes:02}"
 
 
-@define("int", Timestamp)
-def seconds_of_timestamp(timestamp: Timestamp) -> int:
-    return timestamp.nanos // SECOND
-
-
-@define("int", Duration)
-def nanos_of_duration(duration: Duration) -> int:
-    return duration.nanos
+define("int", Timestamp)(lambda timestamp: timestamp.nanos // SECOND)
+define("int", Duration)(lambda duration: duration.nanos)
 
 
 # --- Calculating ---------------------------------------------------------------------------------------------
@@ -157,9 +149,7 @@ def add_durations(left: Duration, right: Duration) -> Duration:
     return checked_duration(left.nanos + right.nanos)
 
 
-@define("_-_", Duration, Duration)
-def subtract_durations(left: Duration, right: Duration) -> Duration:
-    return checked_duration(left.nanos - right.nanos)
+define("_-_", Duration, Duration)(lambda left, right: checked_duration(left.nanos - right.nanos))
 
 
 @define("_+_", Timestamp, Duration)
@@ -167,9 +157,7 @@ def add_duration(timestamp: Timestamp, duration: Duration) -> Timestamp:
     return checked_timestamp(timestamp.nanos + duration.nanos, timestamp.offset_s)
 
 
-@define("_+_", Duration, Timestamp)
-def add_to_duration(duration: Duration, timestamp: Timestamp) -> Timestamp:
-    return add_duration(timestamp, duration)
+define("_+_", Duration, Timestamp)(lambda duration, timestamp: add_duration(timestamp, duration))
 
 
 @define("_-_", Timestamp, Duration)
@@ -177,14 +165,8 @@ def subtract_duration(timestamp: Timestamp, duration: Duration) -> Timestamp:
     return checked_timestamp(timestamp.nanos - duration.nanos, timestamp.offset_s)
 
 
-@define("_-_", Timestamp, Timestamp)
-def subtract_timestamps(left: Timestamp, right: Timestamp) -> Duration:
-    return checked_duration(left.nanos - right.nanos)
-
-
-@define("-_", Duration)
-def negate_duration(duration: Duration) -> Duration:
-    return checked_duration(-duration.nanos)
+define("_-_", Timestamp, Timestamp)(lambda left, right: checked_duration(left.nanos - right.nanos))
+define("-_", Duration)(lambda duration: checked_duration(-duration.nanos))
 
 
 class _Parts(NamedTuple):
@@ -201,24 +183,10 @@ def _whole_and_rest(nanos: int, unit: int) -> _Parts:
 # --- Parts ---------------------------------------------------------------------------------------------------
 
 
-@define("getHours", Duration)
-def duration_hours(duration: Duration) -> int:
-    return _whole_and_rest(duration.nanos, 3_600 * SECOND).whole
-
-
-@define("getMinutes", Duration)
-def duration_minutes(duration: Duration) -> int:
-    return _whole_and_rest(duration.nanos, 60 * SECOND).whole
-
-
-@define("getSeconds", Duration)
-def duration_seconds(duration: Duration) -> int:
-    return _whole_and_rest(duration.nanos, SECOND).whole
-
-
-@define("getMilliseconds", Duration)
-def duration_milliseconds(duration: Duration) -> int:
-    return checked_int(_whole_and_rest(duration.nanos, 1_000_000).whole)
+define("getHours", Duration)(lambda duration: _whole_and_rest(duration.nanos, 3_600 * SECOND).whole)
+define("getMinutes", Duration)(lambda duration: _whole_and_rest(duration.nanos, 60 * SECOND).whole)
+define("getSeconds", Duration)(lambda duration: _whole_and_rest(duration.nanos, SECOND).whole)
+define("getMilliseconds", Duration)(lambda duration: checked_int(_whole_and_rest(duration.nanos, 1_000_000).whole))
 
 
 class _Civil(NamedTuple):

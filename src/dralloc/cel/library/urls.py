@@ -221,29 +221,11 @@ def is_url(text: str) -> bool:
     return True
 
 
-@define("getScheme", Url)
-def scheme(operand: Url) -> str:
-    return operand.scheme
-
-
-@define("getHost", Url)
-def host(operand: Url) -> str:
-    return operand.host
-
-
-@define("getHostname", Url)
-def host_name(operand: Url) -> str:
-    return operand.split_host()[0]
-
-
-@define("getPort", Url)
-def port(operand: Url) -> str:
-    return operand.split_host()[1]
-
-
-@define("getEscapedPath", Url)
-def escaped_path(operand: Url) -> str:
-    return operand.path
+define("getScheme", Url)(lambda operand: operand.scheme)
+define("getHost", Url)(lambda operand: operand.host)
+define("getHostname", Url)(lambda operand: operand.split_host()[0])
+define("getPort", Url)(lambda operand: operand.split_host()[1])
+define("getEscapedPath", Url)(lambda operand: operand.path)
 
 
 @define("getQuery", Url)
