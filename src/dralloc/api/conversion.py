@@ -7,8 +7,9 @@ plain values, so that it cannot distinguish unset from empty there.
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from dralloc.api import resource_v1 as hub
@@ -24,27 +25,19 @@ VERSIONS: Final = (V1, V1BETA2, V1BETA1)
 HUB_API_VERSION: Final = f"{hub.GROUP}/{V1}"
 
 ObjectT = TypeVar("ObjectT", bound=ApiObject)
+StructT = TypeVar("StructT", bound=Struct)
 
 
 def to_hub(sent: ApiObject) -> ApiObject:
     """Returns the object in the hub's shape. Kind and metadata are the same in all versions."""
     match sent:
         case v1beta1.ResourceSlice():
-            return hub.ResourceSlice(
-                api_version=HUB_API_VERSION, kind=sent.kind, metadata=sent.metadata, spec=_slice_spec_to_hub(sent.spec)
-            )
+            return _carry(sent, hub.ResourceSlice, api_version=HUB_API_VERSION, spec=_slice_spec_to_hub(sent.spec))
         case v1beta1.ResourceClaim():
-            spec = _claim_spec_to_hub(sent.spec)
-            return hub.ResourceClaim(
-                api_version=HUB_API_VERSION, kind=sent.kind, metadata=sent.metadata, spec=spec, status=sent.status
-            )
+            return _carry(sent, hub.ResourceClaim, api_version=HUB_API_VERSION, spec=_claim_spec_to_hub(sent.spec))
         case v1beta1.ResourceClaimTemplate():
-            template = hub.ResourceClaimTemplateSpec(
-                metadata=sent.spec.metadata, spec=_claim_spec_to_hub(sent.spec.spec)
-            )
-            return hub.ResourceClaimTemplate(
-                api_version=HUB_API_VERSION, kind=sent.kind, metadata=sent.metadata, spec=template
-            )
+            template = _carry(sent.spec, hub.ResourceClaimTemplateSpec, spec=_claim_spec_to_hub(sent.spec.spec))
+            return _carry(sent, hub.ResourceClaimTemplate, api_version=HUB_API_VERSION, spec=template)
         case _:
             return _in_version(sent, V1)
 
@@ -57,23 +50,22 @@ def from_hub(stored: ApiObject, version: str) -> ApiObject:
     match stored:
         case hub.ResourceSlice():
             slice_spec = _slice_spec_from_hub(stored.spec)
-            return v1beta1.ResourceSlice(
-                api_version=api_version, kind=stored.kind, metadata=stored.metadata, spec=slice_spec
-            )
+            return _carry(stored, v1beta1.ResourceSlice, api_version=api_version, spec=slice_spec)
         case hub.ResourceClaim():
             spec = _claim_spec_from_hub(stored.spec)
-            return v1beta1.ResourceClaim(
-                api_version=api_version, kind=stored.kind, metadata=stored.metadata, spec=spec, status=stored.status
-            )
+            return _carry(stored, v1beta1.ResourceClaim, api_version=api_version, spec=spec)
         case hub.ResourceClaimTemplate():
-            template = v1beta1.ResourceClaimTemplateSpec(
-                metadata=stored.spec.metadata, spec=_claim_spec_from_hub(stored.spec.spec)
-            )
-            return v1beta1.ResourceClaimTemplate(
-                api_version=api_version, kind=stored.kind, metadata=stored.metadata, spec=template
-            )
+            spec = _claim_spec_from_hub(stored.spec.spec)
+            template = _carry(stored.spec, v1beta1.ResourceClaimTemplateSpec, spec=spec)
+            return _carry(stored, v1beta1.ResourceClaimTemplate, api_version=api_version, spec=template)
         case _:
             return _in_version(stored, version)
+
+
+def _carry(source: Struct, target: type[StructT], **changed: Any) -> StructT:
+    """Returns the struct in another type: the fields that have the same name in both, and those that change."""
+    same = (name for name in target.__struct_fields__ if name not in changed and name in source.__struct_fields__)
+    return target(**{name: getattr(source, name) for name in same}, **changed)
 
 
 def _in_version(obj: ObjectT, version: str) -> ObjectT:
@@ -86,46 +78,31 @@ def _in_version(obj: ObjectT, version: str) -> ObjectT:
 
 
 def _slice_spec_to_hub(spec: v1beta1.ResourceSliceSpec) -> hub.ResourceSliceSpec:
-    return hub.ResourceSliceSpec(
-        driver=spec.driver,
-        pool=spec.pool,
+    return _carry(
+        spec,
+        hub.ResourceSliceSpec,
         node_name=spec.node_name or None,
-        node_selector=spec.node_selector,
         all_nodes=spec.all_nodes or None,
         devices=None if spec.devices is None else tuple(_device_to_hub(device) for device in spec.devices),
-        per_device_node_selection=spec.per_device_node_selection,
-        shared_counters=spec.shared_counters,
-        partition_type_attribute=spec.partition_type_attribute,
-        skip_node_operations=spec.skip_node_operations,
     )
 
 
 def _slice_spec_from_hub(spec: hub.ResourceSliceSpec) -> v1beta1.ResourceSliceSpec:
-    return v1beta1.ResourceSliceSpec(
-        driver=spec.driver,
-        pool=spec.pool,
+    return _carry(
+        spec,
+        v1beta1.ResourceSliceSpec,
         node_name=spec.node_name or "",
-        node_selector=spec.node_selector,
         all_nodes=spec.all_nodes or False,
         devices=None if spec.devices is None else tuple(_device_from_hub(device) for device in spec.devices),
-        per_device_node_selection=spec.per_device_node_selection,
-        shared_counters=spec.shared_counters,
-        partition_type_attribute=spec.partition_type_attribute,
-        skip_node_operations=spec.skip_node_operations,
     )
 
 
 def _device_to_hub(device: v1beta1.Device) -> hub.Device:
-    if device.basic is None:
-        return hub.Device(name=device.name)
-    return hub.Device(
-        name=device.name, **{field: getattr(device.basic, field) for field in v1beta1.BasicDevice.__struct_fields__}
-    )
+    return hub.Device(name=device.name) if device.basic is None else _carry(device.basic, hub.Device, name=device.name)
 
 
 def _device_from_hub(device: hub.Device) -> v1beta1.Device:
-    basic = v1beta1.BasicDevice(**{field: getattr(device, field) for field in v1beta1.BasicDevice.__struct_fields__})
-    return v1beta1.Device(name=device.name, basic=basic)
+    return v1beta1.Device(name=device.name, basic=_carry(device, v1beta1.BasicDevice))
 
 
 # --- Claims ----------------------------------------------------------------------------------------------------
@@ -133,38 +110,27 @@ def _device_from_hub(device: hub.Device) -> v1beta1.Device:
 
 def _claim_spec_to_hub(spec: v1beta1.ResourceClaimSpec) -> hub.ResourceClaimSpec:
     requests = spec.devices.requests
-    devices = hub.DeviceClaim(
-        requests=None if requests is None else tuple(_request_to_hub(request) for request in requests),
-        constraints=spec.devices.constraints,
-        config=spec.devices.config,
-    )
-    return hub.ResourceClaimSpec(devices=devices, reserved_for=spec.reserved_for)
+    converted = None if requests is None else tuple(_request_to_hub(request) for request in requests)
+    return _carry(spec, hub.ResourceClaimSpec, devices=_carry(spec.devices, hub.DeviceClaim, requests=converted))
 
 
 def _claim_spec_from_hub(spec: hub.ResourceClaimSpec) -> v1beta1.ResourceClaimSpec:
     requests = spec.devices.requests
-    devices = v1beta1.DeviceClaim(
-        requests=None if requests is None else tuple(_request_from_hub(request) for request in requests),
-        constraints=spec.devices.constraints,
-        config=spec.devices.config,
-    )
-    return v1beta1.ResourceClaimSpec(devices=devices, reserved_for=spec.reserved_for)
+    converted = None if requests is None else tuple(_request_from_hub(request) for request in requests)
+    devices = _carry(spec.devices, v1beta1.DeviceClaim, requests=converted)
+    return _carry(spec, v1beta1.ResourceClaimSpec, devices=devices)
+
+
+# The fields of an exact request that v1beta1 distinguishes from empty ones.
+_LISTS: Final = ("selectors", "tolerations", "derived_attributes")
 
 
 def _request_to_hub(request: v1beta1.DeviceRequest) -> hub.DeviceRequest:
     exactly = None
     if _has_exact_fields(request):
-        exactly = hub.ExactDeviceRequest(
-            device_class_name=request.device_class_name,
-            selectors=request.selectors or (),
-            allocation_mode=request.allocation_mode,
-            count=request.count,
-            admin_access=request.admin_access,
-            tolerations=request.tolerations or (),
-            capacity=request.capacity,
-            derived_attributes=request.derived_attributes or (),
-        )
-    return hub.DeviceRequest(name=request.name, exactly=exactly, first_available=request.first_available)
+        lists = {name: getattr(request, name) or () for name in _LISTS}
+        exactly = _carry(request, hub.ExactDeviceRequest, **lists)
+    return _carry(request, hub.DeviceRequest, exactly=exactly)
 
 
 def _has_exact_fields(request: v1beta1.DeviceRequest) -> bool:
@@ -183,16 +149,6 @@ def _has_exact_fields(request: v1beta1.DeviceRequest) -> bool:
 def _request_from_hub(request: hub.DeviceRequest) -> v1beta1.DeviceRequest:
     exactly = request.exactly
     if exactly is None:
-        return v1beta1.DeviceRequest(name=request.name, first_available=request.first_available)
-    return v1beta1.DeviceRequest(
-        name=request.name,
-        device_class_name=exactly.device_class_name,
-        selectors=exactly.selectors or None,
-        allocation_mode=exactly.allocation_mode,
-        count=exactly.count,
-        admin_access=exactly.admin_access,
-        first_available=request.first_available,
-        tolerations=exactly.tolerations or None,
-        capacity=exactly.capacity,
-        derived_attributes=exactly.derived_attributes or None,
-    )
+        return _carry(request, v1beta1.DeviceRequest)
+    lists = {name: getattr(exactly, name) or None for name in _LISTS}
+    return _carry(exactly, v1beta1.DeviceRequest, name=request.name, first_available=request.first_available, **lists)

@@ -21,21 +21,33 @@ from dralloc.api.strategy import StatusStrategy, with_generation
 from dralloc.api.unstructured_object import UnstructuredObject, view
 from dralloc.api.validation import core, installation
 from dralloc.api.validation.job_update import validate_job_spec_update
-from dralloc.api.validation.pod import SPEC, validate_pod, validate_pod_status_update, validate_pod_update
+from dralloc.api.validation.metadata import validate_metadata, validate_metadata_update
+from dralloc.api.validation.pod import SPEC, validate_pod, validate_pod_status
 from dralloc.api.validation.priority_class import validate_priority_class, validate_priority_class_update
+from dralloc.primitives import names
 from dralloc.primitives.field_errors import FieldError, forbidden
 
 ViewT = TypeVar("ViewT", bound=ApiObject)
 
 
+def _valid(*_: Any) -> Iterator[FieldError]:
+    return iter(())
+
+
 @dataclass(frozen=True, slots=True)
 class Rules(Generic[ViewT]):
-    """The view type of a kind, and its validation functions."""
+    """The view type of a kind, and its validation functions besides those of metadata.
+
+    `spec` applies to every write, `create` and `update` only to those; `status` applies to writes of the status.
+    """
 
     view_type: type[ViewT]
-    create: Callable[[ViewT], Iterator[FieldError]]
-    update: Callable[[ViewT, ViewT], Iterator[FieldError]]
-    status: Callable[[ViewT, ViewT], Iterator[FieldError]] | None = None
+    spec: Callable[[ViewT], Iterator[FieldError]] = _valid
+    create: Callable[[ViewT], Iterator[FieldError]] = _valid
+    update: Callable[[ViewT, ViewT], Iterator[FieldError]] = _valid
+    status: Callable[[ViewT], Iterator[FieldError]] | None = None
+    namespaced: bool = True
+    name_faults: Callable[[str], tuple[str, ...]] = names.dns_subdomain
 
 
 def with_members(obj: UnstructuredObject, **members: Any) -> UnstructuredObject:
@@ -60,7 +72,11 @@ class UnstructuredStrategy(StatusStrategy[UnstructuredObject]):
         return cast("dict[str, Any]", new.content.get("status") or {})
 
     def validate_create(self, new: UnstructuredObject) -> Iterator[FieldError]:
-        return self.rules.create(view(new, self.rules.view_type))
+        viewed = view(new, self.rules.view_type)
+        namespaced, name_faults = self.rules.namespaced, self.rules.name_faults
+        yield from validate_metadata(new.metadata, namespaced=namespaced, name_faults=name_faults)
+        yield from self.rules.spec(viewed)
+        yield from self.rules.create(viewed)
 
     def prepare_update(self, new: UnstructuredObject, old: UnstructuredObject) -> UnstructuredObject:
         if self.rules.status is not None:
@@ -70,26 +86,30 @@ class UnstructuredStrategy(StatusStrategy[UnstructuredObject]):
         return with_generation(new, old.metadata.generation + (new.content.get("spec") != old.content.get("spec")))
 
     def validate_update(self, new: UnstructuredObject, old: UnstructuredObject) -> Iterator[FieldError]:
-        return self.rules.update(view(new, self.rules.view_type), view(old, self.rules.view_type))
+        viewed = view(new, self.rules.view_type)
+        yield from validate_metadata_update(new.metadata, old.metadata)
+        yield from self.rules.spec(viewed)
+        yield from self.rules.update(viewed, view(old, self.rules.view_type))
 
     def prepare_status(self, new: UnstructuredObject, old: UnstructuredObject) -> UnstructuredObject:
         return replace(new, content={**old.content, "status": new.content.get("status") or {}})
 
     def validate_status(self, new: UnstructuredObject, old: UnstructuredObject) -> Iterator[FieldError]:
         assert self.rules.status is not None, "only kinds with a status have status writes"
-        return self.rules.status(view(new, self.rules.view_type), view(old, self.rules.view_type))
+        yield from validate_metadata_update(new.metadata, old.metadata)
+        yield from self.rules.status(view(new, self.rules.view_type))
 
 
 class NodeStrategy(UnstructuredStrategy):
     """A node registers itself, including its status."""
 
-    rules = Rules(Node, core.validate_node, core.validate_node_update, core.validate_node_update)
+    rules = Rules(Node, core.validate_node_taints, status=core.validate_node_taints, namespaced=False)
 
 
 class NamespaceStrategy(UnstructuredStrategy):
     """A namespace; its finalizer keeps it until everything in it is deleted."""
 
-    rules = Rules(Namespace, core.validate_namespace, core.validate_namespace_update, core.validate_namespace_update)
+    rules = Rules(Namespace, status=_valid, namespaced=False, name_faults=names.dns_label)
 
     def prepare_create(self, new: UnstructuredObject) -> UnstructuredObject:
         finalizers = dict.fromkeys([*(new.member("spec").get("finalizers") or []), "kubernetes"])
@@ -113,9 +133,9 @@ def _with_name_label(namespace: UnstructuredObject) -> UnstructuredObject:
 class ResourceQuotaStrategy(UnstructuredStrategy):
     rules = Rules(
         ResourceQuota,
-        core.validate_resource_quota,
-        core.validate_resource_quota_update,
-        core.validate_resource_quota_status_update,
+        core.validate_resource_quota_spec,
+        update=core.validate_resource_quota_update,
+        status=core.validate_resource_quota_status,
     )
 
     def initial_status(self, new: UnstructuredObject) -> dict[str, Any]:  # noqa: ARG002
@@ -123,15 +143,15 @@ class ResourceQuotaStrategy(UnstructuredStrategy):
 
 
 class EventStrategy(UnstructuredStrategy):
-    rules = Rules(Event, core.validate_event, core.validate_event_update)
+    rules = Rules(Event, create=core.validate_event)
 
 
 class LeaseStrategy(UnstructuredStrategy):
-    rules = Rules(Lease, core.validate_lease, core.validate_lease_update)
+    rules = Rules(Lease, core.validate_lease)
 
 
 class JobStrategy(UnstructuredStrategy):
-    rules = Rules(Job, core.validate_job, core.validate_job_update, core.validate_job_update)
+    rules = Rules(Job, core.validate_job, status=core.validate_job)
     has_generation = True
 
     def default(self, obj: UnstructuredObject) -> UnstructuredObject:
@@ -158,7 +178,9 @@ class JobStrategy(UnstructuredStrategy):
 
 
 class PriorityClassStrategy(UnstructuredStrategy):
-    rules = Rules(PriorityClass, validate_priority_class, validate_priority_class_update)
+    rules = Rules(
+        PriorityClass, create=validate_priority_class, update=validate_priority_class_update, namespaced=False
+    )
     has_generation = True
 
     def default(self, obj: UnstructuredObject) -> UnstructuredObject:
@@ -166,7 +188,7 @@ class PriorityClassStrategy(UnstructuredStrategy):
 
 
 class ServiceAccountStrategy(UnstructuredStrategy):
-    rules = Rules(ServiceAccount, installation.validate_service_account, installation.validate_service_account_update)
+    rules = Rules(ServiceAccount)
 
 
 class WorkloadStrategy(UnstructuredStrategy):
@@ -184,37 +206,48 @@ class WorkloadStrategy(UnstructuredStrategy):
 
 
 class DaemonSetStrategy(WorkloadStrategy):
-    rules = Rules(DaemonSet, installation.validate_workload, installation.validate_workload_update)
+    rules = Rules(DaemonSet, installation.validate_workload, update=installation.validate_workload_update)
 
 
 class DeploymentStrategy(WorkloadStrategy):
-    rules = Rules(Deployment, installation.validate_workload, installation.validate_workload_update)
+    rules = Rules(Deployment, installation.validate_workload, update=installation.validate_workload_update)
 
     def default(self, obj: UnstructuredObject) -> UnstructuredObject:
         return super().default(with_members(obj, spec={"replicas": 1, **obj.member("spec")}))
 
 
 class RoleStrategy(UnstructuredStrategy):
-    rules = Rules(Role, installation.validate_role, installation.validate_role_update)
+    rules = Rules(Role, installation.validate_role, name_faults=installation.role_name_faults)
 
 
 class ClusterRoleStrategy(UnstructuredStrategy):
-    rules = Rules(ClusterRole, installation.validate_role, installation.validate_role_update)
+    rules = Rules(ClusterRole, installation.validate_role, namespaced=False, name_faults=installation.role_name_faults)
 
 
 class RoleBindingStrategy(UnstructuredStrategy):
-    rules = Rules(RoleBinding, installation.validate_binding, installation.validate_binding_update)
+    rules = Rules(
+        RoleBinding,
+        installation.validate_binding,
+        update=installation.validate_binding_update,
+        name_faults=installation.role_name_faults,
+    )
 
 
 class ClusterRoleBindingStrategy(UnstructuredStrategy):
-    rules = Rules(ClusterRoleBinding, installation.validate_binding, installation.validate_binding_update)
+    rules = Rules(
+        ClusterRoleBinding,
+        installation.validate_binding,
+        update=installation.validate_binding_update,
+        namespaced=False,
+        name_faults=installation.role_name_faults,
+    )
 
 
 _USUAL_PRIORITY: Final = {"priority": 0, "preemptionPolicy": PREEMPT_LOWER}
 
 
 class PodStrategy(UnstructuredStrategy):
-    rules = Rules(Pod, validate_pod, validate_pod_update, validate_pod_status_update)
+    rules = Rules(Pod, validate_pod, status=validate_pod_status)
     has_generation = True
 
     def default(self, obj: UnstructuredObject) -> UnstructuredObject:

@@ -7,37 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
-from dralloc.api import apps_v1, batch_v1, coordination_v1, rbac_v1, resource_v1, scheduling_v1, v1beta1
+from dralloc.api import (
+    apps_v1,
+    batch_v1,
+    coordination_v1,
+    core_strategies,
+    rbac_v1,
+    resource_strategies,
+    resource_v1,
+    scheduling_v1,
+    v1beta1,
+)
 from dralloc.api.codec import decode, encode
 from dralloc.api.conversion import V1, V1BETA1, V1BETA2
-from dralloc.api.core_strategies import (
-    ClusterRoleBindingStrategy,
-    ClusterRoleStrategy,
-    DaemonSetStrategy,
-    DeploymentStrategy,
-    EventStrategy,
-    JobStrategy,
-    LeaseStrategy,
-    NamespaceStrategy,
-    NodeStrategy,
-    PodStrategy,
-    PriorityClassStrategy,
-    ResourceQuotaStrategy,
-    RoleBindingStrategy,
-    RoleStrategy,
-    ServiceAccountStrategy,
-    UnstructuredStrategy,
-)
 from dralloc.api.meta_v1 import ApiObject
-from dralloc.api.resource_strategies import (
-    DeviceClassStrategy,
-    DeviceTaintRuleStrategy,
-    ResourceClaimStrategy,
-    ResourceClaimTemplateStrategy,
-    ResourceSliceStrategy,
-)
 from dralloc.api.strategy import Strategy
 from dralloc.api.unstructured_object import UnstructuredObject, print_unstructured, read_unstructured
 
@@ -54,13 +40,12 @@ class ServedVersion:
     unconditional_update: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Kind:
     """A kind of object in all its versions, the preferred one first."""
 
     group: str
     kind: str
-    plural: str
     namespaced: bool
     versions: tuple[ServedVersion, ...]
     strategy: type[Strategy[Any]]
@@ -72,12 +57,15 @@ class Kind:
     short_names: tuple[str, ...] = ()
     # The warning for objects that are stored but that no part of the project acts on.
     kept_only: str = ""
-    # The supported field selectors.
-    selectable_fields: tuple[str, ...] = ("metadata.name",)
 
     @property
     def singular(self) -> str:
         return self.kind.lower()
+
+    @cached_property
+    def plural(self) -> str:
+        """The name in URLs, such as `resourceclaims` and `deviceclasses`."""
+        return f"{self.singular}es" if self.singular.endswith("s") else f"{self.singular}s"
 
     @property
     def list_kind(self) -> str:
@@ -122,199 +110,123 @@ def _v1beta1(wire_type: type[ApiObject]) -> ServedVersion:
     return ServedVersion(version=V1BETA1, wire_type=wire_type, deprecated_in="1.35", removed_in="1.38")
 
 
-_NAMESPACED_FIELDS: Final = ("metadata.name", "metadata.namespace")
+def _resource_kind(
+    strategy: type[Strategy[Any]],
+    versions: tuple[ServedVersion, ...],
+    *,
+    namespaced: bool,
+    subresources: tuple[str, ...] = (),
+) -> Kind:
+    """A kind of `resource.k8s.io`; its first version is the hub."""
+    hub = versions[0].wire_type
+    return Kind(
+        group=resource_v1.GROUP,
+        kind=hub.__name__,
+        namespaced=namespaced,
+        versions=versions,
+        strategy=strategy,
+        hub=hub,
+        subresources=subresources,
+    )
 
-RESOURCE_SLICE: Final = Kind(
-    group=resource_v1.GROUP,
-    kind="ResourceSlice",
-    plural="resourceslices",
+
+RESOURCE_SLICE: Final = _resource_kind(
+    resource_strategies.ResourceSliceStrategy,
+    (_v1(resource_v1.ResourceSlice), _v1beta2(resource_v1.ResourceSlice), _v1beta1(v1beta1.ResourceSlice)),
     namespaced=False,
-    versions=(_v1(resource_v1.ResourceSlice), _v1beta2(resource_v1.ResourceSlice), _v1beta1(v1beta1.ResourceSlice)),
-    strategy=ResourceSliceStrategy,
-    hub=resource_v1.ResourceSlice,
-    selectable_fields=("metadata.name", "spec.nodeName", "spec.driver", "spec.pool.name"),
 )
-
-DEVICE_CLASS: Final = Kind(
-    group=resource_v1.GROUP,
-    kind="DeviceClass",
-    plural="deviceclasses",
+DEVICE_CLASS: Final = _resource_kind(
+    resource_strategies.DeviceClassStrategy,
+    (_v1(resource_v1.DeviceClass), _v1beta2(resource_v1.DeviceClass), _v1beta1(resource_v1.DeviceClass)),
     namespaced=False,
-    versions=(_v1(resource_v1.DeviceClass), _v1beta2(resource_v1.DeviceClass), _v1beta1(resource_v1.DeviceClass)),
-    strategy=DeviceClassStrategy,
-    hub=resource_v1.DeviceClass,
 )
-
-RESOURCE_CLAIM: Final = Kind(
-    group=resource_v1.GROUP,
-    kind="ResourceClaim",
-    plural="resourceclaims",
+RESOURCE_CLAIM: Final = _resource_kind(
+    resource_strategies.ResourceClaimStrategy,
+    (_v1(resource_v1.ResourceClaim), _v1beta2(resource_v1.ResourceClaim), _v1beta1(v1beta1.ResourceClaim)),
     namespaced=True,
-    versions=(_v1(resource_v1.ResourceClaim), _v1beta2(resource_v1.ResourceClaim), _v1beta1(v1beta1.ResourceClaim)),
-    strategy=ResourceClaimStrategy,
-    hub=resource_v1.ResourceClaim,
     subresources=("status",),
-    selectable_fields=_NAMESPACED_FIELDS,
 )
-
-RESOURCE_CLAIM_TEMPLATE: Final = Kind(
-    group=resource_v1.GROUP,
-    kind="ResourceClaimTemplate",
-    plural="resourceclaimtemplates",
-    namespaced=True,
-    versions=(
+RESOURCE_CLAIM_TEMPLATE: Final = _resource_kind(
+    resource_strategies.ResourceClaimTemplateStrategy,
+    (
         _v1(resource_v1.ResourceClaimTemplate),
         _v1beta2(resource_v1.ResourceClaimTemplate),
         _v1beta1(v1beta1.ResourceClaimTemplate),
     ),
-    strategy=ResourceClaimTemplateStrategy,
-    hub=resource_v1.ResourceClaimTemplate,
-    selectable_fields=_NAMESPACED_FIELDS,
+    namespaced=True,
 )
-
-DEVICE_TAINT_RULE: Final = Kind(
-    group=resource_v1.GROUP,
-    kind="DeviceTaintRule",
-    plural="devicetaintrules",
-    namespaced=False,
-    versions=(
+DEVICE_TAINT_RULE: Final = _resource_kind(
+    resource_strategies.DeviceTaintRuleStrategy,
+    (
         _v1(resource_v1.DeviceTaintRule, unconditional_update=False),
         ServedVersion(version=V1BETA2, wire_type=resource_v1.DeviceTaintRule, deprecated_in="1.39", removed_in="1.42"),
     ),
-    strategy=DeviceTaintRuleStrategy,
-    hub=resource_v1.DeviceTaintRule,
+    namespaced=False,
     subresources=("status",),
 )
 
 
-def _core_kind(kind: str, plural: str, strategy: type[UnstructuredStrategy], **options: Any) -> Kind:
+def _core_kind(strategy: type[core_strategies.UnstructuredStrategy], *, group: str = "", **options: Any) -> Kind:
     """A kind that we model only in part; it has one version."""
     return Kind(
-        **{"group": "", "namespaced": True, "selectable_fields": _NAMESPACED_FIELDS, **options},
-        kind=kind,
-        plural=plural,
+        group=group,
+        kind=strategy.rules.view_type.__name__,
+        namespaced=strategy.rules.namespaced,
         versions=(_v1(UnstructuredObject),),
         strategy=strategy,
         hub=UnstructuredObject,
         view=strategy.rules.view_type,
+        **options,
     )
 
 
 POD: Final = _core_kind(
-    "Pod",
-    "pods",
-    PodStrategy,
-    subresources=("binding", "eviction", "status"),
-    short_names=("po",),
-    selectable_fields=(
-        *_NAMESPACED_FIELDS,
-        "spec.nodeName",
-        "spec.restartPolicy",
-        "spec.schedulerName",
-        "status.phase",
-        "status.nominatedNodeName",
-    ),
+    core_strategies.PodStrategy, subresources=("binding", "eviction", "status"), short_names=("po",)
 )
-NODE: Final = _core_kind(
-    "Node",
-    "nodes",
-    NodeStrategy,
-    namespaced=False,
-    subresources=("status",),
-    short_names=("no",),
-    selectable_fields=("metadata.name", "spec.unschedulable"),
-)
+NODE: Final = _core_kind(core_strategies.NodeStrategy, subresources=("status",), short_names=("no",))
 NAMESPACE: Final = _core_kind(
-    "Namespace",
-    "namespaces",
-    NamespaceStrategy,
-    namespaced=False,
-    subresources=("finalize", "status"),
-    short_names=("ns",),
-    selectable_fields=("metadata.name", "status.phase"),
+    core_strategies.NamespaceStrategy, subresources=("finalize", "status"), short_names=("ns",)
 )
-EVENT: Final = _core_kind(
-    "Event",
-    "events",
-    EventStrategy,
-    short_names=("ev",),
-    selectable_fields=(
-        *_NAMESPACED_FIELDS,
-        "involvedObject.kind",
-        "involvedObject.namespace",
-        "involvedObject.name",
-        "involvedObject.uid",
-        "involvedObject.apiVersion",
-        "reason",
-        "reportingComponent",
-        "source",
-        "type",
-    ),
-)
+EVENT: Final = _core_kind(core_strategies.EventStrategy, short_names=("ev",))
 RESOURCE_QUOTA: Final = _core_kind(
-    "ResourceQuota", "resourcequotas", ResourceQuotaStrategy, subresources=("status",), short_names=("quota",)
+    core_strategies.ResourceQuotaStrategy, subresources=("status",), short_names=("quota",)
 )
-LEASE: Final = _core_kind("Lease", "leases", LeaseStrategy, group=coordination_v1.GROUP)
-JOB: Final = _core_kind("Job", "jobs", JobStrategy, group=batch_v1.GROUP, subresources=("status",))
+LEASE: Final = _core_kind(core_strategies.LeaseStrategy, group=coordination_v1.GROUP)
+JOB: Final = _core_kind(core_strategies.JobStrategy, group=batch_v1.GROUP, subresources=("status",))
 PRIORITY_CLASS: Final = _core_kind(
-    "PriorityClass",
-    "priorityclasses",
-    PriorityClassStrategy,
-    group=scheduling_v1.GROUP,
-    namespaced=False,
-    short_names=("pc",),
-    selectable_fields=("metadata.name",),
+    core_strategies.PriorityClassStrategy, group=scheduling_v1.GROUP, short_names=("pc",)
 )
 
 # --- Objects that install programs: stored, but not acted on ------------------------------------------------------
 
 SERVICE_ACCOUNT: Final = _core_kind(
-    "ServiceAccount",
-    "serviceaccounts",
-    ServiceAccountStrategy,
+    core_strategies.ServiceAccountStrategy,
     short_names=("sa",),
     kept_only="service accounts are stored, but no tokens are issued for them",
 )
 _NOT_RUN: Final = "is stored, but no controller creates its pods"
 DEPLOYMENT: Final = _core_kind(
-    "Deployment",
-    "deployments",
-    DeploymentStrategy,
+    core_strategies.DeploymentStrategy,
     group=apps_v1.GROUP,
     short_names=("deploy",),
     kept_only=f"a Deployment {_NOT_RUN}",
 )
 DAEMON_SET: Final = _core_kind(
-    "DaemonSet",
-    "daemonsets",
-    DaemonSetStrategy,
+    core_strategies.DaemonSetStrategy,
     group=apps_v1.GROUP,
     short_names=("ds",),
     kept_only=f"a DaemonSet {_NOT_RUN}",
 )
-_NOT_ENFORCED: Final = "roles and bindings are stored, but not enforced"
-ROLE: Final = _core_kind("Role", "roles", RoleStrategy, group=rbac_v1.GROUP, kept_only=_NOT_ENFORCED)
-ROLE_BINDING: Final = _core_kind(
-    "RoleBinding", "rolebindings", RoleBindingStrategy, group=rbac_v1.GROUP, kept_only=_NOT_ENFORCED
-)
-CLUSTER_ROLE: Final = _core_kind(
-    "ClusterRole",
-    "clusterroles",
-    ClusterRoleStrategy,
-    group=rbac_v1.GROUP,
-    namespaced=False,
-    selectable_fields=("metadata.name",),
-    kept_only=_NOT_ENFORCED,
-)
-CLUSTER_ROLE_BINDING: Final = _core_kind(
-    "ClusterRoleBinding",
-    "clusterrolebindings",
-    ClusterRoleBindingStrategy,
-    group=rbac_v1.GROUP,
-    namespaced=False,
-    selectable_fields=("metadata.name",),
-    kept_only=_NOT_ENFORCED,
-)
+
+
+def _rights_kind(strategy: type[core_strategies.UnstructuredStrategy]) -> Kind:
+    return _core_kind(strategy, group=rbac_v1.GROUP, kept_only="roles and bindings are stored, but not enforced")
+
+
+ROLE: Final = _rights_kind(core_strategies.RoleStrategy)
+ROLE_BINDING: Final = _rights_kind(core_strategies.RoleBindingStrategy)
+CLUSTER_ROLE: Final = _rights_kind(core_strategies.ClusterRoleStrategy)
+CLUSTER_ROLE_BINDING: Final = _rights_kind(core_strategies.ClusterRoleBindingStrategy)
 
 KINDS: Final[tuple[Kind, ...]] = (
     RESOURCE_SLICE,

@@ -1,4 +1,4 @@
-"""Nodes, namespaces, quotas, events, leases and jobs: metadata, and the rules that users encounter."""
+"""Nodes, quotas, events, leases and jobs: the rules that users encounter."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Final
 
 from dralloc.api.batch_v1 import Job
 from dralloc.api.coordination_v1 import Lease
-from dralloc.api.core_v1 import Event, Namespace, Node, ResourceQuota
+from dralloc.api.core_v1 import Event, Node, ResourceQuota
 from dralloc.api.validation.formats import validate_choice, validate_format
-from dralloc.api.validation.metadata import validate_metadata, validate_metadata_update
 from dralloc.api.validation.pod import TAINT_EFFECTS, validate_pod_spec
 from dralloc.primitives import names
 from dralloc.primitives.field_errors import FieldError, FieldPath, duplicate, invalid, required
@@ -18,17 +17,7 @@ from dralloc.primitives.quantity import Quantity
 SPEC: Final = FieldPath.of("spec")
 
 
-def validate_node(node: Node) -> Iterator[FieldError]:
-    yield from validate_metadata(node.metadata, namespaced=False)
-    yield from _validate_node_taints(node)
-
-
-def validate_node_update(new: Node, old: Node) -> Iterator[FieldError]:
-    yield from validate_metadata_update(new.metadata, old.metadata)
-    yield from _validate_node_taints(new)
-
-
-def _validate_node_taints(node: Node) -> Iterator[FieldError]:
+def validate_node_taints(node: Node) -> Iterator[FieldError]:
     seen: set[tuple[str, str]] = set()
     for position, taint in enumerate(node.spec.taints):
         path = SPEC.child("taints").index(position)
@@ -43,31 +32,19 @@ def _validate_node_taints(node: Node) -> Iterator[FieldError]:
         seen.add((taint.key, taint.effect))
 
 
-def validate_namespace(namespace: Namespace) -> Iterator[FieldError]:
-    yield from validate_metadata(namespace.metadata, namespaced=False, name_faults=names.dns_label)
-
-
-def validate_namespace_update(new: Namespace, old: Namespace) -> Iterator[FieldError]:
-    yield from validate_metadata_update(new.metadata, old.metadata)
-
-
-def validate_resource_quota(quota: ResourceQuota) -> Iterator[FieldError]:
-    yield from validate_metadata(quota.metadata, namespaced=True)
+def validate_resource_quota_spec(quota: ResourceQuota) -> Iterator[FieldError]:
     yield from _validate_amounts(quota.spec.hard, SPEC.child("hard"))
 
 
 def validate_resource_quota_update(new: ResourceQuota, old: ResourceQuota) -> Iterator[FieldError]:
-    yield from validate_metadata_update(new.metadata, old.metadata)
-    yield from _validate_amounts(new.spec.hard, SPEC.child("hard"))
     if set(new.spec.scopes) != set(old.spec.scopes):
         yield invalid(SPEC.child("scopes"), list(new.spec.scopes), "field is immutable")
 
 
-def validate_resource_quota_status_update(new: ResourceQuota, old: ResourceQuota) -> Iterator[FieldError]:
-    yield from validate_metadata_update(new.metadata, old.metadata)
+def validate_resource_quota_status(quota: ResourceQuota) -> Iterator[FieldError]:
     status = FieldPath.of("status")
-    yield from _validate_amounts(new.status.hard, status.child("hard"))
-    yield from _validate_amounts(new.status.used, status.child("used"))
+    yield from _validate_amounts(quota.status.hard, status.child("hard"))
+    yield from _validate_amounts(quota.status.used, status.child("used"))
 
 
 def _validate_amounts(amounts: Mapping[str, Quantity], path: FieldPath) -> Iterator[FieldError]:
@@ -78,7 +55,6 @@ def _validate_amounts(amounts: Mapping[str, Quantity], path: FieldPath) -> Itera
 
 
 def validate_event(event: Event) -> Iterator[FieldError]:
-    yield from validate_metadata(event.metadata, namespaced=True)
     about, namespace = event.involved_object, event.metadata.namespace
     # Events about cluster-scoped objects are in the default namespace.
     if about.namespace != namespace and (about.namespace or namespace not in ("default", "kube-system")):
@@ -87,21 +63,7 @@ def validate_event(event: Event) -> Iterator[FieldError]:
         )
 
 
-def validate_event_update(new: Event, old: Event) -> Iterator[FieldError]:
-    yield from validate_metadata_update(new.metadata, old.metadata)
-
-
 def validate_lease(lease: Lease) -> Iterator[FieldError]:
-    yield from validate_metadata(lease.metadata, namespaced=True)
-    yield from _validate_lease_spec(lease)
-
-
-def validate_lease_update(new: Lease, old: Lease) -> Iterator[FieldError]:
-    yield from validate_metadata_update(new.metadata, old.metadata)
-    yield from _validate_lease_spec(new)
-
-
-def _validate_lease_spec(lease: Lease) -> Iterator[FieldError]:
     spec = lease.spec
     if spec.lease_duration_seconds is not None and spec.lease_duration_seconds <= 0:
         yield invalid(SPEC.child("leaseDurationSeconds"), spec.lease_duration_seconds, "must be greater than 0")
@@ -112,16 +74,6 @@ def _validate_lease_spec(lease: Lease) -> Iterator[FieldError]:
 
 
 def validate_job(job: Job) -> Iterator[FieldError]:
-    yield from validate_metadata(job.metadata, namespaced=True)
-    yield from _validate_job_spec(job)
-
-
-def validate_job_update(new: Job, old: Job) -> Iterator[FieldError]:
-    yield from validate_metadata_update(new.metadata, old.metadata)
-    yield from _validate_job_spec(new)
-
-
-def _validate_job_spec(job: Job) -> Iterator[FieldError]:
     for field, number in (
         ("parallelism", job.spec.parallelism),
         ("completions", job.spec.completions),

@@ -1,4 +1,4 @@
-"""Objects that install programs: workloads, accounts, roles."""
+"""Objects that install programs: workloads and roles."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from dralloc.api.apps_v1 import DaemonSet, Deployment, DeploymentSpec
-from dralloc.api.core_v1 import ServiceAccount
 from dralloc.api.rbac_v1 import GROUP, ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, Subject
 from dralloc.api.validation.formats import validate_choice
-from dralloc.api.validation.metadata import validate_metadata, validate_metadata_update
 from dralloc.api.validation.pod import validate_pod_spec
 from dralloc.primitives.field_errors import FieldError, FieldPath, invalid, required
 
@@ -20,19 +18,12 @@ SUBJECTS: Final = ("ServiceAccount", "User", "Group")
 Workload = DaemonSet | Deployment
 
 
-def validate_workload(workload: Workload) -> Iterator[FieldError]:
-    yield from validate_metadata(workload.metadata, namespaced=True)
-    yield from _validate_workload_spec(workload)
-
-
 def validate_workload_update(new: Workload, old: Workload) -> Iterator[FieldError]:
-    yield from validate_metadata_update(new.metadata, old.metadata)
-    yield from _validate_workload_spec(new)
     if new.spec.selector != old.spec.selector:
         yield invalid(SPEC.child("selector"), new.spec.selector, "field is immutable")
 
 
-def _validate_workload_spec(workload: Workload) -> Iterator[FieldError]:
+def validate_workload(workload: Workload) -> Iterator[FieldError]:
     spec, template = workload.spec, SPEC.child("template")
     if isinstance(spec, DeploymentSpec) and spec.replicas is not None and spec.replicas < 0:
         yield invalid(SPEC.child("replicas"), spec.replicas, "must be greater than or equal to 0")
@@ -48,18 +39,10 @@ def _validate_workload_spec(workload: Workload) -> Iterator[FieldError]:
         )
 
 
-def validate_service_account(account: ServiceAccount) -> Iterator[FieldError]:
-    yield from validate_metadata(account.metadata, namespaced=True)
-
-
-def validate_service_account_update(new: ServiceAccount, old: ServiceAccount) -> Iterator[FieldError]:
-    yield from validate_metadata_update(new.metadata, old.metadata)
-
-
 # --- Rights -------------------------------------------------------------------------------------------------------
 
 
-def _faults_of_name(text: str) -> tuple[str, ...]:
+def role_name_faults(text: str) -> tuple[str, ...]:
     """The name of a role must only be usable in a URL."""
     if text in (".", ".."):
         return (f"may not be '{text}'",)
@@ -67,17 +50,6 @@ def _faults_of_name(text: str) -> tuple[str, ...]:
 
 
 def validate_role(role: Role) -> Iterator[FieldError]:
-    namespaced = not isinstance(role, ClusterRole)
-    yield from validate_metadata(role.metadata, namespaced=namespaced, name_faults=_faults_of_name)
-    yield from _validate_rules(role)
-
-
-def validate_role_update(new: Role, old: Role) -> Iterator[FieldError]:
-    yield from validate_metadata_update(new.metadata, old.metadata)
-    yield from _validate_rules(new)
-
-
-def _validate_rules(role: Role) -> Iterator[FieldError]:
     for position, rule in enumerate(role.rules):
         yield from _validate_rule(
             rule, FieldPath.of("rules").index(position), in_namespace=not isinstance(role, ClusterRole)
@@ -102,20 +74,12 @@ def _validate_rule(rule: PolicyRule, path: FieldPath, *, in_namespace: bool) -> 
         yield required(path.child("resources"), "resource rules must supply at least one resource")
 
 
-def validate_binding(binding: RoleBinding) -> Iterator[FieldError]:
-    namespaced = not isinstance(binding, ClusterRoleBinding)
-    yield from validate_metadata(binding.metadata, namespaced=namespaced, name_faults=_faults_of_name)
-    yield from _validate_binding(binding)
-
-
 def validate_binding_update(new: RoleBinding, old: RoleBinding) -> Iterator[FieldError]:
-    yield from validate_metadata_update(new.metadata, old.metadata)
-    yield from _validate_binding(new)
     if new.role_ref != old.role_ref:
         yield invalid(ROLE_REF, new.role_ref, "cannot change roleRef")
 
 
-def _validate_binding(binding: RoleBinding) -> Iterator[FieldError]:
+def validate_binding(binding: RoleBinding) -> Iterator[FieldError]:
     yield from validate_choice(binding.role_ref.api_group, ROLE_REF.child("apiGroup"), (GROUP,))
     kinds = ("ClusterRole",) if isinstance(binding, ClusterRoleBinding) else ("ClusterRole", "Role")
     yield from validate_choice(binding.role_ref.kind, ROLE_REF.child("kind"), kinds)

@@ -21,7 +21,7 @@ from dralloc.api.pod_v1 import (
 )
 from dralloc.api.scheduling_v1 import PREEMPTION_POLICIES
 from dralloc.api.validation import formats
-from dralloc.api.validation.metadata import validate_labels, validate_metadata, validate_metadata_update
+from dralloc.api.validation.metadata import validate_labels
 from dralloc.api.validation.node_selector import validate_label_requirement, validate_node_selector
 from dralloc.primitives import names
 from dralloc.primitives.field_errors import (
@@ -43,13 +43,7 @@ STATUS: Final = FieldPath.of("status")
 
 
 def validate_pod(pod: Pod) -> Iterator[FieldError]:
-    yield from validate_metadata(pod.metadata, namespaced=True)
-    yield from validate_pod_spec(pod.spec, SPEC)
-
-
-def validate_pod_update(new: Pod, old: Pod) -> Iterator[FieldError]:
-    yield from validate_metadata_update(new.metadata, old.metadata)
-    yield from validate_pod_spec(new.spec, SPEC)
+    return validate_pod_spec(pod.spec, SPEC)
 
 
 def validate_pod_spec(spec: PodSpec, path: FieldPath) -> Iterator[FieldError]:
@@ -224,14 +218,13 @@ def _validate_toleration(toleration: Toleration, path: FieldPath) -> Iterator[Fi
 # --- Status ----------------------------------------------------------------------------------------------------
 
 
-def validate_pod_status_update(new: Pod, old: Pod) -> Iterator[FieldError]:
-    yield from validate_metadata_update(new.metadata, old.metadata)
-    if new.status.nominated_node_name:
-        yield from formats.validate_dns_subdomain(new.status.nominated_node_name, STATUS.child("nominatedNodeName"))
-    yield from _validate_claim_statuses(new.status, new.spec)
-    if new.status.extended_resource_claim_status is not None:
+def validate_pod_status(pod: Pod) -> Iterator[FieldError]:
+    if pod.status.nominated_node_name:
+        yield from formats.validate_dns_subdomain(pod.status.nominated_node_name, STATUS.child("nominatedNodeName"))
+    yield from _validate_claim_statuses(pod.status, pod.spec)
+    if pod.status.extended_resource_claim_status is not None:
         path = STATUS.child("extendedResourceClaimStatus")
-        yield from _validate_extended_claim(new.status.extended_resource_claim_status, new.spec, path)
+        yield from _validate_extended_claim(pod.status.extended_resource_claim_status, pod.spec, path)
 
 
 def _validate_claim_statuses(status: PodStatus, spec: PodSpec) -> Iterator[FieldError]:

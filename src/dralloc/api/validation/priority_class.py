@@ -7,7 +7,6 @@ from typing import Final
 
 from dralloc.api.scheduling_v1 import PREEMPTION_POLICIES, SYSTEM_CLASSES, SYSTEM_PREFIX, USERS_HIGHEST, PriorityClass
 from dralloc.api.validation.formats import validate_choice
-from dralloc.api.validation.metadata import validate_metadata, validate_metadata_update
 from dralloc.primitives.field_errors import FieldError, FieldPath, forbidden, invalid
 
 NAME: Final = FieldPath.of("metadata", "name")
@@ -16,7 +15,6 @@ PREEMPTION_POLICY: Final = FieldPath.of("preemptionPolicy")
 
 
 def validate_priority_class(new: PriorityClass) -> Iterator[FieldError]:
-    yield from validate_metadata(new.metadata, namespaced=False)
     name = new.metadata.name
     if name.startswith(SYSTEM_PREFIX):
         if new.value != SYSTEM_CLASSES.get(name) or new.global_default:
@@ -29,7 +27,6 @@ def validate_priority_class(new: PriorityClass) -> Iterator[FieldError]:
 
 def validate_priority_class_update(new: PriorityClass, old: PriorityClass) -> Iterator[FieldError]:
     """Pods keep the priority of their creation, so a class must not change its meaning."""
-    yield from validate_metadata_update(new.metadata, old.metadata)
     if new.value != old.value:
         yield forbidden(VALUE, "may not be changed in an update")
     if new.preemption_policy != old.preemption_policy:
