@@ -91,7 +91,7 @@ def test_a_server_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.
     assert f"nothing listens at {address}; start a server there" in refused("--kubeconfig", str(kubeconfig))
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
     assert "has no context named 'nope'" in refused("--context", "nope")
-    assert "--in-process measures no other server" in refused("--context", "nope", "--in-process")
+    assert "--in-process cannot be combined" in refused("--context", "nope", "--in-process")
 
 
 @pytest.mark.slow
@@ -109,4 +109,4 @@ def test_a_server_that_does_not_trust_or_is_not_trusted_is_told(tmp_path: Path) 
 @pytest.mark.slow
 def test_a_cluster_that_cannot_be_started_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
-    assert "the cluster to measure cannot be started: " in refused()
+    assert "cannot start the cluster to measure: " in refused()

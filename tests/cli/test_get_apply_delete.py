@@ -180,7 +180,7 @@ def test_what_was_applied_is_there_for_machines(api: ApiThread) -> None:
 
 
 def test_nothing_to_apply(api: ApiThread) -> None:
-    assert "there is no object in -" in run(api, "apply", "-f", "-", stdin="").stderr
+    assert "no objects in -" in run(api, "apply", "-f", "-", stdin="").stderr
 
 
 # --- get ------------------------------------------------------------------------------------------------------------------

@@ -70,7 +70,7 @@ def test_the_smallest_screen_shows_something(height: int) -> None:
 
 
 def test_nothing_to_show() -> None:
-    assert drawn(Snapshot())[-1] == "there are no devices"
+    assert drawn(Snapshot())[-1] == "no devices"
 
 
 def test_a_little_is_never_shown_as_nothing() -> None:
@@ -85,7 +85,7 @@ def test_changes_are_told_device_by_device() -> None:
         "node-0002  gpu.example.com/node-0002/gpu-0  full  memory 80Gi of 80Gi used  default/c-2"
     ]
     gone = reporter.reports(cluster(2, {1: "20Gi"}))
-    assert list(change_lines(before, gone)) == ["gpu.example.com/node-0002/gpu-0  is not published any more"]
+    assert list(change_lines(before, gone)) == ["gpu.example.com/node-0002/gpu-0  is no longer published"]
     assert list(change_lines(before, before)) == []
 
 

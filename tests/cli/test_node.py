@@ -40,7 +40,7 @@ def test_what_cannot_be_done_is_said_in_a_line(tmp_path: Path) -> None:
         "node", "--kubeconfig", nobody, "--fake", "1", "--profile", "x"
     )
     taken = f"{nobody}/below-a-file"
-    assert f"cannot work in {taken}: Not a directory; choose another place with --plugin-dir" in refused(
+    assert f"cannot work in {taken}: Not a directory; choose another path with --plugin-dir" in refused(
         "node", "--kubeconfig", nobody, "--plugin-dir", taken
     )
     assert "nothing listens at http://127.0.0.1:1" in refused("record", "--kubeconfig", nobody)

@@ -81,7 +81,7 @@ def test_no_rights_at_all(api: ApiThread) -> None:
         told = run("top", "devices", "--kubeconfig", str(api.kubeconfig))
     finally:
         api.answers.clear()
-    assert_one_line(told, "does not allow it", "jane", "choose another user with --context")
+    assert_one_line(told, "denies access", "jane", "choose another user with --context")
 
 
 def test_no_kubernetes_behind_the_address(api: ApiThread) -> None:
@@ -99,12 +99,12 @@ def test_answers_that_make_no_sense(api: ApiThread) -> None:
         told = run("top", "devices", "--kubeconfig", str(api.kubeconfig))
     finally:
         api.answers.clear()
-    assert_one_line(told, "sent what this version of dralloc cannot read")
+    assert_one_line(told, "sent a response that this version of dralloc cannot decode")
 
 
 def test_a_host_that_does_not_exist(tmp_path: Path) -> None:
     told = run("top", "devices", "--kubeconfig", str(kubeconfig(tmp_path, "http://nowhere.invalid:6443")))
-    assert_one_line(told, "the host of http://nowhere.invalid:6443 is not known here")
+    assert_one_line(told, "the host name of http://nowhere.invalid:6443 cannot be resolved")
 
 
 @pytest.mark.parametrize("server", ["nonsense", "", 5, "ftp://x", "http://a b", "http://h:abc", "http://h:99999"])
@@ -187,4 +187,4 @@ def test_who_names_no_cluster_is_led_to_that_of_up(tmp_path: Path, named: str) -
     left = tmp_path / "dralloc" / "kubeconfig"
     left.parent.mkdir()
     left.touch()
-    assert_one_line(run("get", "pods", **places), f"; for that of dralloc up: export KUBECONFIG={left}")
+    assert_one_line(run("get", "pods", **places), f"; for the cluster of dralloc up: export KUBECONFIG={left}")

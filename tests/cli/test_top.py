@@ -35,7 +35,7 @@ n1
     gpu-1  free    memory 0 of 40Gi used, 40Gi free, fits up to 40Gi  tainted broken=fan:NoSchedule
 n2
   gpu.example.com/n2: 0 of 1 free
-    gpu-0  in use  memory 80Gi of 80Gi used, 0 free, nothing more fits
+    gpu-0  in use  memory 80Gi of 80Gi used, 0 free, no more fits
            ml/whole
 """
     )
@@ -92,7 +92,7 @@ def test_bars_counters_and_capacities_side_by_side() -> None:
 
 def test_no_devices() -> None:
     result = run("-f", "-", stdin="apiVersion: v1\nkind: Node\nmetadata: {name: node-1}\n")
-    assert (result.exit_code, result.stdout) == (0, "there are no devices\n")
+    assert (result.exit_code, result.stdout) == (0, "no devices\n")
 
 
 def test_an_unknown_node() -> None:

@@ -33,7 +33,7 @@ from tests.support.workloads import claim_template, pod, template
 pytestmark = pytest.mark.slow
 
 DEADLINE_S = 60
-ENDING = "\nending: watches are closed, requests under way are finished\n"
+ENDING = "\nshutting down: closing watches, finishing requests\n"
 FEW = ("--nodes", "gpu=1,nic=1")
 
 TEMPLATE = claim_template("share", request("gpu", device_class="gpu.example.com", capacity={"memory": "20Gi"}))
@@ -90,7 +90,7 @@ def test_many_nodes_are_not_waited_for() -> None:
     with cluster_process("--ephemeral", "--nodes", "nic=300") as cluster, connect(cluster.kubeconfig) as client:
         assert cluster.process.stdout is not None
         line = cluster.process.stdout.readline()
-        assert line.startswith("all 300 fake nodes are there, after ")
+        assert line.startswith("all 300 simulated nodes are ready, after ")
         assert len(client.list(Node)) == 300
 
 
@@ -133,7 +133,7 @@ def test_killed_and_started_again_it_goes_on_with_what_was_there(
         until_running(client, "waiting")
         assert len(client.list(ResourceClaim)) == 2
     with cluster_process("--nodes", "gpu=1") as cluster, connect(cluster.kubeconfig) as client:
-        assert "fake nodes that are not asked for any more are gone, with their pods: nic-0\n" in cluster.said
+        assert "deleted simulated nodes that are no longer requested, with their pods: nic-0\n" in cluster.said
         assert [node.metadata.name for node in client.list(Node)] == ["gpu-0"]
         assert client.get(Pod, "before").status.phase == "Running"
 
@@ -142,7 +142,7 @@ def test_none_is_a_number_of_nodes_that_is_kept_too(tmp_path: Path) -> None:
     place = ("--data-dir", str(tmp_path))
     for options in (("--no-nodes",), ()):
         with cluster_process(*place, *options) as cluster, connect(cluster.kubeconfig) as client:
-            assert "fake nodes  none\n" in cluster.said
+            assert "nodes       none\n" in cluster.said
             assert not client.list(Node)
 
 
@@ -218,7 +218,7 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
         port = other.getsockname()[1]
         said = refused("--ephemeral", "--port", str(port))
     assert said == (
-        f"dralloc: port {port} is taken by another program; choose another one with --port, 0 takes a free one\n"
+        f"dralloc: port {port} is in use by another program; choose another one with --port, or 0 for a free port\n"
     )
 
 
@@ -235,11 +235,11 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
         (("--ephemeral", "--store", "memory://"), "--ephemeral keeps nothing"),
         (
             ("--data-dir", "/dev/null/x"),
-            "cannot start from /dev/null/x: Not a directory .*; choose another place with --data-dir",
+            "cannot start from /dev/null/x: Not a directory .*; choose another path with --data-dir",
         ),
         (
             ("--ephemeral", "--kubeconfig", "/dev"),
-            "cannot write the kubeconfig /dev: it is not a file; choose another place with --kubeconfig",
+            "cannot write the kubeconfig /dev: it is not a file; choose another path with --kubeconfig",
         ),
     ],
 )

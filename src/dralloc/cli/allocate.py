@@ -28,7 +28,9 @@ def allocate(
     context: Context = None,
     namespace: Annotated[
         str | None,
-        typer.Option("--namespace", "-n", help="Only what waits in this namespace; names without one are in it."),
+        typer.Option(
+            "--namespace", "-n", help="Only pods and claims in this namespace; also the namespace of names without one."
+        ),
     ] = None,
     output: Output = OutputFormat.TABLE,
     feature_gates: Gates = "",
@@ -39,15 +41,14 @@ def allocate(
     those that are still to be made from templates; Jobs and Deployments of the files count as their pods. The node is the one that the
     scheduler would choose.
 
-    # What would every claim get that has nothing yet? Pods first, in the order of
-    # the files.
+    # What would every pending pod and claim get?
     dralloc allocate -f cluster/
 
-    # In the cluster that kubectl would ask: what would this pod get, and on which
-    # node? Nothing is written.
+    # What would this pod get, and on which node, in the cluster of kubectl's
+    # current context?
     dralloc allocate --pod ml/train-0
 
-    # What would these pods get, if I created them there?
+    # What would these pods get in that cluster?
     dralloc allocate -f pods.yaml --context production
 
     # The claim as it would be stored, on one node.

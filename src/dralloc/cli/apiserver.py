@@ -15,37 +15,38 @@ if TYPE_CHECKING:
 
 
 def apiserver(
-    data_dir: Annotated[Path, typer.Option(help="Where objects, certificates and the kubeconfig are kept.")] = Path(
+    data_dir: Annotated[Path, typer.Option(help="The directory of objects, certificates and the kubeconfig.")] = Path(
         "~/.dralloc"
     ),
     bind: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(metavar="PORT", help="The port to listen on; 0 takes a free one.", min=0, max=65535)
+        int, typer.Option(metavar="PORT", help="The port to listen on; 0 for a free port.", min=0, max=65535)
     ] = 6443,
     store: Annotated[
-        str | None, typer.Option(help="memory://, sqlite:///PATH or etcd://HOST:PORT; a file in the data directory.")
+        str | None,
+        typer.Option(help="memory://, sqlite:///PATH or etcd://HOST:PORT; default: a file in the data directory."),
     ] = None,
     kubeconfig: Annotated[
         Path | None,
         typer.Option(
-            help="Where to write the kubeconfig, or the file to add to; in the data directory unless told. Others' entries stay."
+            help="The kubeconfig to write or to add an entry to; other entries are kept. Default: in the data directory."
         ),
     ] = None,
     feature_gates: Gates = "",
     token_file: Annotated[
-        Path | None, typer.Option(help='More users, one a line: token,user,uid,"group,group".')
+        Path | None, typer.Option(help='A file with more users, one per line: token,user,uid,"group,group".')
     ] = None,
     insecure_http: Annotated[
-        bool, typer.Option("--insecure-http", help="Plain http without tokens, on loopback only: for tests.")
+        bool, typer.Option("--insecure-http", help="Serve plain HTTP without tokens, on loopback only, for tests.")
     ] = False,
 ) -> None:
     """Serve the Kubernetes API for devices and claims.
 
-    # A server that keeps what it has, for kubectl and everything else; it prints
-    # the kubeconfig.
+    # A server with persistent objects, for kubectl and other clients; it prints
+    # the path of the kubeconfig.
     dralloc apiserver
 
-    # One that forgets, on a free port; one of several on a real etcd.
+    # One in memory, on a free port; one of several replicas on an etcd.
     dralloc apiserver --store memory:// --port 0 --data-dir /tmp/try
     dralloc apiserver --store etcd://127.0.0.1:2379
     """
@@ -86,7 +87,7 @@ def _serve(settings: ServerSettings) -> None:
     except (BadServerSettings, BadTokenFile, StoreError) as error:
         fail(str(error))
     except UnusableKubeconfig as error:
-        fail(f"{error}; choose another place with --kubeconfig")
+        fail(f"{error}; choose another path with --kubeconfig")
     except OSError as error:
         fail(f"cannot serve on {settings.bind}:{settings.port} from {settings.data_dir}: {error.strerror or error}")
 
@@ -108,4 +109,4 @@ async def _serve_until_told(settings: ServerSettings) -> None:
         say(f"web page: {running.url}/ui/")
         say(f"try: KUBECONFIG={settings.kubeconfig_path} kubectl get deviceclasses,resourceslices,resourceclaims -A")
         await ending.wait()
-        say("ending: watches are closed, requests under way are finished")
+        say("shutting down: closing watches, finishing requests")

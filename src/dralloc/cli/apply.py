@@ -19,26 +19,27 @@ def apply(
         list[str], typer.Option("--filename", "-f", help="Manifests, directories of them, or - for standard input.")
     ],
     namespace: Namespace = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Ask the server, and store nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Let the server check the objects without storing them.")
+    ] = False,
     force_conflicts: Annotated[
-        bool, typer.Option("--force-conflicts", help="Take over fields that others have set.")
+        bool, typer.Option("--force-conflicts", help="Take over fields that other field managers own.")
     ] = False,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     output: Output = OutputFormat.TABLE,
     feature_gates: Gates = "",
 ) -> None:
-    """Create what is not there, and change what is different. Exits with 1 if something is wrong or refused.
+    """Create or update objects. Exits with 1 if an object is invalid or rejected.
 
-    Everything is read and checked before anything is sent: a typing error in the last file leaves the cluster as it was. Then the
-    server applies one object after the other (server-side apply), namespaces first.
+    All files are validated before the first object is sent. Objects are applied one by one (server-side apply), namespaces first.
 
-    # A file, a directory, or what another program writes.
+    # A file, a directory, or the output of another program.
     dralloc apply -f claim.yaml
     dralloc apply -f examples/first-look
     dralloc convert -f old.yaml --to v1 | dralloc apply -f -
 
-    # What would change? And what would be stored then?
+    # What would change, and how would the objects be stored?
     dralloc apply -f cluster/ --dry-run
     dralloc apply -f cluster/ --dry-run -o yaml
     """
@@ -52,7 +53,7 @@ def apply(
     warned = _judge(sources, feature_gates)
     records = records_of(sources)
     if not records:
-        fail(f"there is no object in {', '.join(files)}")
+        fail(f"no objects in {', '.join(files)}")
     connection = find_server(kubeconfig, context)
 
     async def work(transport: Transport) -> list[Applied]:

@@ -1,4 +1,4 @@
-"""`dralloc bench`: measure a cluster as its users have it."""
+"""`dralloc bench`: measure a cluster."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def _workloads(incomplete: str) -> list[str]:
 
 @app.callback()
 def bench() -> None:
-    """Measure a cluster as its users have it.
+    """Measure a cluster.
 
-    # How many pods a second get a node, in a cluster that is started for it. More
-    # of it: dralloc bench throughput --help
+    # How many pods per second are scheduled, in a new cluster; for details see
+    # dralloc bench throughput --help
     dralloc bench throughput shared --nodes 50 --pods 400
     """
 
@@ -40,32 +40,30 @@ def throughput(
         list[str] | None,
         typer.Argument(
             metavar="WORKLOAD",
-            help="shared, plain, first, template (all of these unless given), or one-claim (256 pods at most), one-job.",
+            help="shared, plain, first, template (default: all of these), one-claim (at most 256 pods) or one-job.",
             autocompletion=_workloads,
         ),
     ] = None,
-    nodes: Annotated[int, typer.Option(metavar="COUNT", help="How many nodes there are.", min=1)] = 500,
-    pods: Annotated[
-        int, typer.Option(metavar="COUNT", help="How many pods are created, each with one claim.", min=1)
-    ] = 4000,
+    nodes: Annotated[int, typer.Option(metavar="COUNT", help="The number of nodes.", min=1)] = 500,
+    pods: Annotated[int, typer.Option(metavar="COUNT", help="The number of pods, each with one claim.", min=1)] = 4000,
     kubeconfig: Annotated[
-        Path | None, typer.Option(help="The cluster to measure; without this and --context, one is started for it.")
+        Path | None, typer.Option(help="The kubeconfig of the cluster to measure; default: a new cluster is started.")
     ] = None,
     context: Context = None,
     scheduler_name: Annotated[str, typer.Option(help="The schedulerName of the pods.")] = "dralloc",
     in_process: Annotated[
-        bool, typer.Option("--in-process", help="Everything in one process, without a network or a disk.")
+        bool, typer.Option("--in-process", help="Run everything in one process, without network and disk.")
     ] = False,
-    timeout: Annotated[int, typer.Option(metavar="SECONDS", help="Give up after so many seconds.", min=1)] = 600,
+    timeout: Annotated[int, typer.Option(metavar="SECONDS", help="The timeout.", min=1)] = 600,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """How many pods a second get a node, from the first create to the last bind.
+    """Measure how many pods per second are scheduled, from the first create to the last bind.
 
-    Without --kubeconfig or --context, an API server, a scheduler and, for claims from templates, controllers are started for it, on a store in
-    SQLite, each in a process of its own. With one of them, that server and the scheduler that works on it are measured, and cleaned up after.
-    Eight pods fill a node, as in the measurements of Kubernetes.
+    Without --kubeconfig or --context, an API server with an SQLite store, a scheduler and, for claims from templates, controllers are
+    started, each in a process of its own. Otherwise that server and its scheduler are measured, and the objects are deleted afterwards.
+    Eight pods fill a node, as in the benchmarks of Kubernetes.
 
-    # A quick look, then what a larger cluster does.
+    # A quick run, then a larger cluster.
     dralloc bench throughput shared --nodes 50 --pods 400
     dralloc bench throughput --nodes 5000 --pods 10000
 
@@ -79,9 +77,9 @@ def throughput(
 
     names = workload or list(WITH_OWN_CLAIMS)
     if unknown := [name for name in names if name not in WORKLOADS]:
-        fail(f"there is no workload {unknown[0]!r}; there are {', '.join(WORKLOADS)}")
+        fail(f"unknown workload {unknown[0]!r}; known: {', '.join(WORKLOADS)}")
     if in_process and (kubeconfig or context):
-        fail("--in-process measures no other server, so it takes neither --kubeconfig nor --context")
+        fail("--in-process cannot be combined with --kubeconfig or --context")
     for name in names:
         if pods > (room := WORKLOADS[name].pods_max(nodes)):
             fail(
@@ -132,7 +130,7 @@ def _measurement(
         try:
             return run_until_terminated(measuring(workload, scale), uvloop.new_event_loop)
         except (DidNotStart, OSError) as error:
-            fail(f"the cluster to measure cannot be started: {in_words(error)}")
+            fail(f"cannot start the cluster to measure: {in_words(error)}")
 
     if kubeconfig is None and context is None:
         return on_our_own

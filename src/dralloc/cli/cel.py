@@ -55,29 +55,27 @@ def cel(
     ] = False,
     device: Annotated[
         str | None,
-        typer.Option(help="Only devices of this name; driver/pool/device where the name alone is not enough."),
+        typer.Option(help="Only devices with this name, or with this driver/pool/device."),
     ] = None,
     kubeconfig: Annotated[
         Path | None,
-        typer.Option(
-            help="A cluster whose devices it is tried on; without this and --context, those of files, if any."
-        ),
+        typer.Option(help="The kubeconfig of a cluster with devices; default: the devices of the files, if any."),
     ] = None,
     context: Context = None,
     output: Output = OutputFormat.TABLE,
     feature_gates: Gates = "",
 ) -> None:
-    """Try a selector on devices. Exits with 1 if it fails on one of them, or would be refused in a new object; with 2 if it is no selector.
+    """Evaluate a selector on devices. Exits with 1 if it fails on one of them or would be rejected in a new object; with 2 if it does not compile.
 
-    # Can it be used, and what does it cost at most?
+    # Does it compile, and what is its maximum cost?
     dralloc cel 'device.attributes["gpu.example.com"].model == "a100"'
 
-    # Which devices of a cluster, or of files, does it choose? Names that no
-    # device has are pointed out.
+    # Which devices of a cluster, or of files, match? Names that no device has are
+    # reported.
     dralloc cel 'device.driver == "gpu.example.com"' --context production
     dralloc cel 'device.allowMultipleAllocations' -f slices.yaml
 
-    # Why does it not choose this one? The value of every part.
+    # Why does this device not match? Shows the value of every part.
     dralloc cel device.allowMultipleAllocations -f s.yaml --explain --device gpu-0
     """
     from dralloc.api.inventory import take_inventory
@@ -88,7 +86,7 @@ def cel(
     try:
         selector = compile_selector(expression)
     except CelCompileError as error:
-        fail(f"the expression cannot be used\n{error}")
+        fail(f"invalid expression\n{error}")
     checked = check_selector(expression, environment_for(parse_gates(feature_gates)))
     refusal = checked.message if isinstance(checked, RefusedExpression) else ""
     slices = list(_read_slices(files or []))
@@ -97,7 +95,7 @@ def cel(
         slices += _slices_of_cluster(kubeconfig, context)
     candidates = [candidate for candidate in _candidates(selector, slices) if _is_meant(candidate, device)]
     if (files or is_about_cluster) and not candidates:
-        fail(f"there is no device called {device}" if device else "there are no devices there")
+        fail(f"no device {device}" if device else "no devices found")
     if explain:
         _explain(selector, candidates, output)
     else:
@@ -126,7 +124,7 @@ def _read_slices(files: list[str]) -> Iterator[ResourceSlice]:
         try:
             found = to_hub(read_object(kind, record.api_version.rpartition("/")[2], record.body))
         except DecodeError as error:
-            fail(f"{record.file}: {error}; dralloc validate {record.file} says where")
+            fail(f"{record.file}: {error}; for the position run: dralloc validate {record.file}")
         assert isinstance(found, ResourceSlice)
         yield found
 
@@ -246,9 +244,9 @@ def _report(findings: _Findings, output: OutputFormat) -> None:
         for entry in findings.names():
             say(_sentence(entry, findings.inventory.device_count))
     else:
-        say(f"The expression can be used. It costs at most {findings.selector.checked.cost_max:,}.")
+        say(f"The expression is valid. Its maximum cost is {findings.selector.checked.cost_max:,}.")
     if findings.refusal:
-        say(f"warning: a new object with this expression would be refused: {findings.refusal}", err=True)
+        say(f"warning: a new object with this expression would be rejected: {findings.refusal}", err=True)
 
 
 def _print_table(candidates: list[Candidate]) -> None:
@@ -283,7 +281,7 @@ def _explain(selector: Selector, candidates: list[Candidate], output: OutputForm
     from dralloc.cel.errors import CelError
 
     if not candidates:
-        fail("an explanation needs a device: name files with -f, or a cluster with --kubeconfig or --context")
+        fail("--explain needs a device: give files with -f, or a cluster with --kubeconfig or --context")
     # Without a name, the device about which there is most to tell.
     candidate = min(candidates, key=lambda one: {None: 0, False: 1, True: 2}[one.matches])
     try:

@@ -1,4 +1,4 @@
-"""`dralloc conformance`: put recorded answers of Kubernetes to this version, and count where they agree."""
+"""`dralloc conformance`: compare this version with recorded answers of Kubernetes."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ def conformance(
         str,
         typer.Argument(
             metavar="FAMILY",
-            help="What the recorded answers are about, such as api or quantity.",
+            help="The family of recorded answers, such as api or quantity.",
             autocompletion=_families,
         ),
     ],
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE", help="Files of recorded answers, one JSON object a line, gzip or plain."),
+        typer.Argument(metavar="FILE", help="Files of recorded answers, one JSON object per line, plain or gzip."),
     ],
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show every disagreement.")] = False,
-    server: Annotated[str | None, typer.Option(help="The API server to ask, for families that need one.")] = None,
-    token: Annotated[str | None, typer.Option(help="A bearer token for that server.")] = None,
-    kubeconfig: Annotated[Path | None, typer.Option(help="Where to find credentials for that server.")] = None,
+    server: Annotated[str | None, typer.Option(help="The API server, for families that need one.")] = None,
+    token: Annotated[str | None, typer.Option(help="A bearer token for the server.")] = None,
+    kubeconfig: Annotated[Path | None, typer.Option(help="A kubeconfig with credentials for the server.")] = None,
     output: Output = OutputFormat.TABLE,
     feature_gates: Gates = "",
 ) -> None:
-    """Compare with recorded answers of Kubernetes. Exits with 0 if all agree or differ knowingly, with 1 otherwise.
+    """Compare with recorded answers of Kubernetes. Exits with 0 if all agree or are known differences, with 1 otherwise.
 
-    # Does the allocator give the devices that Kubernetes gave? Where does it not?
+    # Does the allocator choose the same devices as Kubernetes? With differences:
     dralloc conformance allocation tests/vectors/allocation.jsonl.gz
     dralloc conformance allocation tests/vectors/allocation.jsonl.gz -v
 
@@ -56,7 +56,7 @@ def conformance(
     from dralloc.conformance.vector_family import BadVectors, VectorOptions, VectorTally, known_differences, read_lines
 
     if family not in FAMILIES:
-        fail(f"there is no family {family!r}; there are: {', '.join(FAMILIES)}")
+        fail(f"unknown family {family!r}; known: {', '.join(FAMILIES)}")
     options = VectorOptions(parse_gates(feature_gates), server, token, kubeconfig)
     tally = VectorTally(known_differences(family))
     runner = load_family(family)
@@ -71,7 +71,7 @@ def conformance(
         except OSError as error:
             fail(f"{path}: {error.strerror or error}")
         except BadVectors as error:
-            fail(f"{path}: not recorded answers of the family {family}: {error}")
+            fail(f"{path}: no recorded answers of the family {family}: {error}")
     is_full = verbose or output is OutputFormat.WIDE
     answer(output, lambda: _values(family, tally, found), lambda: _lines(tally, found if is_full else []))
     if tally.disagreements:

@@ -1,4 +1,4 @@
-"""`dralloc controllers`: make claims from templates, give them back, evict pods, on any Kubernetes API server."""
+"""`dralloc controllers`: create claims from templates, release claims, evict pods, on any Kubernetes API server."""
 
 from __future__ import annotations
 
@@ -16,21 +16,19 @@ if TYPE_CHECKING:
 def controllers(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
-    only: Annotated[
-        str | None, typer.Option(help="Which controllers to run, with commas between them; all unless told.")
-    ] = None,
+    only: Annotated[str | None, typer.Option(help="Comma-separated controllers to run; default: all.")] = None,
     leader_elect: LeaderElect = False,
     feature_gates: Gates = "",
     metrics_address: MetricsAddress = None,
 ) -> None:
     """Run the controllers.
 
-    A cluster that has a kube-controller-manager runs most of these already: name with --only those that it lacks.
+    A cluster with a kube-controller-manager runs most of these already: use --only for those that it lacks.
 
-    # All of them, for a server of ours.
+    # All of them, for a dralloc server.
     dralloc controllers --kubeconfig ~/.dralloc/kubeconfig
 
-    # Two of them, in two replicas of which one works.
+    # Two of them, with leader election between replicas.
     dralloc controllers --only claim-templates,claim-lifecycle --leader-elect
     """
     from dralloc.cli.component_runner import work
@@ -42,7 +40,7 @@ def controllers(
 
     names = tuple(CONTROLLERS) if only is None else tuple(name.strip() for name in only.split(","))
     if unknown := [name for name in names if name not in CONTROLLERS]:
-        fail(f"--only: no controller is called {unknown[0]!r}; there are {', '.join(CONTROLLERS)}")
+        fail(f"--only: unknown controller {unknown[0]!r}; known: {', '.join(CONTROLLERS)}")
     gates = parse_gates(feature_gates)
     connection = find_server(kubeconfig, context)
     chosen = ControllerSet(

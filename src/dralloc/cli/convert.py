@@ -30,12 +30,12 @@ def convert(
     files: Annotated[
         list[str], typer.Option("--filename", "-f", help="A manifest, a directory of them, or - for standard input.")
     ],
-    to: Annotated[Version, typer.Option(help="The version that is wanted.")],
-    output: Annotated[ConvertFormat, typer.Option("--output", "-o", help="How to write it.")] = ConvertFormat.YAML,
+    to: Annotated[Version, typer.Option(help="The API version to convert to.")],
+    output: Annotated[ConvertFormat, typer.Option("--output", "-o", help="yaml or json.")] = ConvertFormat.YAML,
 ) -> None:
-    """Rewrite manifests in another version of resource.k8s.io. Nothing is defaulted or judged, nothing is lost.
+    """Convert manifests to another version of resource.k8s.io, without defaulting or validation.
 
-    # For a cluster that has only the first beta; and back.
+    # For a cluster that serves v1beta1 only; and back.
     dralloc convert -f claims.yaml --to v1beta1 > old.yaml
     dralloc convert -f old.yaml --to v1
     """
@@ -44,7 +44,7 @@ def convert(
 
     bodies = [_converted(record, to.value) for record in read_records(files)]
     if not bodies:
-        fail(f"there is no object in {', '.join(files)}")
+        fail(f"no objects in {', '.join(files)}")
     if output is ConvertFormat.YAML:
         say(to_yaml(bodies), newline=False)
     else:
@@ -60,7 +60,7 @@ def _converted(record: ManifestRecord, version: str) -> bytes:
     from dralloc.cli.manifest_records import fail_unread
 
     if not record.api_version or not record.kind:
-        fail(f"{record.file}: an object is expected, with apiVersion and kind")
+        fail(f"{record.file}: expected an object with apiVersion and kind")
     if record.api_version.rpartition("/")[0] != GROUP:
         return record.body
     kind = find_kind(record.api_version, record.kind)
@@ -73,4 +73,4 @@ def _converted(record: ManifestRecord, version: str) -> bytes:
     try:
         return encode(from_hub(to_hub(decode(record.body, served.wire_type)), version))
     except DecodeError as error:
-        fail(f"{record.file}: {error}; dralloc validate {record.file} says where")
+        fail(f"{record.file}: {error}; for the position run: dralloc validate {record.file}")

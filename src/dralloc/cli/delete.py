@@ -40,23 +40,24 @@ def delete(
     ] = None,
     names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="These objects.")] = None,
     files: Annotated[
-        list[str] | None, typer.Option("--filename", "-f", help="What these manifests name, or - for standard input.")
+        list[str] | None,
+        typer.Option("--filename", "-f", help="The objects of these manifests, or - for standard input."),
     ] = None,
     selector: Annotated[str, typer.Option("--selector", "-l", help="Objects of the kind with these labels.")] = "",
     namespace: Namespace = None,
     ignore_not_found: Annotated[
-        bool, typer.Option("--ignore-not-found", help="What is not there counts as deleted.")
+        bool, typer.Option("--ignore-not-found", help="Objects that do not exist count as deleted.")
     ] = False,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Delete objects. Exits with 1 if one of them is not there, or may not be deleted.
+    """Delete objects. Exits with 1 if one of them does not exist or cannot be deleted.
 
-    Objects that are in use, or that somebody still has to clean up after (finalizers), are marked, which is said, and go once that is
-    done. What they own goes after them: the pods of a job, and its claim.
+    Objects with finalizers are marked for deletion and deleted later; the output says so. Objects that they own are deleted, too:
+    the pods of a job, and its claim.
 
-    # By name, by label, or everything that was applied.
+    # By name, by label, or the objects of manifests.
     dralloc delete pod train-0 train-1 -n ml
     dralloc delete resourceclaims -l team=vision
     dralloc delete -f examples/first-look --ignore-not-found
@@ -70,10 +71,10 @@ def delete(
     from dralloc.client.discovery import discover
 
     if (kind is None) == (files is None):
-        fail("say what to delete: a kind with names or --selector, or manifests with -f")
+        fail("give a kind with names or --selector, or manifests with -f")
     words, named = split_words(kind, names or []) if kind is not None else ([], [])
     if kind is not None and bool(named) == bool(selector):
-        fail("say which: give names, or labels with --selector")
+        fail("give names, or labels with --selector")
     records = read_records(files) if files else []
     connection: ConnectionConfig = find_server(kubeconfig, context)
     place = namespace or connection.namespace

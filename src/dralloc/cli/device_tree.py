@@ -20,7 +20,7 @@ def tree(reports: Iterable[PoolReport], *, is_wide: bool, with_bars: bool) -> It
             yield shown or "(any node)"
         yield from (f"  {line}" for line in _pool_lines(report, is_wide=is_wide, with_bars=with_bars))
     if shown is None:
-        yield "there are no devices"
+        yield "no devices"
 
 
 def _pool_lines(report: PoolReport, *, is_wide: bool, with_bars: bool) -> Iterator[str]:
@@ -51,7 +51,7 @@ def _device_lines(report: DeviceReport, width: int, *, is_wide: bool, with_bars:
 
 def _capacity(report: CapacityReport, *, with_bars: bool) -> str:
     is_open = report.largest is not None and not report.is_exhausted
-    largest = f"fits up to {report.largest}" if is_open else "nothing more fits"
+    largest = f"fits up to {report.largest}" if is_open else "no more fits"
     bar = f"{_bar(report)} " if with_bars else ""
     return f"{report.name} {bar}{report.used} of {report.value} used, {report.free} free, {largest}"
 
@@ -70,7 +70,7 @@ def _holding(holding: Holding, *, is_wide: bool) -> str:
         return text
     share = f"  share {holding.share_id}" if holding.share_id else ""
     users = ", ".join(f"{reference.resource}/{reference.name}" for reference in holding.consumers)
-    return f"{text}  request {holding.request}{share}  used by {users or 'nobody'}"
+    return f"{text}  request {holding.request}{share}  used by {users or 'no pod'}"
 
 
 def _attributes(device: Device) -> Iterator[str]:

@@ -107,7 +107,7 @@ class DeviceWatch:
     async def _show(self, output: OutputFormat) -> None:
         self._changed.clear()
         if self._node is not None and not (self._reports() or self._node in self._snapshot.nodes):
-            fail(f"there is no node {self._node}, and nothing that it has", FINDINGS)
+            fail(f"no node {self._node}, and no devices of it", FINDINGS)
         if output is OutputFormat.TABLE and sys.stdout.isatty():
             await self._draw()
         else:

@@ -1,4 +1,4 @@
-"""`dralloc driver-test`: put a driver, in any language, to the questions that a node would ask it."""
+"""`dralloc driver-test`: check a driver, in any language, as a kubelet would call it."""
 
 from __future__ import annotations
 
@@ -23,48 +23,49 @@ def driver_test(
             "and KUBECONFIG, NODE_NAME, DRA_REGISTRY_DIR, DRA_PLUGINS_DIR and DRA_CDI_DIR are set.",
         ),
     ] = None,
-    socket: Annotated[
-        Path | None, typer.Option(help="The socket of a driver that runs: for registration, or for calls.")
-    ] = None,
-    registry: Annotated[Path | None, typer.Option(help="The directory in which a driver that runs registers.")] = None,
+    socket: Annotated[Path | None, typer.Option(help="The registration or service socket of a running driver.")] = None,
+    registry: Annotated[Path | None, typer.Option(help="The directory in which a running driver registers.")] = None,
     kubeconfig: Annotated[
         Path | None,
         typer.Option(
-            help="The cluster that the driver uses; for a driver that runs already, the one that kubectl uses."
+            help="The kubeconfig of the driver's cluster; default for a running driver: the one that kubectl uses."
         ),
     ] = None,
     serve_kubeconfig: Annotated[
         Path | None,
         typer.Option(
-            help="Serve an API for a driver that somebody else starts, and write its kubeconfig here, or add to the one there."
+            help="Serve an API for a driver that is started separately, and write its kubeconfig here or add an entry."
         ),
     ] = None,
-    node: Annotated[str, typer.Option(help="The node that the driver believes to run on.")] = "driver-test",
-    driver: Annotated[str, typer.Option(help="The driver's name, where it cannot be asked for it.")] = "",
+    node: Annotated[str, typer.Option(help="The node name that the driver uses.")] = "driver-test",
+    driver: Annotated[
+        str, typer.Option(help="The driver's name, if it cannot be determined from the registration.")
+    ] = "",
     claim: Annotated[
-        Path | None, typer.Option(help="A manifest with the ResourceClaim to try, for drivers that need a certain one.")
+        Path | None,
+        typer.Option(help="A manifest with the ResourceClaim to use, for drivers that need a specific one."),
     ] = None,
-    cdi_dir: Annotated[list[Path] | None, typer.Option(help="Where the driver writes CDI files.")] = None,
-    restart_command: Annotated[
-        str | None, typer.Option(help="A command that restarts a driver which somebody else runs.")
+    cdi_dir: Annotated[list[Path] | None, typer.Option(help="The directory of the CDI files of the driver.")] = None,
+    restart_command: Annotated[str | None, typer.Option(help="A command that restarts a running driver.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Only checks whose names begin with this, such as `prepare`.")
     ] = None,
-    only: Annotated[list[str] | None, typer.Option(help="Only checks whose names begin so, such as `prepare`.")] = None,
-    junit: Annotated[Path | None, typer.Option(help="Write a report for continuous integration here.")] = None,
+    junit: Annotated[Path | None, typer.Option(help="Write a JUnit report to this file.")] = None,
     wait: Annotated[
-        float, typer.Option(metavar="SECONDS", help="How many seconds a driver may take to start.", min=0.1)
+        float, typer.Option(metavar="SECONDS", help="The timeout for the start of the driver.", min=0.1)
     ] = 60.0,
     wait_repair: Annotated[
-        float, typer.Option(metavar="SECONDS", help="How many seconds deleted slices may take to come back.", min=0.1)
+        float, typer.Option(metavar="SECONDS", help="The timeout for the restoration of deleted slices.", min=0.1)
     ] = 90.0,
-    strict: Annotated[bool, typer.Option("--strict", help="Fail on remarks and on skipped checks too.")] = False,
-    show_output: Annotated[bool, typer.Option("--show-output", help="Show what the driver prints.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Also fail on remarks and on skipped checks.")] = False,
+    show_output: Annotated[bool, typer.Option("--show-output", help="Show the driver's output.")] = False,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Check that a driver keeps its contract with the node.
+    """Check that a driver fulfils its contract with the kubelet.
 
-    Exits with 0 if it does, with 1 if not, or if much could not be asked: without a server there are no claims to ask about.
+    Exits with 0 if it does; with 1 if not, or if important checks were skipped: without a server there are no claims to check with.
 
-    # A driver that this command starts, with an API server that it brings along.
+    # A driver that this command starts, with an API server of its own.
     dralloc driver-test -- ./my-driver --kubeconfig {kubeconfig} --node {node}
 
     # A driver that runs already, on a node with a kubelet, and the cluster that
@@ -126,7 +127,7 @@ def _run(settings: KitSettings, junit: Path | None, output: OutputFormat, *, str
     except (BadSetup, BadKubeconfig, CommandFailed, DriverNotFound, ApiError, TransportError, OSError) as error:
         fail(in_words(error))
     except UnusableKubeconfig as error:
-        fail(f"{error}; choose another place with --serve-kubeconfig")
+        fail(f"{error}; choose another path with --serve-kubeconfig")
     answer(output, lambda: _values(result), lambda: summary_of(result.results))
     if junit is not None:
         try:

@@ -29,24 +29,23 @@ def explain(
     output: Output = OutputFormat.TABLE,
     feature_gates: Gates = "",
 ) -> None:
-    """Say why a pod or a claim gets no devices, and what would help; or why it gets these. Exits with 1 if it does not fit.
+    """Explain why a pod or a claim does not fit, and what would help; or why it gets its devices. Exits with 1 if it does not fit.
 
-    The first line is the answer. Then come the nodes, those with the same story together; the smallest single changes with
-    which it would fit, each of them tried; and where the devices are lost, from all that a node has to those that are left.
+    The first line is the answer. Then come the nodes, grouped by reason; the smallest single changes with which it would fit,
+    each of them tried; and for each request, how many devices are lost at which check.
 
-    # Why is this pod pending? The cluster that kubectl would ask is read, and
-    # nothing is written.
+    # Why is this pod pending? Reads the cluster of kubectl's current context.
     dralloc explain pod ml/train-0
 
-    # The same without access to the cluster, from what somebody else saved.
+    # The same without access to the cluster, from saved objects.
     dra=nodes,resourceslices,deviceclasses,resourceclaims,resourceclaimtemplates
     kubectl get $dra,pods -A -o json > cluster.json
     dralloc explain pod ml/train-0 -f cluster.json
 
-    # What keeps a claim from one node, device by device? For a program: -o json.
+    # Why does a claim not fit on one node? For a program: -o json.
     dralloc explain claim shared-gpu -n ml --node node-7
 
-    # Would this claim fit, if I created it in the cluster?
+    # Would this claim fit in the cluster?
     dralloc explain claim wanted -f wanted.yaml --context production
     """
     from datetime import UTC, datetime

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dralloc.client.transport import Transport
 
 
-ONE_AT_A_TIME: Final = "--watch follows one kind, or one object: name one"
+ONE_AT_A_TIME: Final = "--watch needs exactly one kind or one object"
 
 
 def get(
@@ -23,38 +23,37 @@ def get(
         str,
         typer.Argument(
             metavar="KIND",
-            help="Kinds, with commas between them, by plural, singular or short name; or KIND/NAME.",
+            help="Comma-separated kinds, by plural, singular or short name; or KIND/NAME.",
             autocompletion=kinds_starting_with,
         ),
     ],
     names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Only these objects.")] = None,
     namespace: Annotated[
-        str | None, typer.Option("--namespace", "-n", help="Which namespace; otherwise that of the context.")
+        str | None, typer.Option("--namespace", "-n", help="The namespace; default: that of the context.")
     ] = None,
     all_namespaces: Annotated[bool, typer.Option("--all-namespaces", "-A", help="All namespaces.")] = False,
     selector: Annotated[str, typer.Option("--selector", "-l", help="Only objects with these labels: a=b,c!=d.")] = "",
     field_selector: Annotated[str, typer.Option(help="Only objects with these fields: spec.nodeName=node-7.")] = "",
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Then go on with every change, until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Then print every change, until Ctrl-C.")] = False,
     output: Annotated[
         GetFormat,
         typer.Option(
             "--output",
             "-o",
             metavar="FORMAT",
-            help="table or wide for people, json or yaml for machines, name for scripts.",
+            help="table, wide, json, yaml or name.",
         ),
     ] = GetFormat.TABLE,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Show objects of a server, also without kubectl. Exits with 1 if one that is named is not there.
+    """Show objects of a server, without kubectl. Exits with 1 if a named object does not exist.
 
     # The claims of all namespaces, with their state; then one of them, in full.
     dralloc get resourceclaims -A
     dralloc get resourceclaim shared-gpu -n ml -o yaml
 
-    # Several kinds, by any of their names; pods with a label; what happens from
-    # now on.
+    # Several kinds; pods with a label; changes from now on.
     dralloc get no,deviceclasses,resourceslices -o wide
     dralloc get pods -l job=train
     dralloc get pods -w
@@ -95,5 +94,5 @@ def split_words(kind: str, names: list[str]) -> tuple[list[str], list[str]]:
     if not slash:
         return [each for each in kind.split(",") if each], names
     if names or not name:
-        fail(f"{kind}: write KIND/NAME, or KIND and names after it")
+        fail(f"{kind}: use KIND/NAME, or KIND followed by names")
     return [word], [name]

@@ -59,7 +59,7 @@ def frame(reports: Sequence[PoolReport], *, height: int, heading: str = "") -> l
     head = [*_summary(reports, heading), ()]
     room = max(height - len(head), 1)
     if not reports:
-        return [*head, (("there are no devices", "dim"),)]
+        return [*head, (("no devices", "dim"),)]
     if _device_line_count(reports) <= room:
         return [*head, *_device_lines(reports)]
     by_node = _by_node(reports)
@@ -208,4 +208,4 @@ def change_lines(before: Sequence[PoolReport], after: Sequence[PoolReport]) -> I
     present = {device.device_id for report in after for device in report.devices}
     for device_id in known:
         if device_id not in present:
-            yield f"{device_id}  is not published any more"
+            yield f"{device_id}  is no longer published"

@@ -18,7 +18,7 @@ from typer.main import get_command
 
 from dralloc.cli.output import fail
 
-ASK: Final = "Ask about devices, of a cluster or of files"
+ASK: Final = "Query a cluster or files"
 WORK: Final = "Work with a cluster"
 RUN: Final = "Run a cluster, or parts of one"
 CHECK: Final = "Check and measure"
@@ -120,7 +120,7 @@ class _Commands(TyperGroup):
                 ctx.fail(f"No such command {name!r}. kubectl {name} works with the same kubeconfig.")
             if name == "explain" and rest and (meant := re.fullmatch(r"(pods?|po|\w*claims?)/(\S+)", rest[0])):
                 sort = "claim" if "claim" in meant[1] else "pod"
-                ctx.fail(f"explain takes a name apart. Did you mean: dralloc explain {sort} {meant[2]}")
+                ctx.fail(f"explain takes kind and name separately. Did you mean: dralloc explain {sort} {meant[2]}")
             if name in WITH_FILES_ONLY and rest and not rest[0].startswith("-"):
                 ctx.fail(f"{name} takes files with -f. Did you mean: dralloc {name} -f {shlex.join(rest)}")
         return super().resolve_command(ctx, args)
@@ -146,25 +146,22 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def root(
-    version: bool = typer.Option(
-        False, "--version", help="Say which version this is.", callback=_print_version, is_eager=True
-    ),
+    version: bool = typer.Option(False, "--version", help="Print the version.", callback=_print_version, is_eager=True),
 ) -> None:
     """Kubernetes Dynamic Resource Allocation: shared devices, prioritized alternatives, one claim for thousands of pods.
 
-    # A cluster on this machine, with nodes and devices; then look at it, from
-    # another terminal.
+    # A cluster on this machine, with simulated nodes and devices; then look at it
+    # from another terminal.
     dralloc up
     dralloc top devices --watch
 
-    # Why is a pod pending, in the cluster that kubectl talks to? Nothing is
-    # written.
+    # Why is a pod pending, in the cluster of kubectl's current context?
     dralloc explain pod ml/train-0
 
     # Every command has --help with examples. dralloc --install-completion sets up
     # the shell.
-    # Exit codes: 0 yes, done; 1 no (wrong, does not fit, not there); 2 not done
-    # (wrong use, no server).
+    # Exit codes: 0 success; 1 negative answer (invalid, does not fit, not found);
+    # 2 failure (wrong usage, no server).
     dralloc allocate --help
     """
 
@@ -180,9 +177,7 @@ def main() -> None:
     except Exception as error:
         if os.environ.get("DRALLOC_TRACEBACK"):
             raise
-        fail(
-            f"this is a fault of dralloc ({type(error).__name__}: {error}); set DRALLOC_TRACEBACK=1 and report what it prints"
-        )
+        fail(f"internal error ({type(error).__name__}: {error}); set DRALLOC_TRACEBACK=1 and report the traceback")
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ async def metrics_endpoint(address: str | None, metrics: Callable[[], str]) -> A
 def _split(address: str) -> tuple[str, int]:
     host, separator, port = address.rpartition(":")
     if not separator or not port.isdecimal() or int(port) > 65535:
-        fail(f"{address!r} is not an address: write HOST:PORT")
+        fail(f"invalid address {address!r}: use HOST:PORT")
     return host.strip("[]") or "127.0.0.1", int(port)
 
 

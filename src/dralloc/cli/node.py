@@ -1,4 +1,4 @@
-"""`dralloc node`: be a node for real drivers and processes, or be thousands of fake ones."""
+"""`dralloc node`: a node agent for real drivers and processes, or thousands of simulated nodes."""
 
 from __future__ import annotations
 
@@ -29,50 +29,53 @@ class RuntimeChoice(Enum):
 def node(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
-    name: Annotated[str | None, typer.Option(help="The name of the node; otherwise that of this machine.")] = None,
+    name: Annotated[str | None, typer.Option(help="The name of the node; default: the host name.")] = None,
     plugin_dir: Annotated[
-        Path, typer.Option(help="Where drivers register, in plugins_registry, and where the node keeps its state.")
+        Path, typer.Option(help="The directory of plugins_registry, where drivers register, and of the node's state.")
     ] = Path("/var/lib/kubelet"),
-    runtime: Annotated[RuntimeChoice, typer.Option(help="What containers are.")] = RuntimeChoice.PROCESS,
+    runtime: Annotated[
+        RuntimeChoice, typer.Option(help="How containers run: as processes, or not at all.")
+    ] = RuntimeChoice.PROCESS,
     cdi_dir: Annotated[
-        list[Path] | None, typer.Option(help="Where drivers describe devices (CDI); may be given several times.")
+        list[Path] | None, typer.Option(help="A directory of CDI files of drivers; may be given several times.")
     ] = None,
-    host_ip: Annotated[
-        str, typer.Option(help="The address of the node, which is also that of its pods.")
-    ] = "127.0.0.1",
+    host_ip: Annotated[str, typer.Option(help="The address of the node and of its pods.")] = "127.0.0.1",
     call_timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", help="How many seconds a call of a driver may take.", min=0.1)
+        float, typer.Option(metavar="SECONDS", help="The timeout of a call to a driver.", min=0.1)
     ] = 45.0,
     keep_containers: Annotated[
-        bool, typer.Option("--keep-containers", help="Leave containers running at the end, for the next agent.")
+        bool, typer.Option("--keep-containers", help="Leave containers running at the end; the next agent adopts them.")
     ] = False,
     fake: Annotated[
-        int | None, typer.Option(metavar="COUNT", help="Be so many fake nodes instead of one.", min=1, max=100_000)
+        int | None, typer.Option(metavar="COUNT", help="Simulate this number of nodes.", min=1, max=100_000)
     ] = None,
     profile: Annotated[
         str,
         typer.Option(
-            help="What fake nodes have: gpu, mig, nic, cpu, tpu, or a file (see dralloc record).",
+            help="The profile of simulated nodes: gpu, mig, nic, cpu, tpu, or a file (see dralloc record).",
             autocompletion=profiles_starting_with,
         ),
     ] = "gpu",
-    prefix: Annotated[str, typer.Option(help="How the names of fake nodes begin.")] = "fake",
+    prefix: Annotated[str, typer.Option(help="The prefix of the names of simulated nodes.")] = "fake",
     heartbeats: Annotated[
-        bool, typer.Option("--heartbeats", help="Renew the leases of fake nodes: for clusters that watch nodes.")
+        bool,
+        typer.Option(
+            "--heartbeats", help="Renew the leases of simulated nodes, for clusters that check node heartbeats."
+        ),
     ] = False,
     feature_gates: Gates = "",
     metrics_address: MetricsAddress = None,
 ) -> None:
-    """Be a node: register drivers, prepare claims, run pods.
+    """Run a node agent: register drivers, prepare claims, run pods.
 
-    With --fake, be many nodes without drivers, whose devices a profile describes and whose pods do nothing for as long as their
-    annotations fake.dralloc.io/run-seconds and the like say.
+    With --fake, simulate nodes without drivers. A profile describes their devices; their pods do nothing, for the time that the
+    annotation fake.dralloc.io/run-seconds gives.
 
-    # This machine as a node, for drivers that register in a directory of yours;
+    # This machine as a node, with a directory for drivers to register in;
     # containers are processes.
     dralloc node --name here --plugin-dir /tmp/kubelet
 
-    # Five hundred nodes with GPUs that do not exist; see dralloc record for
+    # Five hundred simulated nodes with GPUs; see dralloc record for
     # profiles of your own.
     dralloc node --fake 500 --profile gpu
     """
@@ -81,7 +84,7 @@ def node(
     gates = parse_gates(feature_gates)
     connection = find_server(kubeconfig, context)
     if fake is not None:
-        _be_fake(connection, _fleet_settings(fake, profile, prefix, heartbeats))
+        _simulate(connection, _fleet_settings(fake, profile, prefix, heartbeats))
         return
 
     from dralloc.kubelet.cdi import CDI_DIRECTORIES
@@ -134,12 +137,12 @@ def _be_a_node(connection: ConnectionConfig, settings: AgentSettings, metrics_ad
     try:
         settings.directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        fail(f"cannot work in {settings.directory}: {error.strerror}; choose another place with --plugin-dir")
+        fail(f"cannot work in {settings.directory}: {error.strerror}; choose another path with --plugin-dir")
     say(f"node {settings.shape.name} on {connection.server}, drivers register in {settings.directory}/plugins_registry")
     run_until_signal(run, BadCheckpoint, DirectoryInUse)
 
 
-def _be_fake(connection: ConnectionConfig, settings: FleetSettings) -> None:
+def _simulate(connection: ConnectionConfig, settings: FleetSettings) -> None:
     from dralloc.cli.component_runner import run_until_signal
     from dralloc.client.http_transport import HttpTransport
     from dralloc.fleet.fleet import Fleet

@@ -66,7 +66,7 @@ def _wanted(discovery: Discovery, record: ManifestRecord, namespace: str) -> Wan
     except msgspec.DecodeError as error:
         fail(f"{record.file}: {record.kind}: {error}; nothing was sent")
     if not metadata.name:
-        fail(f"{record.file}: a {record.kind} has no name, and what has none cannot be found again; nothing was sent")
+        fail(f"{record.file}: a {record.kind} has no metadata.name; nothing was sent")
     place = (metadata.namespace or namespace) if resource.namespaced else ""
     return Wanted(Target(resource, place, metadata.name), record.body)
 
@@ -133,7 +133,7 @@ def _outcome(answer: bytes, before: Document | None) -> str:
 def _hint(error: ApiError, wanted: Wanted, before: Document | None) -> str:
     """What more there is to know about a refusal, and to do about it."""
     if isinstance(error, Conflict):
-        return "; --force-conflicts takes them over"
+        return "; use --force-conflicts to take them over"
     fixed = [cause.field for cause in error.details.causes if IMMUTABLE in cause.message] if error.details else []
     if not fixed or before is None:
         return ""
@@ -141,7 +141,7 @@ def _hint(error: ApiError, wanted: Wanted, before: Document | None) -> str:
     differences = [each for field in fixed for each in find_differences(before, stated, tuple(field.split(".")))]
     target = wanted.target
     place = f" -n {target.namespace}" if target.namespace else ""
-    anew = f"to have it anew: dralloc delete {target.resource.plural} {target.name}{place}, then apply again"
+    anew = f"to replace it: dralloc delete {target.resource.plural} {target.name}{place}, then apply again"
     return "".join(f"\n  {line}" for line in (*told(differences), anew))
 
 

@@ -11,8 +11,8 @@ import typer
 from dralloc.cli.output import FEATURE_GATES_HELP
 
 FILES_HELP: Final = (
-    "Manifests or output of kubectl (yaml or json), directories of them, or - for standard input. "
-    "Without files, the cluster is asked, reading only; with --kubeconfig or --context too, they are added to it."
+    "Manifests or output of kubectl (YAML or JSON), directories of them, or - for standard input. "
+    "Without files, the cluster is read; with --kubeconfig or --context, the files are added to it."
 )
 
 
@@ -42,25 +42,23 @@ class GetFormat(StrEnum):
 Files = Annotated[list[str] | None, typer.Option("--filename", "-f", help=FILES_HELP)]
 Output = Annotated[
     OutputFormat,
-    typer.Option("--output", "-o", metavar="FORMAT", help="table or wide for people, json or yaml for machines."),
+    typer.Option("--output", "-o", metavar="FORMAT", help="table, wide, json or yaml."),
 ]
 Gates = Annotated[str, typer.Option("--feature-gates", help=FEATURE_GATES_HELP)]
 Kubeconfig = Annotated[
     Path | None,
-    typer.Option("--kubeconfig", help="Which server to work with; otherwise the one that kubectl would take."),
+    typer.Option("--kubeconfig", help="The kubeconfig of the server; default: the one that kubectl uses."),
 ]
 Context = Annotated[str | None, typer.Option("--context", help="The context of the kubeconfig.")]
 Namespace = Annotated[
     str | None,
-    typer.Option("--namespace", "-n", help="The namespace of names without one; otherwise that of the context."),
+    typer.Option("--namespace", "-n", help="The namespace of names without one; default: that of the context."),
 ]
 MetricsAddress = Annotated[
     str | None,
-    typer.Option("--metrics-address", help="HOST:PORT for /metrics and /healthz; nowhere unless told."),
+    typer.Option("--metrics-address", help="HOST:PORT for /metrics and /healthz; default: not served."),
 ]
-LeaderElect = Annotated[
-    bool, typer.Option("--leader-elect", help="Work only while no other process does: for several replicas.")
-]
+LeaderElect = Annotated[bool, typer.Option("--leader-elect", help="Run only while this replica is the leader.")]
 
 
 def profiles_starting_with(incomplete: str) -> list[str]:

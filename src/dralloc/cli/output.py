@@ -25,7 +25,7 @@ BAD_INPUT: Final = 2
 INTERRUPTED: Final = 130
 TERMINATED: Final = 143
 
-FEATURE_GATES_HELP: Final = "Features that differ from their defaults, such as DRAAdminAccess=false."
+FEATURE_GATES_HELP: Final = "Feature gates that differ from their defaults, such as DRAAdminAccess=false."
 
 
 def fail(message: str, code: int = BAD_INPUT) -> NoReturn:

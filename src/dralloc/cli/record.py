@@ -1,4 +1,4 @@
-"""`dralloc record`: a profile for fake nodes, made from what a real cluster has."""
+"""`dralloc record`: a profile of simulated nodes, from a real cluster."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from dralloc.cli.output import fail, say
 
 
 def record(
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="The file to write; otherwise print.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The file to write; default: print.")] = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     labels: Annotated[str, typer.Option(help="Record only nodes with these labels, such as pool=gpu.")] = "",
 ) -> None:
     """Record the nodes, slices and classes of a cluster as a profile for `dralloc node --fake N --profile FILE`.
 
-    Nothing is written to the cluster. Nodes that have the same are recorded once.
+    Nothing is written to the cluster. Equal nodes are recorded once.
 
-    # What does production have? Then simulate a thousand such nodes on a server of
-    # our own.
+    # Record the nodes of production, then simulate a thousand of them.
     dralloc record --context production -o production.yaml
     dralloc node --fake 1000 --profile production.yaml
 
@@ -48,13 +47,13 @@ def record(
 
     nodes, slices, classes = ask_server(find_server(kubeconfig, context), read, doing="reading the cluster")
     if not nodes:
-        fail("there are no nodes to record" + (f" with labels {labels}" if labels else ""))
+        fail("no nodes to record" + (f" with labels {labels}" if labels else ""))
     profile = record_profile(nodes, slices, classes, f"Recorded from a cluster of {len(nodes)} nodes.")
     text = yaml.safe_dump(profile, sort_keys=False, allow_unicode=True, width=120)
     try:
         read_profile(text, "recorded")
     except BadProfile as error:
-        fail(f"what the cluster has cannot be published again as it is: {error}")
+        fail(f"the objects of the cluster cannot be recorded as a profile: {error}")
     if output is None:
         say(text, newline=False)
         return

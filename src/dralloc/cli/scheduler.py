@@ -1,4 +1,4 @@
-"""`dralloc scheduler`: give pods their nodes and devices, on any Kubernetes API server."""
+"""`dralloc scheduler`: schedule pods and allocate devices, on any Kubernetes API server."""
 
 from __future__ import annotations
 
@@ -20,29 +20,31 @@ def scheduler(
         list[str] | None, typer.Option(help="Schedule pods with this schedulerName; may be given several times.")
     ] = None,
     default_scheduler: Annotated[
-        bool, typer.Option("--default-scheduler", help="Schedule pods that name no scheduler, too.")
+        bool, typer.Option("--default-scheduler", help="Also schedule pods that name no scheduler.")
     ] = False,
     pools: Annotated[
         list[str] | None,
-        typer.Option(help="Give out devices of these pools alone: DRIVER or DRIVER/POOL, with * and ?; several times."),
+        typer.Option(
+            help="Allocate devices of these pools only: DRIVER or DRIVER/POOL, with * and ?; may be given several times."
+        ),
     ] = None,
     bindings: Annotated[
-        int, typer.Option(metavar="COUNT", help="How many pods are bound at the same time.", min=1, max=10_000)
+        int, typer.Option(metavar="COUNT", help="The number of pods that are bound concurrently.", min=1, max=10_000)
     ] = 64,
     leader_elect: LeaderElect = False,
     feature_gates: Gates = "",
     metrics_address: MetricsAddress = None,
 ) -> None:
-    """Give pods their nodes and devices.
+    """Schedule pods: choose their nodes and allocate their devices.
 
-    Where other schedulers give out devices on the same server, either that server guards devices, as `dralloc apiserver` does, or each
-    scheduler must have pools of its own (--pools).
+    If other schedulers allocate devices on the same server, either the server must reject double allocations, as `dralloc apiserver`
+    does, or each scheduler must have pools of its own (--pools).
 
     # Beside the cluster's own scheduler, for pods with schedulerName: dralloc and
     # the devices of one driver.
     dralloc scheduler --pools gpu.example.com
 
-    # The only scheduler of a server of ours; two replicas of which one works.
+    # The only scheduler of a dralloc server, with leader election.
     dralloc scheduler --default-scheduler --leader-elect
     """
     from dralloc.api.pod_v1 import DEFAULT_SCHEDULER

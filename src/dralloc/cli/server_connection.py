@@ -41,7 +41,11 @@ def _cluster_of_ours() -> str:
     from dralloc.cli.up import default_directory
 
     left = default_directory() / "kubeconfig"
-    return f"; for that of dralloc up: export KUBECONFIG={left}" if left.is_file() else "; dralloc up starts a cluster"
+    return (
+        f"; for the cluster of dralloc up: export KUBECONFIG={left}"
+        if left.is_file()
+        else "; dralloc up starts a cluster"
+    )
 
 
 def ask_server(
@@ -82,15 +86,15 @@ def what_to_do(error: Exception, server: str) -> str:
     match error:
         case Unauthorized():
             return (
-                f"{server} does not know who you are: the token or certificate of the kubeconfig has expired or is for "
-                "another cluster; get a fresh kubeconfig, or choose another with --kubeconfig or --context"
+                f"{server} rejects your credentials: the token or certificate of the kubeconfig has expired or is for "
+                "another cluster; get a new kubeconfig, or choose another one with --kubeconfig or --context"
             )
         case Forbidden():
-            return f"{server} does not allow it: {error}; ask for the right, or choose another user with --context"
+            return f"{server} denies access: {error}; ask for permission, or choose another user with --context"
         case TransportError():
             return _unreached(error, server)
         case DecodeError() | MsgspecError():
-            return f"{server} sent what this version of dralloc cannot read: {error}"
+            return f"{server} sent a response that this version of dralloc cannot decode: {error}"
         case _:
             return f"{server}: {error}"
 
@@ -100,23 +104,23 @@ def _unreached(error: TransportError, server: str) -> str:
         match cause:
             case ssl.SSLCertVerificationError():
                 return (
-                    f"the certificate of {server} is not to be trusted ({cause.verify_message}): the kubeconfig's "
-                    "certificate-authority is that of another cluster, or old; get a fresh kubeconfig"
+                    f"the certificate of {server} cannot be verified ({cause.verify_message}): the kubeconfig's "
+                    "certificate-authority is outdated or belongs to another cluster; get a new kubeconfig"
                 )
             case ssl.SSLError():
                 return (
-                    f"{server} does not speak TLS as it should ({cause.reason or cause}); if it serves plain http, "
+                    f"{server} failed the TLS handshake ({cause.reason or cause}); if it serves plain http, "
                     "the kubeconfig's server must begin with http://"
                 )
             case ConnectionRefusedError():
                 return (
-                    f"nothing listens at {server}; start a server there (dralloc up starts one of ours), "
-                    "or choose another with --kubeconfig or --context"
+                    f"nothing listens at {server}; start a server there (dralloc up starts one), "
+                    "or choose another one with --kubeconfig or --context"
                 )
             case socket.gaierror():
-                return f"the host of {server} is not known here; check the kubeconfig's server, or your network"
+                return f"the host name of {server} cannot be resolved; check the kubeconfig and the network"
             case TimeoutError():
-                return f"no answer from {server} in time; is it reachable from here (network, firewall, VPN)?"
+                return f"timeout waiting for {server}; check network, firewall and VPN"
     return str(error)
 
 

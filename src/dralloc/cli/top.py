@@ -1,4 +1,4 @@
-"""`dralloc top`: what is used of devices, by whom, and what is left."""
+"""`dralloc top`: the usage of devices."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ app = typer.Typer(no_args_is_help=True, add_completion=False)
 
 @app.callback()
 def top() -> None:
-    """Show what is used of devices, by whom, and what is left.
+    """Show the usage of devices.
 
-    # Now, and live. All that it can show: dralloc top devices --help
+    # Once, and live. For details see dralloc top devices --help
     dralloc top devices
     dralloc top devices --watch
     """
@@ -30,23 +30,23 @@ def devices(
     node: Annotated[str | None, typer.Option(help="Only devices of this node.")] = None,
     watch: Annotated[
         bool,
-        typer.Option("--watch", "-w", help="Go on with every change, until Ctrl-C: bars on a terminal, else lines."),
+        typer.Option("--watch", "-w", help="Show every change, until Ctrl-C: bars on a terminal, otherwise lines."),
     ] = False,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     output: Output = OutputFormat.TABLE,
     feature_gates: Gates = "",
 ) -> None:
-    """Show devices by node and pool: who holds how much, what is free, and the largest request that still fits.
+    """Show devices by node and pool: which claims use how much, what is free, and the largest request that fits.
 
-    That is the most that one more claim could get of a capacity, after rounding to the device's policy, if it asks for as
-    little as it can of the others. Devices that are not for one node alone come first.
+    The largest request is the maximum that one more claim could get of a capacity, after rounding to the device's policy, if it asks
+    for the minimum of the other capacities. Devices that are not local to one node come first.
 
-    # Who holds how much of which device, in the cluster that kubectl would ask?
+    # Which claims use how much, in the cluster of kubectl's current context?
     dralloc top devices
 
-    # The same, live; of large clusters the totals and the fullest nodes. For a
-    # program: a line of JSON for each change.
+    # The same, live; for large clusters the totals and the fullest nodes. For a
+    # program: one line of JSON per change.
     dralloc top devices --watch
     dralloc top devices --watch -o json | jq .
 
@@ -54,7 +54,7 @@ def devices(
     # claims.
     dralloc top devices --node node-7 -o wide
 
-    # From what was saved.
+    # From saved objects.
     kubectl get nodes,resourceslices,resourceclaims -A -o json > cluster.json
     dralloc top devices -f cluster.json
     """
@@ -67,7 +67,7 @@ def devices(
 
     if watch:
         if files:
-            fail("--watch follows a cluster, and files do not change: leave out --watch or -f")
+            fail("--watch cannot be combined with -f")
         _follow(kubeconfig, context, node, output, feature_gates)
     source = ClusterSource(files=files, kubeconfig=kubeconfig, context=context)
     gates = parse_gates(feature_gates)

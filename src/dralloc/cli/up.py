@@ -1,4 +1,4 @@
-"""`dralloc up`: a whole cluster on this machine, in one process: API server, scheduler, controllers, fake nodes, web page."""
+"""`dralloc up`: a whole cluster on this machine, in one process: API server, scheduler, controllers, simulated nodes, web page."""
 
 from __future__ import annotations
 
@@ -35,53 +35,54 @@ EXAMPLE: Final = Path(__file__).parents[3] / "examples" / "04-guaranteed-bandwid
 
 def up(
     data_dir: Annotated[
-        Path | None, typer.Option(help="Where everything is kept; ~/.local/share/dralloc unless told.")
+        Path | None, typer.Option(help="The directory for all data; default: ~/.local/share/dralloc.")
     ] = None,
     port: Annotated[
-        int, typer.Option(metavar="PORT", help="The port of loopback; 0 takes a free one.", min=0, max=65535)
+        int, typer.Option(metavar="PORT", help="The port on loopback; 0 for a free port.", min=0, max=65535)
     ] = PORT,
     kubeconfig: Annotated[
         Path | None,
         typer.Option(
-            help="Where to write the kubeconfig, or the file to add to; in the data directory unless told. Others' entries stay."
+            help="The kubeconfig to write or to add an entry to; other entries are kept. Default: in the data directory."
         ),
     ] = None,
     nodes: Annotated[
         str | None,
         typer.Option(
-            help=f"Fake nodes, PROFILE=COUNT with commas: cpu, gpu, mig, nic, tpu, or files. Unless told, as last time, or {NODES}."
+            help=f"Simulated nodes: PROFILE=COUNT, separated by commas. Profiles: cpu, gpu, mig, nic, tpu, or files. Default: those of the last start, or {NODES}."
         ),
     ] = None,
-    no_nodes: Annotated[bool, typer.Option("--no-nodes", help="No fake nodes: bring your own.")] = False,
+    no_nodes: Annotated[bool, typer.Option("--no-nodes", help="No simulated nodes.")] = False,
     store: Annotated[
-        str | None, typer.Option(help="memory://, sqlite:///PATH or etcd://HOST:PORT; a file in the data directory.")
+        str | None,
+        typer.Option(help="memory://, sqlite:///PATH or etcd://HOST:PORT; default: a file in the data directory."),
     ] = None,
-    ephemeral: Annotated[bool, typer.Option("--ephemeral", help="Keep nothing: gone when it ends.")] = False,
+    ephemeral: Annotated[bool, typer.Option("--ephemeral", help="Keep no data after the end.")] = False,
     feature_gates: Gates = "",
 ) -> None:
-    """Start a whole cluster on this machine: API server, scheduler, controllers, fake nodes with devices, a web page.
+    """Start a cluster on this machine: API server, scheduler, controllers, simulated nodes with devices, a web page.
 
-    All of it is one process, on loopback only; whoever reaches the port may do everything, without a password. What you create is there
-    again after the next start. Ctrl-C ends it.
+    It is one process that listens on loopback only. Anyone who can reach the port has full access, without a password. Objects are
+    kept for the next start. Ctrl-C ends it.
 
-    # A cluster to play with; then, in another terminal, what it tells you to try.
+    # A cluster to try out; it prints what to try in another terminal.
     dralloc up
 
-    # One that leaves nothing behind, beside others.
+    # One that keeps no data, on a free port.
     dralloc up --ephemeral --port 0
 
-    # Other nodes, and data in a place of its own.
+    # Other nodes, and another data directory.
     dralloc up --nodes gpu=100,nic=20 --data-dir ./cluster
 
-    # Several of them on one etcd: one is at work, the others serve and stand by.
+    # Several replicas on one etcd: all serve, one is the leader.
     dralloc up --store etcd://127.0.0.1:2379
     """
     started = time.monotonic()
     _end_at_once_on_signals()
     if ephemeral and (data_dir or store):
-        fail("--ephemeral keeps nothing, so it takes neither --data-dir nor --store")
+        fail("--ephemeral cannot be combined with --data-dir or --store")
     if no_nodes and nodes is not None:
-        fail("--nodes says which fake nodes there are, and --no-nodes that there are none: give one of them")
+        fail("--nodes and --no-nodes exclude each other")
     gates = parse_gates(feature_gates)
     with _directory(data_dir, ephemeral) as directory:
         from dralloc.apiserver.server_process import ServerSettings
@@ -168,7 +169,7 @@ def _counts(text: str) -> dict[str, int]:
         if not profile or not count.isdecimal() or not 0 < int(count) <= NODES_MAX:
             fail(f"--nodes: {part!r} is not PROFILE=COUNT with 1 to {NODES_MAX:,} nodes, such as {NODES}")
         if Path(profile).stem in {Path(other).stem for other in counts}:
-            fail(f"--nodes: {Path(profile).stem} is there twice; give one number")
+            fail(f"--nodes: {Path(profile).stem} is given twice; give one count")
         counts[profile] = int(count)
     return counts
 
@@ -213,22 +214,22 @@ def _run(start: Start) -> None:
     except (StoreError, ComponentDied) as error:
         fail(str(error))
     except UnusableKubeconfig as error:
-        fail(f"{error}; choose another place with --kubeconfig")
+        fail(f"{error}; choose another path with --kubeconfig")
     except BrokenPipeError:
         raise
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             fail(
-                f"port {start.server.port} is taken by another program; choose another one with --port, 0 takes a free one"
+                f"port {start.server.port} is in use by another program; choose another one with --port, or 0 for a free port"
             )
         reason = f"{error.strerror} ({error.filename})" if error.filename else error
-        fail(f"cannot start from {start.server.data_dir}: {reason}; choose another place with --data-dir")
+        fail(f"cannot start from {start.server.data_dir}: {reason}; choose another path with --data-dir")
 
 
 def _fail_in_use(server: ServerSettings) -> NoReturn:
     fail(
-        f"{server.data_dir} is in use: a cluster runs there already, and {server.kubeconfig_path} leads to it; "
-        "end that one first, or start one beside it with --ephemeral --port 0 or with --data-dir DIR --port 0"
+        f"{server.data_dir} is in use by a running cluster, whose kubeconfig is {server.kubeconfig_path}; "
+        "stop it first, or start another one with --ephemeral --port 0 or with --data-dir DIR --port 0"
     )
 
 
@@ -262,10 +263,10 @@ async def _work(start: Start) -> None:
             try:
                 if nodes > AWAITED_MAX:
                     await cluster.components.guard(cluster.nodes_ready.wait())
-                    say(f"all {nodes:,} fake nodes are there, after {start.age_s:.1f} s")
+                    say(f"all {nodes:,} simulated nodes are ready, after {start.age_s:.1f} s")
                 await cluster.components.died()
             except asyncio.CancelledError:
-                say("\nending: watches are closed, requests under way are finished")
+                say("\nshutting down: closing watches, finishing requests")
                 raise
 
 
@@ -280,22 +281,22 @@ async def _retire_nodes(start: Start, running: RunningServer) -> None:
     earlier = {Path(profile).stem: count for profile, count in _counts(_nodes_of_last_time(directory) or "").items()}
     client = AsyncClient(InProcessTransport(running.application, token=running.token))
     if gone := await delete_stale_nodes(client, earlier, start.cluster.fleets):
-        say(f"fake nodes that are not asked for any more are gone, with their pods: {', '.join(gone)}")
+        say(f"deleted simulated nodes that are no longer requested, with their pods: {', '.join(gone)}")
     write_private(directory / NODES_FILE, start.nodes)
 
 
 def _tell(start: Start, url: str) -> None:
     """Where everything is, and what to do with it."""
     server = start.server
-    kept = "gone when this ends" if server.store == "memory://" else f"kept in {server.store or server.data_dir}"
+    kept = "deleted at the end" if server.store == "memory://" else f"kept in {server.store or server.data_dir}"
     nodes = ", ".join(f"{each.count} {each.prefix}" for each in start.cluster.fleets) or "none"
     example = f"\n  dralloc apply -f {shlex.quote(str(EXAMPLE))}" if EXAMPLE.is_dir() else ""
     say(f"""\
-dralloc is up, after {start.age_s:.1f} s
+dralloc is up after {start.age_s:.1f} s
 
   web page    {url}/ui/
   kubeconfig  {server.kubeconfig_path}
-  fake nodes  {nodes}
+  nodes       {nodes}
   objects     {kept}
 
 Try, in another terminal:
@@ -305,5 +306,5 @@ Try, in another terminal:
   dralloc top devices
   dralloc explain pod NAMESPACE/NAME
 
-kubectl works as well. Ctrl-C ends it.""")
+kubectl works, too. Ctrl-C ends the cluster.""")
     sys.stdout.flush()

@@ -25,19 +25,18 @@ def validate(
     output: Output = OutputFormat.TABLE,
     feature_gates: Gates = "",
     output_version: Annotated[
-        Version | None, typer.Option(help="Also print what would be stored, defaults filled in, as this version.")
+        Version | None, typer.Option(help="Also print the objects with defaults in this version.")
     ] = None,
 ) -> None:
     """Check manifests as Kubernetes 1.37 would, without a cluster. Exits with 1 if anything is wrong.
 
-    Each fault is told with its line and column, as compilers do. Warnings are about what is allowed and seldom meant.
+    Each error has a line and column, as from a compiler. Warnings are about fields that are valid but probably a mistake.
 
-    # Files, directories, or what another program writes.
+    # Files, directories, or the output of another program.
     dralloc validate claims.yaml examples/
     helm template chart/ | dralloc validate -
 
-    # What would be stored, with all defaults, in an older version? For a program:
-    # -o json.
+    # The objects with defaults, in an older version. For a program: -o json.
     dralloc validate claims.yaml --output-version v1beta1
     dralloc validate claims.yaml -o json
     """
