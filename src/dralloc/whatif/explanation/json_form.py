@@ -66,7 +66,7 @@ def plain_reason(reason: Reason) -> Plain:
 
 
 def _miss(miss: Miss) -> Plain:
-    return {"node": miss.node, "change": type(miss.change).__name__, "message": miss.change.text}
+    return {"node": miss.node, "change": miss.change.kind, "message": miss.change.text}
 
 
 def _detail(detail: NodeDetail) -> Plain:

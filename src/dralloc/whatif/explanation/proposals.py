@@ -19,27 +19,8 @@ from dralloc.cel.errors import CelError
 from dralloc.primitives.quantity import Quantity
 from dralloc.snapshot.pools import PoolStatus
 from dralloc.snapshot.slices import DeviceShape
-from dralloc.whatif.explanation.claim_changes import (
-    AskForOther,
-    AskLess,
-    AskNothing,
-    Change,
-    DropConstraint,
-    DropRequest,
-    GuardSelector,
-    LoosenSelector,
-    TakeFewer,
-    Tolerate,
-    UseClass,
-)
-from dralloc.whatif.explanation.cluster_changes import (
-    GATE_OF_FEATURE,
-    AddDevices,
-    CompletePool,
-    GuardClassSelector,
-    ReleaseClaim,
-    SwitchOn,
-)
+from dralloc.whatif.explanation import claim_changes, cluster_changes
+from dralloc.whatif.explanation.claim_changes import Change
 from dralloc.whatif.explanation.selector_parts import compiled, conditions, guarded, joined
 from dralloc.whatif.explanation.situation import Situation
 from dralloc.whatif.usage_report import holdings
@@ -102,7 +83,7 @@ class _Proposer:
             wanted = slot.read(self._situation.claims).device_class_name
             if wanted and wanted not in self._situation.classes:
                 for name in _close(wanted, self._situation.classes):
-                    yield [UseClass(slot, self._called(alternative), name, wanted)]
+                    yield [claim_changes.use_class(slot, self._called(alternative), name, wanted)]
 
     def _guards(self, slot: Slot, alternative: Alternative) -> Iterator[Ladder]:
         """Selectors that fail on devices without an attribute, with a guard against that."""
@@ -119,16 +100,16 @@ class _Proposer:
             if better is None:
                 continue
             if is_class:
-                yield [GuardClassSelector(alternative.device_class.metadata.name, position, better)]
+                yield [cluster_changes.guard_class_selector(alternative.device_class.metadata.name, position, better)]
             else:
-                yield [GuardSelector(slot, self._called(alternative), position, better)]
+                yield [claim_changes.guard_selector(slot, self._called(alternative), position, better)]
 
     def _capacity_names(self, slot: Slot, alternative: Alternative, funnel: Funnel) -> Iterator[Ladder]:
         asked = alternative.criteria.asked or {}
         known = {name for spot in _lost_at(funnel, Hurdle.SIZE) for name in spot.device.capacity}
         for name in asked:
             for other in _close(name, known - asked.keys()) if name not in known else ():
-                yield [AskForOther(slot, self._called(alternative), name, other)]
+                yield [claim_changes.ask_for_other(slot, self._called(alternative), name, other)]
 
     # --- Less -----------------------------------------------------------------------------------------------------------
 
@@ -139,7 +120,7 @@ class _Proposer:
                 for spot in _lost_at(funnel, Hurdle.TAINT)
             )
             for taints, _ in sorted(sets.items(), key=lambda entry: (len(entry[0]), -entry[1]))[:PROPOSALS_MAX]:
-                yield [Tolerate(slot, self._called(alternative), taints)]
+                yield [claim_changes.tolerate(slot, self._called(alternative), taints)]
 
     def less_capacity(self) -> Iterator[Ladder]:
         if not self._demand.features.consumable_capacity:
@@ -151,7 +132,7 @@ class _Proposer:
                 was = asked.get(name)
                 amounts = {amount for spot in candidates for amount in self._amounts(spot, alternative, name) if amount}
                 less = sorted((each for each in amounts if was is None or each < was), reverse=True)
-                yield [AskLess(slot, self._called(alternative), name, amount, was) for amount in less]
+                yield [claim_changes.ask_less(slot, self._called(alternative), name, amount, was) for amount in less]
 
     def _amounts(self, spot: Spot, alternative: Alternative, name: str) -> Iterator[Quantity]:
         """The largest amounts that could be requested of the device, if none, one or all of the other requests use it, too."""
@@ -176,7 +157,9 @@ class _Proposer:
         for slot, alternative, funnel in self._requests:
             was = None if alternative.takes_all else alternative.count
             most = min(RESULTS_MAX, funnel.left_count if was is None else was - 1)
-            yield [TakeFewer(slot, self._called(alternative), count, was) for count in range(most, 0, -1)]
+            yield [
+                claim_changes.take_fewer(slot, self._called(alternative), count, was) for count in range(most, 0, -1)
+            ]
 
     def looser_selectors(self) -> Iterator[Ladder]:
         for slot, alternative, _ in self._requests:
@@ -184,19 +167,21 @@ class _Proposer:
                 parts = conditions(expression)
                 for index, part in enumerate(parts if len(parts) > 1 else ()):
                     rest = joined((*parts[:index], *parts[index + 1 :]))
-                    yield [LoosenSelector(slot, self._called(alternative), position, part, rest)]
-                yield [LoosenSelector(slot, self._called(alternative), position, expression)]
+                    yield [claim_changes.loosen_selector(slot, self._called(alternative), position, part, rest)]
+                yield [claim_changes.loosen_selector(slot, self._called(alternative), position, expression)]
 
     def fewer_constraints(self) -> Iterator[Ladder]:
         for index, claim in enumerate(self._demand.claims):
             for position, constraint in enumerate(claim.devices.constraints):
                 attribute = constraint.match_attribute or constraint.distinct_attribute or "nothing"
-                yield [DropConstraint(index, self._situation.claim_ids[index], position, attribute)]
+                yield [claim_changes.drop_constraint(index, self._situation.claim_ids[index], position, attribute)]
 
     def no_capacity(self) -> Iterator[Ladder]:
         for slot, alternative, _ in self._requests:
             for name in alternative.criteria.asked or ():
-                yield [AskNothing(slot, self._called(alternative), name, self._default(alternative, name))]
+                yield [
+                    claim_changes.ask_nothing(slot, self._called(alternative), name, self._default(alternative, name))
+                ]
 
     def _default(self, alternative: Alternative, name: str) -> Quantity | None:
         """What is consumed of the capacity if a request omits it; None if matching devices differ in that."""
@@ -208,7 +193,9 @@ class _Proposer:
         for index, claim in enumerate(self._demand.claims):
             if len(claim.requests) > 1:
                 for position, request in enumerate(claim.requests[:PROPOSALS_MAX]):
-                    yield [DropRequest(index, self._situation.claim_ids[index], position, request.name.main)]
+                    yield [
+                        claim_changes.drop_request(index, self._situation.claim_ids[index], position, request.name.main)
+                    ]
 
     # --- More -----------------------------------------------------------------------------------------------------------
 
@@ -223,7 +210,7 @@ class _Proposer:
         }
         own = {claim_id.namespace for claim_id in self._situation.claim_ids}
         for claim_id in sorted(in_the_way, key=lambda found: (found.namespace not in own, found))[: 2 * PROPOSALS_MAX]:
-            yield [ReleaseClaim(claim_id)]
+            yield [cluster_changes.release_claim(claim_id)]
 
     def _contested(self) -> Iterator[Spot]:
         for _, _, funnel in self._requests:
@@ -240,17 +227,20 @@ class _Proposer:
             model = next((spot for spot in _worth_adding(funnel)), None)
             if model is not None:
                 most = min(funnel.wanted, ADDED_MAX)
-                yield [AddDevices(model.slice.name, model.device_id, count) for count in range(1, most + 1)]
+                yield [
+                    cluster_changes.add_devices(model.slice.name, model.device_id, count)
+                    for count in range(1, most + 1)
+                ]
 
     def complete_pools(self) -> Iterator[Ladder]:
         for pool in self._view.pools:
             if pool.layout.status is PoolStatus.INCOMPLETE:
-                yield [CompletePool(pool.pool_id)]
+                yield [cluster_changes.complete_pool(pool.pool_id)]
 
     def features(self) -> Iterator[Ladder]:
-        for feature in GATE_OF_FEATURE:
+        for feature in cluster_changes.GATE_OF_FEATURE:
             if not getattr(self._demand.features, feature):
-                yield [SwitchOn(feature)]
+                yield [cluster_changes.switch_on(feature)]
 
 
 def _sized(funnel: Funnel) -> Iterator[Spot]:
