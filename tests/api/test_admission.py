@@ -117,9 +117,55 @@ def test_an_object_that_does_not_match_the_url_is_rejected(metadata: dict[str, s
         update(changed(CLAIM, "metadata", value=metadata), old)
 
 
-def test_a_cluster_scoped_object_has_no_namespace() -> None:
-    with pytest.raises(BadRequest, match="does not match the namespace"):
-        create(changed(SLICE, "metadata", value={"name": "s", "namespace": "default"}))
+def test_the_namespace_of_a_cluster_scoped_object_is_cleared() -> None:
+    sent = changed(SLICE, "metadata", value={"name": "s", "namespace": "default"})
+    assert stored(sent).metadata.namespace == ""
+    assert updated(sent, stored(SLICE)).metadata.namespace == ""
+
+
+@pytest.mark.parametrize(
+    ("metadata", "cause"),
+    [
+        ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, ("Invalid", "metadata.deletionTimestamp")),
+        ({"deletionGracePeriodSeconds": 5}, ("Invalid", "metadata.deletionGracePeriodSeconds")),
+        ({"finalizers": ["keep"]}, ("Invalid", "metadata.finalizers[0]")),
+        ({"labels": {"a b": ""}}, ("Invalid", "metadata.labels")),
+    ],
+)
+@pytest.mark.parametrize("document", [SLICE, CLAIM, RULE])
+def test_an_update_cannot_make_metadata_invalid(
+    document: dict[str, Any], metadata: dict[str, Any], cause: tuple[str, str]
+) -> None:
+    old = stored(document)
+    sent = document_of(old)
+    sent["metadata"].update(metadata, resourceVersion="1")
+    assert causes(update(sent, old)) == [cause]
+
+
+@pytest.mark.parametrize(
+    ("reference", "cause"),
+    [
+        ({"apiVersion": ""}, ("Required", "metadata.ownerReferences[1].apiVersion")),
+        ({"apiVersion": "a/b/c"}, ("Invalid", "metadata.ownerReferences[1].apiVersion")),
+        ({"apiVersion": "apps/"}, ("Invalid", "metadata.ownerReferences[1].apiVersion")),
+        ({"kind": ""}, ("Required", "metadata.ownerReferences[1].kind")),
+        ({"name": ""}, ("Required", "metadata.ownerReferences[1].name")),
+        ({"uid": ""}, ("Required", "metadata.ownerReferences[1].uid")),
+        ({"kind": "Event"}, ("Invalid", "metadata.ownerReferences[1]")),
+        ({"controller": True}, ("Invalid", "metadata.ownerReferences")),
+    ],
+)
+def test_owner_references_are_complete(reference: dict[str, Any], cause: tuple[str, str]) -> None:
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}
+    owners = [{**owner, "controller": True}, {**owner, **reference}]
+    assert causes(create(changed(SLICE, "metadata", "ownerReferences", value=owners))) == [cause]
+
+
+def test_a_status_write_cannot_change_the_identity() -> None:
+    old = stored(CLAIM)
+    sent = document_of(old)
+    sent["metadata"]["uid"] = "another"
+    assert causes(update_status(sent, old)) == [("Invalid", "metadata.uid")]
 
 
 def test_an_invalid_timestamp_is_rejected() -> None:

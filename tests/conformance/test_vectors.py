@@ -16,6 +16,7 @@ from dralloc.conformance.vector_family import VectorOptions, VectorTally, known_
 from dralloc.primitives.features import FeatureGates
 
 VECTORS = Path(__file__).parent.parent / "vectors"
+UPSTREAM = "upstream-validation.jsonl.gz"
 
 
 def tally(family: str, file: str, gates: str = "") -> VectorTally:
@@ -35,7 +36,11 @@ def test_quantities() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "gates", "total"),
-    [("api.jsonl.gz", "", 2473), ("api-consumable-capacity-off.jsonl.gz", "DRAConsumableCapacity=false", 658)],
+    [
+        ("api.jsonl.gz", "", 2473),
+        ("api-consumable-capacity-off.jsonl.gz", "DRAConsumableCapacity=false", 658),
+        ("upstream-validation.jsonl.gz", "", 4756),
+    ],
 )
 def test_writes_to_the_api(file: str, gates: str, total: int) -> None:
     counted = tally("api", file, gates)
@@ -45,9 +50,9 @@ def test_writes_to_the_api(file: str, gates: str, total: int) -> None:
 # --- The runner itself must be able to disagree --------------------------------------------------------------
 
 
-def spoiled_api_line(spoil: Callable[[dict[str, object]], None], code: int) -> bytes:
+def spoiled_api_line(spoil: Callable[[dict[str, object]], None], code: int, file: str = "api.jsonl.gz") -> bytes:
     """A recorded line of that code, with a changed answer."""
-    line = next(line for line in map(json.loads, read_lines(VECTORS / "api.jsonl.gz")) if line["code"] == code)
+    line = next(line for line in map(json.loads, read_lines(VECTORS / file)) if line["code"] == code)
     spoil(line)
     return json.dumps(line).encode()
 
@@ -62,6 +67,9 @@ def spoiled_api_line(spoil: Callable[[dict[str, object]], None], code: int) -> b
         spoiled_api_line(lambda line: line.update(code=201), 400),
         spoiled_api_line(lambda line: line["object"].update(status={"x": 1}), 201),  # type: ignore[attr-defined]
         spoiled_api_line(lambda line: line.update(path="/apis/resource.k8s.io/v9/resourceslices"), 201),
+        spoiled_api_line(lambda line: line.update(causes=[]), 422, UPSTREAM),
+        spoiled_api_line(lambda line: line.update(code=422, causes=[]), 201, UPSTREAM),
+        spoiled_api_line(lambda line: line.update(object={}), 200, UPSTREAM),
     ],
 )
 def test_a_wrong_answer_is_a_disagreement(line: bytes) -> None:

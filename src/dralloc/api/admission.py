@@ -19,6 +19,7 @@ from dralloc.api.meta_v1 import ApiObject, ObjectMeta
 from dralloc.api.registry import Kind
 from dralloc.api.strategy import AdmissionContext, StatusStrategy, Strategy
 from dralloc.api.timestamps import BadTimestamp, print_timestamp
+from dralloc.api.validation.metadata import validate_managed_fields
 from dralloc.primitives.errors import BadRequest
 from dralloc.primitives.field_errors import FieldError, FieldPath, invalid
 
@@ -46,6 +47,9 @@ class WriteRequest(Struct, frozen=True, kw_only=True, gc=False):
     name: str = ""
     # The JSON that was sent, for warnings about values that decoding drops.
     body: bytes = b""
+    # The handlers of an API server clear some metadata before and after the strategies; recorded answers of the
+    # strategies alone keep it.
+    is_handled: bool = True
 
 
 class Admitted(Struct, frozen=True, gc=False):
@@ -69,7 +73,7 @@ def admit(request: WriteRequest, context: AdmissionContext) -> Admitted | Refuse
     _check_place(request, new.metadata)
     new, faults = _prepare_and_validate(request, new, strategy)
     if faults:
-        return Refused(new.metadata.name, faults)
+        return Refused(new.metadata.name, _without_repetitions(faults))
     return Admitted(canonicalize(new), tuple(_warn(request, new, strategy)))
 
 
@@ -87,13 +91,17 @@ def _read(request: WriteRequest) -> ApiObject:
     return replace(new, api_version=api_version, kind=kind.kind)
 
 
+def _without_repetitions(faults: tuple[FieldError, ...]) -> tuple[FieldError, ...]:
+    """Two rules that find the same error count as one."""
+    return faults if len(faults) == 1 else tuple({str(fault): fault for fault in faults}.values())
+
+
 def _check_place(request: WriteRequest, metadata: ObjectMeta) -> None:
     if request.name and metadata.name and metadata.name != request.name:
         raise BadRequest(
             f"the name of the object ({metadata.name}) does not match the name on the URL ({request.name})"
         )
-    namespace = request.namespace if request.kind.namespaced else ""
-    if metadata.namespace and metadata.namespace != namespace:
+    if request.kind.namespaced and metadata.namespace and metadata.namespace != request.namespace:
         raise BadRequest("the namespace of the provided object does not match the namespace sent on the request")
 
 
@@ -103,17 +111,21 @@ def _prepare_and_validate(
     """Returns the object as it would be stored, and its field errors."""
     if request.verb is Verb.CREATE:
         new = strategy.prepare_create(_with_new_metadata(request, new, strategy.admission))
-        return new, tuple(strategy.validate_create(new))
+        return new, (*_validate_managed_fields(request, new), *strategy.validate_create(new))
     assert request.old is not None, "an update has an object to update"
     old = request.old
-    unconditional = tuple(_validate_resource_version(request, new.metadata))
+    faults = (*_validate_resource_version(request, new.metadata), *_validate_managed_fields(request, new))
     if request.subresource == "status":
         assert isinstance(strategy, StatusStrategy), f"{request.kind.kind} has no status"
-        new = replace(new, metadata=replace(old.metadata, managed_fields=new.metadata.managed_fields))
-        new = strategy.prepare_status(new, old)
-        return new, (*unconditional, *strategy.validate_status(new, old))
-    new = strategy.prepare_update(_with_updated_metadata(new, old), old)
-    return new, (*unconditional, *strategy.validate_update(new, old))
+        new = strategy.prepare_status(_with_metadata_of_status(request, new, old), old)
+        return new, (*faults, *strategy.validate_status(new, old))
+    new = strategy.prepare_update(_with_updated_metadata(request, new, old), old)
+    return new, (*faults, *strategy.validate_update(new, old))
+
+
+def _validate_managed_fields(request: WriteRequest, new: ApiObject) -> Iterator[FieldError]:
+    if not request.is_handled:
+        yield from validate_managed_fields(new.metadata.managed_fields)
 
 
 def _validate_resource_version(request: WriteRequest, metadata: ObjectMeta) -> Iterator[FieldError]:
@@ -130,13 +142,13 @@ def _with_new_metadata(request: WriteRequest, new: ObjectT, context: AdmissionCo
         metadata=replace(
             metadata,
             name=name,
-            namespace=metadata.namespace or (request.namespace if request.kind.namespaced else ""),
+            namespace=(metadata.namespace or request.namespace) if request.kind.namespaced else "",
             uid=context.uid,
             creation_timestamp=print_timestamp(context.now),
             resource_version="",
             self_link="",
             deletion_timestamp=None,
-            deletion_grace_period_seconds=None,
+            deletion_grace_period_seconds=None if request.is_handled else metadata.deletion_grace_period_seconds,
         ),
     )
 
@@ -146,24 +158,45 @@ def _generated_name(prefix: str, context: AdmissionContext) -> str:
     return f"{kept}{context.name_suffix}"
 
 
-def _with_updated_metadata(new: ObjectT, old: ObjectT) -> ObjectT:
-    """Keeps the server-managed metadata, whatever the client sent."""
-    before = old.metadata
+def _with_updated_metadata(request: WriteRequest, new: ObjectT, old: ObjectT) -> ObjectT:
+    """Restores the server-managed metadata. What is left of the client's, validation compares with the stored one."""
+    metadata, before = new.metadata, old.metadata
     return replace(
         new,
         metadata=replace(
-            new.metadata,
-            name=new.metadata.name or before.name,
-            namespace=new.metadata.namespace or before.namespace,
-            uid=new.metadata.uid or before.uid,
+            metadata,
+            name=metadata.name or before.name,
+            namespace=(metadata.namespace or before.namespace) if request.kind.namespaced else "",
+            uid=metadata.uid or before.uid,
             generation=before.generation,
-            creation_timestamp=before.creation_timestamp,
-            deletion_timestamp=before.deletion_timestamp,
-            deletion_grace_period_seconds=before.deletion_grace_period_seconds,
+            creation_timestamp=before.creation_timestamp or metadata.creation_timestamp,
+            deletion_timestamp=before.deletion_timestamp or metadata.deletion_timestamp,
+            deletion_grace_period_seconds=_grace_period(metadata, before),
             resource_version="",
             self_link="",
         ),
     )
+
+
+def _with_metadata_of_status(request: WriteRequest, new: ObjectT, old: ObjectT) -> ObjectT:
+    """A write of the status changes no metadata but `managedFields`; validation finds a changed identity."""
+    metadata, before = new.metadata, old.metadata
+    return replace(
+        new,
+        metadata=replace(
+            before,
+            name=metadata.name or before.name,
+            namespace=(metadata.namespace or before.namespace) if request.kind.namespaced else "",
+            uid=metadata.uid or before.uid,
+            deletion_grace_period_seconds=_grace_period(metadata, before),
+            managed_fields=metadata.managed_fields,
+        ),
+    )
+
+
+def _grace_period(metadata: ObjectMeta, before: ObjectMeta) -> int | None:
+    given = metadata.deletion_grace_period_seconds
+    return before.deletion_grace_period_seconds if given is None else given
 
 
 def _warn(request: WriteRequest, new: ApiObject, strategy: Strategy[ApiObject]) -> Iterator[str]:

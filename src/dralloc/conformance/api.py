@@ -1,7 +1,8 @@
 """Writes to `resource.k8s.io`: the stored object, or every cause of the error.
 
 A line is a dry run over HTTP. It is passed to admission, or sent to a server if one is given: `setup` first, then the
-request. The code, the causes of an error, and the object without server-generated values are compared.
+request. The code, the causes of an error, and the object without server-generated values are compared. Lines of
+Kubernetes' own test tables have a verb instead of a path; `strategies` runs them.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from dralloc.api.registry import Kind, find_kind, find_resource, read_object
 from dralloc.api.strategy import AdmissionContext
 from dralloc.conformance.api_over_http import compare_over_http
 from dralloc.conformance.server_connection import connect
+from dralloc.conformance.strategies import compare_strategy, is_strategy_line
 from dralloc.conformance.vector_family import LineFamily, VectorOptions, VectorVerdict
 from dralloc.conformance.write_outcome import WriteOutcome, compare_outcome
 from dralloc.primitives.errors import ApiError, BadRequest, Invalid, NotFound
@@ -50,6 +52,9 @@ class _Target:
 
 
 def _compare_line(line: Mapping[str, Any], options: VectorOptions) -> Iterator[str]:
+    if is_strategy_line(line):
+        yield from compare_strategy(line, NOW)
+        return
     context = AdmissionContext(
         gates=options.gates, now=NOW, namespace_labels=NAMESPACE_LABELS, uid="uid", name_suffix="abcde"
     )

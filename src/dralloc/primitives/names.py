@@ -51,6 +51,15 @@ def dns_subdomain(text: str) -> tuple[str, ...]:
     return _too_long(text, DNS_SUBDOMAIN_LENGTH_MAX) + (() if _DNS_SUBDOMAIN.fullmatch(text) else (_NOT_A_SUBDOMAIN,))
 
 
+def path_segment(text: str) -> tuple[str, ...]:
+    """A name that a URL can contain as one segment of its path."""
+    return (f"must not be {text!r}",) if text in (".", "..") else path_segment_prefix(text)
+
+
+def path_segment_prefix(text: str) -> tuple[str, ...]:
+    return tuple(f"must not contain {character!r}" for character in "/%" if character in text)
+
+
 def label_key(text: str) -> tuple[str, ...]:
     """A qualified name in Kubernetes' sense: a name of at most 63 bytes, optionally prefixed with a DNS subdomain and a
     slash.

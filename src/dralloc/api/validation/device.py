@@ -81,6 +81,11 @@ def validate_declared_device(device: Device, path: FieldPath, *, effects: bool) 
         for position, taint in enumerate(device.taints):
             yield from validate_effect(taint, path.child("taints").index(position))
     yield from _validate_counter_consumptions(device.consumes_counters, path.child("consumesCounters"))
+    for name, resource in device.node_allocatable_resources.items():
+        mapping = resource.mapping
+        if mapping is not None and (mapping.capacity_key is None) == (mapping.device_multiplier is None):
+            where = path.child("nodeAllocatableResources").key(name).child("mapping")
+            yield invalid(where, name, "exactly one of capacityKey and deviceMultiplier must be set")
 
 
 def _validate_sizes(device: Device, path: FieldPath) -> Iterator[FieldError]:
@@ -240,8 +245,6 @@ def _validate_node_resource(
         yield required(path, "mapping or overhead is required")
     if mapping is not None:
         where = path.child("mapping")
-        if (mapping.capacity_key is None) == (mapping.device_multiplier is None):
-            yield invalid(where, name, "exactly one of capacityKey and deviceMultiplier must be set")
         if mapping.capacity_key is not None:
             if not mapping.capacity_key:
                 yield invalid(where.child("capacityKey"), "", "must not be empty")

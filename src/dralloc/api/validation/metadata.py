@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 
 from dralloc.api.meta_v1 import ObjectMeta, OwnerReference
 from dralloc.api.validation.formats import validate_dns_label, validate_format
 from dralloc.primitives import names
-from dralloc.primitives.field_errors import FieldError, FieldPath, forbidden, invalid, required, too_long
+from dralloc.primitives.field_errors import (
+    FieldError,
+    FieldPath,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+    too_long,
+)
 from dralloc.primitives.names import length_in_bytes
 
 ANNOTATIONS_SIZE_MAX: Final = 256 * 1024
@@ -17,7 +25,23 @@ STANDARD_FINALIZERS: Final = ("kubernetes", "orphan", "foregroundDeletion")
 METADATA: Final = FieldPath.of("metadata")
 
 # Kinds that must not own objects, because they are ephemeral.
-BANNED_OWNERS: Final = frozenset({("v1", "Event")})
+BANNED_OWNERS: Final = frozenset({("v1", "Event"), ("/v1", "Event")})
+
+MANAGED_OPERATIONS: Final = ("Apply", "Update")
+MANAGER_LENGTH_MAX: Final = 128
+SUBRESOURCE_LENGTH_MAX: Final = 256
+
+NOT_NEGATIVE: Final = "must be greater than or equal to 0"
+
+# Metadata that no update changes, in Kubernetes' spelling.
+_IMMUTABLE: Final = {
+    "name": "name",
+    "namespace": "namespace",
+    "uid": "uid",
+    "creation_timestamp": "creationTimestamp",
+    "deletion_timestamp": "deletionTimestamp",
+    "deletion_grace_period_seconds": "deletionGracePeriodSeconds",
+}
 
 # Template metadata that has no meaning in the claims made from it, in Kubernetes' spelling.
 _NOT_IN_TEMPLATES: Final = {
@@ -54,14 +78,22 @@ def validate_metadata(
         yield from validate_format(metadata.name, METADATA.child("name"), name_faults)
     yield from _validate_namespace(metadata.namespace, namespaced=namespaced)
     if metadata.generation < 0:
-        yield invalid(METADATA.child("generation"), metadata.generation, "must be greater than or equal to 0")
+        yield invalid(METADATA.child("generation"), metadata.generation, NOT_NEGATIVE)
     if metadata.finalizers:
         yield from _validate_finalizers(metadata.finalizers)
     yield from _validate_attachments(metadata)
 
 
 def validate_metadata_update(new: ObjectMeta, old: ObjectMeta) -> Iterator[FieldError]:
-    """Immutable metadata. The server-managed fields are already restored."""
+    """The rules for the metadata of every updated object. The server-managed fields are already restored.
+
+    The name was valid when the object was created; here it only has to be usable in a URL.
+    """
+    if new.generate_name:
+        for fault in names.path_segment_prefix(new.generate_name):
+            yield invalid(METADATA.child("generateName"), new.generate_name, fault)
+    if new.generation < 0:
+        yield invalid(METADATA.child("generation"), new.generation, NOT_NEGATIVE)
     if old.deletion_timestamp is not None and (added := set(new.finalizers) - set(old.finalizers)):
         yield forbidden(
             METADATA.child("finalizers"),
@@ -69,10 +101,36 @@ def validate_metadata_update(new: ObjectMeta, old: ObjectMeta) -> Iterator[Field
         )
     if new.generation < old.generation:
         yield invalid(METADATA.child("generation"), new.generation, "must not be decremented")
-    for field in ("name", "namespace", "uid"):
+    if new.name != old.name:
+        yield from validate_format(new.name, METADATA.child("name"), names.path_segment)
+    if new.namespace != old.namespace and old.namespace:
+        yield from validate_dns_label(new.namespace, METADATA.child("namespace"))
+    for field, name in _IMMUTABLE.items():
         if getattr(new, field) != getattr(old, field):
-            yield invalid(METADATA.child(field), getattr(new, field), "field is immutable")
+            yield invalid(METADATA.child(name), getattr(new, field), "field is immutable")
+    if new.finalizers:
+        yield from _validate_finalizers(new.finalizers)
     yield from _validate_attachments(new)
+
+
+def validate_managed_fields(entries: tuple[dict[str, Any], ...]) -> Iterator[FieldError]:
+    """The rules for `managedFields`. A server replaces malformed entries before it validates."""
+    for position, entry in enumerate(entries):
+        path = METADATA.child("managedFields").index(position)
+        operation, manager = entry.get("operation") or "", entry.get("manager") or ""
+        if not operation:
+            yield required(path.child("operation"))
+        elif operation not in MANAGED_OPERATIONS:
+            yield not_supported(path.child("operation"), operation, MANAGED_OPERATIONS)
+        if entry.get("fieldsType") not in (None, "", "FieldsV1"):
+            yield invalid(path.child("fieldsType"), entry["fieldsType"], "must be FieldsV1")
+        if length_in_bytes(manager) > MANAGER_LENGTH_MAX:
+            yield too_long(path.child("manager"), MANAGER_LENGTH_MAX)
+        for offset, character in enumerate(manager):
+            if not character.isprintable():
+                yield invalid(path.child("manager"), manager, f"has a character that cannot be printed at {offset}")
+        if length_in_bytes(entry.get("subresource") or "") > SUBRESOURCE_LENGTH_MAX:
+            yield too_long(path.child("subresource"), SUBRESOURCE_LENGTH_MAX)
 
 
 def validate_template_metadata(metadata: ObjectMeta, path: FieldPath) -> Iterator[FieldError]:
@@ -126,21 +184,34 @@ def _validate_namespace(namespace: str, *, namespaced: bool) -> Iterator[FieldEr
 
 
 def _validate_owner_references(references: tuple[OwnerReference, ...], path: FieldPath) -> Iterator[FieldError]:
-    controllers = 0
-    for reference in references:
-        for field, value in (
-            ("apiVersion", reference.api_version.rpartition("/")[2]),
-            ("kind", reference.kind),
-            ("name", reference.name),
-            ("uid", reference.uid),
-        ):
-            if not value:
-                yield invalid(path.child(field), value, "must not be empty")
-        if (reference.api_version, reference.kind) in BANNED_OWNERS:
-            yield invalid(path, reference.kind, "an object of this kind cannot be an owner")
-        controllers += reference.controller is True
-        if reference.controller and controllers > 1:
-            yield invalid(path, reference.name, "only one reference can have controller set to true")
+    controller = ""
+    for position, reference in enumerate(references):
+        yield from _validate_owner_reference(reference, path.index(position))
+        if reference.controller and controller:
+            yield invalid(
+                path,
+                [f"{owner.kind}/{owner.name}" for owner in references],
+                "only one reference can have controller set to true, "
+                f"not both {controller} and {reference.kind}/{reference.name}",
+            )
+        elif reference.controller:
+            controller = f"{reference.kind}/{reference.name}"
+
+
+def _validate_owner_reference(reference: OwnerReference, path: FieldPath) -> Iterator[FieldError]:
+    api_version = reference.api_version
+    if api_version and (api_version.count("/") > 1 or api_version.endswith("/")):
+        yield invalid(path.child("apiVersion"), api_version, "must be <group>/<version> or <version>")
+    for field, value in (
+        ("apiVersion", api_version),
+        ("kind", reference.kind),
+        ("name", reference.name),
+        ("uid", reference.uid),
+    ):
+        if not value:
+            yield required(path.child(field))
+    if (api_version, reference.kind) in BANNED_OWNERS:
+        yield invalid(path, reference.kind, "an object of this kind cannot be an owner")
 
 
 def _validate_finalizers(finalizers: tuple[str, ...]) -> Iterator[FieldError]:
