@@ -71,7 +71,7 @@ def test_estimate(case: Case) -> None:
 
 
 def test_list_attributes_are_searched_within_their_limit() -> None:
-    assert cost(f"{D}.a.includes(1)", WITH_LISTS) == 4 + 7
+    assert cost(f"{D}.a.includes(1)", WITH_LISTS) == 4 + 64
 
 
 @pytest.mark.slow

@@ -164,6 +164,13 @@ def _list_traversal_price(arguments: CallArguments) -> CallEstimate | None:
     return CallEstimate(times(arguments.target.max, element))
 
 
+def _includes_price(arguments: CallArguments) -> CallEstimate | None:
+    """The price of one comparison for each element of what may be a list, even if its type does not say so."""
+    if arguments.has_target and not arguments.target_type.parameters:
+        return CallEstimate(arguments.target.max)
+    return _list_traversal_price(arguments)
+
+
 # Strings.
 
 
@@ -385,7 +392,8 @@ _BY_OVERLOAD: Final[Mapping[str, Price]] = {
 }
 
 _BY_FUNCTION: Final[Mapping[str, Price]] = {
-    **dict.fromkeys(("isSorted", "sum", "max", "min", "indexOf", "lastIndexOf", "includes"), _list_traversal_price),
+    **dict.fromkeys(("isSorted", "sum", "max", "min", "indexOf", "lastIndexOf"), _list_traversal_price),
+    "includes": _includes_price,
     **dict.fromkeys(("lowerAscii", "upperAscii", "substring", "trim"), _text_price),
     "url": _url_price,
     "replace": _replace_price,
