@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from dralloc.cel import types
 from dralloc.cel.cost_sizes import ENDLESS, ONE, UNKNOWN, ZERO, Path, Size, declared_size, fixed, plus, scaled, times
+from dralloc.cel.declarations_standard import COMPARABLE
 from dralloc.cel.syntax import Call, Expression, Literal, LiteralKind
 from dralloc.cel.types import Type, TypeKind
 
@@ -107,31 +108,14 @@ def _slice_price(arguments: CallArguments) -> CallEstimate:
     return _allocating(1, fixed((end - start) % 2**64))
 
 
-def _range_price(arguments: CallArguments) -> CallEstimate:
-    return _allocating(1, fixed(_literal_number(arguments.argument(0), ENDLESS)))
-
-
-def _reverse_price(arguments: CallArguments) -> CallEstimate:
-    return _allocating(1, arguments.target)
-
-
 def _flatten_price(arguments: CallArguments) -> CallEstimate:
     depth = _literal_number(arguments.argument(0), ENDLESS) if arguments.count else 1
     return _allocating(float(depth), arguments.target)
 
 
-def _distinct_price(arguments: CallArguments) -> CallEstimate:
-    return _allocating(2.0, arguments.target.times(arguments.target))
-
-
-def _sort_price(element: str) -> Price:
+def _sort_price(element: str, keys_of: Callable[[CallArguments], Size]) -> Price:
     factor = 2.0 + (_TRAVERSAL if element in ("string", "bytes") else 0)
-    return lambda arguments: _allocating(factor, arguments.target.times(arguments.target))
-
-
-def _sort_by_price(element: str) -> Price:
-    factor = 2.0 + (_TRAVERSAL if element in ("string", "bytes") else 0)
-    return lambda arguments: _allocating(factor, arguments.size(0).times(arguments.size(0)))
+    return lambda arguments: _allocating(factor, keys_of(arguments).times(keys_of(arguments)))
 
 
 def _sets_price(factor: float) -> Price:
@@ -264,10 +248,6 @@ def _parse_price(arguments: CallArguments) -> CallEstimate:
     return CallEstimate(_CALL if arguments.has_target else scaled(arguments.size(0).max, _TRAVERSAL))
 
 
-def _parse_twice_price(arguments: CallArguments) -> CallEstimate:
-    return CallEstimate(scaled(arguments.size(0).max, 2 * _TRAVERSAL))
-
-
 def _validate_price(arguments: CallArguments) -> CallEstimate | None:
     if not arguments.has_target:
         return None
@@ -281,10 +261,6 @@ def _selector_price(arguments: CallArguments) -> CallEstimate | None:
     text = arguments.size(0).max
     requirements = scaled(scaled(text, 0.5), 50.0)
     return CallEstimate(plus(_LIST, scaled(text, _TRAVERSAL), requirements))
-
-
-def _check_price(_: CallArguments) -> CallEstimate:
-    return CallEstimate(_AUTHORIZATION_CHECK)
 
 
 def _equality_price(arguments: CallArguments) -> CallEstimate | None:
@@ -324,16 +300,8 @@ def _quote(arguments: CallArguments) -> CallEstimate:
     return CallEstimate(plus(scaled(size.max, _TRAVERSAL), *arguments.costs), quoted)
 
 
-def _format(arguments: CallArguments) -> CallEstimate:
-    return CallEstimate(plus(scaled(arguments.target.max, _TRAVERSAL), *arguments.costs))
-
-
 def _affix(arguments: CallArguments) -> CallEstimate:
     return CallEstimate(plus(scaled(arguments.size(0).max, _TRAVERSAL), *arguments.costs))
-
-
-def _in_list(arguments: CallArguments) -> CallEstimate:
-    return CallEstimate(plus(scaled(arguments.size(1).max, 1), *arguments.costs))
 
 
 def _matches(arguments: CallArguments) -> CallEstimate | None:
@@ -362,10 +330,6 @@ def _add_text(arguments: CallArguments) -> CallEstimate:
     return CallEstimate(plus(scaled(size.max, _TRAVERSAL), *arguments.costs), size)
 
 
-def _add_list(arguments: CallArguments) -> CallEstimate:
-    return CallEstimate(plus(_CALL, *arguments.costs), arguments.size(0) + arguments.size(1))
-
-
 def _compare(arguments: CallArguments) -> CallEstimate:
     shorter = min(arguments.size(0).max, arguments.size(1).max)
     return CallEstimate(plus(scaled(shorter, _TRAVERSAL), *arguments.costs))
@@ -375,19 +339,16 @@ _BY_OVERLOAD: Final[Mapping[str, Price]] = {
     "list_slice": _slice_price,
     "list_flatten": _flatten_price,
     "list_flatten_int": _flatten_price,
-    "lists_range": _range_price,
-    "list_reverse": _reverse_price,
-    "list_distinct": _distinct_price,
+    "lists_range": lambda arguments: _allocating(1, fixed(_literal_number(arguments.argument(0), ENDLESS))),
+    "list_reverse": lambda arguments: _allocating(1, arguments.target),
+    "list_distinct": lambda arguments: _allocating(2.0, arguments.target.times(arguments.target)),
     "list_sets_contains_list": _sets_price(1),
     "list_sets_intersects_list": _sets_price(1),
     "list_sets_equivalent_list": _sets_price(2),
+    **{f"list_{element}_sort": _sort_price(element, lambda arguments: arguments.target) for element in COMPARABLE},
     **{
-        f"list_{element}_sort": _sort_price(element)
-        for element in ("int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes")
-    },
-    **{
-        f"list_{element}_sortByAssociatedKeys": _sort_by_price(element)
-        for element in ("int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes")
+        f"list_{element}_sortByAssociatedKeys": _sort_price(element, lambda arguments: arguments.size(0))
+        for element in COMPARABLE
     },
 }
 
@@ -401,26 +362,26 @@ _BY_FUNCTION: Final[Mapping[str, Price]] = {
     "join": _join_price,
     **dict.fromkeys(("find", "findAll"), _find_price),
     **dict.fromkeys(("ip", "isIP", "cidr", "isCIDR", "quantity", "isQuantity", "semver", "isSemver"), _parse_price),
-    "ip.isCanonical": _parse_twice_price,
+    "ip.isCanonical": lambda arguments: CallEstimate(scaled(arguments.size(0).max, 2 * _TRAVERSAL)),
     "validate": _validate_price,
-    "check": _check_price,
+    "check": lambda _: CallEstimate(_AUTHORIZATION_CHECK),
     **dict.fromkeys(("fieldSelector", "labelSelector"), _selector_price),
     "_==_": _equality_price,
 }
 
 _STANDARD: Final[Mapping[str, Price]] = {
-    "string_format": _format,
+    "string_format": lambda arguments: CallEstimate(plus(scaled(arguments.target.max, _TRAVERSAL), *arguments.costs)),
     "string_to_bytes": _to_bytes,
     "bytes_to_string": _to_text,
     "strings_quote": _quote,
     **dict.fromkeys(("starts_with_string", "ends_with_string"), _affix),
-    "in_list": _in_list,
+    "in_list": lambda arguments: CallEstimate(plus(scaled(arguments.size(1).max, 1), *arguments.costs)),
     "matches_string": _matches,
     "contains_string": _contains,
     **dict.fromkeys(("logical_or", "logical_and"), _logical),
     "conditional": _conditional,
     **dict.fromkeys(("add_string", "add_bytes"), _add_text),
-    "add_list": _add_list,
+    "add_list": lambda arguments: CallEstimate(plus(_CALL, *arguments.costs), arguments.size(0) + arguments.size(1)),
     **{
         f"{relation}_{kind}": _compare
         for relation in ("less", "less_equals", "greater", "greater_equals")

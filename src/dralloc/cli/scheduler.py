@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from dralloc.cli.options import Context, Gates, Kubeconfig, LeaderElect, MetricsAddress
 from dralloc.cli.output import parse_gates, say
-
-if TYPE_CHECKING:
-    pass
 
 
 def scheduler(
