@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dralloc.apiserver.credentials.kubeconfig import write_kubeconfig
 from dralloc.apiserver.http.listener import ListenAddress, listen
 from dralloc.client.http_transport import HttpTransport
 from dralloc.client.kubeconfig import ConnectionConfig
@@ -16,7 +17,6 @@ from dralloc.fleet.fleet import Fleet, FleetSettings
 from dralloc.fleet.profiles import load_profile
 from dralloc.system_clock import SystemClock
 from tests.support.api_server import TOKEN, api_application
-from tests.support.node_process import write_kubeconfig
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +34,8 @@ def refused(*arguments: str) -> str:
 
 
 def test_what_cannot_be_done_is_said_in_a_line(tmp_path: Path) -> None:
-    nobody = str(write_kubeconfig(tmp_path / "kubeconfig", "http://127.0.0.1:1", "t"))
+    nobody = str(tmp_path / "kubeconfig")
+    write_kubeconfig(Path(nobody), server="http://127.0.0.1:1", authority_pem=None, token="t")
     assert "does not exist" in refused("node", "--kubeconfig", str(tmp_path / "absent"))
     assert "or one of cpu, gpu, mig, nic, tpu" in refused(
         "node", "--kubeconfig", nobody, "--fake", "1", "--profile", "x"
@@ -53,7 +54,8 @@ def test_a_recorded_cluster_is_a_profile(tmp_path: Path) -> None:
             settings = FleetSettings(profile=load_profile("nic"), profile_name="nic", count=4)
             await Fleet(transport, settings, SystemClock()).publish()
             await transport.close()
-            kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", url, TOKEN)
+            kubeconfig = tmp_path / "kubeconfig"
+            write_kubeconfig(kubeconfig, server=url, authority_pem=None, token=TOKEN)
             arguments = ("record", "--kubeconfig", str(kubeconfig), "-o", str(tmp_path / "recorded.yaml"))
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "dralloc", *arguments, stdout=asyncio.subprocess.PIPE

@@ -21,6 +21,7 @@ from dralloc.api.core_v1 import Event
 from dralloc.api.pod_claims import pod_reference
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceClass, DeviceTaint, DeviceTaintRule, DeviceToleration, ResourceClaim
+from dralloc.apiserver.credentials.kubeconfig import write_kubeconfig
 from dralloc.apiserver.http.listener import ListenAddress, listen
 from dralloc.assembly.components import Components
 from dralloc.client.async_client import AsyncClient
@@ -47,7 +48,7 @@ from dralloc.testing.builders import allocation, claim, device, device_class, he
 from dralloc.testing.driver_bench import bench_settings
 from tests.support.api_server import TOKEN, api_server
 from tests.support.node_cluster import QUICK, replace_uid, short_directory
-from tests.support.node_process import kill, write_kubeconfig
+from tests.support.node_process import kill
 from tests.support.rights import Grant, GuardedApplication, account_name, grants_of, rights_needed
 from tests.support.scripted_driver import ScriptedDriver
 from tests.support.scripted_transport import Loss, ScriptedTransport
@@ -429,7 +430,8 @@ def test_read_only_commands_use_exactly_their_permissions(tmp_path: Path) -> Non
             await client.create(claim_template("gpus", request(device_class=GPU)))
             await client.create(replace_uid(claim("c", request(device_class=GPU))))
             await client.create(pod("p", {"gpu": existing("c")}))
-            kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", url, READER)
+            kubeconfig = tmp_path / "kubeconfig"
+            write_kubeconfig(kubeconfig, server=url, authority_pem=None, token=READER)
             for command in commands:
                 process = await asyncio.create_subprocess_exec(
                     *(sys.executable, "-m", "dralloc", *command.split(), "--kubeconfig", str(kubeconfig)),

@@ -14,6 +14,7 @@ import pytest
 from dralloc.api.pod_claims import pod_reference
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ResourceClaim
+from dralloc.apiserver.credentials.kubeconfig import write_kubeconfig
 from dralloc.apiserver.http.listener import ListenAddress, listen
 from dralloc.client.async_client import AsyncClient, connect_async
 from dralloc.node.checkpoint import read_checkpoint
@@ -22,7 +23,7 @@ from dralloc.rpc.plugin_services import Service
 from dralloc.testing.builders import CLASS, allocation, claim, device_class, held, request
 from tests.support.api_server import TOKEN, api_application
 from tests.support.node_cluster import replace_uid, short_directory
-from tests.support.node_process import kill, start_node_process, write_kubeconfig
+from tests.support.node_process import kill, start_node_process
 from tests.support.scripted_driver import ScriptedDriver
 from tests.support.workloads import existing
 from tests.support.workloads import pod as pod_document
@@ -116,7 +117,8 @@ def test_after_random_kills_every_claim_is_prepared_once_and_unprepared(seed: in
         ):
             (directory / "cdi").mkdir()
             driver.devices = lambda claim: [{"pool_name": "pool-a", "device_name": claim.name}]
-            kubeconfig = write_kubeconfig(directory / "kubeconfig", url, TOKEN)
+            kubeconfig = directory / "kubeconfig"
+            write_kubeconfig(kubeconfig, server=url, authority_pem=None, token=TOKEN)
             options = ("--kubeconfig", str(kubeconfig), "--name", "node-a", "--plugin-dir", str(directory))
             crashes = Crashes(options, driver, Random(seed))
             await create_pods(client)
@@ -150,7 +152,8 @@ def test_after_random_kills_every_claim_is_prepared_once_and_unprepared(seed: in
 def test_a_damaged_checkpoint_ends_the_command_with_the_name_of_the_file() -> None:
     async def scenario(directory: Path) -> None:
         async with api_application() as application, listen(application, ListenAddress()) as url:
-            kubeconfig = write_kubeconfig(directory / "kubeconfig", url, TOKEN)
+            kubeconfig = directory / "kubeconfig"
+            write_kubeconfig(kubeconfig, server=url, authority_pem=None, token=TOKEN)
             (directory / "dra_manager_state").write_text("{}")
             process = await asyncio.create_subprocess_exec(
                 *(

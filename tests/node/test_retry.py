@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from dralloc.api.core_v1 import Node
+from dralloc.apiserver.credentials.kubeconfig import write_kubeconfig
 from dralloc.apiserver.http.listener import ListenAddress, listen
 from dralloc.client.async_client import connect_async
 from dralloc.client.transport import TransportError
@@ -20,7 +21,7 @@ from dralloc.node.retry import retry_until_done
 from dralloc.primitives.errors import ApiError, Forbidden, ServiceUnavailable, TooManyRequests
 from tests.support.api_server import TOKEN, api_application
 from tests.support.node_cluster import short_directory
-from tests.support.node_process import kill, write_kubeconfig
+from tests.support.node_process import kill
 from tests.support.ports import free_port
 
 AT_ONCE = Backoff(first_s=0.0, most_s=0.0)
@@ -83,7 +84,8 @@ async def says(stream: asyncio.StreamReader | None, text: str) -> None:
 def test_nodes_wait_for_their_api_server() -> None:
     async def scenario(directory: Path) -> None:
         port = free_port()
-        kubeconfig = write_kubeconfig(directory / "kubeconfig", f"http://127.0.0.1:{port}", TOKEN)
+        kubeconfig = directory / "kubeconfig"
+        write_kubeconfig(kubeconfig, server=f"http://127.0.0.1:{port}", authority_pem=None, token=TOKEN)
         options = ("--kubeconfig", str(kubeconfig))
         async with AsyncExitStack() as stack:
             node = await stack.enter_async_context(

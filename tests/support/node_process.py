@@ -5,25 +5,8 @@ from __future__ import annotations
 import asyncio
 import sys
 from asyncio.subprocess import PIPE, Process
-from pathlib import Path
-
-import yaml
 
 READY_TIMEOUT_S = 60
-
-
-def write_kubeconfig(path: Path, server: str, token: str) -> Path:
-    """A kubeconfig for a server on loopback."""
-    document = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "test",
-        "clusters": [{"name": "test", "cluster": {"server": server}}],
-        "users": [{"name": "test", "user": {"token": token}}],
-        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
-    }
-    path.write_text(yaml.safe_dump(document))
-    return path
 
 
 async def start_node_process(*options: str) -> Process:

@@ -58,6 +58,14 @@ def _disabled(features: tuple[GatedFields[PartT], ...], gates: FeatureGates) -> 
     return tuple(feature for feature in features if not all(gate in gates for gate in feature.gates))
 
 
+def _fields(**empty: Any) -> tuple[Callable[[Any], bool], Callable[[Any], Any]]:
+    """Whether a part has any of these fields, and the part with all of them empty."""
+    return (
+        lambda part: any(getattr(part, name) != value for name, value in empty.items()),
+        lambda part: replace(part, **empty),
+    )
+
+
 # --- ResourceSlice ---------------------------------------------------------------------------------------------
 
 
@@ -67,6 +75,11 @@ def _any_device(uses: Callable[[Device], bool]) -> Callable[[ResourceSliceSpec],
 
 def _all_devices(clear: Callable[[Device], Device]) -> Callable[[ResourceSliceSpec], ResourceSliceSpec]:
     return lambda spec: spec if spec.devices is None else replace(spec, devices=tuple(map(clear, spec.devices)))
+
+
+def _device_fields(*gates: str, **empty: Any) -> GatedFields[ResourceSliceSpec]:
+    in_use, cleared = _fields(**empty)
+    return GatedFields(gates, _any_device(in_use), _all_devices(cleared))
 
 
 def _is_partitionable(spec: ResourceSliceSpec) -> bool:
@@ -88,10 +101,6 @@ def _without_partitions(spec: ResourceSliceSpec) -> ResourceSliceSpec:
         lambda device: replace(device, consumes_counters=(), node_name=None, node_selector=None, all_nodes=None)
     )
     return replace(clear(spec), shared_counters=None, per_device_node_selection=None)
-
-
-def _has_binding_conditions(device: Device) -> bool:
-    return bool(device.binding_conditions or device.binding_failure_conditions) or device.binds_to_node is not None
 
 
 def _is_shareable(device: Device) -> bool:
@@ -135,18 +144,14 @@ def _without_compatibility_groups(device: Device) -> Device:
 
 
 SLICE_FEATURES: Final[tuple[GatedFields[ResourceSliceSpec], ...]] = (
-    GatedFields(
-        ("DRADeviceTaints",),
-        _any_device(lambda device: bool(device.taints)),
-        _all_devices(lambda device: replace(device, taints=())),
-    ),
+    _device_fields("DRADeviceTaints", taints=()),
     GatedFields(("DRAPartitionableDevices",), _is_partitionable, _without_partitions),
-    GatedFields(
-        ("DRADeviceBindingConditions", "DRAResourceClaimDeviceStatus"),
-        _any_device(_has_binding_conditions),
-        _all_devices(
-            lambda device: replace(device, binds_to_node=None, binding_conditions=(), binding_failure_conditions=())
-        ),
+    _device_fields(
+        "DRADeviceBindingConditions",
+        "DRAResourceClaimDeviceStatus",
+        binds_to_node=None,
+        binding_conditions=(),
+        binding_failure_conditions=(),
     ),
     GatedFields(("DRAConsumableCapacity",), _any_device(_is_shareable), _all_devices(_without_sharing)),
     GatedFields(
@@ -154,37 +159,21 @@ SLICE_FEATURES: Final[tuple[GatedFields[ResourceSliceSpec], ...]] = (
         _any_device(lambda device: any(used.compatibility_groups for used in device.consumes_counters)),
         _all_devices(_without_compatibility_groups),
     ),
-    GatedFields(
-        ("DRANodeAllocatableResources",),
-        _any_device(lambda device: bool(device.node_allocatable_resources)),
-        _all_devices(lambda device: replace(device, node_allocatable_resources={})),
-    ),
+    _device_fields("DRANodeAllocatableResources", node_allocatable_resources={}),
     GatedFields(
         ("DRAListTypeAttributes",),
         _any_device(lambda device: any(map(has_list, device.attributes.values()))),
         _all_devices(_without_lists),
     ),
-    GatedFields(
-        ("DRAPartitionableDevicesType",),
-        lambda spec: spec.partition_type_attribute is not None,
-        lambda spec: replace(spec, partition_type_attribute=None),
-    ),
-    GatedFields(
-        ("DRAOptionalNodeOperations",),
-        lambda spec: bool(spec.skip_node_operations),
-        lambda spec: replace(spec, skip_node_operations=()),
-    ),
+    GatedFields(("DRAPartitionableDevicesType",), *_fields(partition_type_attribute=None)),
+    GatedFields(("DRAOptionalNodeOperations",), *_fields(skip_node_operations=())),
 )
 
 
 # --- DeviceClass -----------------------------------------------------------------------------------------------
 
 CLASS_FEATURES: Final[tuple[GatedFields[DeviceClassSpec], ...]] = (
-    GatedFields(
-        ("DRAExtendedResource",),
-        lambda spec: spec.extended_resource_name is not None,
-        lambda spec: replace(spec, extended_resource_name=None),
-    ),
+    GatedFields(("DRAExtendedResource",), *_fields(extended_resource_name=None)),
 )
 
 
@@ -216,6 +205,11 @@ def _all_asks(**cleared: Any) -> Callable[[ResourceClaimSpec], ResourceClaimSpec
     return _all_requests(clear)
 
 
+def _ask_fields(gate: str, **empty: Any) -> GatedFields[ResourceClaimSpec]:
+    in_use, _ = _fields(**empty)
+    return GatedFields((gate,), lambda spec: any(map(in_use, _asks(spec))), _all_asks(**empty))
+
+
 def _without_admin_access(request: DeviceRequest) -> DeviceRequest:
     return request if request.exactly is None else replace(request, exactly=replace(request.exactly, admin_access=None))
 
@@ -245,23 +239,11 @@ CLAIM_SPEC_FEATURES: Final[tuple[GatedFields[ResourceClaimSpec], ...]] = (
         lambda spec: any(request.first_available for request in spec.devices.requests or ()),
         _all_requests(lambda request: replace(request, first_available=())),
     ),
-    GatedFields(
-        ("DRADeviceTaints",),
-        lambda spec: any(ask.tolerations for ask in _asks(spec)),
-        _all_asks(tolerations=()),
-    ),
+    _ask_fields("DRADeviceTaints", tolerations=()),
     GatedFields(("DRAAdminAccess",), uses_admin_access, _all_requests(_without_admin_access)),
     GatedFields(("DRAConsumableCapacity",), uses_consumable_capacity, _without_capacities),
-    GatedFields(
-        ("DRADerivedAttributes",),
-        lambda spec: any(ask.derived_attributes for ask in _asks(spec)),
-        _all_asks(derived_attributes=()),
-    ),
-    GatedFields(
-        ("DRAReservedForWorkloads",),
-        lambda spec: spec.reserved_for is not None,
-        lambda spec: replace(spec, reserved_for=None),
-    ),
+    _ask_fields("DRADerivedAttributes", derived_attributes=()),
+    GatedFields(("DRAReservedForWorkloads",), *_fields(reserved_for=None)),
 )
 
 
@@ -283,6 +265,11 @@ def _all_results(
         return _with_allocation(claim, replace(allocation, devices=devices))
 
     return cleared
+
+
+def _result_fields(gate: str, **empty: Any) -> GatedFields[ResourceClaim]:
+    in_use, cleared = _fields(**empty)
+    return GatedFields((gate,), lambda claim: any(map(in_use, _results(claim))), _all_results(cleared))
 
 
 def _with_allocation(claim: ResourceClaim, allocation: AllocationResult) -> ResourceClaim:
@@ -329,15 +316,7 @@ CLAIM_STATUS_FEATURES: Final[tuple[GatedFields[ResourceClaim], ...]] = (
         _all_results(lambda result: replace(result, admin_access=None)),
     ),
     GatedFields(("DRAConsumableCapacity",), _holds_shares, _without_shares),
-    GatedFields(
-        ("DRADeviceBindingConditions",),
-        lambda claim: any(result.binding_conditions or result.binding_failure_conditions for result in _results(claim)),
-        _all_results(lambda result: replace(result, binding_conditions=(), binding_failure_conditions=())),
-    ),
-    GatedFields(
-        ("DRAOptionalNodeOperations",),
-        lambda claim: any(result.skip_node_operations for result in _results(claim)),
-        _all_results(lambda result: replace(result, skip_node_operations=())),
-    ),
+    _result_fields("DRADeviceBindingConditions", binding_conditions=(), binding_failure_conditions=()),
+    _result_fields("DRAOptionalNodeOperations", skip_node_operations=()),
     GatedFields(("DRAReservedForWorkloads",), _is_for_any_pod, _not_for_any_pod),
 )

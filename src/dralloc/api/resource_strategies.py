@@ -42,15 +42,16 @@ from dralloc.api.validation.device_taint_rule import (
     validate_device_taint_rule_status_update,
     validate_device_taint_rule_update,
 )
-from dralloc.api.validation.resource_claim import validate_resource_claim, validate_resource_claim_update
+from dralloc.api.validation.resource_claim import (
+    validate_resource_claim,
+    validate_resource_claim_template,
+    validate_resource_claim_template_update,
+    validate_resource_claim_update,
+)
 from dralloc.api.validation.resource_claim_status import (
     AllocatedDeviceKey,
     allocated_devices,
     validate_resource_claim_status_update,
-)
-from dralloc.api.validation.resource_claim_template import (
-    validate_resource_claim_template,
-    validate_resource_claim_template_update,
 )
 from dralloc.api.validation.resource_slice import validate_resource_slice, validate_resource_slice_update
 from dralloc.primitives.field_errors import FieldError

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from dralloc.api.registry import KINDS, PRIORITY_CLASS, RESOURCE_CLAIM
+from dralloc.api.registry import KINDS, NAMESPACE, PRIORITY_CLASS, RESOURCE_CLAIM
 from dralloc.apiserver.description.description_endpoints import DescriptionEndpoints
 from dralloc.apiserver.http.messages import JSON, TEXT, HttpRequest, HttpResponse
 from dralloc.apiserver.http.negotiation import YAML, wants_yaml
@@ -23,9 +23,8 @@ from dralloc.apiserver.objects.deleter import Deleter
 from dralloc.apiserver.objects.device_guard import DeviceGuard
 from dralloc.apiserver.objects.event_expiry import EventExpiry
 from dralloc.apiserver.objects.garbage_collector import GarbageCollector
-from dralloc.apiserver.objects.initial_objects import create_initial_objects
-from dralloc.apiserver.objects.namespaces import Namespaces
-from dralloc.apiserver.objects.pod_priorities import PodPriorities
+from dralloc.apiserver.objects.namespaces import Namespaces, initial_namespaces
+from dralloc.apiserver.objects.pod_priorities import PodPriorities, system_classes
 from dralloc.apiserver.objects.pod_subresources import PodSubresources
 from dralloc.apiserver.objects.quota_guard import ExtendedResourceNames, QuotaGuard, QuotaLimits
 from dralloc.apiserver.objects.reader import Reader
@@ -93,7 +92,9 @@ class ApiServer:
 
     async def start(self) -> None:
         """Create the initial objects and start background tasks."""
-        await create_initial_objects(self._writer)
+        for kind, objects in ((NAMESPACE, initial_namespaces()), (PRIORITY_CLASS, system_classes())):
+            for name, document in objects:
+                await self._writer.create_initial(kind, name, document)
         self._collector.start()
         self._expiry.start()
         self._ready = True

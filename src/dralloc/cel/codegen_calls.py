@@ -213,20 +213,17 @@ def _arithmetic(sign: str) -> Emitter:
     return emit
 
 
-def _has_value(writer: SourceWriter, node: Call, arguments: Sequence[SourceFragment]) -> SourceFragment | None:
-    (optional,) = arguments
-    if optional.entry is None:
-        return None
-    mapping, key = optional.entry
-    return writer.expression(node, f"({key} in {mapping})", optional)
+def _of_entry(template: str) -> Emitter:
+    """A call on an optional entry of a map."""
 
+    def emit(writer: SourceWriter, node: Call, arguments: Sequence[SourceFragment]) -> SourceFragment | None:
+        (optional,) = arguments
+        if optional.entry is None:
+            return None
+        mapping, key = optional.entry
+        return writer.expression(node, template.format(mapping=mapping, key=key), optional)
 
-def _value(writer: SourceWriter, node: Call, arguments: Sequence[SourceFragment]) -> SourceFragment | None:
-    (optional,) = arguments
-    if optional.entry is None:
-        return None
-    mapping, key = optional.entry
-    return writer.expression(node, f"{mapping}[{key}]", optional)
+    return emit
 
 
 CALLS: Final[dict[str, Emitter]] = {
@@ -249,6 +246,6 @@ CALLS: Final[dict[str, Emitter]] = {
     "isGreaterThan": _order_method(">"),
     "isLessThan": _order_method("<"),
     "compareTo": _compare_to,
-    "hasValue": _has_value,
-    "value": _value,
+    "hasValue": _of_entry("({key} in {mapping})"),
+    "value": _of_entry("{mapping}[{key}]"),
 }

@@ -13,7 +13,7 @@ from dralloc.driver_kit.findings import Finding, Remark, Violation
 from dralloc.kubelet.cdi import is_cdi_name
 from dralloc.kubelet.plugin_sockets import SOCKET_PATH_LENGTH_MAX
 from dralloc.primitives.field_errors import FieldPath
-from dralloc.rpc.plugin_services import DRA_PLUGIN_TYPE, DRA_SERVICES, DRA_V1, HEALTH_SERVICES, Service
+from dralloc.rpc.plugin_services import DRA_PLUGIN_TYPE, DRA_SERVICES, DRA_V1, Service
 
 # --- Registration -------------------------------------------------------------------------------------------------
 
@@ -28,13 +28,16 @@ def check_info(info: PluginInfo) -> Iterator[Finding]:
         yield Violation(f"the endpoint {info.endpoint!r} is not an absolute path")
     if len(os.fsencode(info.endpoint)) > SOCKET_PATH_LENGTH_MAX:
         yield Violation(f"the endpoint is longer than {SOCKET_PATH_LENGTH_MAX} bytes, the maximum for a socket")
-    known = [service for service in DRA_SERVICES if service.advertised in info.versions]
+    known = services_in(info, DRA_SERVICES)
     if not known:
         names = " or ".join(service.advertised for service in DRA_SERVICES)
         yield Violation(f"the driver advertises {', '.join(info.versions) or 'no version'}; a kubelet requires {names}")
     elif DRA_V1 not in known:
         yield Remark(f"the driver does not advertise {DRA_V1.advertised}, so it cannot report share IDs")
-    elif next(version for version in info.versions if version in _advertised(known)) != DRA_V1.advertised:
+    elif (
+        next(version for version in info.versions if version in {service.advertised for service in known})
+        != DRA_V1.advertised
+    ):
         yield Remark(f"a kubelet calls the first version that it supports, and {DRA_V1.advertised} is not the first")
     if len(set(info.versions)) != len(info.versions):
         yield Violation(f"a version is advertised twice: {', '.join(info.versions)}")
@@ -43,14 +46,6 @@ def check_info(info: PluginInfo) -> Iterator[Finding]:
 def services_in(info: PluginInfo, known: Iterable[Service]) -> tuple[Service, ...]:
     """The services that the driver advertises."""
     return tuple(service for service in known if service.advertised in info.versions)
-
-
-def health_services_in(info: PluginInfo) -> tuple[Service, ...]:
-    return services_in(info, HEALTH_SERVICES)
-
-
-def _advertised(services: Iterable[Service]) -> set[str]:
-    return {service.advertised for service in services}
 
 
 # --- Answers for claims -------------------------------------------------------------------------------------------

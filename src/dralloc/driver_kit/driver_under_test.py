@@ -20,13 +20,13 @@ from dralloc.api.resource_v1 import (
     ResourceSlice,
 )
 from dralloc.client.async_client import AsyncClient
-from dralloc.driver_kit.answer_rules import health_services_in, services_in
+from dralloc.driver_kit.answer_rules import services_in
 from dralloc.driver_kit.caller import Caller, ClaimName, PluginInfo, RpcFailed, calling
 from dralloc.driver_kit.claim_maker import CannotAllocate, ClaimMaker, exactly
 from dralloc.driver_kit.findings import NotTestable, Skip
 from dralloc.driver_kit.slice_rules import SliceHistory
 from dralloc.kubelet.plugin_sockets import find_sockets
-from dralloc.rpc.plugin_services import DRA_SERVICES, DRA_V1, Service
+from dralloc.rpc.plugin_services import DRA_SERVICES, DRA_V1, HEALTH_SERVICES, Service
 
 LOOK_AGAIN_S: Final = 0.05
 
@@ -121,7 +121,7 @@ class DriverUnderTest:
 
     @property
     def health_services(self) -> tuple[Service, ...]:
-        return () if self.info is None else health_services_in(self.info)
+        return () if self.info is None else services_in(self.info, HEALTH_SERVICES)
 
     @property
     def service(self) -> Service:

@@ -1,4 +1,4 @@
-"""ResourceClaim: the spec. The status is in `resource_claim_status`."""
+"""ResourceClaim and ResourceClaimTemplate: the spec. The status is in `resource_claim_status`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from dralloc.api.resource_v1 import (
     ExactDeviceRequest,
     ResourceClaim,
     ResourceClaimSpec,
+    ResourceClaimTemplate,
 )
 from dralloc.api.validation import formats
 from dralloc.api.validation.configuration import CONFIG_COUNT_MAX, validate_opaque
 from dralloc.api.validation.context import ValidationContext
 from dralloc.api.validation.derived_attributes import validate_derived_attributes
-from dralloc.api.validation.metadata import validate_metadata, validate_metadata_update
+from dralloc.api.validation.metadata import validate_metadata, validate_metadata_update, validate_template_metadata
 from dralloc.api.validation.selectors import validate_selectors, validate_selectors_size
 from dralloc.api.validation.taints import validate_toleration_choices, validate_toleration_value
 from dralloc.primitives.field_errors import FieldError, FieldPath, invalid, not_supported, required, too_many
@@ -45,6 +46,24 @@ def validate_resource_claim_update(new: ResourceClaim, old: ResourceClaim) -> It
     yield from validate_metadata(new.metadata, namespaced=True)
     yield from validate_metadata_update(new.metadata, old.metadata)
     if new.spec != old.spec:
+        yield invalid(SPEC, None, "field is immutable")
+
+
+def validate_resource_claim_template(
+    template: ResourceClaimTemplate, context: ValidationContext
+) -> Iterator[FieldError]:
+    yield from validate_metadata(template.metadata, namespaced=True)
+    yield from validate_template_metadata(template.spec.metadata, SPEC.child("metadata"))
+    yield from validate_claim_spec(template.spec.spec, SPEC.child("spec"), context)
+
+
+def validate_resource_claim_template_update(
+    new: ResourceClaimTemplate, old: ResourceClaimTemplate, *, spec_changed: bool, context: ValidationContext
+) -> Iterator[FieldError]:
+    """Unlike a claim, a template is validated again as if it were new, although its spec is immutable."""
+    yield from validate_resource_claim_template(new, context)
+    yield from validate_metadata_update(new.metadata, old.metadata)
+    if spec_changed:
         yield invalid(SPEC, None, "field is immutable")
 
 

@@ -98,23 +98,18 @@ def is_released(document: Document) -> bool:
 def check_preconditions(kind: str, document: Document, options: DeleteOptions) -> None:
     """Refuse to delete another object than the client states."""
     metadata = document["metadata"]
-    group = document["apiVersion"].rpartition("/")[0]
-    if options.uid is not None and options.uid != metadata.get("uid"):
-        raise conflict(
-            group,
-            kind,
-            metadata["name"],
-            f"the UID in the precondition ({options.uid}) does not match the UID in record ({metadata.get('uid')}). "
-            "The object might have been deleted and then recreated",
-        )
-    if options.resource_version is not None and options.resource_version != metadata.get("resourceVersion"):
-        raise conflict(
-            group,
-            kind,
-            metadata["name"],
-            f"the ResourceVersion in the precondition ({options.resource_version}) does not match the ResourceVersion "
-            f"in record ({metadata.get('resourceVersion')}). The object might have been modified",
-        )
+    for name, stated, stored, cause in (
+        ("UID", options.uid, metadata.get("uid"), "deleted and then recreated"),
+        ("ResourceVersion", options.resource_version, metadata.get("resourceVersion"), "modified"),
+    ):
+        if stated is not None and stated != stored:
+            raise conflict(
+                document["apiVersion"].rpartition("/")[0],
+                kind,
+                metadata["name"],
+                f"the {name} in the precondition ({stated}) does not match the {name} in record ({stored}). "
+                f"The object might have been {cause}",
+            )
 
 
 def read_delete_options(body: Any, query: Mapping[str, str]) -> DeleteOptions:

@@ -16,9 +16,10 @@ _UPPER: Final = {code: code - 32 for code in range(ord("a"), ord("z") + 1)}
 _LOWER: Final = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 # Unicode white space, without the separators U+001C to U+001F, which only Python includes.
 _SPACE: Final = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
-_QUOTED: Final = str.maketrans(
-    {"\a": r"\a", "\b": r"\b", "\f": r"\f", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\v": r"\v", "\\": r"\\", '"': r"\""}
-)
+ESCAPES: Final = {
+    "\a": r"\a", "\b": r"\b", "\f": r"\f", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\v": r"\v", "\\": r"\\", '"': r"\"",
+}  # fmt: skip
+_QUOTED: Final = str.maketrans(ESCAPES)
 
 
 def _search_cost(text: str, *_rest: Value) -> int:

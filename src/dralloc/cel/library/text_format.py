@@ -10,6 +10,7 @@ from typing import Final
 from dralloc.cel.errors import CelEvaluationError
 from dralloc.cel.library import conversions, time
 from dralloc.cel.library.functions import Library
+from dralloc.cel.library.strings import ESCAPES
 from dralloc.cel.meter import Meter, limited_text_length
 from dralloc.cel.values import (
     DomainMap,
@@ -212,27 +213,14 @@ def _literal(meter: Meter, value: Value) -> str:
     raise CelEvaluationError(f"no formatting function for {type_of(value).name}")
 
 
-_ESCAPES: Final = {
-    "\a": r"\a",
-    "\b": r"\b",
-    "\f": r"\f",
-    "\n": r"\n",
-    "\r": r"\r",
-    "\t": r"\t",
-    "\v": r"\v",
-    "\\": r"\\",
-    '"': r"\"",
-}
-
-
 def go_quoted(text: str) -> str:
     """Returns the text in double quotes, with non-printing characters escaped."""
     return f'"{"".join([_escaped(character) for character in text])}"'
 
 
 def _escaped(character: str) -> str:
-    if character in _ESCAPES:
-        return _ESCAPES[character]
+    if character in ESCAPES:
+        return ESCAPES[character]
     if character.isprintable():
         return character
     code = ord(character)
