@@ -152,7 +152,7 @@ def test_a_refusal_is_told_and_the_others_are_applied(api: ApiThread) -> None:
     assert refusal.endswith("field is immutable")
     assert hints == [
         "  spec.devices.requests[0].exactly.count is 1, and cannot become 2",
-        "  to have it anew: dralloc delete resourceclaims c -n default, then apply again",
+        "  to replace it: dralloc delete resourceclaims c -n default, then apply again",
     ]
 
 
@@ -164,7 +164,7 @@ def test_fields_of_others_are_taken_over_only_by_force(api: ApiThread) -> None:
         somebody_else.apply(theirs)
     ours = {**CLASS, "metadata": {"name": "gpu", "labels": {"team": "ours"}}}
     refused = apply(api, ours)
-    assert (refused.exit_code, "--force-conflicts takes them over" in refused.stderr) == (1, True)
+    assert (refused.exit_code, "use --force-conflicts to take them over" in refused.stderr) == (1, True)
     assert "configured" in apply(api, ours, options=("--force-conflicts",)).stdout
 
 

@@ -72,7 +72,7 @@ def test_nobody_listens(tmp_path: Path, command: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_credentials_that_are_not_known(tmp_path: Path, api: ApiThread, command: tuple[str, ...]) -> None:
     told = run(*command, "--kubeconfig", str(kubeconfig(tmp_path, api.url, token="expired")))
-    assert_one_line(told, "does not know who you are", "get a fresh kubeconfig")
+    assert_one_line(told, "rejects your credentials", "get a new kubeconfig")
 
 
 def test_no_rights_at_all(api: ApiThread) -> None:
@@ -152,7 +152,7 @@ def test_a_certificate_that_nobody_vouches_for(tmp_path: Path) -> None:
         address = f"https://127.0.0.1:{listener.getsockname()[1]}"
         told = run("top", "devices", "--kubeconfig", str(kubeconfig(tmp_path, address)))
         answering.join()
-    assert_one_line(told, "is not to be trusted", "certificate-authority", "get a fresh kubeconfig")
+    assert_one_line(told, "cannot be verified", "certificate-authority", "get a new kubeconfig")
 
 
 def _shake_hands(listener: socket.socket, context: ssl.SSLContext) -> None:
@@ -165,7 +165,7 @@ def _shake_hands(listener: socket.socket, context: ssl.SSLContext) -> None:
 @pytest.mark.slow
 def test_http_where_tls_is_expected(tmp_path: Path, api: ApiThread) -> None:
     told = run("top", "devices", "--kubeconfig", str(kubeconfig(tmp_path, api.url.replace("http", "https"))))
-    assert_one_line(told, "does not speak TLS", "must begin with http://")
+    assert_one_line(told, "failed the TLS handshake", "must begin with http://")
 
 
 @pytest.mark.parametrize("command", [("top", "devices"), ("explain", "pod", "p"), ("allocate",)], ids=" ".join)

@@ -208,7 +208,7 @@ def test_a_second_one_in_the_same_place_is_told_what_to_do(tmp_path: Path) -> No
         before = cluster.kubeconfig.read_text()
         said = refused("--data-dir", str(tmp_path), "--port", "0")
         assert f"{tmp_path} is in use" in said
-        assert f"{cluster.kubeconfig} leads to it" in said
+        assert f"whose kubeconfig is {cluster.kubeconfig}" in said
         assert "--ephemeral --port 0" in said
         assert cluster.kubeconfig.read_text() == before
 
@@ -227,12 +227,12 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
     [
         (("--nodes", "gpu"), "--nodes: 'gpu' is not PROFILE=COUNT"),
         (("--nodes", "gpu=0"), "--nodes: 'gpu=0' is not PROFILE=COUNT"),
-        (("--nodes", "gpu=2,gpu=3"), "--nodes: gpu is there twice"),
+        (("--nodes", "gpu=2,gpu=3"), "--nodes: gpu is given twice"),
         (("--nodes", "quantum=2"), "--nodes: no profile 'quantum'"),
-        (("--nodes", "gpu=1", "--no-nodes"), "--no-nodes that there are none: give one of them"),
+        (("--nodes", "gpu=1", "--no-nodes"), "--no-nodes that there are none: exclude each other"),
         (("--feature-gates", "DRAMagic=true"), "--feature-gates: .*DRAMagic"),
         (("--store", "floppy://a"), "unknown store 'floppy'"),
-        (("--ephemeral", "--store", "memory://"), "--ephemeral keeps nothing"),
+        (("--ephemeral", "--store", "memory://"), "--ephemeral cannot be combined"),
         (
             ("--data-dir", "/dev/null/x"),
             "cannot start from /dev/null/x: Not a directory .*; choose another path with --data-dir",

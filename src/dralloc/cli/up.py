@@ -306,5 +306,5 @@ Try, in another terminal:
   dralloc top devices
   dralloc explain pod NAMESPACE/NAME
 
-kubectl works, too. Ctrl-C ends the cluster.""")
+kubectl works, too. Ctrl-C ends it.""")
     sys.stdout.flush()

@@ -121,7 +121,10 @@ spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu}}]}}
 def test_names_without_a_namespace_are_in_the_one_that_is_meant(cluster: ApiThread) -> None:
     assert run(cluster, "explain", "claim", "big", "-n", "ml").stdout.startswith("claim ml/big does not fit")
     lost = run(cluster, "explain", "claim", "big")
-    assert (lost.exit_code, "there is no claim default/big, did you mean ml/big?" in lost.stderr) == (1, True)
+    assert (lost.exit_code, "no claim default/big in" in lost.stderr and "did you mean ml/big?" in lost.stderr) == (
+        1,
+        True,
+    )
 
 
 # --- Clusters that are older, or do not show everything -------------------------------------------------------------------
@@ -159,7 +162,7 @@ def test_a_cluster_without_the_resource_group_says_what_it_takes(cluster: ApiThr
     pretend(cluster, served_as())
     told = run(cluster, "top", "devices")
     assert told.exit_code == 2
-    assert "this cluster has no resource.k8s.io; it comes with Kubernetes 1.34" in told.stderr
+    assert "this cluster has no resource.k8s.io; it needs Kubernetes 1.34" in told.stderr
 
 
 def test_versions_that_are_too_new_are_named(cluster: ApiThread) -> None:
@@ -167,7 +170,7 @@ def test_versions_that_are_too_new_are_named(cluster: ApiThread) -> None:
     cluster.answers["/apis"] = Said(200, document)
     told = run(cluster, "top", "devices")
     assert told.exit_code == 2
-    assert "are served as v9" in told.stderr
+    assert "are served in unknown versions only: v9" in told.stderr
 
 
 def test_what_may_not_be_seen_is_said_and_done_without(cluster: ApiThread) -> None:
@@ -175,15 +178,15 @@ def test_what_may_not_be_seen_is_said_and_done_without(cluster: ApiThread) -> No
         cluster.answers[path] = FORBIDDEN
     told = run(cluster, "allocate", "--claim", "ml/big")
     assert told.stdout.startswith("claim ml/big does not fit: 0/2 nodes are available")
-    assert "note: pods cannot be read: User" in told.stderr
-    assert "there are no nodes in the cluster http://127.0.0.1:" in told.stderr
+    assert "note: cannot read pods: User" in told.stderr
+    assert "no Node objects in the cluster http://127.0.0.1:" in told.stderr
 
 
 def test_claims_of_the_own_namespace_do_where_no_others_are_shown(cluster: ApiThread) -> None:
     cluster.answers[f"/apis/{GROUP}/v1/resourceclaims"] = FORBIDDEN
     told = run(cluster, "explain", "claim", "big", "-n", "ml")
     assert told.exit_code == 1
-    assert "note: resourceclaims can be read in namespace ml only" in told.stderr
+    assert "note: resourceclaims were read in namespace ml only" in told.stderr
 
 
 @pytest.mark.parametrize(
@@ -202,4 +205,4 @@ def test_what_cannot_be_done_without_ends_the_command(
     cluster.answers[path.replace("/v1/", "/v1/namespaces/default/")] = FORBIDDEN
     told = run(cluster, *arguments)
     assert (told.exit_code, told.stdout) == (2, "")
-    assert "cannot be read: User" in told.stderr
+    assert ": User" in told.stderr
