@@ -54,8 +54,6 @@ def allocate(
     # The claim as it would be stored, on one node.
     dralloc allocate -f cluster.json --claim ml/shared-gpu --node node-7 -o yaml
     """
-    from datetime import UTC, datetime
-
     from dralloc.api.pod_v1 import Pod
     from dralloc.api.resource_v1 import ResourceClaim
     from dralloc.cli.cluster_source import (
@@ -75,7 +73,7 @@ def allocate(
     print_assumed_nodes(objects)
     with unknown_names_fail():
         only_node = objects.find_node(node).metadata.name if node is not None else ""
-        engine = Engine(objects, datetime.now(UTC), only_node=only_node)
+        engine = Engine(objects, objects.now, only_node=only_node)
         if pod is not None:
             answer = allocate_pod(engine, objects.find(Pod, "pod", pod))
         elif claim is not None:

@@ -48,8 +48,6 @@ def explain(
     # Would this claim fit in the cluster?
     dralloc explain claim wanted -f wanted.yaml --context production
     """
-    from datetime import UTC, datetime
-
     from dralloc.api.pod_v1 import Pod
     from dralloc.api.resource_v1 import ResourceClaim
     from dralloc.cli.cluster_source import (
@@ -73,7 +71,7 @@ def explain(
             pod = objects.find(Pod, "pod", name)
         else:
             claim = objects.find(ResourceClaim, "claim", name)
-    engine = Engine(objects, datetime.now(UTC), only_node=only_node)
+    engine = Engine(objects, objects.now, only_node=only_node)
     found = explain_pod(engine, pod) if sort is Sort.POD else explain_claim(engine, claim)
     print_notes(objects)
 

@@ -52,8 +52,6 @@ def plan(
     dralloc record --labels pool=a100 -o a100.yaml
     dralloc plan -f pods.yaml --shape a100.yaml=10
     """
-    from datetime import UTC, datetime
-
     from dralloc.api.core_v1 import Node
     from dralloc.api.pod_v1 import Pod
     from dralloc.cli.answers import answer
@@ -73,11 +71,10 @@ def plan(
     pods = [pod for pod in pods_by_priority(objects, namespace) if not pod.spec.node_name]
     if not pods:
         fail(f"no pod waits for a node in {objects.place}")
-    now = datetime.now(UTC)
     # Without Node objects there are no existing nodes; none are assumed.
     nodes = objects.all(Node).values()
     plans = [
-        plan_pods(Engine(objects, now, nodes=nodes), pods, each, now)
+        plan_pods(Engine(objects, objects.now, nodes=nodes), pods, each, objects.now)
         for each in progress(shapes, total=len(shapes), what="planning")
     ]
     is_wide = output is OutputFormat.WIDE

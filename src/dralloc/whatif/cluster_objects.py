@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Final, TypeVar
 
@@ -20,7 +21,7 @@ from dralloc.api.apps_v1 import DaemonSet, Deployment
 from dralloc.api.batch_v1 import Job
 from dralloc.api.codec import decode
 from dralloc.api.conversion import V1BETA1, to_hub
-from dralloc.api.core_v1 import Node
+from dralloc.api.core_v1 import Namespace, Node, ResourceQuota
 from dralloc.api.defaulting import default_resource_claim, default_resource_claim_template
 from dralloc.api.meta_v1 import ApiObject, ObjectMeta
 from dralloc.api.pod_v1 import Pod
@@ -32,6 +33,7 @@ from dralloc.api.resource_v1 import (
     ResourceClaimTemplate,
     ResourceSlice,
 )
+from dralloc.api.scheduling_v1 import PriorityClass
 from dralloc.primitives.features import FeatureGates
 from dralloc.snapshot.cluster import Snapshot
 from dralloc.snapshot.node_selectors import NodeFacts
@@ -59,6 +61,8 @@ class ClusterObjects:
     objects: dict[type[ApiObject], dict[ObjectKey, ApiObject]] = field(default_factory=dict)
     # What the user should know about how the objects were read.
     notes: list[str] = field(default_factory=list)
+    # The time that answers assume: that of a dump, else the time of reading.
+    now: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def all(self, kind: type[ObjectT]) -> Mapping[ObjectKey, ObjectT]:
         return self.objects.get(kind, {})  # type: ignore[return-value]  # objects are filed by their own type
@@ -156,6 +160,9 @@ _VIEWS: Mapping[str, type[ApiObject]] = {
     "Job": Job,
     "Deployment": Deployment,
     "DaemonSet": DaemonSet,
+    "Namespace": Namespace,
+    "ResourceQuota": ResourceQuota,
+    "PriorityClass": PriorityClass,
 }
 _HUBS = (ResourceSlice, DeviceClass, ResourceClaim, ResourceClaimTemplate, DeviceTaintRule)
 
