@@ -139,5 +139,5 @@ def test_invalid_files_are_rejected(tmp_path: Path, content: bytes, said: str) -
 
 def test_unknown_families_and_missing_files_are_rejected() -> None:
     assert run("nonsense", "x").exit_code == 2
-    assert "there are: " + ", ".join(FAMILIES) in run("nonsense", "x").stderr
+    assert "known: " + ", ".join(FAMILIES) in run("nonsense", "x").stderr
     assert "No such file" in run("quantity", "/proc/nonexistent").stderr

@@ -73,7 +73,6 @@ class TestCluster:
         return (await self.pod(pod)).spec.node_name
 
     async def condition(self, pod: str) -> PodCondition:
-        """The condition PodScheduled."""
         condition = pod_scheduled(await self.pod(pod))
         assert condition is not None, f"pod {pod} has no condition PodScheduled"
         return condition

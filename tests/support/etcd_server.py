@@ -56,7 +56,6 @@ class EtcdServer:
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Kill the server."""
         self._end(signal.SIGKILL)
 
     def __enter__(self) -> Self:

@@ -21,18 +21,9 @@ from dralloc.cel.errors import CelError
 from dralloc.cel.program import compile_selector
 from dralloc.devices.taints import repels
 from dralloc.snapshot.node_selectors import NodeSelectorError
-from tests.support.plain_pools import (
-    PlainFatal,
-    PlainPool,
-    PlainPools,
-    PoolKey,
-    World,
-    draws_of,
-    held_devices,
-    is_placed,
-)
+from tests.support import plain_pools
 
-Candidate = tuple[PlainPool, ResourceSlice, Device]
+Candidate = tuple[plain_pools.PlainPool, ResourceSlice, Device]
 DeviceKey = tuple[str, str, str]
 
 
@@ -70,19 +61,19 @@ class State:
     given: tuple[tuple[int, Given], ...] = ()
     # Amounts taken of shared devices and of counters.
     shares: Mapping[DeviceKey, Mapping[str, int]] = field(default_factory=dict)
-    drawn: Mapping[tuple[PoolKey, tuple[str, str]], int] = field(default_factory=dict)
+    drawn: Mapping[tuple[plain_pools.PoolKey, tuple[str, str]], int] = field(default_factory=dict)
     # By claim and constraint, the attributes of the devices taken so far.
     seen: Mapping[tuple[int, int], tuple[DeviceAttribute, ...]] = field(default_factory=dict)
 
 
 class PlainRules:
-    def __init__(self, world: World, pools: PlainPools) -> None:
+    def __init__(self, world: plain_pools.World, pools: plain_pools.PlainPools) -> None:
         self._world = world
         self._pools = pools
         self._everything: dict[tuple[int, str], list[Candidate]] = {}
         # The results of allocated claims, by device.
         self.held: dict[DeviceKey, list[Any]] = {}
-        for result in held_devices(world):
+        for result in plain_pools.held_devices(world):
             self.held.setdefault((result.driver, result.pool, result.device), []).append(result)
         self._selected: dict[tuple[int, str, DeviceKey], bool] = {}
         # All devices in the order of the search.
@@ -104,7 +95,7 @@ class PlainRules:
 
     def size(self, way: Way) -> int:
         if way.stated.device_class_name not in self._world.classes:
-            raise PlainFatal(self.claim_name(way.claim), way.name)
+            raise plain_pools.PlainFatal(self.claim_name(way.claim), way.name)
         if not way.takes_all:
             return way.stated.count
         if (way.claim, way.name) not in self._everything:
@@ -118,7 +109,7 @@ class PlainRules:
     def _find_everything(self, way: Way) -> Iterator[Candidate]:
         for pool in self._pools.ordered:
             if pool.is_incomplete or pool.is_invalid:
-                raise PlainFatal(self.claim_name(way.claim), way.name)
+                raise plain_pools.PlainFatal(self.claim_name(way.claim), way.name)
             for each, device in pool.devices:
                 if self._is_selected(way, each, device) and not isinstance(self._charge(way, each, device), str):
                     yield pool, each, device
@@ -134,7 +125,7 @@ class PlainRules:
             return False
         return not isinstance(self._charge(way, each, device), str)
 
-    def _is_in_use(self, way: Way, pool: PlainPool, device: Device, state: State) -> bool:
+    def _is_in_use(self, way: Way, pool: plain_pools.PlainPool, device: Device, state: State) -> bool:
         key = (*pool.key, device.name)
         if way.is_admin:
             return (key, way.claim) in state.takers
@@ -164,9 +155,9 @@ class PlainRules:
                 compile_selector(selector.cel.expression).matches(view) for selector in selectors if selector.cel
             ):
                 return False
-            return not each.spec.per_device_node_selection or is_placed(device, self._world.node)
+            return not each.spec.per_device_node_selection or plain_pools.is_placed(device, self._world.node)
         except (CelError, NodeSelectorError):
-            raise PlainFatal(*at) from None
+            raise plain_pools.PlainFatal(*at) from None
 
     def _charge(self, way: Way, each: ResourceSlice, device: Device) -> Charge | str:
         if not self._world.features.consumable_capacity:
@@ -176,7 +167,7 @@ class PlainRules:
             return charge_for(device.capacity, asked, fractional_ranges=self._world.features.fractional_ranges)
         except CapacityError:
             at = f"{each.spec.driver}/{each.spec.pool.name}/{device.name}"
-            raise PlainFatal(self.claim_name(way.claim), way.name, at) from None
+            raise plain_pools.PlainFatal(self.claim_name(way.claim), way.name, at) from None
 
     def take(self, way: Way, candidate: Candidate, state: State) -> State | None:
         pool, each, device = candidate
@@ -205,7 +196,9 @@ class PlainRules:
         given = (*state.given, (way.claim, Given(way.name, key, consumed)))
         return replace(state, takers=takers, given=given, shares=shares, drawn=drawn, seen=seen)
 
-    def _draw(self, pool: PlainPool, device: Device, is_share: bool, state: State) -> Mapping[Any, int] | None:
+    def _draw(
+        self, pool: plain_pools.PlainPool, device: Device, is_share: bool, state: State
+    ) -> Mapping[Any, int] | None:
         if not device.consumes_counters:
             return state.drawn
         if not self._world.features.partitionable_devices:
@@ -214,7 +207,7 @@ class PlainRules:
         if is_share and (key in state.shares or any(result.share_id for result in self.held.get(key, ()))):
             return state.drawn
         drawn = dict(state.drawn)
-        for counter, amount in draws_of(device):
+        for counter, amount in plain_pools.draws_of(device):
             drawn[pool.key, counter] = drawn.get((pool.key, counter), 0) + amount
         is_enough = all(drawn.get((pool.key, counter), 0) <= left for counter, left in pool.counters.items())
         return drawn if is_enough else None
@@ -244,7 +237,7 @@ class PlainRules:
             if attribute is None or not _agrees(constraint, before, attribute):
                 if way.takes_all:
                     at = f"{each.spec.driver}/{each.spec.pool.name}/{device.name}"
-                    raise PlainFatal(self.claim_name(way.claim), way.name, at)
+                    raise plain_pools.PlainFatal(self.claim_name(way.claim), way.name, at)
                 return None
             seen[way.claim, number] = (*before, attribute)
         return seen

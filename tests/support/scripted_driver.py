@@ -14,20 +14,10 @@ from typing import Any, Self
 import grpc
 import grpc.aio
 
-from dralloc.rpc.plugin_services import (
-    DRA_PLUGIN_TYPE,
-    DRA_SERVICES,
-    GET_INFO,
-    NODE_PREPARE_RESOURCES,
-    NODE_UNPREPARE_RESOURCES,
-    NODE_WATCH_RESOURCES,
-    NOTIFY_REGISTRATION_STATUS,
-    REGISTRATION,
-    Service,
-)
+from dralloc.rpc import plugin_services
 
 # Replaces the correct answer: gets the service and the request, and returns a response or aborts.
-Answer = Callable[[Service, Any, Any], Awaitable[Any]]
+Answer = Callable[[plugin_services.Service, Any, Any], Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +36,9 @@ class ScriptedDriver:
     directory: Path
     name: str = "gpu.example.com"
     instance: str = ""
-    services: Sequence[Service] = DRA_SERVICES
-    health: Sequence[Service] = ()
-    type: str = DRA_PLUGIN_TYPE
+    services: Sequence[plugin_services.Service] = plugin_services.DRA_SERVICES
+    health: Sequence[plugin_services.Service] = ()
+    type: str = plugin_services.DRA_PLUGIN_TYPE
     # The devices of a claim, as keyword arguments of the message.
     devices: Callable[[Any], Sequence[dict[str, Any]]] = lambda claim: [
         {"pool_name": "pool-a", "device_name": "gpu-0", "cdi_device_ids": [f"example.com/gpu={claim.name}"]}
@@ -84,12 +74,14 @@ class ScriptedDriver:
         self._server = await self._serve(
             self.socket,
             *(self._dra_handlers(service) for service in self.services),
-            *(service.handlers({NODE_WATCH_RESOURCES: self._watch}) for service in self.health),
+            *(service.handlers({plugin_services.NODE_WATCH_RESOURCES: self._watch}) for service in self.health),
         )
         await self.start_registrar()
 
     async def start_registrar(self) -> None:
-        handlers = REGISTRATION.handlers({GET_INFO: self._get_info, NOTIFY_REGISTRATION_STATUS: self._notify})
+        handlers = plugin_services.REGISTRATION.handlers(
+            {plugin_services.GET_INFO: self._get_info, plugin_services.NOTIFY_REGISTRATION_STATUS: self._notify}
+        )
         self._registrar = await self._serve(self.registration_socket, handlers)
 
     async def stop(self) -> None:
@@ -127,14 +119,17 @@ class ScriptedDriver:
         await server.start()
         return server
 
-    def _dra_handlers(self, service: Service) -> grpc.GenericRpcHandler:
+    def _dra_handlers(self, service: plugin_services.Service) -> grpc.GenericRpcHandler:
         async def prepare(request: Any, context: Any) -> Any:
             return await self._prepare(service, request, context)
 
         async def unprepare(request: Any, context: Any) -> Any:
             return await self._unprepare(service, request, context)
 
-        functions = {NODE_PREPARE_RESOURCES: prepare, NODE_UNPREPARE_RESOURCES: unprepare}
+        functions = {
+            plugin_services.NODE_PREPARE_RESOURCES: prepare,
+            plugin_services.NODE_UNPREPARE_RESOURCES: unprepare,
+        }
         return grpc.method_handlers_generic_handler(
             service.name,
             {
@@ -152,7 +147,7 @@ class ScriptedDriver:
         if self.on_get_info is not None:
             return await self.on_get_info()
         versions = [service.advertised for service in (*self.services, *self.health)]
-        return REGISTRATION.messages.PluginInfo(
+        return plugin_services.REGISTRATION.messages.PluginInfo(
             type=self.type, name=self.name, endpoint=str(self.socket), supported_versions=versions
         )
 
@@ -161,21 +156,21 @@ class ScriptedDriver:
         await self._tell()
         if self.on_notify is not None:
             await self.on_notify()
-        return REGISTRATION.messages.RegistrationStatusResponse()
+        return plugin_services.REGISTRATION.messages.RegistrationStatusResponse()
 
-    async def _prepare(self, service: Service, request: Any, context: Any) -> Any:
+    async def _prepare(self, service: plugin_services.Service, request: Any, context: Any) -> Any:
         uids = [claim.uid for claim in request.claims]
         self.overlaps += [uid for uid in uids if uid in self._working]
         self._working.update(uids)
         try:
-            await self._note(service, NODE_PREPARE_RESOURCES, request)
+            await self._note(service, plugin_services.NODE_PREPARE_RESOURCES, request)
             if self.on_prepare is not None:
                 return await self.on_prepare(service, request, context)
             return self.prepared_response(service, request)
         finally:
             self._working.difference_update(uids)
 
-    def prepared_response(self, service: Service, request: Any) -> Any:
+    def prepared_response(self, service: plugin_services.Service, request: Any) -> Any:
         """The answer of a correct driver."""
         messages = service.messages
         answers = {}
@@ -185,8 +180,8 @@ class ScriptedDriver:
             answers[claim.uid] = messages.NodePrepareResourceResponse(devices=devices)
         return messages.NodePrepareResourcesResponse(claims=answers)
 
-    async def _unprepare(self, service: Service, request: Any, context: Any) -> Any:
-        await self._note(service, NODE_UNPREPARE_RESOURCES, request)
+    async def _unprepare(self, service: plugin_services.Service, request: Any, context: Any) -> Any:
+        await self._note(service, plugin_services.NODE_UNPREPARE_RESOURCES, request)
         if self.on_unprepare is not None:
             return await self.on_unprepare(service, request, context)
         messages = service.messages
@@ -199,7 +194,7 @@ class ScriptedDriver:
         while True:
             yield await self.reports.get()
 
-    async def _note(self, service: Service, method: str, request: Any) -> None:
+    async def _note(self, service: plugin_services.Service, method: str, request: Any) -> None:
         self.calls.append(DriverCall(service.advertised, method, tuple(claim.uid for claim in request.claims)))
         await self._tell()
 

@@ -19,8 +19,6 @@ from dralloc.snapshot.slices import bits_of
 
 
 class Stores(Protocol):
-    """The stores of one dimension."""
-
     def units(self, devices: int, amount: int, ledger: Ledger) -> int:
         """How often the amount can be taken from the stores of the devices."""
 

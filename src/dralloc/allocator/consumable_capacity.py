@@ -52,10 +52,16 @@ def charge_for(
     return Charge(amounts, tuple(amount.nanos for amount in amounts))
 
 
+def default_amount(capacity: DeviceCapacity) -> Quantity:
+    """The amount that a request consumes if it does not name the capacity."""
+    policy = capacity.request_policy
+    return policy.default if policy is not None and policy.default is not None else capacity.value
+
+
 def _amount(name: str, capacity: DeviceCapacity, asked: Quantity | None, fractional_ranges: bool) -> Quantity:
     policy = capacity.request_policy
     if asked is None:
-        amount = policy.default if policy is not None and policy.default is not None else capacity.value
+        amount = default_amount(capacity)
     else:
         amount = asked if policy is None else _rounded_up(policy, asked, fractional_ranges)
     if amount.nanos < 0:

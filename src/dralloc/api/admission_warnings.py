@@ -8,13 +8,7 @@ from typing import Final
 
 import msgspec
 
-from dralloc.api.resource_v1 import (
-    DeviceConstraint,
-    DeviceSubRequest,
-    ExactDeviceRequest,
-    ResourceClaimSpec,
-    ResourceSliceSpec,
-)
+from dralloc.api import resource_v1
 from dralloc.api.validation.formats import validate_qualified_name
 from dralloc.primitives.field_errors import FieldPath
 
@@ -23,12 +17,12 @@ TOLERATIONS_COUNT_MAX: Final = 16
 _ZERO_COUNT: Final = re.compile(rb'"count"\s*:\s*-?0\s*[,}]')
 
 
-def warn_of_slice(spec: ResourceSliceSpec) -> Iterator[str]:
+def warn_of_slice(spec: resource_v1.ResourceSliceSpec) -> Iterator[str]:
     if spec.driver != spec.driver.lower():
         yield f"spec.driver: driver names should use only lower case characters: {spec.driver!r}"
 
 
-def warn_of_claim_spec(spec: ResourceClaimSpec, prefix: str) -> Iterator[str]:
+def warn_of_claim_spec(spec: resource_v1.ResourceClaimSpec, prefix: str) -> Iterator[str]:
     for position, constraint in enumerate(spec.devices.constraints):
         yield from _warn_of_constraint(constraint, f"{prefix}.devices.constraints[{position}]")
     for position, request in enumerate(spec.devices.requests or ()):
@@ -39,7 +33,7 @@ def warn_of_claim_spec(spec: ResourceClaimSpec, prefix: str) -> Iterator[str]:
             yield from _warn_of_ask(alternative, f"{path}.firstAvailable[{index}]")
 
 
-def _warn_of_constraint(constraint: DeviceConstraint, path: str) -> Iterator[str]:
+def _warn_of_constraint(constraint: resource_v1.DeviceConstraint, path: str) -> Iterator[str]:
     match, distinct = constraint.match_attribute, constraint.distinct_attribute
     if match is not None and distinct is not None:
         yield f"{path}: a constraint has both matchAttribute and distinctAttribute; use two constraints instead"
@@ -48,7 +42,7 @@ def _warn_of_constraint(constraint: DeviceConstraint, path: str) -> Iterator[str
             yield f"{path}.{field}: {name!r} has more than one '/', so no device has an attribute of that name"
 
 
-def _warn_of_ask(ask: ExactDeviceRequest | DeviceSubRequest, path: str) -> Iterator[str]:
+def _warn_of_ask(ask: resource_v1.ExactDeviceRequest | resource_v1.DeviceSubRequest, path: str) -> Iterator[str]:
     if len(ask.tolerations) > TOLERATIONS_COUNT_MAX:
         yield f"{path}.tolerations: more than {TOLERATIONS_COUNT_MAX} tolerations are not supported"
     for name, amount in ask.capacity.requests.items() if ask.capacity else ():

@@ -74,4 +74,9 @@ def is_reserved_for(claim: ResourceClaim, pod: Pod) -> bool:
     allocation = claim.status.allocation
     if allocation is not None and allocation.reserved_for_any_pod:
         return True
+    return is_listed(claim, pod)
+
+
+def is_listed(claim: ResourceClaim, pod: Pod) -> bool:
+    """True if `status.reservedFor` has the pod."""
     return any(reference.uid == pod.metadata.uid for reference in claim.status.reserved_for)

@@ -31,8 +31,6 @@ class BadServerSettings(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """The settings of a server."""
-
     data_dir: Path
     bind: str = "127.0.0.1"
     port: int = 6443
@@ -55,8 +53,6 @@ class ServerSettings:
 
 @dataclass(frozen=True, slots=True)
 class RunningServer:
-    """A running server."""
-
     url: str
     token: str
     application: ApiApplication

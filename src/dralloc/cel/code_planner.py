@@ -19,6 +19,7 @@ from dralloc.cel.errors import CelEvaluationError, CelProgramError, Problem
 from dralloc.cel.library.function_table import FUNCTIONS
 from dralloc.cel.library.functions import Function
 from dralloc.cel.library.regex import compile_pattern
+from dralloc.cel.literals import CONVERSIONS, PATTERN_FUNCTIONS, literal_value
 from dralloc.cel.tree_walk import walk
 from dralloc.cel.type_checker import TypedExpression
 from dralloc.cel.value_access import index_key
@@ -26,10 +27,6 @@ from dralloc.cel.values import MISSING, TypeValue, Uint, Value, map_key
 
 DEVICE_SLOT: Final = 0
 
-_CONVERSIONS: Final = frozenset(
-    {"bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"}
-)
-_PATTERN_FUNCTIONS: Final = frozenset({"matches", "find", "findAll"})
 _LOGICAL: Final = frozenset({"_&&_", "_||_"})
 _PRIMITIVES: Final = frozenset({bool, int, Uint, float, str, bytes})
 
@@ -72,7 +69,7 @@ class CodePlanner(Generic[Code]):
             self._set_constant(node, TypeValue(denoted))
             return None
         if isinstance(node, syntax.Literal):
-            self._set_constant(node, _literal_value(node))
+            self._set_constant(node, literal_value(node))
             return None
         if isinstance(node, syntax.Identifier):
             self._set_variable(node, node, self._slot(node.name))
@@ -208,10 +205,10 @@ class CodePlanner(Generic[Code]):
         constants = [self._constant(operand) for operand in operands]
         if node.function == "@in" and self._plan_membership(node, operands[0], constants[1]):
             return
-        if node.function in _CONVERSIONS and _are_known(constants):
+        if node.function in CONVERSIONS and _are_known(constants):
             self._set_constant(node, self._fold(node, function, constants))
             return
-        if node.function in _PATTERN_FUNCTIONS and constants[1].__class__ is str:
+        if node.function in PATTERN_FUNCTIONS and constants[1].__class__ is str:
             self._check_pattern(node, constants[1])
         self._set(node, self._builder.call(node, function, [self._code(operand) for operand in operands]))
 
@@ -358,10 +355,6 @@ _SUMS: Final = {
 
 def _are_known(values: Iterable[Value]) -> bool:
     return all(value is not MISSING for value in values)
-
-
-def _literal_value(node: syntax.Literal) -> Value:
-    return Uint(node.value) if node.kind is syntax.LiteralKind.UINT else node.value  # type: ignore[arg-type]
 
 
 def _membership_keys(element: Value) -> tuple[Hashable, ...]:

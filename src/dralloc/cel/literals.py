@@ -31,11 +31,15 @@ def check_literals(typed: TypedExpression) -> None:
         raise CelProgramError(typed.parsed.text, inspector.program_problems[:1])
 
 
-_CONVERSIONS: Final = frozenset(
+CONVERSIONS: Final = frozenset(
     {"bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"}
 )
 _READ_AT_CHECK: Final = frozenset({"duration", "timestamp"})
-_PATTERN_FUNCTIONS: Final = frozenset({"matches", "find", "findAll"})
+PATTERN_FUNCTIONS: Final = frozenset({"matches", "find", "findAll"})
+
+
+def literal_value(node: syntax.Literal) -> Value:
+    return Uint(node.value) if node.kind is syntax.LiteralKind.UINT else node.value  # type: ignore[arg-type]
 
 
 class _Inspector:
@@ -48,7 +52,7 @@ class _Inspector:
 
     def visit(self, node: syntax.Expression) -> Iterator[syntax.Expression] | None:
         if isinstance(node, syntax.Literal):
-            self.constants[node.id] = Uint(node.value) if node.kind is syntax.LiteralKind.UINT else node.value  # type: ignore[arg-type]
+            self.constants[node.id] = literal_value(node)
             return None
         if node.id in self.typed.denoted_types:
             self.constants[node.id] = TypeValue(self.typed.denoted_types[node.id])
@@ -109,9 +113,9 @@ class _Inspector:
         if node.target is not None:
             yield node.target
         self.formats_open -= is_format
-        if node.function in _CONVERSIONS:
+        if node.function in CONVERSIONS:
             self._convert(node)
-        elif node.function in _PATTERN_FUNCTIONS:
+        elif node.function in PATTERN_FUNCTIONS:
             self._check_pattern(node)
         elif is_format:
             self._check_format(node)

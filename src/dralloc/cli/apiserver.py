@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dralloc.cli.options import Gates
+from dralloc.cli.options import Gates, ServedKubeconfig, StoreUrl
 from dralloc.cli.output import fail, parse_gates, say
 
 if TYPE_CHECKING:
@@ -22,16 +22,8 @@ def apiserver(
     port: Annotated[
         int, typer.Option(metavar="PORT", help="The port to listen on; 0 for a free port.", min=0, max=65535)
     ] = 6443,
-    store: Annotated[
-        str | None,
-        typer.Option(help="memory://, sqlite:///PATH or etcd://HOST:PORT; default: a file in the data directory."),
-    ] = None,
-    kubeconfig: Annotated[
-        Path | None,
-        typer.Option(
-            help="The kubeconfig to write or to add an entry to; other entries are kept. Default: in the data directory."
-        ),
-    ] = None,
+    store: StoreUrl = None,
+    kubeconfig: ServedKubeconfig = None,
     feature_gates: Gates = "",
     token_file: Annotated[
         Path | None, typer.Option(help='A file with more users, one per line: token,user,uid,"group,group".')

@@ -54,6 +54,19 @@ Namespace = Annotated[
     str | None,
     typer.Option("--namespace", "-n", help="The namespace of names without one; default: that of the context."),
 ]
+ServedKubeconfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--kubeconfig",
+        help="The kubeconfig to write or to add an entry to; other entries are kept. Default: in the data directory.",
+    ),
+]
+StoreUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--store", help="memory://, sqlite:///PATH or etcd://HOST:PORT; default: a file in the data directory."
+    ),
+]
 MetricsAddress = Annotated[
     str | None,
     typer.Option("--metrics-address", help="HOST:PORT for /metrics and /healthz; default: not served."),

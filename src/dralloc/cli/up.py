@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import typer
 
-from dralloc.cli.options import Gates
+from dralloc.cli.options import Gates, ServedKubeconfig, StoreUrl
 from dralloc.cli.output import fail, parse_gates, say
 
 if TYPE_CHECKING:
@@ -40,12 +40,7 @@ def up(
     port: Annotated[
         int, typer.Option(metavar="PORT", help="The port on loopback; 0 for a free port.", min=0, max=65535)
     ] = PORT,
-    kubeconfig: Annotated[
-        Path | None,
-        typer.Option(
-            help="The kubeconfig to write or to add an entry to; other entries are kept. Default: in the data directory."
-        ),
-    ] = None,
+    kubeconfig: ServedKubeconfig = None,
     nodes: Annotated[
         str | None,
         typer.Option(
@@ -53,10 +48,7 @@ def up(
         ),
     ] = None,
     no_nodes: Annotated[bool, typer.Option("--no-nodes", help="No simulated nodes.")] = False,
-    store: Annotated[
-        str | None,
-        typer.Option(help="memory://, sqlite:///PATH or etcd://HOST:PORT; default: a file in the data directory."),
-    ] = None,
+    store: StoreUrl = None,
     ephemeral: Annotated[bool, typer.Option("--ephemeral", help="Keep no data after the end.")] = False,
     feature_gates: Gates = "",
 ) -> None:

@@ -26,8 +26,6 @@ class CannotConnect(OSError):
 
 @dataclass(frozen=True, slots=True)
 class ServerAnswer:
-    """An HTTP answer."""
-
     code: int
     content_type: str
     warnings: tuple[str, ...]
@@ -51,7 +49,6 @@ class ServerCredentials:
 
 
 def connect(options: VectorOptions) -> ServerConnection:
-    """Connects to the server of the options."""
     if options.server is None:
         raise CannotConnect("no server given: use --server URL")
     return ServerConnection(
@@ -106,7 +103,10 @@ class ServerConnection:
         self._connection: HTTPConnection
         if parts.scheme == "https":
             self._connection = HTTPSConnection(
-                parts.hostname, parts.port, timeout=TIMEOUT_S, context=_trust(credentials.authority_pem)
+                parts.hostname,
+                parts.port,
+                timeout=TIMEOUT_S,
+                context=ssl.create_default_context(cadata=credentials.authority_pem),
             )
         else:
             self._connection = HTTPConnection(parts.hostname, parts.port, timeout=TIMEOUT_S)
@@ -139,7 +139,3 @@ class ServerConnection:
             warnings=tuple(answer.headers.get_all("Warning") or ()),
             body=content,
         )
-
-
-def _trust(authority_pem: str | None) -> ssl.SSLContext:
-    return ssl.create_default_context(cadata=authority_pem)

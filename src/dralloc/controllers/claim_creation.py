@@ -14,8 +14,6 @@ from dralloc.controllers.metrics import SpecLabels
 
 @dataclass(frozen=True, slots=True)
 class CreateClaim:
-    """Create the claim for its owner."""
-
     owner: ApiObject
     document: dict[str, Any]
     labels: SpecLabels

@@ -8,8 +8,6 @@ from dralloc.primitives.metrics import CounterMetric, GaugeMetric, HistogramMetr
 
 
 class DriverMetrics:
-    """All metrics of one driver process."""
-
     def __init__(self, driver: str) -> None:
         self.calls = HistogramMetric(
             "dra_driver_call_duration_seconds",

@@ -39,7 +39,7 @@ class CheckedClaims:
             key = ObjectKey(pod.metadata.namespace, use.claim)
             claim = self._claims.get(use.claim, pod.metadata.namespace)
             absent = CannotPrepare(f"fetch ResourceClaim {use.claim}: not found")
-            refused = check_claim(use, claim, pod, _every_driver) if claim is not None else absent
+            refused = check_claim(use, claim, pod, lambda _: True) if claim is not None else absent
             if refused is not None:
                 self._refused.setdefault(key, set()).add(pod.metadata.uid)
                 raise ClaimsFailed(refused.text)
@@ -49,7 +49,3 @@ class CheckedClaims:
 
     def of_pod(self, pod_uid: str) -> Mapping[str, ClaimRecord]:  # noqa: ARG002 - nothing is prepared
         return {}
-
-
-def _every_driver(_: str) -> bool:
-    return True

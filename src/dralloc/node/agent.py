@@ -60,8 +60,6 @@ WORKERS: Final = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
-    """The settings of one node."""
-
     shape: NodeShape
     directory: Path
     runs_processes: bool = True

@@ -109,8 +109,6 @@ class FieldPath(Struct, frozen=True, eq=False, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """One error of one field."""
-
     kind: FaultKind
     path: FieldPath
     detail: str

@@ -34,8 +34,7 @@ from dralloc.primitives.features import FeatureGates
 from dralloc.pytest_plugin.cluster_report import cluster_report
 from dralloc.pytest_plugin.cluster_task import ClusterTask
 from dralloc.pytest_plugin.manifests import Source, documents_of
-from dralloc.pytest_plugin.virtual_loop import VirtualLoop
-from dralloc.simulator.virtual_time import VirtualClock
+from dralloc.simulator.virtual_time import VirtualClock, VirtualTimeLoop
 from dralloc.system_clock import SystemClock
 
 if TYPE_CHECKING:
@@ -115,7 +114,7 @@ class DraCluster:
 
     def advance(self, seconds: float) -> None:
         """Let virtual time pass; everything that is due until then happens."""
-        if not isinstance(self._loop, VirtualLoop):
+        if not isinstance(self._loop, asyncio.Runner):
             raise BadCluster("advance() needs a cluster with virtual_time=True")
         self.run(asyncio.sleep(seconds))
 
@@ -242,7 +241,7 @@ class DraCluster:
 
     def kubeconfig(self) -> Path:
         """A kubeconfig for other programs. The first call makes the cluster listen on a free port of loopback."""
-        if isinstance(self._loop, VirtualLoop):
+        if isinstance(self._loop, asyncio.Runner):
             raise BadCluster(
                 "other programs run in real time: kubeconfig() and start_node() need a cluster without virtual_time"
             )
@@ -294,7 +293,8 @@ def running_cluster(
 ) -> Iterator[DraCluster]:
     """A cluster inside the block, with all nodes ready. `nodes` maps profiles to counts. Raises BadCluster."""
     settings = _settings(nodes, feature_gates, controllers)
-    loop: Runner = VirtualLoop() if virtual_time else LoopThread()
+    # With virtual time the loop runs only during a call, so nothing happens between two calls.
+    loop: Runner = asyncio.Runner(loop_factory=VirtualTimeLoop) if virtual_time else LoopThread()
     with closing(loop), tempfile.TemporaryDirectory(prefix="dra-cluster-") as directory:
         task, cluster = loop.run(_start(settings, virtual_time=virtual_time))
         running = DraCluster(cluster, task, loop, Path(directory))

@@ -10,18 +10,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from dralloc.api import resource_v1
 from dralloc.api.batch_v1 import Job
 from dralloc.api.core_v1 import Node
 from dralloc.api.pod_claims import claims_of, is_pod, is_reserved_for
 from dralloc.api.pod_v1 import Pod
-from dralloc.api.resource_v1 import (
-    Device,
-    DeviceClass,
-    DeviceRequestAllocationResult,
-    DeviceTaintRule,
-    ResourceClaim,
-    ResourceSlice,
-)
 
 DeviceKey = tuple[str, str, str]
 
@@ -31,10 +24,10 @@ class StoredObjects:
     """The objects of one revision that the checkers need."""
 
     nodes: tuple[Node, ...] = ()
-    slices: tuple[ResourceSlice, ...] = ()
-    classes: tuple[DeviceClass, ...] = ()
-    rules: tuple[DeviceTaintRule, ...] = ()
-    claims: tuple[ResourceClaim, ...] = ()
+    slices: tuple[resource_v1.ResourceSlice, ...] = ()
+    classes: tuple[resource_v1.DeviceClass, ...] = ()
+    rules: tuple[resource_v1.DeviceTaintRule, ...] = ()
+    claims: tuple[resource_v1.ResourceClaim, ...] = ()
     pods: tuple[Pod, ...] = ()
     jobs: tuple[Job, ...] = ()
 
@@ -69,7 +62,9 @@ def leaks(objects: StoredObjects) -> Iterator[str]:
             yield f"{name} belongs to pod {owner.name}, which is deleted or finished"
 
 
-def _results(objects: StoredObjects) -> Iterator[tuple[ResourceClaim, DeviceRequestAllocationResult]]:
+def _results(
+    objects: StoredObjects,
+) -> Iterator[tuple[resource_v1.ResourceClaim, resource_v1.DeviceRequestAllocationResult]]:
     for claim in objects.claims:
         if claim.status.allocation is not None:
             for result in claim.status.allocation.devices.results:
@@ -77,7 +72,7 @@ def _results(objects: StoredObjects) -> Iterator[tuple[ResourceClaim, DeviceRequ
                     yield claim, result
 
 
-def _key(result: DeviceRequestAllocationResult) -> DeviceKey:
+def _key(result: resource_v1.DeviceRequestAllocationResult) -> DeviceKey:
     return result.driver, result.pool, result.device
 
 
@@ -126,7 +121,7 @@ def _counters_exceeded(objects: StoredObjects) -> Iterator[str]:
                     yield f"counter {'/'.join(key)}: {drawn[key]} of {available.value.nanos} (nanos) is consumed"
 
 
-def _devices(objects: StoredObjects) -> dict[DeviceKey, Device]:
+def _devices(objects: StoredObjects) -> dict[DeviceKey, resource_v1.Device]:
     generations: dict[tuple[str, str], int] = defaultdict(int)
     for item in objects.slices:
         pool = (item.spec.driver, item.spec.pool.name)

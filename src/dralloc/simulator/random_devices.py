@@ -22,7 +22,6 @@ class RandomDevices:
         self._random = random
 
     def slices(self, node: str, generation: int) -> list[dict[str, Any]]:
-        """All slices of a node."""
         counters = {"name": "card", "counters": {"slots": {"value": str(SLOTS)}}}
         cards = [self._card(number) for number in range(3)]
         partitions = [_partition(name, slots) for name, slots in PARTITIONS.items()]

@@ -168,7 +168,6 @@ class RandomWorkload:
         return tolerated
 
     async def delete_pod(self) -> str:
-        """Delete a random pod."""
         pods = await self._client.list(Pod)
         if not pods:
             return "no pod to delete"

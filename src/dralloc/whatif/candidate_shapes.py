@@ -12,15 +12,7 @@ from typing import Final
 from dralloc.api.codec import decode, encode
 from dralloc.api.core_v1 import Node
 from dralloc.api.resource_v1 import DeviceClass, ResourceSlice
-from dralloc.fleet.profiles import (
-    BadProfile,
-    FleetProfile,
-    SimulatedNode,
-    classes_of,
-    load_profile,
-    nodes_of,
-    shared_slices,
-)
+from dralloc.fleet import profiles
 from dralloc.node.node_object import node_document, node_status
 from dralloc.whatif.cluster_objects import ClusterObjects
 from dralloc.whatif.engine import with_room
@@ -37,7 +29,7 @@ class CandidateShape:
     """A profile of nodes, and how many of them there may be."""
 
     name: str
-    profile: FleetProfile
+    profile: profiles.FleetProfile
     nodes_max: int
 
     @classmethod
@@ -47,8 +39,8 @@ class CandidateShape:
         if equals and (not count.isdecimal() or not 1 <= int(count) <= NODES_MAX):
             raise BadShape(f"{text}: the number of nodes must be between 1 and {NODES_MAX}")
         try:
-            profile = load_profile(name)
-        except BadProfile as error:
+            profile = profiles.load_profile(name)
+        except profiles.BadProfile as error:
             raise BadShape(f"{text}: {error}") from None
         return cls(Path(name).stem, profile, int(count) if equals else NODES_MAX)
 
@@ -81,7 +73,7 @@ class Growths:
     def __init__(self, shape: CandidateShape, now: datetime) -> None:
         self._shape = shape
         self._now = now
-        self._nodes = nodes_of(shape.profile, NODES_MAX + shape.unit, shape.prefix)
+        self._nodes = profiles.nodes_of(shape.profile, NODES_MAX + shape.unit, shape.prefix)
         self._made: list[Growth] = []
         self._shared: set[str] = set()
 
@@ -93,14 +85,14 @@ class Growths:
     def _make(self) -> Growth:
         simulated = tuple(islice(self._nodes, self._shape.unit))
         count = (len(self._made) + 1) * self._shape.unit
-        everything = shared_slices(self._shape.profile, count, self._shape.prefix)
+        everything = profiles.shared_slices(self._shape.profile, count, self._shape.prefix)
         shared = [item for item in everything if item.metadata.name not in self._shared]
         self._shared.update(item.metadata.name for item in shared)
         own = (item for each in simulated for item in each.slices)
         return Growth(tuple(_node(each, self._now) for each in simulated), (*own, *shared))
 
 
-def _node(simulated: SimulatedNode, now: datetime) -> Node:
+def _node(simulated: profiles.SimulatedNode, now: datetime) -> Node:
     document = {**node_document(simulated.shape), "status": node_status(simulated.shape, now, now, is_ready=True)}
     return with_room(decode(encode(document), Node))
 
@@ -108,6 +100,6 @@ def _node(simulated: SimulatedNode, now: datetime) -> Node:
 def add_classes(objects: ClusterObjects, shapes: list[CandidateShape]) -> None:
     """Adds the device classes of the shapes; classes that exist are kept."""
     for shape in shapes:
-        for item in classes_of(shape.profile):
+        for item in profiles.classes_of(shape.profile):
             if ("", item.metadata.name) not in objects.all(DeviceClass):
                 objects.add(item)

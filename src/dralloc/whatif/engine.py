@@ -19,7 +19,6 @@ from dralloc.allocator.diagnosis.diagnoser import Diagnoser
 from dralloc.allocator.diagnosis.reasons import availability, grouped
 from dralloc.allocator.requests import compile_demand
 from dralloc.api.core_v1 import Node
-from dralloc.api.pod_claims import claims_of
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from dralloc.devices.identity import ClaimId
@@ -29,6 +28,7 @@ from dralloc.scheduler.decide.cycle import Cycle
 from dralloc.scheduler.decide.node_reasons import reason_of
 from dralloc.scheduler.decide.node_verdicts import NodeVerdict
 from dralloc.scheduler.state.cluster_state import ClusterState
+from dralloc.scheduler.state.placed_pods import claims_used_by
 from dralloc.whatif.cluster_objects import ClusterObjects, is_made_up
 from dralloc.whatif.template_claims import MissingTemplate, TemplateClaims
 
@@ -82,8 +82,7 @@ class Engine:
 
     def claims_of(self, pod: Pod) -> tuple[ResourceClaim, ...]:
         """The claims of a completed pod that exist, each once."""
-        ids = dict.fromkeys(ClaimId(pod.metadata.namespace, use.claim) for use in claims_of(pod))
-        found = map(self.cluster.find_claim, ids)
+        found = map(self.cluster.find_claim, claims_used_by(pod))
         return tuple(claim for claim in found if claim is not None)
 
     def decide(self, pod: Pod) -> Decision:

@@ -8,17 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from dralloc.api.pod_v1 import (
-    Container,
-    ContainerClaim,
-    Pod,
-    PodExtendedResourceClaimStatus,
-    PodResourceClaim,
-    PodSpec,
-    PodStatus,
-    ResourceRequirements,
-    Toleration,
-)
+from dralloc.api import pod_v1
 from dralloc.api.scheduling_v1 import PREEMPTION_POLICIES
 from dralloc.api.validation import formats
 from dralloc.api.validation.metadata import validate_labels
@@ -42,11 +32,11 @@ SPEC: Final = FieldPath.of("spec")
 STATUS: Final = FieldPath.of("status")
 
 
-def validate_pod(pod: Pod) -> Iterator[FieldError]:
+def validate_pod(pod: pod_v1.Pod) -> Iterator[FieldError]:
     return validate_pod_spec(pod.spec, SPEC)
 
 
-def validate_pod_spec(spec: PodSpec, path: FieldPath) -> Iterator[FieldError]:
+def validate_pod_spec(spec: pod_v1.PodSpec, path: FieldPath) -> Iterator[FieldError]:
     yield from _validate_pod_claims(spec.resource_claims, path.child("resourceClaims"))
     yield from _validate_containers(spec, path)
     if spec.resources is not None and spec.resources.claims:
@@ -68,7 +58,7 @@ def validate_pod_spec(spec: PodSpec, path: FieldPath) -> Iterator[FieldError]:
 # --- Claims ----------------------------------------------------------------------------------------------------
 
 
-def _validate_pod_claims(claims: tuple[PodResourceClaim, ...], path: FieldPath) -> Iterator[FieldError]:
+def _validate_pod_claims(claims: tuple[pod_v1.PodResourceClaim, ...], path: FieldPath) -> Iterator[FieldError]:
     seen: set[str] = set()
     for position, claim in enumerate(claims):
         where = path.index(position)
@@ -92,7 +82,7 @@ def _validate_pod_claims(claims: tuple[PodResourceClaim, ...], path: FieldPath) 
 
 
 def _validate_container_claims(
-    claims: tuple[ContainerClaim, ...], known: frozenset[str], path: FieldPath
+    claims: tuple[pod_v1.ContainerClaim, ...], known: frozenset[str], path: FieldPath
 ) -> Iterator[FieldError]:
     """Whole claims, or single requests of them; not both of one claim."""
     seen: set[tuple[str, str]] = set()
@@ -114,7 +104,7 @@ def _validate_container_claims(
 # --- Containers ------------------------------------------------------------------------------------------------
 
 
-def _validate_containers(spec: PodSpec, path: FieldPath) -> Iterator[FieldError]:
+def _validate_containers(spec: pod_v1.PodSpec, path: FieldPath) -> Iterator[FieldError]:
     if not spec.containers:
         yield required(path.child("containers"))
     known = frozenset(claim.name for claim in spec.resource_claims)
@@ -130,7 +120,7 @@ def _validate_containers(spec: PodSpec, path: FieldPath) -> Iterator[FieldError]
                 yield from _validate_host_ports(container, where.child("ports"))
 
 
-def _validate_host_ports(container: Container, path: FieldPath) -> Iterator[FieldError]:
+def _validate_host_ports(container: pod_v1.Container, path: FieldPath) -> Iterator[FieldError]:
     """A pod template may omit the host port; a pod has it by default."""
     for position, port in enumerate(container.ports):
         if port.host_port not in (0, port.container_port):
@@ -138,7 +128,9 @@ def _validate_host_ports(container: Container, path: FieldPath) -> Iterator[Fiel
             yield invalid(where, port.host_port, "must match `containerPort` when `hostNetwork` is true")
 
 
-def _validate_container(container: Container, known_claims: frozenset[str], path: FieldPath) -> Iterator[FieldError]:
+def _validate_container(
+    container: pod_v1.Container, known_claims: frozenset[str], path: FieldPath
+) -> Iterator[FieldError]:
     yield from formats.validate_required_label(container.name, path.child("name"))
     if not container.image:
         yield required(path.child("image"))
@@ -149,7 +141,7 @@ def _validate_container(container: Container, known_claims: frozenset[str], path
     yield from _validate_container_claims(container.resources.claims, known_claims, resources.child("claims"))
 
 
-def _validate_resources(resources: ResourceRequirements, path: FieldPath) -> Iterator[FieldError]:
+def _validate_resources(resources: pod_v1.ResourceRequirements, path: FieldPath) -> Iterator[FieldError]:
     if not resources.limits and not resources.requests:
         return
     for field, amounts in (("limits", resources.limits), ("requests", resources.requests)):
@@ -167,7 +159,7 @@ def _validate_resources(resources: ResourceRequirements, path: FieldPath) -> Ite
 # --- Placement -------------------------------------------------------------------------------------------------
 
 
-def _validate_placement(spec: PodSpec, path: FieldPath) -> Iterator[FieldError]:
+def _validate_placement(spec: pod_v1.PodSpec, path: FieldPath) -> Iterator[FieldError]:
     if spec.node_selector:
         yield from validate_labels(spec.node_selector, path.child("nodeSelector"))
     for position, toleration in enumerate(spec.tolerations):
@@ -196,7 +188,7 @@ def _validate_placement(spec: PodSpec, path: FieldPath) -> Iterator[FieldError]:
             )
 
 
-def _validate_toleration(toleration: Toleration, path: FieldPath) -> Iterator[FieldError]:
+def _validate_toleration(toleration: pod_v1.Toleration, path: FieldPath) -> Iterator[FieldError]:
     if toleration.key:
         yield from formats.validate_format(toleration.key, path.child("key"), names.label_key)
     elif toleration.operator != "Exists":
@@ -218,7 +210,7 @@ def _validate_toleration(toleration: Toleration, path: FieldPath) -> Iterator[Fi
 # --- Status ----------------------------------------------------------------------------------------------------
 
 
-def validate_pod_status(pod: Pod) -> Iterator[FieldError]:
+def validate_pod_status(pod: pod_v1.Pod) -> Iterator[FieldError]:
     if pod.status.nominated_node_name:
         yield from formats.validate_dns_subdomain(pod.status.nominated_node_name, STATUS.child("nominatedNodeName"))
     yield from _validate_claim_statuses(pod.status, pod.spec)
@@ -227,7 +219,7 @@ def validate_pod_status(pod: Pod) -> Iterator[FieldError]:
         yield from _validate_extended_claim(pod.status.extended_resource_claim_status, pod.spec, path)
 
 
-def _validate_claim_statuses(status: PodStatus, spec: PodSpec) -> Iterator[FieldError]:
+def _validate_claim_statuses(status: pod_v1.PodStatus, spec: pod_v1.PodSpec) -> Iterator[FieldError]:
     known = {claim.name for claim in spec.resource_claims}
     seen: set[str] = set()
     for position, claim in enumerate(status.resource_claim_statuses):
@@ -242,7 +234,7 @@ def _validate_claim_statuses(status: PodStatus, spec: PodSpec) -> Iterator[Field
 
 
 def _validate_extended_claim(
-    claim: PodExtendedResourceClaimStatus, spec: PodSpec, path: FieldPath
+    claim: pod_v1.PodExtendedResourceClaimStatus, spec: pod_v1.PodSpec, path: FieldPath
 ) -> Iterator[FieldError]:
     if not claim.resource_claim_name:
         yield required(path.child("resourceClaimName"))

@@ -5,18 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from dralloc.api.resource_v1 import (
-    FROM_CLAIM,
-    FROM_CLASS,
-    NULL,
-    AllocatedDeviceStatus,
-    AllocationResult,
-    DeviceAllocationConfiguration,
-    DeviceRequestAllocationResult,
-    NetworkDeviceData,
-    ResourceClaim,
-    ResourceClaimStatus,
-)
+from dralloc.api import resource_v1
 from dralloc.api.validation import formats
 from dralloc.api.validation.conditions import (
     validate_binding_conditions,
@@ -56,18 +45,20 @@ class AllocatedDeviceKey(NamedTuple):
     share_id: str
 
     @classmethod
-    def of(cls, entry: DeviceRequestAllocationResult | AllocatedDeviceStatus) -> AllocatedDeviceKey:
+    def of(
+        cls, entry: resource_v1.DeviceRequestAllocationResult | resource_v1.AllocatedDeviceStatus
+    ) -> AllocatedDeviceKey:
         return cls(entry.driver, entry.pool, entry.device, entry.share_id or "")
 
 
-def allocated_devices(status: ResourceClaimStatus) -> frozenset[AllocatedDeviceKey]:
+def allocated_devices(status: resource_v1.ResourceClaimStatus) -> frozenset[AllocatedDeviceKey]:
     if status.allocation is None:
         return frozenset()
     return frozenset(map(AllocatedDeviceKey.of, status.allocation.devices.results))
 
 
 def validate_resource_claim_status_update(
-    new: ResourceClaim, old: ResourceClaim, *, allocation_changed: bool
+    new: resource_v1.ResourceClaim, old: resource_v1.ResourceClaim, *, allocation_changed: bool
 ) -> Iterator[FieldError]:
     yield from validate_metadata_update(new.metadata, old.metadata)
     yield from _validate_reservations(new, old)
@@ -85,7 +76,7 @@ def validate_resource_claim_status_update(
 # --- Reservations ----------------------------------------------------------------------------------------------
 
 
-def _validate_reservations(new: ResourceClaim, old: ResourceClaim) -> Iterator[FieldError]:
+def _validate_reservations(new: resource_v1.ResourceClaim, old: resource_v1.ResourceClaim) -> Iterator[FieldError]:
     consumers, path = new.status.reserved_for, STATUS.child("reservedFor")
     if len(consumers) > RESERVED_FOR_COUNT_MAX:
         yield too_many(path, len(consumers), RESERVED_FOR_COUNT_MAX)
@@ -104,7 +95,9 @@ def _validate_reservations(new: ResourceClaim, old: ResourceClaim) -> Iterator[F
 # --- Allocation ------------------------------------------------------------------------------------------------
 
 
-def _validate_allocation(allocation: AllocationResult, claim: ResourceClaim) -> Iterator[FieldError]:
+def _validate_allocation(
+    allocation: resource_v1.AllocationResult, claim: resource_v1.ResourceClaim
+) -> Iterator[FieldError]:
     """Validates only a new allocation: rules may have become stricter since an old one was made."""
     request_names = RequestNames(claim.spec.devices)
     results, path = allocation.devices.results, ALLOCATION.child("devices", "results")
@@ -122,7 +115,7 @@ def _validate_allocation(allocation: AllocationResult, claim: ResourceClaim) -> 
 
 
 def _validate_result(
-    result: DeviceRequestAllocationResult, path: FieldPath, request_names: RequestNames
+    result: resource_v1.DeviceRequestAllocationResult, path: FieldPath, request_names: RequestNames
 ) -> Iterator[FieldError]:
     yield from request_names.validate_reference(result.request, path.child("request"))
     yield from formats.validate_driver_name(result.driver, path.child("driver"))
@@ -142,7 +135,7 @@ def _validate_result(
 
 
 def _validate_config(
-    config: tuple[DeviceAllocationConfiguration, ...], request_names: RequestNames
+    config: tuple[resource_v1.DeviceAllocationConfiguration, ...], request_names: RequestNames
 ) -> Iterator[FieldError]:
     path = ALLOCATION.child("devices", "config")
     if len(config) > ALLOCATION_CONFIG_COUNT_MAX:
@@ -153,7 +146,9 @@ def _validate_config(
         if not entry.source:
             yield required(where.child("source"))
         else:
-            yield from formats.validate_choice(entry.source, where.child("source"), (FROM_CLAIM, FROM_CLASS))
+            yield from formats.validate_choice(
+                entry.source, where.child("source"), (resource_v1.FROM_CLAIM, resource_v1.FROM_CLASS)
+            )
         yield from request_names.validate_references(entry.requests, where.child("requests"))
         yield from validate_opaque(entry.opaque, where.child("opaque"))
 
@@ -161,7 +156,7 @@ def _validate_config(
 # --- Device status from drivers --------------------------------------------------------------------------------
 
 
-def _validate_devices(status: ResourceClaimStatus) -> Iterator[FieldError]:
+def _validate_devices(status: resource_v1.ResourceClaimStatus) -> Iterator[FieldError]:
     allocated, path = allocated_devices(status), STATUS.child("devices")
     for position, device in enumerate(status.devices):
         where = path.index(position)
@@ -171,20 +166,20 @@ def _validate_devices(status: ResourceClaimStatus) -> Iterator[FieldError]:
     yield from formats.validate_unique(status.devices, path, AllocatedDeviceKey.of)
 
 
-def _validate_device(device: AllocatedDeviceStatus, path: FieldPath) -> Iterator[FieldError]:
+def _validate_device(device: resource_v1.AllocatedDeviceStatus, path: FieldPath) -> Iterator[FieldError]:
     yield from formats.validate_driver_name(device.driver, path.child("driver"))
     yield from formats.validate_pool_name(device.pool, path.child("pool"))
     yield from formats.validate_dns_label(device.device, path.child("device"))
     if device.share_id is not None:
         yield from formats.validate_format(device.share_id, path.child("shareID"), names.uuid)
     yield from validate_conditions(device.conditions or (), path.child("conditions"), DEVICE_CONDITIONS_COUNT_MAX)
-    if device.data != NULL:
+    if device.data != resource_v1.NULL:
         yield from formats.validate_json_object(device.data, path.child("data"), DEVICE_DATA_LENGTH_MAX)
     if device.network_data is not None:
         yield from _validate_network_data(device.network_data, path.child("networkData"))
 
 
-def _validate_network_data(network: NetworkDeviceData, path: FieldPath) -> Iterator[FieldError]:
+def _validate_network_data(network: resource_v1.NetworkDeviceData, path: FieldPath) -> Iterator[FieldError]:
     if length_in_bytes(network.interface_name) > INTERFACE_NAME_LENGTH_MAX:
         yield too_long(path.child("interfaceName"), INTERFACE_NAME_LENGTH_MAX)
     if length_in_bytes(network.hardware_address) > HARDWARE_ADDRESS_LENGTH_MAX:

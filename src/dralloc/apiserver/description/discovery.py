@@ -28,8 +28,6 @@ _CATEGORIES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Subresource:
-    """A subresource of a kind."""
-
     verbs: tuple[str, ...]
     # The kind of its body, if it is not the object's.
     kind: str = ""

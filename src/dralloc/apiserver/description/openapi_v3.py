@@ -31,7 +31,6 @@ def document_place(group: str, version: str) -> str:
 
 
 def openapi_document(kinds: Sequence[Kind], group: str, version: str, product_version: str) -> Document:
-    """The document of one group and version."""
     writer = SchemaWriter(version)
     served = sorted(
         (kind for kind in kinds if kind.group == group and kind.served(version)), key=lambda kind: kind.plural

@@ -142,7 +142,6 @@ class _Draft:
 
 
 def _run(draft: _Draft, operation: Json) -> None:
-    """Apply one operation."""
     if not isinstance(operation, dict):
         raise BadRequest("invalid JSON patch: an operation must be an object")
     path = _steps(operation, "path")

@@ -59,8 +59,6 @@ def _message_name(api_version: str, kind: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """One field of a message."""
-
     name: str
     type: str
     is_list: bool = False

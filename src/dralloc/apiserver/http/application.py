@@ -13,14 +13,7 @@ from dralloc.apiserver.http.request_metrics import ServerMetrics
 from dralloc.apiserver.http.site_guard import check_same_site
 from dralloc.apiserver.http.static_pages import StaticPages
 from dralloc.apiserver.http.statuses import UNAUTHORIZED, status_of, status_response
-from dralloc.primitives.errors import (
-    ApiError,
-    BadRequest,
-    ErrorDetails,
-    Forbidden,
-    RequestEntityTooLarge,
-    TooManyRequests,
-)
+from dralloc.primitives import errors
 
 Message = MutableMapping[str, Any]
 Scope = Message
@@ -33,7 +26,7 @@ BODY_TIME_MAX_S: Final = 60.0
 # Bounds the memory for bodies that are still arriving, of all clients together.
 BODIES_BYTES_MAX: Final = 256 * 1024 * 1024
 
-_SOON: Final = ErrorDetails(retry_after_s=1)
+_SOON: Final = errors.ErrorDetails(retry_after_s=1)
 
 
 class RequestHandler(Protocol):
@@ -71,7 +64,7 @@ class ApiApplication:
         if self._checks_site:
             try:
                 check_same_site(headers)
-            except Forbidden as error:
+            except errors.Forbidden as error:
                 return await _send_whole(send, status_response(status_of(error)), close=True)
         if self._pages is not None and (page := self._pages.answer(method, path, headers)) is not None:
             return await _send_whole(send, page)
@@ -81,7 +74,7 @@ class ApiApplication:
             return await _send_whole(send, status_response(UNAUTHORIZED))
         try:
             body = await self._bodies.read(receive) if method != "GET" else b""
-        except ApiError as error:
+        except errors.ApiError as error:
             return await _send_whole(send, status_response(status_of(error)), close=True)
         query = parse_query(scope["query_string"])
         response = await self._server.handle(HttpRequest(method, path, query, headers, body, user))
@@ -120,7 +113,7 @@ class _Bodies:
             async with asyncio.timeout(BODY_TIME_MAX_S) if first.get("more_body") else nullcontext():
                 return await self._read_pieces(receive, first)
         except TimeoutError:
-            raise BadRequest(f"the request body did not arrive within {BODY_TIME_MAX_S:.0f} seconds") from None
+            raise errors.BadRequest(f"the request body did not arrive within {BODY_TIME_MAX_S:.0f} seconds") from None
 
     async def _read_pieces(self, receive: Receive, message: Message) -> bytes:
         pieces: list[bytes] = []
@@ -128,7 +121,7 @@ class _Bodies:
         try:
             while True:
                 if message["type"] == "http.disconnect":
-                    raise BadRequest("the client disconnected before the end of the body")
+                    raise errors.BadRequest("the client disconnected before the end of the body")
                 piece = message.get("body", b"")
                 pieces.append(piece)
                 size += len(piece)
@@ -136,7 +129,9 @@ class _Bodies:
                 if size > BODY_BYTES_MAX:
                     raise _too_large()
                 if self._held > BODIES_BYTES_MAX:
-                    raise TooManyRequests("too many large requests at once, please try again later", details=_SOON)
+                    raise errors.TooManyRequests(
+                        "too many large requests at once, please try again later", details=_SOON
+                    )
                 if not message.get("more_body", False):
                     return b"".join(pieces)
                 message = await receive()
@@ -144,8 +139,8 @@ class _Bodies:
             self._held -= size
 
 
-def _too_large() -> RequestEntityTooLarge:
-    return RequestEntityTooLarge(f"Request entity too large: limit is {BODY_BYTES_MAX}")
+def _too_large() -> errors.RequestEntityTooLarge:
+    return errors.RequestEntityTooLarge(f"Request entity too large: limit is {BODY_BYTES_MAX}")
 
 
 def _head(response: HttpResponse, *extra: tuple[bytes, bytes]) -> dict[str, Any]:

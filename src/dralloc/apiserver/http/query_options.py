@@ -37,8 +37,6 @@ class WriteOptions(Struct, frozen=True, gc=False):
 
 
 class ListOptions(Struct, frozen=True, gc=False):
-    """The options of a list or watch."""
-
     label_selector: str = ""
     field_selector: str = ""
     limit: int = 0

@@ -12,8 +12,6 @@ _REQUEST_LABELS = ("verb", "dry_run", "group", "version", "resource", "subresour
 
 
 class ServerMetrics:
-    """The metrics of one server."""
-
     def __init__(self, *, watches: Callable[[], int], connections: Callable[[], int] = lambda: 0) -> None:
         self.requests = CounterMetric(
             "apiserver_request_total",

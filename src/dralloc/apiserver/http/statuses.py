@@ -36,7 +36,6 @@ OBJECT_MODIFIED: Final = "the object has been modified; please apply your change
 
 
 def status_of(error: ApiError) -> Status:
-    """The `Status` object of an error."""
     status: Status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
     status["message"] = error.message
     status["reason"] = error.reason
@@ -56,7 +55,6 @@ def success_status(code: int = 200, *, details: ErrorDetails | None = None) -> S
 
 
 def status_response(status: Status) -> HttpResponse:
-    """The response that carries the status."""
     response = HttpResponse(status=status["code"], body=msgspec.json.encode(status))
     if retry_after_s := status.get("details", {}).get("retryAfterSeconds"):
         response.headers = ((b"retry-after", b"%d" % retry_after_s),)

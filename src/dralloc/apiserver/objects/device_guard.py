@@ -19,15 +19,9 @@ from dralloc.apiserver.http.statuses import conflict
 from dralloc.apiserver.objects.api_resources import name_of, namespace_of, prefix_of
 from dralloc.apiserver.objects.store_view import StoreView
 from dralloc.apiserver.objects.write_guards import GuardLedger, Hold
+from dralloc.devices import overcommit
 from dralloc.devices.device_usage import FREE, DeviceUsage, counted_results
 from dralloc.devices.identity import DeviceId, PoolId
-from dralloc.devices.overcommit import (
-    Overcommit,
-    exceeded_capacities,
-    exceeded_counters,
-    is_allocated_twice,
-    is_overcommitted,
-)
 from dralloc.devices.published_slice import (
     PublishedDevice,
     PublishedSlice,
@@ -96,7 +90,7 @@ class DeviceGuard:
             total[device] = (total.get(device) or self._usage.get(device, FREE)).changed_by(result, 1)
         for device, usage in total.items():
             published = self._slices.find(device) if usage.shares else None
-            if is_overcommitted(usage, published):
+            if overcommit.is_overcommitted(usage, published):
                 mine = [result for result in results if DeviceId.of(result) == device]
                 self._check_overcommitted(key, device, mine, usage, published)
         self._check_counters(key, [device for device in total if device not in self._usage])
@@ -108,11 +102,11 @@ class DeviceGuard:
         own = FREE
         for result in mine:
             own = own.changed_by(result, 1)
-        if is_allocated_twice(own, published):
+        if overcommit.is_allocated_twice(own, published):
             self._refuse(key, f"device {device} is allocated more than once by this claim")
-        if is_allocated_twice(usage, published):
+        if overcommit.is_allocated_twice(usage, published):
             self._refuse(key, f"device {device} is already allocated to {self._holder(device)}")
-        for name, excess in exceeded_capacities(usage, published):
+        for name, excess in overcommit.exceeded_capacities(usage, published):
             if requested := own.consumed.get(name):
                 model = next(result.consumed_capacity[name] for result in mine if name in result.consumed_capacity)
                 self._refuse(key, f"device {device}: {_insufficient(name, requested, excess, model)}")
@@ -124,7 +118,7 @@ class DeviceGuard:
                 by_pool[pool].append(device.device)
         for pool, names in by_pool.items():
             current = current_slices(self._slices.of_pool(pool))
-            for counter, excess in exceeded_counters(current, names, {*self._taken[pool], *names}).items():
+            for counter, excess in overcommit.exceeded_counters(current, names, {*self._taken[pool], *names}).items():
                 requested = draws_together(current, names)[counter]
                 what = _insufficient(f"counter {counter}", requested, excess, Quantity.ZERO)
                 self._refuse(key, f"pool {pool}: {what}")
@@ -180,7 +174,7 @@ class _Slices:
                 del self.with_counters[published.pool_id]
 
 
-def _insufficient(what: str, requested: int, excess: Overcommit, model: Quantity) -> str:
+def _insufficient(what: str, requested: int, excess: overcommit.Overcommit, model: Quantity) -> str:
     """The amounts are in nanos, and written in the notation of the model."""
     available = max(excess.offered - (excess.used - requested), 0)
     return (

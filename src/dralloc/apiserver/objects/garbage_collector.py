@@ -41,8 +41,6 @@ _logger = logging.getLogger(__name__)
 
 
 class _Owner(Enum):
-    """The state of an owner."""
-
     ALIVE = "alive"
     WAITING = "waiting for its dependents"
     GONE = "gone"

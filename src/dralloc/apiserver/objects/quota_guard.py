@@ -33,8 +33,6 @@ _ONE: Final = Quantity.of(1)
 
 
 class QuotaGuard:
-    """Guards the quotas of one kind."""
-
     def __init__(
         self, store: Store, kind: Kind, limits: QuotaLimits, classes: ExtendedResourceNames, gates: FeatureGates
     ) -> None:

@@ -125,7 +125,6 @@ def _checked(
 
 
 def read_json(body: bytes) -> Any:
-    """The JSON value in a body."""
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

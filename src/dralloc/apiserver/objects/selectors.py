@@ -28,8 +28,6 @@ class LabelOperator(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LabelRequirement:
-    """One requirement on one label."""
-
     key: str
     operator: LabelOperator
     values: frozenset[str] = frozenset()

@@ -96,7 +96,6 @@ class Presentation:
         return self._before_revision[: -len(_REVISION)] + self._converted(stored)[len(HEAD) :]
 
     def document(self, stored: bytes, revision: int) -> Document:
-        """The object as a document."""
         return read_document(self.object(stored, revision))
 
     def _converted(self, stored: bytes) -> bytes:

@@ -62,8 +62,6 @@ def error_frame(message: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class WatchRequest:
-    """The options of one watch."""
-
     prefix: str
     selection: Selection
     after_revision: int
@@ -93,7 +91,6 @@ class WatchTable:
             watch.close()
 
     async def stream(self, request: WatchRequest, frames: Frames) -> AsyncGenerator[bytes, None]:
-        """The lines of one watch."""
         try:
             revision = request.after_revision
             if request.initial_state:

@@ -17,8 +17,6 @@ define: Final = LIBRARY.define
 
 @dataclass(frozen=True, slots=True)
 class Ip(Opaque):
-    """An address."""
-
     type_value: ClassVar[TypeValue] = TypeValue("net.IP")
     address: IPv4Address | IPv6Address
 

@@ -70,8 +70,6 @@ class JobStep:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseClaimsOfGoneJob:
-    """Release the claims of a deleted job."""
-
     key: JobKey
 
 

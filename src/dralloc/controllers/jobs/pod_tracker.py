@@ -48,8 +48,6 @@ class PodCounts(NamedTuple):
 
 @dataclass(slots=True)
 class PodTracker:
-    """The pods of one job."""
-
     # By UID.
     outcomes: dict[str, PodOutcome] = field(default_factory=dict)
     live: Counter[PodOutcome] = field(default_factory=Counter)

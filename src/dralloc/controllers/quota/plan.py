@@ -13,8 +13,6 @@ Amounts = Mapping[str, Quantity]
 
 @dataclass(frozen=True, slots=True)
 class WriteUsage:
-    """Write the limits and the usage."""
-
     quota: ResourceQuota
     hard: Amounts
     used: Amounts

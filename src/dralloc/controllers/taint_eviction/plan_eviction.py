@@ -33,8 +33,6 @@ class ScheduleEviction:
 
 @dataclass(frozen=True, slots=True)
 class EvictPod:
-    """Evict the pod now."""
-
     pod: Pod
     eviction: Eviction
 

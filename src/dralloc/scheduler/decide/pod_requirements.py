@@ -14,6 +14,7 @@ from dralloc.allocator.features import Features
 from dralloc.allocator.requests import Demand, compile_demand
 from dralloc.api.codec import encode
 from dralloc.api.meta_v1 import NodeSelector
+from dralloc.api.pod_claims import is_listed
 from dralloc.api.pod_v1 import Container, Pod
 from dralloc.api.resource_v1 import DeviceClass, ResourceClaim
 from dralloc.devices.identity import ClaimId
@@ -106,7 +107,8 @@ def equivalence_key(
             [_container_key(container) for container in spec.init_containers],
             (spec.resources, spec.overhead, spec.node_name, spec.node_selector, spec.tolerations),
             spec.affinity.node_affinity if spec.affinity is not None else None,
-            [(ClaimId.of(claim), _selector(claim), _is_listed(claim, pod)) for claim in claims.allocated],
+            # Whether the pod is listed decides whether the claim may be deallocated.
+            [(ClaimId.of(claim), _selector(claim), is_listed(claim, pod)) for claim in claims.allocated],
             [claim.spec.devices for claim in claims.unallocated],
             [_versions_of(classes, claim) for claim in claims.unallocated],
             # Which pods are excluded together may change: it depends on namespace and labels.
@@ -117,11 +119,6 @@ def equivalence_key(
 
 def _container_key(container: Container) -> tuple[object, ...]:
     return container.resources.requests, container.ports, container.restart_policy
-
-
-def _is_listed(claim: ResourceClaim, pod: Pod) -> bool:
-    """True if the claim is reserved for the pod, which decides whether it may be deallocated."""
-    return any(reference.uid == pod.metadata.uid for reference in claim.status.reserved_for)
 
 
 def _selector(claim: ResourceClaim) -> NodeSelector | None:

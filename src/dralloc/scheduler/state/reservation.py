@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dralloc.api.pod_claims import is_held_by_workload, pod_reference
+from dralloc.api.pod_claims import is_held_by_workload, is_listed, pod_reference
 from dralloc.api.pod_v1 import Pod
 from dralloc.api.resource_v1 import ConsumerReference, ResourceClaim
 
@@ -20,9 +20,7 @@ def consumer_for(claim: ResourceClaim, pod: Pod, *, for_workloads: bool) -> Cons
     The first pod of a claim with `spec.reservedFor` reserves it for that workload. If the claim was allocated without
     `reservedForAnyPod`, which cannot be added later, each pod is listed instead.
     """
-    if any(reference.uid == pod.metadata.uid for reference in claim.status.reserved_for):
-        return None
-    if _serves_any_pod(claim, for_workloads=for_workloads):
+    if is_listed(claim, pod) or _serves_any_pod(claim, for_workloads=for_workloads):
         return None
     allocation = claim.status.allocation
     is_first = not claim.status.reserved_for and (allocation is None or bool(allocation.reserved_for_any_pod))

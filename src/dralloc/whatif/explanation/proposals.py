@@ -8,13 +8,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from dralloc.allocator.candidate_devices import MatchStage, matches_of
+from dralloc.allocator.consumable_capacity import default_amount
 from dralloc.allocator.diagnosis.claim_edits import Slot, slots
 from dralloc.allocator.diagnosis.device_funnel import Funnel, Hurdle, Spot, spots
 from dralloc.allocator.diagnosis.device_survey import Survey
 from dralloc.allocator.headroom import largest_request
 from dralloc.allocator.outcome import RESULTS_MAX
 from dralloc.allocator.requests import Alternative
-from dralloc.api.resource_v1 import DeviceCapacity, DeviceTaint
+from dralloc.api.resource_v1 import DeviceTaint
 from dralloc.cel.errors import CelError
 from dralloc.primitives.quantity import Quantity
 from dralloc.snapshot.pools import PoolStatus
@@ -186,7 +187,7 @@ class _Proposer:
     def _default(self, alternative: Alternative, name: str) -> Quantity | None:
         """What is consumed of the capacity if a request omits it; None if matching devices differ in that."""
         funnel = self._survey.funnel(self._situation.node, alternative)
-        found = {_default_of(spot.device.capacity[name]) for spot in _sized(funnel) if name in spot.device.capacity}
+        found = {default_amount(spot.device.capacity[name]) for spot in _sized(funnel) if name in spot.device.capacity}
         return found.pop() if len(found) == 1 else None
 
     def fewer_requests(self) -> Iterator[Ladder]:
@@ -248,11 +249,6 @@ def _sized(funnel: Funnel) -> Iterator[Spot]:
     yield from spots(funnel.left)
     yield from _lost_at(funnel, Hurdle.CAPACITY)
     yield from _lost_at(funnel, Hurdle.SIZE)
-
-
-def _default_of(capacity: DeviceCapacity) -> Quantity:
-    policy = capacity.request_policy
-    return policy.default if policy is not None and policy.default is not None else capacity.value
 
 
 def _lost_at(funnel: Funnel, hurdle: Hurdle) -> Iterator[Spot]:
