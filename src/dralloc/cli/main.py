@@ -42,6 +42,7 @@ COMMANDS: Final = {
     "top": Entry("top", "app", ASK),
     "allocate": Entry("allocate", "allocate", ASK),
     "plan": Entry("plan", "plan", ASK),
+    "fit": Entry("fit", "fit", ASK),
     "validate": Entry("validate", "validate", ASK),
     "convert": Entry("convert", "convert", ASK),
     "cel": Entry("cel", "cel", ASK),
