@@ -229,7 +229,7 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
         (("--nodes", "gpu=0"), "--nodes: 'gpu=0' is not PROFILE=COUNT"),
         (("--nodes", "gpu=2,gpu=3"), "--nodes: gpu is given twice"),
         (("--nodes", "quantum=2"), "--nodes: no profile 'quantum'"),
-        (("--nodes", "gpu=1", "--no-nodes"), "--no-nodes that there are none: exclude each other"),
+        (("--nodes", "gpu=1", "--no-nodes"), "--no-nodes exclude each other"),
         (("--feature-gates", "DRAMagic=true"), "--feature-gates: .*DRAMagic"),
         (("--store", "floppy://a"), "unknown store 'floppy'"),
         (("--ephemeral", "--store", "memory://"), "--ephemeral cannot be combined"),
